@@ -262,14 +262,14 @@ fn a_refused_pins_remedy_can_be_typed_as_it_is_printed() {
     let store = token_with_pair(Kind::P256);
     for is_first in [true, false] {
         let outcome = check(&store, &["--pin-source=env:NO_PIN"]).run();
-        let login = "log in yourself: pkcs11-external-signer check --module=/";
+        let login = "log in yourself: `pkcs11-external-signer check --module=/";
         fails(&outcome, 7, "refused", login);
         let text = told(&outcome, 7);
         assert!(
             is_first
                 || text.contains(
                     " --token-label='test token' --object-id=1 --pin-source=env:NO_PIN \
-                     --despite-refusal sends"
+                     --despite-refusal` sends"
                 ),
             "{text}"
         );
@@ -431,7 +431,7 @@ fn what_is_wrong_with_the_pin_is_told_and_costs_no_more_than_one_try() {
         &check_faulty(&store, low, &[PIN_SOURCE]).run(),
         7,
         "seems to have refused a PIN; the PIN from the environment variable TOKEN_PIN was not sent",
-        "--despite-refusal sends the stored PIN once",
+        "--despite-refusal` sends the stored PIN once",
     );
     assert_eq!(store.calls("C_Login"), [""; 0]);
     let low = check_faulty(&store, low, &[PIN_SOURCE, "--despite-refusal"]).run();

@@ -483,7 +483,7 @@ fn remedies_speak_the_name_it_was_called_by() {
             .run();
         String::from_utf8(outcome.stdout).unwrap()
     };
-    let remedy = "log in yourself: kubectl pkcs11 ";
+    let remedy = "log in yourself: `kubectl pkcs11 ";
     for arguments in [
         &["list", "--login"][..],
         &["list", "--login", "--json"],

@@ -15,7 +15,7 @@ use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::keyring::{KeyClient, KeyNumber, Keyring};
 use pkcs11_external_signer::kubeconfig::{Kubeconfig, Locations};
-use pkcs11_external_signer::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
+use pkcs11_external_signer::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use pkcs11_external_signer::process::environment::TakenVariables;
 use pkcs11_external_signer::process::leave;
 use pkcs11_external_signer::protocol;
@@ -45,17 +45,15 @@ impl PinProvider for Person {
         PinOrigin::Person
     }
 
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         let nth = self.asked.fetch_add(1, Ordering::Relaxed);
-        let token = request.token.to_owned();
         // A person gives up after a refusal.
         let pin = Pin::new(self.pin).filter(|_| self.pin == PIN || nth.is_multiple_of(2));
-        pin.ok_or(PinError::Cancelled { token })
+        pin.ok_or_else(|| pin::cancelled(request.token))
     }
 
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
-        let token = request.token.to_owned();
-        Err(PinError::Cancelled { token })
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
+        Err(pin::cancelled(request.token))
     }
 
     fn at_reader(&mut self, notice: &str) {

@@ -194,7 +194,7 @@ fn no_pin_is_asked_and_no_login_made_without_login() {
     list(&store, &[&module, "--login", "--pin-source=env:TOKEN_PIN"])
         .suffering(&store, "")
         .run()
-        .fails(5, &["would go to 2 tokens", "--token-serial", "\"prod\"", "\"empty\""]);
+        .fails(5, &["would be sent to 2 tokens", "--token-serial", "\"prod\"", "\"empty\""]);
     assert_eq!(store.calls("C_Login"), [""; 0]);
     // And through several libraries it would be sent to the same token several times.
     list(&store, &["--login", "--pin-source=env:TOKEN_PIN"]).run().fails(2, &["--module"]);

@@ -19,17 +19,14 @@ use std::time::Duration;
 
 use crate::certificate::{Certificate, of_subject, renewal_remedy};
 use crate::config::{Config, InitArgs, PinSource, TokenName};
-use crate::error::Error;
+use crate::error::{Error, Exit, Kind};
 use crate::library::{Library, LibraryLock, LockWait};
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, preparation, unix_time};
 use crate::scheme::Scheme;
-use crate::token::{
-    AcceptedPin, FoundToken, KeyReference, LoginError, ModuleError, ObjectError, PrivateKey,
-    SigningError, Token, TokenError,
-};
+use crate::token::{AcceptedPin, FoundToken, KeyReference, PrivateKey, Token};
 use crate::verify::VerifiedSignature;
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
@@ -304,7 +301,13 @@ impl Keyring {
                 Err(RecvTimeoutError::Timeout) => {
                     library.lock.release();
                     let seconds = REPLY_LIMIT.as_secs();
-                    return Err(SigningError::NoReply { library: library.path, seconds }.into());
+                    let path = library.path.display();
+                    let text =
+                        format!("the token behind {path} has not answered within {seconds} s");
+                    return Err(Error::new(Exit::Signing, text).help(
+                        "touch the token if it blinks; if it stays silent, end the run, take the token out \
+                         and put it back, and start again",
+                    ));
                 }
             },
         }
@@ -625,9 +628,14 @@ impl OpenKeys<'_> {
     ) -> Result<usize, Error> {
         let (library, tokens, writes) = (self.library, &mut self.tokens, self.writes);
         if config.init_args != self.init_args {
-            return Err(
-                ModuleError::OtherInitArgs { path: library.module.path().to_owned() }.into()
+            let path = library.module.path().display();
+            let text = format!(
+                "PKCS#11 library {path} runs with other initArgs already, those of another context"
             );
+            return Err(Error::new(Exit::Library, text).help(
+                "one run can give a library one initArgs (--init-args): start another run with --context for \
+                 the context that needs these",
+            ));
         }
         let found = FoundToken::find(&library.module, &config.token)?;
         let name = found.name();
@@ -689,18 +697,9 @@ impl OpenToken<'_> {
 
 /// Whether opening the token again could help. A PIN that was refused stays refused.
 fn may_be_lost(error: &Error) -> bool {
-    if let Some(error) = error.downcast_ref() {
-        // While another process has the token, nothing is known of it.
-        !matches!(error, TokenError::Busy { .. })
-    } else if let Some(error) = error.downcast_ref() {
-        // What is not on the token isn't there after the next login either.
-        matches!(error, ObjectError::Call { .. })
-    } else if let Some(error) = error.downcast_ref() {
-        matches!(error, SigningError::Call { .. } | SigningError::Refused { .. })
-    } else {
-        let error = error.downcast_ref::<LoginError>();
-        error.is_some_and(LoginError::is_a_failed_call)
-    }
+    // While another process has the token, nothing is known of it.
+    let is_of_token = error.exit_code() == Exit::Token as u8 && !error.is(Kind::Busy);
+    is_of_token || error.is(Kind::CallFailed)
 }
 
 fn unknown_key() -> Error {
@@ -713,7 +712,6 @@ mod tests {
 
     use super::*;
     use crate::protocol::Configuration;
-    use crate::token::CallFailure;
 
     /// Keys by their libraries and object ids.
     fn keyring(keys: &[(&str, &str)]) -> (Keyring, Vec<KeyNumber>) {
@@ -743,7 +741,8 @@ mod tests {
         let (keyring, numbers) = keyring(&[("/no/a.so", "1")]);
         for _ in 0..2 {
             let error = keyring.open(numbers[0], Box::new(|_| ())).unwrap_err();
-            assert!(matches!(error.downcast_ref(), Some(ModuleError::Load { .. })), "{error}");
+            assert_eq!(error.exit_code(), 4, "{error}");
+            assert!(error.to_string().contains("does not load"), "{error}");
         }
         let error = keyring.sign(numbers[0], Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
@@ -753,14 +752,12 @@ mod tests {
 
     #[test]
     fn a_token_is_opened_again_after_a_failed_call_and_not_after_a_refusal() {
-        let failure =
-            CallFailure { function: "C_Sign".to_owned(), reason: "CKR_DEVICE_REMOVED".to_owned() };
-        let token = "\"prod\"".to_owned();
+        let new = |exit| Error::new(exit, "failed");
         for (error, is_lost) in [
-            (TokenError::Removed { token: token.clone(), failure: failure.clone() }.into(), true),
-            (TokenError::Busy { waited: Duration::ZERO, holder: None }.into(), false),
-            (LoginError::Call { token: token.clone(), failure }.into(), true),
-            (Error::new(crate::error::Exit::Login, "locked"), false),
+            (new(Exit::Token), true),
+            (new(Exit::Token).kind(Kind::Busy), false),
+            (new(Exit::Login).kind(Kind::CallFailed), true),
+            (new(Exit::Login), false),
         ] {
             assert_eq!(may_be_lost(&error), is_lost, "{error}");
         }

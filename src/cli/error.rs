@@ -1,6 +1,6 @@
 //! Errors of several commands.
 
-use crate::error::{Error, Exit, PROGRAM, Setting, THIS_KUBECONFIG};
+use crate::error::{Error, Exit, PROGRAM, THIS_KUBECONFIG};
 
 /// Arguments don't go together.
 pub(super) fn needs(argument: &str, other: &str) -> Error {
@@ -23,7 +23,6 @@ pub(super) fn no_identity() -> Error {
 
 /// `kubectl apply -f -` needs it for the manifest.
 pub(super) fn standard_input_is_the_clients() -> Error {
-    let pin_source = Setting("pinSource");
     Error::new(Exit::Configuration, "pinSource is stdin, and standard input is the client's")
-        .help(format!("choose another {pin_source}: prompt, askpass, file:/path or env:NAME"))
+        .help("choose another pinSource (--pin-source): prompt, askpass, file:/path or env:NAME")
 }

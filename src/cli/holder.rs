@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::pin::PinProvider;
-use crate::token::{KeyReference, ObjectError, Token};
+use crate::token::{KeyReference, Token};
 
 pub(super) struct KeyHolder {
     pub(super) key: KeyReference,
@@ -30,9 +30,7 @@ impl KeyHolder {
             Ok(identity) => {
                 Ok(Self { user: identity.certificate.user.clone(), key: identity.into_key() })
             }
-            Err(error)
-                if matches!(error.downcast_ref(), Some(ObjectError::NoCertificate { .. })) =>
-            {
+            Err(error) if error.is(Kind::NoCertificate) || error.is(Kind::CertificateUnseen) => {
                 // What is missing is rather the certificate than a public key.
                 let key = token.bare_key(&config.object, pins).map_err(|_| error)?;
                 Ok(Self { key: KeyReference::of_key(key), user: None })

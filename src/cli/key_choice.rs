@@ -4,20 +4,20 @@
 #![forbid(unsafe_code)]
 
 use super::listing::{
-    CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
+    CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry, insert_it,
+    none_fits,
 };
 use super::question;
 use super::selection::Selection;
 use crate::certificate::of_subject;
 use crate::config::{Config, Filter, ObjectSelector, TokenName, without_object};
-use crate::error::{Error, Exit, PROGRAM};
+use crate::error::{Error, Exit, Help, Kind, PROGRAM};
 use crate::library::{self, Library};
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, unix_time};
 use crate::protocol::Configuration;
 use crate::report;
 use crate::start;
-use crate::token::ObjectError;
 
 /// A key with its token and library.
 pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
@@ -78,12 +78,10 @@ impl Search<'_> {
 
     /// The key that is named, the only one that can be used, or the one that the user picks.
     pub(super) fn choose<'a>(&self, listing: &'a Listing) -> Result<SelectedKey<'a>, Error> {
-        let selector = self.wanted.to_string();
-        let can_be_meant = |key: &KeyEntry| {
-            if selector.is_empty() {
+        let can_be_meant = |key: &KeyEntry| match self.wanted.is_given() {
+            true => key.fits(&self.wanted),
+            false => {
                 key.usable || self.has_certificate && !key.notes.contains(&KeyNote::NoPrivateKey)
-            } else {
-                key.fits(&self.wanted)
             }
         };
         let mut found: Vec<SelectedKey<'_>> =
@@ -98,12 +96,10 @@ impl Search<'_> {
         match found.as_slice() {
             [only] => Ok(*only),
             [] => {
-                let found = listing.keys().map(described).collect();
-                Err(if selector.is_empty() {
-                    let nothing = listing.emptiness();
-                    nothing.unwrap_or(ObjectError::NoUsable { found }).into()
-                } else {
-                    ObjectError::NoneFits { selector, found }.into()
+                let found: Vec<_> = listing.keys().map(described).collect();
+                Err(match self.wanted.is_given() {
+                    true => none_fits(&self.wanted, &found),
+                    false => listing.emptiness().unwrap_or_else(|| no_usable(&found)),
                 })
             }
             several => pick(several),
@@ -132,9 +128,7 @@ pub(super) fn tried(
     let certificate = match token.identity(&config, None) {
         Ok(identity) if has_file => identity.certificate,
         Ok(_) => return Ok(key.clone()),
-        Err(error) if error.downcast_ref().is_some_and(ObjectError::may_be_hidden) => {
-            return Ok(key.clone());
-        }
+        Err(error) if error.is(Kind::CertificateUnseen) => return Ok(key.clone()),
         // One that was named although it has none, or none yet.
         Err(error) if !has_file && key.certificate.is_none() => {
             report::warning(&format!("nothing works with this user yet: {error}"));
@@ -164,8 +158,24 @@ fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
     if let Some(picked) = picked.and_then(|place| found.get(place)) {
         return Ok(*picked);
     }
-    let found = found.iter().map(|(_, _, key)| key.uri.clone()).collect();
-    Err(ObjectError::Choice { found }.into())
+    let found: Vec<_> = found.iter().map(|(_, _, key)| &key.uri).collect();
+    let help = Help::from("name one, with --uri or --object-id and --token-serial:");
+    Err(Error::new(Exit::Object, format!("{} keys can be meant", found.len()))
+        .help(help.with_candidates(&found))
+        .kind(Kind::SeveralKeys))
+}
+
+/// `found` is what there is, each with what is wrong with it.
+fn no_usable(found: &[String]) -> Error {
+    let help = match found {
+        [] => insert_it(),
+        _ => Help::from(
+            "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how a \
+             certificate is issued), or choose one as it is with --object-id:",
+        )
+        .with_candidates(found),
+    };
+    Error::new(Exit::Object, "no key that can be used was found").help(help).kind(Kind::NoUsableKey)
 }
 
 /// In one line: `CN=jane, RSA-2048, expires in 3 months, serial number 0A; object 2 on token "prod"

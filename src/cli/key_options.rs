@@ -9,12 +9,11 @@ use super::completions;
 use super::key_choice::{Search, key_configuration, token_configuration};
 use super::selection::{self, HEADING, Selection};
 use crate::config::{Filter, PinSource};
-use crate::error::Error;
-use crate::kubeconfig::{Context, Kubeconfig, NoContextKey};
+use crate::error::{Error, Kind};
+use crate::kubeconfig::{Context, Kubeconfig};
 use crate::process::environment::TakenVariables;
 use crate::process::watchdog;
 use crate::protocol::Configuration;
-use crate::token::ObjectError;
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct KeyOptions {
@@ -89,7 +88,7 @@ impl KeyOptions {
         let is_named = self.context.is_some() || self.kubeconfig.is_some();
         match self.source() {
             Ok(source) => Ok((source, None)),
-            Err(error) if error.is::<NoContextKey>() && !is_named => {
+            Err(error) if error.is(Kind::NoContextKey) && !is_named => {
                 Ok((self.own_source(), Some(error)))
             }
             Err(error) => Err(error),
@@ -155,18 +154,16 @@ impl KeyOptions {
         // If there is only one key, its use says what is wrong with it.
         let mut keys = listing.keys();
         let only_key = keys.next().filter(|_| keys.next().is_none());
-        let chosen = search.choose(&listing).or_else(|error| match error.downcast_ref() {
-            Some(ObjectError::NoUsable { .. }) => only_key.ok_or(error),
-            _ => Err(error),
+        let chosen = search.choose(&listing).or_else(|error| match error.is(Kind::NoUsableKey) {
+            true => only_key.ok_or(error),
+            false => Err(error),
         });
         let (config, uri) = match (chosen, listing.only_token()) {
             (Ok(chosen @ (_, _, key)), _) => {
                 (key_configuration(None, chosen, None), key.uri.clone())
             }
             // The token may hide the key.
-            (Err(error), Some((library, token)))
-                if matches!(error.downcast_ref(), Some(ObjectError::NoneFits { .. })) =>
-            {
+            (Err(error), Some((library, token))) if error.is(Kind::NoneFits) => {
                 (token_configuration(library, token), format!("token {}", token.name()))
             }
             (Err(error), _) => return Err(error),

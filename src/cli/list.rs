@@ -9,12 +9,12 @@ use super::listing::{
 use super::output::CommandOutput;
 use super::selection::{self, Selection};
 use super::style::{Palette, Style};
-use crate::error::{Error, Failure as _};
+use crate::error::Error;
 use crate::library::Library;
 use crate::printable::{printable, quoted};
 use crate::process::environment::SingleThreaded;
 use crate::report;
-use crate::token::{PinState, TokenError};
+use crate::token::{PinState, not_initialized};
 
 /// Show the tokens, keys and certificates that could authenticate
 #[derive(Debug, clap::Args)]
@@ -169,12 +169,8 @@ impl Lines {
         } else if library.tokens.is_empty() {
             match library.uninitialized_slots.first() {
                 Some(slot) if !asked.token => {
-                    let error = TokenError::NotInitialized {
-                        slot: *slot,
-                        library: library.path_lib.clone(),
-                        present: Vec::new(),
-                    };
-                    self.error(&ErrorEntry::from(&error.into()));
+                    let error = not_initialized(*slot, &library.path_lib, &[]);
+                    self.error(&ErrorEntry::from(&error));
                 }
                 _ => {
                     let place = match library.empty_slots.as_deref() {
@@ -236,8 +232,7 @@ fn text(listing: &Listing, asked: Asked, palette: Palette) -> String {
         lines.library(library, asked);
     }
     if let Some(nothing) = listing.emptiness().filter(|_| !asked.object) {
-        let help = nothing.remedy().in_this_call();
-        lines.add(None, &format!("  help: {help}"));
+        lines.add(None, &format!("  help: {}", nothing.remedy()));
     }
     lines.text
 }

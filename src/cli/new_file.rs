@@ -3,39 +3,19 @@
 
 #![forbid(unsafe_code)]
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::error::{Failure, Help};
+use crate::error::{Error, Exit};
 use crate::process::replaced_file::Directory;
 
-/// What `--out` names is not there, not yours, or on a full file system.
-#[derive(Debug, thiserror::Error)]
-#[error("{} can't be written: {reason}", .path.display())]
-pub(crate) struct NewFileError {
-    path: PathBuf,
-    reason: io::Error,
-}
-
-impl Failure for NewFileError {
-    fn exit_code(&self) -> u8 {
-        9
-    }
-
-    fn remedy(&self) -> Help {
-        "name a place where you may write, on a file system with room".into()
-    }
-}
-
 /// Writes a file with this mode: 0600 for one that this user alone may read.
-pub(super) fn write(path: &Path, content: &str, mode: u32) -> Result<(), NewFileError> {
+pub(super) fn write(path: &Path, content: &str, mode: u32) -> Result<(), Error> {
     let outcome = Directory::of(path)
         .and_then(|(directory, name)| directory.put(name, content.as_bytes(), mode));
-    outcome.map_err(|reason| failure(path, reason))
-}
-
-fn failure(path: &Path, reason: io::Error) -> NewFileError {
-    NewFileError { path: path.to_owned(), reason }
+    outcome.map_err(|reason| {
+        Error::new(Exit::Cluster, format!("{} can't be written: {reason}", path.display()))
+            .help("name a place where you may write, on a file system with room")
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, Recognition, signing_request, unusable};
-use crate::error::{Error, Exit, Failure, Help};
+use crate::error::{Error, Exit, Kind};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::tunnel::{ServerAnswer, ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
 
@@ -18,26 +18,6 @@ const ANONYMOUS: &str = "system:anonymous";
 pub struct TokenConnection {
     exchange: ServerExchange,
     pub(super) cluster: String,
-}
-
-/// The API server has no such object.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct NotFound(String);
-
-impl Failure for NotFound {
-    fn exit_code(&self) -> u8 {
-        Exit::Cluster as u8
-    }
-
-    fn remedy(&self) -> Help {
-        "check the name, and that the cluster has this API: `kubectl api-resources`".into()
-    }
-}
-
-/// Whether the API server has said that there is no such object.
-pub fn is_not_found(error: &Error) -> bool {
-    error.is::<NotFound>()
 }
 
 impl TokenConnection {
@@ -61,7 +41,7 @@ impl TokenConnection {
         let purpose = "tell who this user is";
         let review = match self.create(path, &question, purpose) {
             Ok(review) => review,
-            Err(error) if is_not_found(&error) => return Ok(Recognition::NotTold),
+            Err(error) if error.is(Kind::NotFound) => return Ok(Recognition::NotTold),
             Err(error) => return Err(error),
         };
         match ClusterUser::of_review(&self.cluster, purpose, review)? {
@@ -95,12 +75,15 @@ impl TokenConnection {
             JudgedAnswer::Refused(Status { reason, message, .. }) => {
                 let text =
                     format!("{}: the API server refuses to {purpose}: {message}", self.cluster);
+                let error = Error::new(Exit::Cluster, text);
                 Err(match (status, reason.as_str()) {
-                    (404, _) => NotFound(text).into(),
-                    (_, "Forbidden") => Error::new(Exit::Cluster, text).help(
+                    (404, _) => error.kind(Kind::NotFound).help(
+                        "check the name, and that the cluster has this API: `kubectl api-resources`",
+                    ),
+                    (_, "Forbidden") => error.help(
                         "have an administrator of the cluster allow this user what the message names (RBAC)",
                     ),
-                    _ => Error::new(Exit::Cluster, text)
+                    _ => error
                         .help("correct what the message names; the API server's log may tell more"),
                 })
             }
@@ -114,7 +97,7 @@ impl ClusterApi for TokenConnection {
         let path = format!("{}/{name}", signing_request::PATH);
         match self.send(&Method::GET, &path, None, "show the CertificateSigningRequest") {
             Ok(request) => Ok(Some(request)),
-            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) if error.is(Kind::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -12,7 +12,7 @@ mod review;
 pub mod signing_request;
 pub mod token_request;
 
-pub use connection::{TokenConnection, is_not_found};
+pub use connection::TokenConnection;
 pub use kubectl::Kubectl;
 pub use objection::objections;
 pub use review::{ClusterUser, Recognition, may};

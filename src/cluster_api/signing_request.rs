@@ -10,8 +10,8 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ClusterApi, TokenConnection, decoded, is_name, is_not_found, unusable};
-use crate::error::{Error, Exit};
+use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
+use crate::error::{Error, Exit, Kind};
 use crate::printable::excerpt;
 
 pub(super) const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -238,7 +238,7 @@ impl SigningRequest {
         let path = format!("{PATH}/{}", self.metadata.name);
         let purpose = "remove the CertificateSigningRequest";
         match api.send(&Method::DELETE, &path, Some(&options), purpose) {
-            Err(error) if !is_not_found(&error) => Err(error),
+            Err(error) if !error.is(Kind::NotFound) => Err(error),
             _ => Ok(()),
         }
     }

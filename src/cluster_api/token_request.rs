@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{TokenConnection, is_label, is_name, is_not_found, unusable};
-use crate::error::Error;
+use super::{TokenConnection, is_label, is_name, unusable};
+use crate::error::{Error, Kind};
 
 /// The shortest life that can be asked for, in seconds.
 pub const SHORTEST: u64 = 600;
@@ -60,7 +60,7 @@ pub fn account_exists(api: &TokenConnection, account: &ServiceAccount) -> Result
     let wish = TokenWish { account, seconds: SHORTEST, audiences: &[], bound_to: None };
     match request_token(api, &wish) {
         Ok(_) => Ok(true),
-        Err(error) if is_not_found(&error) => Ok(false),
+        Err(error) if error.is(Kind::NotFound) => Ok(false),
         Err(error) => Err(error),
     }
 }

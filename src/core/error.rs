@@ -1,7 +1,6 @@
 //! An error of this program: an exit code, a text, and what to do next.
 //!
-//! It is made where it is found. Where other code has to know which error it is, it is made from an
-//! enum that implements [`Failure`]. No text ever holds a PIN.
+//! It is made where it is found, with a [`Kind`] if other code does something about it. No text ever holds a PIN.
 
 #![forbid(unsafe_code)]
 
@@ -11,8 +10,6 @@ use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
-
-pub use crate::remedy;
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
@@ -45,33 +42,50 @@ pub enum Exit {
     NotFound = 127,
 }
 
-/// Can be sent to another process, without the enum that it was made from.
-#[derive(Debug, Deserialize, Serialize)]
-pub struct Error(Box<Parts>);
-
-#[derive(Debug, Deserialize, Serialize)]
-struct Parts {
-    exit_code: u8,
-    text: String,
-    help: Help,
-    #[serde(skip)]
-    failure: Option<Box<dyn StandardError + Send + Sync>>,
+/// What other code asks of an error, with [`Error::is`].
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum Kind {
+    /// Another process has the library or the token.
+    Busy,
+    /// A call on the token failed or was refused, as it does when the token is gone.
+    CallFailed,
+    /// The token takes no certificate.
+    CertificateRefused,
+    /// No certificate was seen, for want of a login.
+    CertificateUnseen,
+    NoCertificate,
+    /// No context names a key.
+    NoContextKey,
+    NoKey,
+    /// There is nobody to ask for the PIN, and no source of it.
+    NoPin,
+    /// Of all keys and certificates.
+    NoneFits,
+    NoUsableKey,
+    /// An API server has no such object.
+    NotFound,
+    PinCancelled,
+    PinNotSet,
+    SeveralKeys,
 }
 
-/// An error that other code asks for with [`Error::downcast_ref`]. Its `Display` is one line: what failed, with
-/// which object, and why.
-pub trait Failure: StandardError + Send + Sync + 'static {
-    fn exit_code(&self) -> u8;
+/// Can be sent to another process.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Error(Box<Parts>);
 
-    /// What to do next.
-    fn remedy(&self) -> Help;
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Parts {
+    exit_code: u8,
+    kind: Option<Kind>,
+    text: String,
+    help: Help,
 }
 
 impl Error {
     /// `text` is one line: what failed, with which object, and why. It needs [help](Self::help), too.
     pub fn new(exit: Exit, text: impl Into<String>) -> Self {
         let help = Help::default();
-        Self(Box::new(Parts { exit_code: exit as u8, text: text.into(), help, failure: None }))
+        Self(Box::new(Parts { exit_code: exit as u8, kind: None, text: text.into(), help }))
     }
 
     /// With what to do next.
@@ -80,10 +94,23 @@ impl Error {
         self
     }
 
+    pub fn kind(mut self, kind: Kind) -> Self {
+        self.0.kind = Some(kind);
+        self
+    }
+
     /// A bug in this program, for a state that can't be.
     pub fn internal(what: impl Display) -> Self {
         Self::new(Exit::Internal, format!("internal error: {what}"))
             .help("this is a bug in pkcs11-external-signer; please report it with this line")
+    }
+
+    /// A signal came before the command of a run was started. The exit code is a shell's.
+    pub fn interrupted(signal: i32) -> Self {
+        let text = format!("interrupted by signal {signal} before the command was started");
+        let mut error = Self::new(Exit::Internal, text).help("run the command again");
+        error.0.exit_code = u8::try_from(128 + signal).unwrap_or(128);
+        error
     }
 
     pub fn exit_code(&self) -> u8 {
@@ -95,32 +122,8 @@ impl Error {
         self.0.help.in_this_call()
     }
 
-    /// For another process.
-    pub fn to_send(&self) -> Self {
-        let Parts { exit_code, text, help, .. } = &*self.0;
-        let (text, help) = (text.clone(), help.clone());
-        Self(Box::new(Parts { exit_code: *exit_code, text, help, failure: None }))
-    }
-
-    /// Whether it was made from a failure of this type.
-    pub fn is<E: Failure>(&self) -> bool {
-        self.downcast_ref::<E>().is_some()
-    }
-
-    /// What it was made from, if that is of this type.
-    pub fn downcast_ref<E: Failure>(&self) -> Option<&E> {
-        self.0.failure.as_deref()?.downcast_ref()
-    }
-}
-
-impl<E: Failure> From<E> for Error {
-    fn from(failure: E) -> Self {
-        Self(Box::new(Parts {
-            exit_code: failure.exit_code(),
-            text: failure.to_string(),
-            help: failure.remedy(),
-            failure: Some(Box::new(failure)),
-        }))
+    pub fn is(&self, kind: Kind) -> bool {
+        self.0.kind == Some(kind)
     }
 }
 
@@ -152,8 +155,7 @@ impl Help {
     /// With the options of this call in the commands that it names.
     pub fn in_this_call(&self) -> Self {
         let call = CALL.get_or_init(Call::default);
-        let candidates = self.candidates.iter().map(|it| call.complete(it)).collect();
-        Self { text: call.complete(&self.text), candidates }
+        Self { text: call.complete(&self.text), candidates: self.candidates.clone() }
     }
 }
 
@@ -196,46 +198,15 @@ pub fn set_call(call: Call) {
 }
 
 impl Call {
+    /// A command stands between backticks.
     fn complete(&self, text: &str) -> String {
-        let text = text
+        let begins = format!("`{PROGRAM} ");
+        let program = self.program.unwrap_or(PROGRAM);
+        text.replace(&begins, &format!("`{program} "))
             .replace(THIS_KEY, &self.key)
             .replace(THIS_TOKEN, &self.token)
             .replace(THIS_PIN_SOURCE, &self.pin_source)
-            .replace(THIS_KUBECONFIG, &self.kubeconfig);
-        match self.program {
-            Some(program) => text.replace(&format!("{PROGRAM} "), &format!("{program} ")),
-            None => text,
-        }
-    }
-}
-
-/// A help text of texts and settings, one after the other.
-#[macro_export]
-macro_rules! remedy {
-    ($($piece:expr),+ $(,)?) => {
-        $crate::error::Help::from([$($piece.to_string()),+].concat())
-    };
-}
-
-/// A key of a configuration, which may have been given as an option.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Setting(pub &'static str);
-
-/// Both names: `tokenSerial (--token-serial)`.
-impl Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(key) = self;
-        let option: String = match *key {
-            "pin" => return f.write_str(key),
-            "pathLib" => "module".to_owned(),
-            _ => key
-                .chars()
-                .flat_map(|it| {
-                    it.is_uppercase().then_some('-').into_iter().chain(it.to_lowercase())
-                })
-                .collect(),
-        };
-        write!(f, "{key} (--{option})")
+            .replace(THIS_KUBECONFIG, &self.kubeconfig)
     }
 }
 
@@ -260,11 +231,10 @@ mod tests {
             ..Call::default()
         };
         let help =
-            format!("renew it: `{PROGRAM} renew{THIS_KEY}`; {THIS_TOKEN}{PROGRAM}: a program");
+            format!("renew it: `{PROGRAM} renew{THIS_KEY}`; {THIS_TOKEN}{PROGRAM} is a program");
         assert_eq!(
             call.complete(&help),
-            "renew it: `kubectl pkcs11 renew --context='a b'`; pkcs11-external-signer: a program"
+            "renew it: `kubectl pkcs11 renew --context='a b'`; pkcs11-external-signer is a program"
         );
-        assert_eq!(Setting("tokenSerial").to_string(), "tokenSerial (--token-serial)");
     }
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::config::{InitArgs, TokenSelector, TrustedLibrary};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::pin_entry;
 use crate::process::lock::{Lock, LockError};
 use crate::process::{leave, watchdog};
 use crate::report;
-use crate::token::{FoundToken, Module, ModuleError, Token, TokenError};
+use crate::token::{FoundToken, Module, Token};
 
 /// Called when another process, with this number if it is known, has had the library for a while.
 pub type LockWait<'a> = &'a mut dyn FnMut(Option<u32>);
@@ -98,7 +98,7 @@ impl LibraryLock {
         let name = library.path().to_string_lossy();
         match Lock::acquire_within(patience, &name, waiting) {
             Ok(lock) => *self.held() = Some(lock),
-            Err(LockError::Busy(busy)) => return Err(TokenError::from(busy).into()),
+            Err(LockError::Busy(busy)) => return Err(busy.into()),
             Err(LockError::Unavailable(reason)) => report::warning(&format!(
                 "requests at the same time may disturb each other: {reason}"
             )),
@@ -130,7 +130,12 @@ pub fn note_wait(holder: Option<u32>) {
 pub fn end_if_it_hangs(library: &Path) {
     let path = library.to_owned();
     watchdog::start(move |doing, limit| {
-        let error = Error::from(ModuleError::Hangs { path, doing, seconds: limit.as_secs() });
+        let (path, seconds) = (path.display(), limit.as_secs());
+        let text = format!("PKCS#11 library {path} hangs: {doing} has taken {seconds} s");
+        let error = Error::new(Exit::Library, text).help(
+            "check that the token is still inserted (touch it if it blinks), restart the library's service \
+             (pcscd, tpm2-abrmd) or the connection to its HSM, then try again",
+        );
         report::last_error(&error);
         leave(error.exit_code())
     });

@@ -14,7 +14,7 @@ use crate::process::{lock, unix_time};
 use crate::protocol::{Operation, Request, SignRequest, no_request};
 use crate::report;
 use crate::scheme::{Scheme, requested};
-use crate::token::SigningError;
+use crate::token::invalid_signature;
 use crate::verify::{VerifiedSignature, verify};
 
 /// A process in which keys stay open.
@@ -136,10 +136,7 @@ fn kept_signature(
     let scheme = requested(&sign.options, public_key)?;
     let signature = kept.sign(scheme, &sign.digest)?;
     let signature = verify(public_key, &scheme, &sign.digest, signature);
-    signature.ok_or_else(|| {
-        SigningError::Invalid { key: certificate.subject.clone(), scheme: scheme.to_string() }
-            .into()
-    })
+    signature.ok_or_else(|| invalid_signature(&certificate.subject, &scheme))
 }
 
 fn warn_of_stored_pin() {

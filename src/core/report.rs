@@ -149,28 +149,21 @@ fn to_standard_error(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::TokenName;
-    use crate::token::TokenError;
+    use crate::error::{Exit, Help};
 
     #[test]
     fn an_error_is_told_with_its_remedy_and_nothing_of_it_moves_the_cursor() {
-        let token =
-            |label: &str| TokenName { slot: 7, label: label.to_owned(), serial: "123".to_owned() };
-        let error = Error::from(TokenError::Ambiguous {
-            selector: "tokenLabel \"a\nb\"".to_owned(),
-            found: vec![token("one"), token("\x1b[2Jtwo")],
-        });
+        let help = Help::from("add tokenLabel to choose one:");
+        let error = Error::new(Exit::Token, "2 tokens have tokenLabel \"a\nb\"")
+            .help(help.with_candidates(&["one", "\x1b[2Jtwo"]));
         assert_eq!(
             error_message(&error),
             "pkcs11-external-signer: error: 2 tokens have tokenLabel \"a\\u{a}b\"\n\
-             help: add tokenLabel (--token-label) to choose one:\n  \
-               \"one\" (serial 123, slotId 7)\n  \
-               \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)\n"
+             help: add tokenLabel to choose one:\n  one\n  \\u{1b}[2Jtwo\n"
         );
         assert_eq!(
             sentence(&error),
-            "2 tokens have tokenLabel \"a\\u{a}b\"; add tokenLabel (--token-label) to choose one: \
-             \"one\" (serial 123, slotId 7); \"\\u{1b}[2Jtwo\" (serial 123, slotId 7)"
+            "2 tokens have tokenLabel \"a\\u{a}b\"; add tokenLabel to choose one: one; \\u{1b}[2Jtwo"
         );
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::error::{NoContextKey, absent, error};
+use super::error::{absent, error, no_current_context, other_user};
 use super::load::read;
 use super::shape::decode_base64;
 use super::tunnelled::{self, tunnelled};
@@ -119,7 +119,7 @@ impl Kubeconfig {
     pub fn selected_context(&self) -> Result<Context, Error> {
         match self.current_context() {
             Some(name) => self.context(name),
-            None => Err(NoContextKey::no_current_context(&self.names(EntryKind::Context))),
+            None => Err(no_current_context(&self.names(EntryKind::Context))),
         }
     }
 
@@ -179,7 +179,7 @@ impl Kubeconfig {
         match self.provider(user)? {
             Provider::ExternalSigner(configuration) => Ok(configuration),
             Provider::None if exec::names_key(exec) => exec::configuration(exec, user),
-            _ => Err(NoContextKey::other_user(user, &context.name)),
+            _ => Err(other_user(user, &context.name)),
         }
     }
 }

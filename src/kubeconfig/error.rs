@@ -6,56 +6,40 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Exit, Failure, Help, PROGRAM, THIS_KUBECONFIG, listed};
+use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KUBECONFIG, listed};
 use crate::printable::shell_word;
 
-/// No context that could name a key: some commands look for one themselves.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub struct NoContextKey {
-    text: String,
-    help: Help,
+/// An error of a context that names no key: some commands look for one themselves then.
+fn no_key(text: impl Into<String>, help: impl Into<Help>) -> Error {
+    error(text, help).kind(Kind::NoContextKey)
 }
 
-impl Failure for NoContextKey {
-    fn exit_code(&self) -> u8 {
-        Exit::Configuration as u8
-    }
-
-    fn remedy(&self) -> Help {
-        self.help.clone()
+pub(super) fn missing(paths: &[PathBuf]) -> Error {
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    match names.as_slice() {
+        [] => no_key(
+            "there is no kubeconfig to look for: HOME is not set",
+            "set HOME, or name the file with --kubeconfig or KUBECONFIG",
+        ),
+        names => no_key(
+            format!("there is no kubeconfig {}", listed(names, "or")),
+            "correct --kubeconfig or KUBECONFIG, or put the kubeconfig there that the cluster's operators \
+             give out",
+        ),
     }
 }
 
-impl NoContextKey {
-    pub(super) fn missing(paths: &[PathBuf]) -> Error {
-        let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        let (names, help) = match names.as_slice() {
-            [] => (
-                "to look for: HOME is not set".to_owned(),
-                "set HOME, or name the file with --kubeconfig or KUBECONFIG",
-            ),
-            names => (
-                listed(names, "or"),
-                "correct --kubeconfig or KUBECONFIG, or put the kubeconfig there that the cluster's operators \
-                 give out",
-            ),
-        };
-        Self { text: format!("there is no kubeconfig {names}"), help: help.into() }.into()
-    }
+pub(super) fn no_current_context(candidates: &[String]) -> Error {
+    no_key("the kubeconfig has no current-context", choice("context", candidates))
+}
 
-    pub(super) fn no_current_context(candidates: &[String]) -> Error {
-        let text = "the kubeconfig has no current-context".to_owned();
-        Self { text, help: choice("context", candidates) }.into()
-    }
-
-    /// The context's user has neither this program as its `exec` plugin nor the auth provider.
-    pub fn other_user(user: &str, context: &str) -> Error {
-        let text = format!("user \"{user}\" of context \"{context}\" has no key for this program");
-        let write = write_command(&shell_word(context));
-        let help = format!("name a context with --context, or write the user with {write}");
-        Self { text, help: help.into() }.into()
-    }
+/// The context's user has neither this program as its `exec` plugin nor the auth provider.
+pub fn other_user(user: &str, context: &str) -> Error {
+    let write = write_command(&shell_word(context));
+    no_key(
+        format!("user \"{user}\" of context \"{context}\" has no key for this program"),
+        format!("name a context with --context, or write the user with {write}"),
+    )
 }
 
 pub(super) fn error(text: impl Into<String>, help: impl Into<Help>) -> Error {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::error::{NoContextKey, unwritable};
+use super::error::{missing, unwritable};
 use super::replace::LockedFile;
 use super::{EntryKind, Kubeconfig, Locations, PluginEntries, yaml};
 use crate::error::Error;
@@ -30,7 +30,7 @@ pub fn file_for(locations: &Locations, context: &str) -> Result<PathBuf, Error> 
             return Ok(path.clone());
         }
     }
-    Err(NoContextKey::missing(locations.files()))
+    Err(missing(locations.files()))
 }
 
 impl KubeconfigFile {

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::error::{NoContextKey, error, unreadable};
+use super::error::{error, missing, unreadable};
 use super::shape::{self, Misfit};
 use super::{EntryKind, Kubeconfig, name_of, text, yaml};
 use crate::error::Error;
@@ -91,7 +91,7 @@ impl Kubeconfig {
             is_there = true;
         }
         if locations.required && !is_there {
-            return Err(NoContextKey::missing(&locations.files));
+            return Err(missing(&locations.files));
         }
         Ok(merged)
     }

@@ -20,7 +20,7 @@ mod tunnelled;
 mod yaml;
 
 pub use entries::{Cluster, Context, Provider};
-pub use error::{NoContextKey, unreadable, write_command};
+pub use error::{other_user, unreadable, write_command};
 pub use exec::{SELECTORS, options, user_excerpt};
 pub use file::{KubeconfigFile, file_for};
 pub use load::Locations;

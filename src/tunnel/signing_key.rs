@@ -188,7 +188,7 @@ impl Signer for TokenSigner {
 /// The error that a token gave for this failure of a handshake, if it was one.
 pub(super) fn token_trouble(error: &rustls::Error) -> Option<Error> {
     match error {
-        rustls::Error::Other(OtherError(error)) => error.downcast_ref().map(Error::to_send),
+        rustls::Error::Other(OtherError(error)) => error.downcast_ref().cloned(),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ use super::status::StatusDocument;
 use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::Cluster;
-use crate::pin::{PinError, PinOrigin, PinRequest};
+use crate::pin::{PinOrigin, PinRequest};
 use crate::scheme::Scheme;
 use crate::tunnel::ClientCertificate;
 
@@ -138,9 +138,9 @@ pub(super) struct PinQuestion {
 /// The answer to a [`Question`], of the same name.
 #[derive(Deserialize, Serialize)]
 pub(super) enum Answer {
-    ConfirmAtReader(Result<(), PinError>),
+    ConfirmAtReader(Result<(), Error>),
     Origin(PinOrigin),
-    Pin(Result<String, PinError>),
+    Pin(Result<String, Error>),
 }
 
 impl From<&PinRequest<'_>> for PinQuestion {

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::message::{Answer, Conversation, Question, Reply};
-use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
+use crate::error::Error;
+use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 
 /// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
 pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
@@ -21,8 +22,8 @@ impl ClientPins {
     }
 }
 
-fn gone(request: &PinRequest<'_>) -> PinError {
-    PinError::Cancelled { token: request.token.to_owned() }
+fn gone(request: &PinRequest<'_>) -> Error {
+    pin::cancelled(request.token)
 }
 
 impl PinProvider for ClientPins {
@@ -33,7 +34,7 @@ impl PinProvider for ClientPins {
         }
     }
 
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         match self.ask(Question::Pin(request.into())) {
             Some(Answer::Pin(answer)) => {
                 Pin::new(&answer?).filter(|pin| request.allows(pin)).ok_or_else(|| gone(request))
@@ -42,7 +43,7 @@ impl PinProvider for ClientPins {
         }
     }
 
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
         match self.ask(Question::ConfirmAtReader(request.into())) {
             Some(Answer::ConfirmAtReader(answer)) => answer,
             _ => Err(gone(request)),

@@ -317,10 +317,10 @@ impl Service {
                     (false, _) => self.stop(conversation),
                     (true, Ok(_)) if peer.process != process => {
                         let error = error::caller_error("it is in another container");
-                        conversation.send(&failed(&error))
+                        conversation.send(&Reply::Failed(error))
                     }
                     (true, Ok(config)) => self.register(conversation, peer, registration, config),
-                    (true, Err(error)) => conversation.send(&failed(&error)),
+                    (true, Err(error)) => conversation.send(&Reply::Failed(error)),
                 }
             }
             ControlRequest::Register(_) | ControlRequest::Stop => self.stop(conversation),
@@ -353,13 +353,13 @@ impl Service {
                 conversation.send(&Reply::Registered(registered))?;
                 number
             }
-            Err(error) => return conversation.send(&failed(&error)),
+            Err(error) => return conversation.send(&Reply::Failed(error)),
         };
         if signs {
             let ToSign { scheme, digest } = conversation.receive()?;
             let signature = self.keyring.sign(number, scheme, digest);
             let reply = signature.map(|it| Reply::Signature(it.into_bytes()));
-            conversation.send(&reply.unwrap_or_else(|error| failed(&error)))?;
+            conversation.send(&reply.unwrap_or_else(Reply::Failed))?;
         }
         Ok(())
     }
@@ -599,8 +599,4 @@ fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {
 fn configured(pairs: &[(String, String)]) -> Configuration {
     let pairs = pairs.iter();
     pairs.map(|(key, value)| (key.as_str(), value.as_str())).collect()
-}
-
-fn failed(error: &Error) -> Reply {
-    Reply::Failed(error.to_send())
 }

@@ -27,7 +27,7 @@ use super::style::Palette;
 use crate::cluster_api::token_request::ServiceAccount;
 use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
 use crate::config::{Config, PinSource};
-use crate::error::{Error, PROGRAM, Setting, THIS_KUBECONFIG};
+use crate::error::{Error, Kind, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library::Library;
 use crate::pin_entry::Sources;
@@ -35,7 +35,6 @@ use crate::printable::quoted;
 use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
 use crate::report;
-use crate::token::ObjectError;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
@@ -172,8 +171,7 @@ fn configuration(
     let found = match (found, no_key) {
         // Several keys are listed; if there is none, what is wrong is that nothing names one.
         (Err(error), Some(why)) => {
-            let is_choice = matches!(error.downcast_ref(), Some(ObjectError::Choice { .. }));
-            return Err(if is_choice { error } else { why });
+            return Err(if error.is(Kind::SeveralKeys) { error } else { why });
         }
         (found, no_key) => found?.map(|uri| (uri, no_key)),
     };
@@ -205,7 +203,7 @@ fn configuration(
         checklist.concern(
             step,
             format!("the PIN stands {readers}"),
-            format!("leave pin out to be asked, or set {}", Setting("pinSource")),
+            "leave pin out to be asked, or set pinSource (--pin-source)",
         );
     }
     Ok(config)

@@ -4,10 +4,10 @@
 
 use super::CheckArguments;
 use super::checklist::{CheckStep, Checklist};
-use crate::certificate::{Certificate, renewal_remedy};
+use crate::certificate::{Certificate, of_subject, renewal_remedy};
 use crate::cli::credential::{ShortLived, choice};
 use crate::config::Config;
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, Kind};
 use crate::jose::Algorithm;
 use crate::library::{self, Library};
 use crate::pin::{PinOrigin, PinProvider};
@@ -15,7 +15,7 @@ use crate::pin_entry::Sources;
 use crate::printable::quoted;
 use crate::process::{lock, unix_time};
 use crate::scheme::Scheme;
-use crate::token::{AcceptedPin, Identity, ObjectError, PinState, PrivateKey, Token, TokenError};
+use crate::token::{AcceptedPin, Identity, PinState, PrivateKey, Token};
 
 /// Makes the steps from the library, which stays open in `opened`, to the signatures. Returns the
 /// PIN that the token has accepted if all of them could be made.
@@ -32,7 +32,7 @@ pub(super) fn check_key(
     let init_args = config.init_args.as_ref();
     let library = library::open(&config.library, init_args, lock::LIMIT);
     let step = match &library {
-        Err(error) if error.is::<TokenError>() => CheckStep::TOKEN,
+        Err(error) if error.exit_code() == Exit::Token as u8 => CheckStep::TOKEN,
         _ => CheckStep::LIBRARY,
     };
     let library = opened.insert(steps.keep(step, library)?);
@@ -54,7 +54,7 @@ pub(super) fn check_key(
         steps.logged_in(&token);
     }
     let identity = match identity {
-        Err(error) if !can_log_in && is_hidden(&error) => {
+        Err(error) if !can_log_in && error.is(Kind::CertificateUnseen) => {
             // That no PIN can be tried has been reported.
             if !with_login {
                 steps.checklist.concern(
@@ -97,7 +97,7 @@ pub(super) fn check_key(
             Err(error) => {
                 // Another try could cost a PIN try or another prompt; and a key that isn't the
                 // certificate's makes no other signature either.
-                let is_last = is_of_login(&error) || error.is::<ObjectError>();
+                let is_last = is_of_login(&error) || error.exit_code() == Exit::Object as u8;
                 steps.checklist.bad(CheckStep::SIGNATURE, &error);
                 if is_last {
                     break;
@@ -107,11 +107,6 @@ pub(super) fn check_key(
     }
     steps.tls_versions(&made, "this key can serve");
     token.into_accepted_pin()
-}
-
-fn is_hidden(error: &Error) -> bool {
-    let error = error.downcast_ref();
-    error.is_some_and(ObjectError::may_be_hidden)
 }
 
 fn is_of_login(error: &Error) -> bool {
@@ -172,7 +167,7 @@ impl KeyCheck<'_> {
         let now = unix_time();
         let concerns = certificate.concerns(now);
         if !concerns.is_empty() {
-            self.invalid(CheckStep::VALIDITY, certificate, concerns.join("; "));
+            self.invalid(CheckStep::VALIDITY, certificate, &concerns.join("; "));
         } else if let Some(expiry) = certificate.renewal(now) {
             self.checklist.concern(CheckStep::VALIDITY, expiry, renewal_remedy());
         } else {
@@ -182,9 +177,12 @@ impl KeyCheck<'_> {
         }
     }
 
-    fn invalid(&mut self, step: CheckStep, certificate: &Certificate, reason: String) {
-        let subject = certificate.subject.clone();
-        self.checklist.bad(step, &ObjectError::Invalid { subject, reason }.into());
+    fn invalid(&mut self, step: CheckStep, certificate: &Certificate, reason: &str) {
+        let error = Error::new(Exit::Object, of_subject(&certificate.subject, reason)).help(
+            "have the cluster's CA issue one for this key that is valid now, names the user in CN and allows \
+             TLS clients (extended key usage clientAuth), and write it to the token in place of this one",
+        );
+        self.checklist.bad(step, &error);
     }
 
     fn public_key(&mut self, token: &Token<'_>, identity: &Identity, tries_key: bool) {
@@ -243,11 +241,7 @@ impl KeyCheck<'_> {
                 self.checklist.good(CheckStep::CERTIFICATE, text);
             }
             None => {
-                self.invalid(
-                    CheckStep::CERTIFICATE,
-                    certificate,
-                    "it names no user (CN)".to_owned(),
-                );
+                self.invalid(CheckStep::CERTIFICATE, certificate, "it names no user (CN)");
             }
         }
         let id = certificate.credential_id();

@@ -25,7 +25,7 @@ use crate::exec_credential::ExecRequest;
 use crate::jose::{self, Algorithm, Jwk};
 use crate::keyring::Keyring;
 use crate::library::{self, Library};
-use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
+use crate::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
@@ -352,11 +352,11 @@ impl PinProvider for SharedPins {
         self.source().origin()
     }
 
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         self.source().pin(request)
     }
 
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
         self.source().confirm_at_reader(request)
     }
 

@@ -9,7 +9,7 @@ use crate::library::Library;
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
-use crate::token::TokenError;
+use crate::token::not_initialized;
 
 /// What the options say of library, token and object, with the library or token that they don't name. A library that is
 /// looked at alone stays open.
@@ -56,9 +56,7 @@ fn add_found(
                 Some((*library.uninitialized_slots.first()?, library.path_lib.clone()))
             });
             return Err(match blank {
-                Some((slot, library)) => {
-                    TokenError::NotInitialized { slot, library, present: Vec::new() }.into()
-                }
+                Some((slot, library)) => not_initialized(slot, &library, &[]),
                 None => Error::new(Exit::Token, "no token was found").help(
                     "insert it, or name its library with --module; `pkcs11-external-signer list` shows what was \
                      looked at",

@@ -12,15 +12,14 @@ use crate::enrollment::{
     Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key,
     selector, sign_request,
 };
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, Kind};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::quoted;
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
-    AcceptedPin, Candidate, FoundKey, KeyPurpose, KeyReference, NewKey, PivSlot, Token,
-    WritingError,
+    AcceptedPin, Candidate, FoundKey, KeyPurpose, KeyReference, NewKey, PivSlot, Token, id_in_use,
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
@@ -49,8 +48,7 @@ impl<'l> EnrollmentToken<'l> {
         let mut object = filter.object;
         let is_usual = match (token.is_yubikey(), piv.given()) {
             (false, Some(option)) => {
-                let token = token.name();
-                return Err(WritingError::NotAYubikey { option, token }.into());
+                return Err(not_a_yubikey(option, &token));
             }
             (true, _) if piv.slot.is_some() || !object.is_given() => {
                 let usual = match purpose {
@@ -101,9 +99,7 @@ impl<'l> EnrollmentToken<'l> {
     /// Refuses, before a PIN is asked for, a key that this token can't make, unless OpenSC shows something of it.
     fn check_wish(&self, arguments: &EnrollArguments, applicant: &Applicant) -> Result<(), Error> {
         if arguments.replace && !self.token.is_yubikey() {
-            let option = "--replace without --certificate";
-            let token = self.token.name();
-            return Err(WritingError::NotAYubikey { option, token }.into());
+            return Err(not_a_yubikey("--replace without --certificate", &self.token));
         }
         let id = self.config.object.id.as_ref();
         let label = self.label(applicant);
@@ -187,8 +183,7 @@ impl<'l> EnrollmentToken<'l> {
         };
         let present = self.token.objects_with_id(&id)?;
         if !present.is_empty() && !arguments.replace {
-            let (id, token) = (id.to_string(), self.token.name());
-            return Err(WritingError::IdInUse { id, token, present }.into());
+            return Err(id_in_use(&id, &self.token.name(), &present));
         }
         let slot = PivSlot::of_id(&id).filter(|_| self.token.is_yubikey());
         let place = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
@@ -276,10 +271,10 @@ impl<'l> EnrollmentToken<'l> {
         if !is_there {
             holds_all = match issued.write(&mut self.token, key, &mut self.pins) {
                 Ok(holds_all) => holds_all,
-                Err(error) => match error.downcast_ref() {
-                    Some(WritingError::Refused { .. }) => return keep(error.to_string(), lines),
-                    _ => return Err(error),
-                },
+                Err(error) if error.is(Kind::CertificateRefused) => {
+                    return keep(error.to_string(), lines);
+                }
+                Err(error) => return Err(error),
             };
         }
         let mut kept = None;
@@ -360,4 +355,12 @@ pub(super) fn in_words(user: &str, groups: &[String]) -> String {
         [only] => format!("user {user:?}, group {only:?}"),
         several => format!("user {user:?}, groups {}", quoted(several)),
     }
+}
+
+/// `option` would do nothing on this token.
+fn not_a_yubikey(option: &str, token: &Token<'_>) -> Error {
+    let token = token.name();
+    let text = format!("{option} is for YubiKeys behind ykcs11, and token {token} is none");
+    Error::new(Exit::Object, text)
+        .help("leave it out, or name Yubico's library (libykcs11.so) with --module")
 }

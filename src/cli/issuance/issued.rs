@@ -102,7 +102,7 @@ pub(in crate::cli) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 /// Writes the file in one step, for everybody to read.
 pub(in crate::cli) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
     let _deferral = Deferral::for_files();
-    Ok(new_file::write(path, text, 0o644)?)
+    new_file::write(path, text, 0o644)
 }
 
 pub(in crate::cli) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error {

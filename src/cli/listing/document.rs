@@ -5,8 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ObjectSelector, TokenName};
-use crate::error::Error;
-use crate::token::{ObjectError, PinState, TokenError};
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use crate::printable::shell_word;
+use crate::token::PinState;
 
 /// The document's version; fields may be added to it, none is taken away or changes its meaning.
 const API_VERSION: &str = "pkcs11-external-signer/v1";
@@ -194,7 +195,7 @@ impl From<&Error> for ErrorEntry {
             message: error.to_string(),
             help: error.remedy().to_string(),
             exit_code: error.exit_code(),
-            is_busy: matches!(error.downcast_ref(), Some(TokenError::Busy { .. })),
+            is_busy: error.is(Kind::Busy),
         }
     }
 }
@@ -249,14 +250,24 @@ impl Listing {
     }
 
     /// The error if tokens are seen, all of them, and none has a key or a certificate.
-    pub(in crate::cli) fn emptiness(&self) -> Option<ObjectError> {
+    pub(in crate::cli) fn emptiness(&self) -> Option<Error> {
         let is_empty = |token: &TokenEntry| token.is_bare() && token.ca_certificates == 0;
         let (library, token) = self.places().next()?;
-        self.tokens().all(is_empty).then(|| ObjectError::NoKeyYet {
-            token: format!("\"{}\"", token.token_label),
-            label: token.token_label.clone(),
-            module: library.path_lib.clone(),
-        })
+        if !self.tokens().all(is_empty) {
+            return None;
+        }
+        let (module, label) = (shell_word(&library.path_lib), &token.token_label);
+        let named = match label.as_str() {
+            "" => String::new(),
+            label => format!(" --token-label {}", shell_word(label)),
+        };
+        let help = format!(
+            "make one, and have a cluster issue its certificate: `{PROGRAM} enroll --module {module}{named} \
+             --context NAME` (docs/enroll.md has it with other CAs); `{PROGRAM} list{THIS_TOKEN} --login` shows \
+             also what a token hides without a PIN"
+        );
+        let text = format!("token \"{label}\" shows no key and no certificate");
+        Some(Error::new(Exit::Object, text).help(help))
     }
 
     /// The tokens, each with its library.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, rfc_3339};
 use crate::config::{Filter, ObjectId, ObjectSelector, TokenSelector, TrustedLibrary, Uri};
-use crate::error::Error;
+use crate::error::{Error, Exit, Help, Kind};
 use crate::library::{self, Library};
-use crate::pin::{PinError, PinProvider as _};
+use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;
 use crate::process::unix_time;
-use crate::token::{Candidate, OccupiedSlot, PinState, Standing, TokenError, TokenState};
+use crate::token::{Candidate, OccupiedSlot, PinState, Standing, TokenState};
 
 /// How long another process may keep the library: less than a process may take to list it, so
 /// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
@@ -54,12 +54,9 @@ pub(super) fn list_library(
                 let shown = shown(library, state, pins.as_mut());
                 fill(token, shown, state, objects, pins.is_some(), path)
             }
-            Err(failure) => TokenEntry {
+            Err(error) => TokenEntry {
                 slot_id: slot.slot,
-                error: Some(ErrorEntry::from(&Error::from(TokenError::Call {
-                    doing: "reading the token's description",
-                    failure: failure.clone(),
-                }))),
+                error: Some(ErrorEntry::from(error)),
                 ..TokenEntry::default()
             },
         });
@@ -83,7 +80,15 @@ fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Erro
     let found: Vec<_> =
         states.filter(|state| state.login_required).map(|state| state.name.clone()).collect();
     match found.len() > 1 && !pins.origin().is_attended() {
-        true => Err(TokenError::SeveralForPin { found }.into()),
+        true => {
+            let text = format!(
+                "this PIN would be sent to {} tokens, and count as a wrong try on all but one",
+                found.len()
+            );
+            let help =
+                Help::from("name its token with --token-serial, --token-label or --slot-id:");
+            Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)))
+        }
         false => Ok(()),
     }
 }
@@ -116,9 +121,7 @@ fn shown(
     let logs_in = pins.is_some();
     let refused = match pins.map(|pins| token.reveal("to see its private objects", pins)) {
         // A person who gives up is done with all tokens, not with one.
-        Some(Err(error)) if matches!(error.downcast_ref(), Some(PinError::Cancelled { .. })) => {
-            return Err(error);
-        }
+        Some(Err(error)) if error.is(Kind::PinCancelled) => return Err(error),
         Some(Err(error)) => Some(error),
         Some(Ok(())) | None => None,
     };

@@ -14,10 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{ErrorEntry, LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::process::descriptors::hand_on_none;
 use crate::process::signals::Deferral;
-use crate::token::ModuleError;
 
 /// How long a library may take if no PIN is asked for.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -37,7 +36,11 @@ pub(super) fn list_machine(
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let libraries = discovery::libraries(home.as_deref());
     if libraries.is_empty() {
-        return Err(ModuleError::NoneFound.into());
+        let text = "no PKCS#11 library was found on this machine";
+        return Err(Error::new(Exit::Library, text).help(
+            "install the token's library (ykcs11 or opensc-pkcs11 for a YubiKey or smart card, \
+             libtpm2-pkcs11-1 for a TPM, softhsm2 for trying out), or name it with --module",
+        ));
     }
     let list = |library, limit| ask(library, arguments, limit, shows_noise);
     let entries = if asks {
@@ -51,7 +54,7 @@ pub(super) fn list_machine(
             let look = |library| (library, scope.spawn(move || list(library, LIMIT)));
             let threads: Vec<_> = libraries.iter().map(look).collect();
             let entries = threads.into_iter().map(|(library, thread)| {
-                let died = |_| failed(&library.path, "looking at it panicked".to_owned());
+                let died = |_| failed(&library.path, "looking at it panicked");
                 thread.join().unwrap_or_else(died)
             });
             entries.collect()
@@ -87,7 +90,7 @@ fn ask(
     });
     let child = child.map_err(|error| format!("no process to look at it: {error}"));
     let entry = child.and_then(|child| answer(child, limit));
-    entry.unwrap_or_else(|reason| failed(library, reason))
+    entry.unwrap_or_else(|reason| failed(library, &reason))
 }
 
 /// What the process has listed, or why it listed nothing. It is killed after `limit`.
@@ -123,9 +126,12 @@ fn ended(status: Option<ExitStatus>) -> String {
     }
 }
 
-fn failed(library: &Path, reason: String) -> LibraryEntry {
-    let path = library.to_owned();
-    let error = Error::from(ModuleError::NoAnswer { path, reason });
+fn failed(library: &Path, reason: &str) -> LibraryEntry {
+    let text = format!("PKCS#11 library {} does not list its tokens: {reason}", library.display());
+    let error = Error::new(Exit::Library, text).help(
+        "look at it alone with `list -v --module`; restart its service (pcscd, tpm2-abrmd), or update the \
+         library",
+    );
     LibraryEntry {
         path_lib: library.to_string_lossy().into_owned(),
         error: Some(ErrorEntry::from(&error)),

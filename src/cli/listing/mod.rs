@@ -16,14 +16,13 @@ use self::library::list_library;
 use self::machine::list_machine;
 use super::selection::Selection;
 use crate::cli::error::needs;
-use crate::config::{Filter, PinSource, Uri};
-use crate::error::Error;
+use crate::config::{Filter, ObjectSelector, PinSource, Uri};
+use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
 use crate::library::Library;
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::{ObjectError, TokenError};
 
 /// What to list.
 pub(super) struct ListQuery<'a> {
@@ -82,13 +81,12 @@ impl ListQuery<'_> {
         if libraries.clone().all(|library| library.error.is_some()) || libraries.any(is_hidden) {
             None
         } else if token.is_given() && listing.tokens().next().is_none() {
-            let selector = token.to_string();
-            Some(TokenError::NoneFits { selector }.into())
+            Some(Error::new(Exit::Token, format!("no token with {token} was found")).help(
+                "insert the token, or correct what names it; `list` without it shows what is there",
+            ))
         // A token that couldn't be seen whole may have it.
         } else if object.is_given() && listing.tokens().all(TokenEntry::is_bare) {
-            let selector = object.to_string();
-            let found = Vec::new();
-            Some(ObjectError::NoneFits { selector, found }.into())
+            Some(none_fits(&object, &[]))
         } else {
             None
         }
@@ -127,4 +125,27 @@ pub(super) fn configuration(
         PinSource::override_in(&mut map, source);
     }
     map
+}
+
+/// `found` is what there is instead.
+pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
+    let help = match found {
+        [] => insert_it(),
+        _ => Help::from(
+            "name one of those that are there; --login shows also what a token hides without a PIN:",
+        )
+        .with_candidates(found),
+    };
+    Error::new(Exit::Object, format!("no key or certificate with {selector}"))
+        .help(help)
+        .kind(Kind::NoneFits)
+}
+
+/// What to do where nothing that could be used was seen.
+pub(super) fn insert_it() -> Help {
+    format!(
+        "insert the token that holds it; `{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides \
+         without a PIN, and `kubeconfig --login` writes it down"
+    )
+    .into()
 }

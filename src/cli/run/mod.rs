@@ -21,13 +21,13 @@ use super::again::Invocation;
 use super::completions;
 use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{Context, Kubeconfig, NoContextKey, write_command};
+use crate::kubeconfig::{Context, Kubeconfig, other_user, write_command};
 use crate::library;
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
+use crate::process::preparation;
 use crate::process::run_directory::RunDirectory;
 use crate::process::watchdog;
-use crate::process::{Interrupted, preparation};
 use crate::report;
 use crate::tunnel::{ServerIdentity, TunnelObserver, Tunnels};
 
@@ -182,7 +182,7 @@ fn run_with(
     let file = directory.write("kubeconfig", content.as_bytes());
     let file = file.map_err(failed)?;
     if let Some(signal) = signals.came_early() {
-        return Err(Interrupted(signal).into());
+        return Err(Error::interrupted(signal));
     }
     let variables = no_proxy(|name| std::env::var_os(name)).into_iter().chain([
         ("KUBECONFIG", file.clone().into_os_string()),
@@ -254,7 +254,7 @@ fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error 
     let inside = std::env::var_os(MARK).is_some();
     if arguments.only_context.is_some() && !inside {
         return match kubeconfig.selected_context() {
-            Ok(Context { name, user, .. }) => NoContextKey::other_user(&user, &name),
+            Ok(Context { name, user, .. }) => other_user(&user, &name),
             Err(error) => error,
         };
     }

@@ -16,7 +16,7 @@ pub use error::CertificateError;
 pub use request::{CertificationRequest, fingerprint};
 pub use validity::{Validity, ValidityState, day, rfc_3339};
 
-use crate::error::{Help, PROGRAM, THIS_KEY, remedy};
+use crate::error::{Help, PROGRAM, THIS_KEY};
 use crate::printable::hex;
 
 use std::fmt;
@@ -329,7 +329,7 @@ pub fn of_subject(subject: &str, said: impl fmt::Display) -> String {
 
 /// What to do about a certificate that expires soon.
 pub fn renewal_remedy() -> Help {
-    remedy!("renew it: `", format!("{PROGRAM} renew{THIS_KEY}"), "`")
+    format!("renew it: `{PROGRAM} renew{THIS_KEY}`").into()
 }
 
 /// The certificates that a selector can mean, as indices of `certificates`, all of which it fits: for

@@ -53,7 +53,7 @@ impl Config {
             true => Ok(config),
             false => Err(misconfigured(
                 "no object is named: objectId and objectLabel are both missing",
-                "set objectId or objectLabel; pkcs11-external-signer list shows them",
+                "set objectId or objectLabel; `pkcs11-external-signer list` shows them",
             )),
         }
     }
@@ -71,7 +71,7 @@ impl Config {
         if !token.is_given() {
             return Err(misconfigured(
                 "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                "set tokenLabel, tokenSerial or slotId; pkcs11-external-signer list shows them",
+                "set tokenLabel, tokenSerial or slotId; `pkcs11-external-signer list` shows them",
             ));
         }
         Ok(Self {

@@ -68,7 +68,7 @@ impl Uri {
         if !scheme.eq_ignore_ascii_case(SCHEME) {
             return Err(misconfigured(
                 "uri does not begin with pkcs11:",
-                "write uri as in pkcs11:token=prod;id=%02; pkcs11-external-signer list --uri prints them",
+                "write uri as in pkcs11:token=prod;id=%02; `pkcs11-external-signer list --uri` prints them",
             ));
         }
         let rest = text.get(SCHEME.len()..).unwrap_or_default();

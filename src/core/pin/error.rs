@@ -5,9 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Exit, Failure, Help, Setting};
-
-const PIN_SOURCE: Setting = Setting("pinSource");
+use crate::error::{Error, Exit, Kind};
 
 /// Where a PIN came from, for messages.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -46,65 +44,44 @@ impl fmt::Display for PinOrigin {
     }
 }
 
-#[derive(Debug, Deserialize, Serialize, thiserror::Error)]
-pub enum PinError {
-    #[error("no PIN was entered for token {token}")]
-    Cancelled { token: String },
-    #[error("token {token} wants a PIN, and there is no terminal to ask for it and no pinSource")]
-    NoPin { token: String },
-    #[error("{0}")]
-    Other(Error),
+pub fn cancelled(token: &str) -> Error {
+    Error::new(Exit::Login, format!("no PIN was entered for token {token}"))
+        .help("run the command again and type the PIN")
+        .kind(Kind::PinCancelled)
 }
 
-impl PinError {
-    pub fn new(text: impl Into<String>, help: impl Into<Help>) -> Self {
-        Self::Other(Error::new(Exit::Login, text).help(help))
-    }
+/// There is nobody to ask, and no source.
+pub fn no_pin(token: &str) -> Error {
+    let text = format!(
+        "token {token} wants a PIN, and there is no terminal to ask for it and no pinSource"
+    );
+    Error::new(Exit::Login, text).kind(Kind::NoPin).help(
+        "run the command from a terminal (with ssh: -t), or set pinSource (--pin-source) to askpass, stdin, \
+         file:/path or env:NAME",
+    )
+}
 
-    /// The last try is a person's, after a yes.
-    pub fn final_try(token: &str, origin: &PinOrigin) -> Self {
-        if *origin == PinOrigin::Reader {
-            return Self::new(
-                format!("token {token} has one PIN try left, so the reader was not asked for it"),
-                "run the command from a terminal, type yes there and enter the PIN at the reader; a \
-                 wrong one locks the token",
-            );
-        }
-        Self::new(
+/// The last try is a person's, after a yes.
+pub fn final_try(token: &str, origin: &PinOrigin) -> Error {
+    let (text, help) = match origin {
+        PinOrigin::Reader => (
+            format!("token {token} has one PIN try left, so the reader was not asked for it"),
+            "run the command from a terminal, type yes there and enter the PIN at the reader; a wrong one \
+             locks the token",
+        ),
+        _ => (
             format!("token {token} has one PIN try left; the PIN {origin} was not sent to it"),
-            format!(
-                "run the command from a terminal without pin and {PIN_SOURCE} and type the PIN \
-                 yourself; a wrong one locks the token"
-            ),
-        )
-    }
-
-    /// The terminal is there, and nobody can be asked at it.
-    pub fn terminal(reason: impl fmt::Display) -> Self {
-        Self::new(
-            format!("the terminal can't be asked for a PIN: {reason}"),
-            format!(
-                "run the command in a terminal of your own, or set {PIN_SOURCE} to stdin, file:/path \
-                 or env:NAME"
-            ),
-        )
-    }
+            "run the command from a terminal without pin and pinSource (--pin-source) and type the PIN \
+             yourself; a wrong one locks the token",
+        ),
+    };
+    Error::new(Exit::Login, text).help(help)
 }
 
-impl Failure for PinError {
-    fn exit_code(&self) -> u8 {
-        Exit::Login as u8
-    }
-
-    fn remedy(&self) -> Help {
-        match self {
-            Self::Cancelled { .. } => "run the command again and type the PIN".into(),
-            Self::NoPin { .. } => format!(
-                "run the command from a terminal (with ssh: -t), or set {PIN_SOURCE} to askpass, stdin, \
-                 file:/path or env:NAME"
-            )
-            .into(),
-            Self::Other(error) => error.remedy(),
-        }
-    }
+/// The terminal is there, and nobody can be asked at it.
+pub fn terminal_unusable(reason: impl fmt::Display) -> Error {
+    Error::new(Exit::Login, format!("the terminal can't be asked for a PIN: {reason}")).help(
+        "run the command in a terminal of your own, or set pinSource (--pin-source) to stdin, file:/path or \
+         env:NAME",
+    )
 }

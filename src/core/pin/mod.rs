@@ -12,7 +12,8 @@ use std::fmt;
 
 use zeroize::Zeroize as _;
 
-pub use error::{PinError, PinOrigin};
+use crate::error::Error;
+pub use error::{PinOrigin, cancelled, final_try, no_pin, terminal_unusable};
 
 /// The longest PIN that is handed to a token, in bytes.
 pub const MAX_PIN_LENGTH: usize = 255;
@@ -87,10 +88,10 @@ pub trait PinProvider {
     fn origin(&mut self) -> PinOrigin;
 
     /// The PIN, of a length that the token can have.
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError>;
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error>;
 
     /// Asks a person to agree that the reader asks for the PIN, where a wrong one locks the token.
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError>;
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error>;
 
     /// From now on the reader waits for the PIN. Says so to a person who doesn't sit at the terminal of
     /// this process, where it is shown anyway.
@@ -114,17 +115,16 @@ mod tests {
             PinOrigin::Person
         }
 
-        fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+        fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
             let token = request.token.to_string();
             writeln!(self.0, "PIN {token}").unwrap();
             let mut answer = String::new();
             self.0.read_to_string(&mut answer).unwrap();
-            Pin::new(&answer).filter(|pin| request.allows(pin)).ok_or(PinError::Cancelled { token })
+            Pin::new(&answer).filter(|pin| request.allows(pin)).ok_or_else(|| cancelled(&token))
         }
 
-        fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
-            let token = request.token.to_string();
-            Err(PinError::Cancelled { token })
+        fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
+            Err(cancelled(request.token))
         }
     }
 

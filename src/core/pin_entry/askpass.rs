@@ -16,10 +16,9 @@ use rustix::event::PollFlags;
 
 use super::prompt::{Settings, open_terminal};
 use super::queue::{CANCELLED, PromptSlot, TIMED_OUT};
-use super::{
-    ANSWER_LIMIT, PIN_SOURCE, first_line, pinentry, question, timed_out, wait_for, wrong_length,
-};
-use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinRequest};
+use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wait_for, wrong_length};
+use crate::error::{Error, Exit};
+use crate::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::descriptors::hand_on_none;
 
@@ -48,6 +47,9 @@ const KEPT: [&str; 18] = [
     "PINENTRY_USER_DATA",
 ];
 
+const CHOOSE_ANOTHER: &str = "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for \
+     passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another pinSource (--pin-source)";
+
 /// A program that asks for a PIN.
 pub(super) struct Program {
     path: PathBuf,
@@ -57,7 +59,7 @@ pub(super) struct Program {
 impl Program {
     /// That of `PKCS11_EXTERNAL_SIGNER_ASKPASS`, else of `SSH_ASKPASS`, else pinentry. One that is
     /// named and isn't there is an error: the user means it.
-    pub(super) fn find() -> Result<Self, PinError> {
+    pub(super) fn find() -> Result<Self, Error> {
         for variable in ["PKCS11_EXTERNAL_SIGNER_ASKPASS", "SSH_ASKPASS"] {
             let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) else {
                 continue;
@@ -76,7 +78,8 @@ impl Program {
             .find(|path| is_executable(path))
             .map(|path| Self { path, is_pinentry: true })
             .ok_or_else(|| {
-                PinError::new("pinSource askpass: no program to ask for the PIN", choose_another())
+                Error::new(Exit::Login, "pinSource askpass: no program to ask for the PIN")
+                    .help(CHOOSE_ANOTHER)
             })
     }
 
@@ -90,10 +93,10 @@ impl Program {
         request: &PinRequest<'_>,
         has_terminal: bool,
         slot: &PromptSlot,
-    ) -> Result<Pin, PinError> {
+    ) -> Result<Pin, Error> {
         if request.confirm.is_some() && !self.is_pinentry {
             // The answer of such a program could be a script's, and not a person's yes.
-            return Err(PinError::final_try(request.token, &self.origin()));
+            return Err(pin::final_try(request.token, &self.origin()));
         }
         let failed = |error: io::Error| no_pin(&self.path, error);
         // Dropped after the program, which may have to be killed and leaves its own behind then.
@@ -106,7 +109,7 @@ impl Program {
             Ok(Some(_)) => Err(wrong_length(request, &self.origin())),
             Ok(None) => {
                 slot.leave(CANCELLED);
-                Err(PinError::Cancelled { token: request.token.to_owned() })
+                Err(pin::cancelled(request.token))
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 slot.leave(TIMED_OUT);
@@ -164,18 +167,9 @@ fn kept(has_terminal: bool) -> Vec<(&'static str, OsString)> {
         .collect()
 }
 
-fn no_pin(program: &Path, reason: impl Display) -> PinError {
-    PinError::new(
-        format!("pinSource: {} gave no PIN: {reason}", program.display()),
-        choose_another(),
-    )
-}
-
-fn choose_another() -> String {
-    format!(
-        "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for passwords \
-         (ksshaskpass, ssh-askpass), install pinentry, or choose another {PIN_SOURCE}"
-    )
+fn no_pin(program: &Path, reason: impl Display) -> Error {
+    Error::new(Exit::Login, format!("pinSource: {} gave no PIN: {reason}", program.display()))
+        .help(CHOOSE_ANOTHER)
 }
 
 fn is_executable(path: &Path) -> bool {

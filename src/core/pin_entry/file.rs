@@ -8,18 +8,16 @@ use std::path::Path;
 use rustix::process::geteuid;
 
 use super::first_line;
-use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
+use crate::error::{Error, Exit};
+use crate::pin::{MAX_PIN_LENGTH, Pin};
 use crate::process::open_regular;
 
 /// The file's first line. The checks are of the file that was opened, since the path may lead to
 /// another one by then.
-pub(super) fn read(path: &Path) -> Result<Pin, PinError> {
+pub(super) fn read(path: &Path) -> Result<Pin, Error> {
     let failure = |reason: &str| {
-        PinError::new(
-            format!("pinSource: file {}: {reason}", path.display()),
-            "the file must hold the PIN in its first line, belong to you or root, and not be readable by \
-             others (chmod 600)",
-        )
+        Error::new(Exit::Login, format!("pinSource: file {}: {reason}", path.display())).help("the file must hold the PIN in its first line, belong to you or root, and not be readable by \
+             others (chmod 600)")
     };
     let (file, found) = open_regular(path).map_err(|error| failure(&error.to_string()))?;
     check(&found).map_err(|reason| failure(&reason))?;

@@ -23,11 +23,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::error::Setting;
-use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
+use crate::error::{Error, Exit};
+use crate::pin::{Pin, PinOrigin, PinRequest};
 use crate::printable::printable;
 
-const PIN_SOURCE: Setting = Setting("pinSource");
 /// How long a person may take for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -36,28 +35,26 @@ fn question(request: &PinRequest<'_>) -> String {
     format!("PIN for token {}, {}: ", printable(request.token), printable(request.key))
 }
 
-fn timed_out(request: &PinRequest<'_>) -> PinError {
-    PinError::new(
+fn timed_out(request: &PinRequest<'_>) -> Error {
+    Error::new(
+        Exit::Login,
         format!(
             "the prompt for the PIN of token {} was not answered within {} s",
             request.token,
             ANSWER_LIMIT.as_secs()
         ),
-        format!(
-            "run the command again and type the PIN in time; without a person at the terminal, set \
-             {PIN_SOURCE} to stdin, file:/path or env:NAME"
-        ),
+    )
+    .help(
+        "run the command again and type the PIN in time; without a person at the terminal, set \
+             pinSource (--pin-source) to stdin, file:/path or env:NAME",
     )
 }
 
-fn wrong_length(request: &PinRequest<'_>, origin: &PinOrigin) -> PinError {
+fn wrong_length(request: &PinRequest<'_>, origin: &PinOrigin) -> Error {
     let PinRequest { token, shortest, longest, .. } = request;
-    PinError::new(
-        format!(
+    Error::new(Exit::Login, format!(
             "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
-        ),
-        "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); no try was spent",
-    )
+        )).help("check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); no try was spent")
 }
 
 /// The bytes as a PIN; `None` where they can't be one.

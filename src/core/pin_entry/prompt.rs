@@ -22,7 +22,8 @@ use rustix::termios::{
 
 use super::queue::{CANCELLED, PromptPlace, PromptSlot, TIMED_OUT};
 use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
-use crate::pin::{Pin, PinError, PinOrigin, PinRequest};
+use crate::error::Error;
+use crate::pin::{self, Pin, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::signals::{self, PromptSignals, Signal};
 
@@ -87,7 +88,7 @@ pub(super) struct Prompt {
 impl Prompt {
     /// Waits for the prompts before this one, as [`PromptSlot::take`] does. `None` where the process has
     /// no terminal.
-    pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, PinError> {
+    pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, Error> {
         let Some(terminal) = open_terminal() else {
             return Ok(None);
         };
@@ -99,7 +100,7 @@ impl Prompt {
     }
 
     /// Asks until there is a PIN that the token can have.
-    pub(super) fn ask(&self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+    pub(super) fn ask(&self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         let mut notice = request.notice.map(str::to_owned);
         if request.confirm.is_some() {
             self.confirm(request, PinOrigin::Person)?;
@@ -118,11 +119,7 @@ impl Prompt {
     }
 
     /// The explicit yes that a token's final try needs, with a PIN that comes from `origin`.
-    pub(super) fn confirm(
-        &self,
-        request: &PinRequest<'_>,
-        origin: PinOrigin,
-    ) -> Result<(), PinError> {
+    pub(super) fn confirm(&self, request: &PinRequest<'_>, origin: PinOrigin) -> Result<(), Error> {
         let said = [request.notice, request.confirm].into_iter().flatten();
         let mut text: String = said.map(line).collect();
         text.push_str("Type yes to go on: ");
@@ -130,7 +127,7 @@ impl Prompt {
             return Ok(());
         }
         self.cancelled();
-        Err(PinError::final_try(&self.token, &origin))
+        Err(pin::final_try(&self.token, &origin))
     }
 
     fn cancelled(&self) {
@@ -138,20 +135,20 @@ impl Prompt {
     }
 
     /// One line, without its ending and never empty.
-    fn enter(&self, request: &PinRequest<'_>, text: &str, echo: bool) -> Result<Vec<u8>, PinError> {
+    fn enter(&self, request: &PinRequest<'_>, text: &str, echo: bool) -> Result<Vec<u8>, Error> {
         match self.enter_again(text, echo)? {
             Entry::Line(line) => return Ok(line),
             Entry::TimedOut => return Err(timed_out(request)),
             Entry::Empty => self.cancelled(),
             Entry::Nothing | Entry::Signal(_) => {}
         }
-        Err(PinError::Cancelled { token: self.token.clone() })
+        Err(pin::cancelled(&self.token))
     }
 
     /// Asks, and once more after each stop.
-    fn enter_again(&self, text: &str, echo: bool) -> Result<Entry, PinError> {
+    fn enter_again(&self, text: &str, echo: bool) -> Result<Entry, Error> {
         loop {
-            let entry = self.enter_once(text, echo).map_err(PinError::terminal)?;
+            let entry = self.enter_once(text, echo).map_err(pin::terminal_unusable)?;
             match (&entry, &self.slot) {
                 (Entry::Signal(signal), Some(slot)) if signal.is_stop() => {
                     slot.yield_while(|| signals::raise(*signal))?;

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::process::getpgrp;
 
-use crate::pin::PinError;
+use crate::error::{Error, Exit};
+use crate::pin;
 use crate::printable::printable;
 use crate::process;
 use crate::process::lock::{self, Lock, LockBusy, LockError};
@@ -52,11 +53,7 @@ struct LeftPrompt<'a> {
 impl PromptSlot {
     /// Waits for the prompts before this one; fails if one of them that was left means this one, too. `since` is
     /// when the PIN was first wanted.
-    pub(super) fn take(
-        place: PromptPlace,
-        token: &str,
-        since: SystemTime,
-    ) -> Result<Self, PinError> {
+    pub(super) fn take(place: PromptPlace, token: &str, since: SystemTime) -> Result<Self, Error> {
         let slot = Self::wait(place, token)?;
         let (group, now) = (own_group(), SystemTime::now());
         for line in slot.lines() {
@@ -65,18 +62,15 @@ impl PromptSlot {
                 && left.means(group, since, now)
             {
                 let how = left.how;
-                return Err(PinError::new(
-                    format!("not asking for the PIN of token {token} again: a moment ago {how}"),
-                    "run the command again and type the PIN; a script or program that goes on may ask for \
-                     it again after 90 seconds",
-                ));
+                return Err(Error::new(Exit::Login, format!("not asking for the PIN of token {token} again: a moment ago {how}")).help("run the command again and type the PIN; a script or program that goes on may ask for \
+                     it again after 90 seconds"));
             }
         }
         Ok(slot)
     }
 
     /// Waits for the prompts before this one, however they end.
-    pub(super) fn wait(place: PromptPlace, token: &str) -> Result<Self, PinError> {
+    pub(super) fn wait(place: PromptPlace, token: &str) -> Result<Self, Error> {
         // Its number stands for the terminal, which processes see under different names.
         let place = match place {
             PromptPlace::Terminal => format!("terminal of session {}", process::session()),
@@ -113,7 +107,7 @@ impl PromptSlot {
     }
 
     /// Lets others ask while this process is stopped, and waits for the place again.
-    pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), PinError> {
+    pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), Error> {
         self.lock.replace(None);
         stopped();
         self.lock.replace(acquire(&self.place)?);
@@ -152,14 +146,16 @@ fn own_group() -> i32 {
     getpgrp().as_raw_nonzero().get()
 }
 
-fn acquire(place: &str) -> Result<Option<Lock>, PinError> {
+fn acquire(place: &str) -> Result<Option<Lock>, Error> {
     match Lock::acquire_within(lock::LIMIT, place, &mut |_| {}) {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable(_)) => Ok(None),
         Err(LockError::Busy(LockBusy { waited, holder })) => {
             let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
             let seconds = waited.as_secs();
-            Err(PinError::terminal(format!("another prompt{holder} has had it for {seconds} s")))
+            Err(pin::terminal_unusable(format!(
+                "another prompt{holder} has had it for {seconds} s"
+            )))
         }
     }
 }

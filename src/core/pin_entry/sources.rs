@@ -6,15 +6,12 @@ use std::time::SystemTime;
 
 use super::prompt::{Prompt, open_terminal};
 use super::queue::{PromptPlace, PromptSlot, REFUSED};
-use super::{PIN_SOURCE, askpass, file, standard_input, wrong_length};
+use super::{askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
-use crate::error::{Error, PROGRAM};
-use crate::pin::{Pin, PinError, PinOrigin, PinProvider, PinRequest};
+use crate::error::{Error, Exit, PROGRAM};
+use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use crate::process::environment::{NotUtf8, TakenVariables};
 use crate::process::watchdog;
-
-/// The exit code of failed logins.
-const NO_LOGIN: u8 = 7;
 
 /// Where this run's PIN comes from.
 pub struct Sources {
@@ -53,7 +50,7 @@ impl Sources {
     /// The command ends so. If a person has entered a PIN and it has led to no login, that is the same as if
     /// none had been entered: clients run a program that has failed again.
     pub fn failed(&mut self, error: &Error) {
-        if error.exit_code() == NO_LOGIN
+        if error.exit_code() == Exit::Login as u8
             && let Some((place, token)) = self.entered.take()
             && let Ok(slot) = PromptSlot::wait(place, &token)
         {
@@ -70,7 +67,7 @@ impl Sources {
         self.since.take().unwrap_or_else(SystemTime::now)
     }
 
-    fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+    fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         let since = self.since();
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
@@ -80,15 +77,10 @@ impl Sources {
         Ok(pin)
     }
 
-    fn taken(&self, name: &str) -> Result<Pin, PinError> {
+    fn taken(&self, name: &str) -> Result<Pin, Error> {
         let failure = |reason| {
-            PinError::new(
-                format!("pinSource: the environment variable {name} {reason}"),
-                format!(
-                    "export the variable where the client starts, or choose another {PIN_SOURCE}: prompt, \
-                     stdin or file:/path"
-                ),
-            )
+            Error::new(Exit::Login, format!("pinSource: the environment variable {name} {reason}")).help("export the variable where the client starts, or choose another pinSource (--pin-source): prompt, \
+                     stdin or file:/path")
         };
         match &self.variable {
             None => Err(failure("is not set")),
@@ -102,17 +94,18 @@ impl Sources {
     }
 }
 
-fn left(request: &PinRequest<'_>) -> PinError {
-    PinError::new(
+fn left(request: &PinRequest<'_>) -> Error {
+    Error::new(
+        Exit::Login,
         format!(
             "token {} wants a PIN, which can no longer be asked for at the terminal",
             request.token
         ),
-        format!(
-            "end what keeps the key open, the run or the tunnel process (`{PROGRAM} stop`), and start \
-             the command again, which asks for the PIN first; or set {PIN_SOURCE}"
-        ),
     )
+    .help(format!(
+        "end what keeps the key open, the run or the tunnel process (`{PROGRAM} stop`), and start \
+             the command again, which asks for the PIN first; or set pinSource (--pin-source)"
+    ))
 }
 
 impl PinProvider for Sources {
@@ -131,9 +124,8 @@ impl PinProvider for Sources {
         }
     }
 
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, PinError> {
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         let _pause = watchdog::pause();
-        let token = request.token.to_owned();
         let pin = match &self.source {
             PinSource::Askpass => return self.ask_by_program(request),
             PinSource::Configuration(pin) => pin.duplicate(),
@@ -148,9 +140,9 @@ impl PinProvider for Sources {
             }
             PinSource::Prompt | PinSource::StandardInput => {
                 let prompt = Prompt::open(request.token, self.since())?;
-                let prompt = prompt.ok_or_else(|| PinError::NoPin { token: token.clone() })?;
+                let prompt = prompt.ok_or_else(|| pin::no_pin(request.token))?;
                 let pin = prompt.ask(request)?;
-                self.entered = Some((PromptPlace::Terminal, token));
+                self.entered = Some((PromptPlace::Terminal, request.token.to_owned()));
                 return Ok(pin);
             }
         };
@@ -160,15 +152,14 @@ impl PinProvider for Sources {
         }
     }
 
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), PinError> {
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
         let _pause = watchdog::pause();
         let since = self.since();
         if self.is_left() {
             return Err(left(request));
         }
         let prompt = Prompt::open(request.token, since)?;
-        let prompt =
-            prompt.ok_or_else(|| PinError::final_try(request.token, &PinOrigin::Reader))?;
+        let prompt = prompt.ok_or_else(|| pin::final_try(request.token, &PinOrigin::Reader))?;
         prompt.confirm(request, PinOrigin::Reader)
     }
 }

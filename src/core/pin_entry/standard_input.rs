@@ -7,8 +7,9 @@ use rustix::event::PollFlags;
 use rustix::io::{Errno, read};
 use rustix::stdio::stdin;
 
-use super::{PIN_SOURCE, first_line, wait_for};
-use crate::pin::{MAX_PIN_LENGTH, Pin, PinError};
+use super::{first_line, wait_for};
+use crate::error::{Error, Exit};
+use crate::pin::{MAX_PIN_LENGTH, Pin};
 
 /// How long the line may take.
 const LINE_LIMIT: Duration = Duration::from_secs(60);
@@ -18,15 +19,10 @@ pub(super) fn is_terminal() -> bool {
 }
 
 /// The next line, taken byte by byte so that the rest stays.
-pub(super) fn read_line() -> Result<Pin, PinError> {
+pub(super) fn read_line() -> Result<Pin, Error> {
     let failure = |reason: &str| {
-        PinError::new(
-            format!("pinSource: standard input {reason}"),
-            format!(
-                "write the PIN and a newline to standard input, or choose another {PIN_SOURCE}: prompt, \
-                 file:/path or env:NAME"
-            ),
-        )
+        Error::new(Exit::Login, format!("pinSource: standard input {reason}")).help("write the PIN and a newline to standard input, or choose another pinSource (--pin-source): prompt, \
+                 file:/path or env:NAME")
     };
     let deadline = Instant::now() + LINE_LIMIT;
     let mut line = Vec::new();

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io;
 
-use crate::error::{Error, Exit, Failure, Help};
+use crate::error::{Error, Exit};
 
 /// The answer has nowhere to go.
 pub fn answer_lost(error: &io::Error) -> Error {
@@ -25,19 +25,4 @@ pub fn preparation(reason: impl Display) -> Error {
 pub fn command_not_found(name: &OsStr) -> Error {
     Error::new(Exit::NotFound, format!("{}: command not found", name.display()))
         .help("check its spelling and PATH; the command follows `run --`, as in `run -- kubectl get pods`")
-}
-
-/// A signal came before the command of a run was started.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted by signal {0} before the command was started")]
-pub struct Interrupted(pub i32);
-
-impl Failure for Interrupted {
-    fn exit_code(&self) -> u8 {
-        u8::try_from(128 + self.0).unwrap_or(128)
-    }
-
-    fn remedy(&self) -> Help {
-        "run the command again".into()
-    }
 }

@@ -23,6 +23,7 @@ use rustix::io::{Errno, pread, pwrite};
 use rustix::process::geteuid;
 
 use super::runtime;
+use crate::error::{Error, Exit, Kind};
 
 /// How long others may keep a lock: longer than a prompt may stay unanswered, so that a process that
 /// waits behind one still gets the lock.
@@ -55,6 +56,19 @@ pub struct LockBusy {
     pub waited: Duration,
     /// The last of them, if its process number is known.
     pub holder: Option<u32>,
+}
+
+impl From<LockBusy> for Error {
+    fn from(LockBusy { waited, holder }: LockBusy) -> Self {
+        let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+        let text = format!(
+            "the token is in use by another request{holder} and did not become free within {} s",
+            waited.as_secs()
+        );
+        Self::new(Exit::Token, text).kind(Kind::Busy).help(
+            "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
+        )
+    }
 }
 
 #[derive(Debug)]

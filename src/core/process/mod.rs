@@ -33,7 +33,7 @@ mod user;
 pub mod watchdog;
 pub mod watched;
 
-pub use error::{Interrupted, answer_lost, command_not_found, preparation};
+pub use error::{answer_lost, command_not_found, preparation};
 pub use runtime::fnv_1a;
 
 use std::fs::{File, Metadata, OpenOptions};

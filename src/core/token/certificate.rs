@@ -8,14 +8,13 @@ use std::path::Path;
 
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
-use super::error::ObjectError;
-use super::key::KeyReference;
+use super::key::{KeyReference, mismatch};
 use super::object::Query;
 use super::raw::ObjectHandle;
-use super::{Token, TokenSession, is_without_pin};
+use super::{Token, TokenSession};
 use crate::certificate::{Certificate, CertificateError, day, issuer_among, issuer_of, meant};
 use crate::config::{Config, ObjectSelector};
-use crate::error::Error;
+use crate::error::{Error, Exit, Help, Kind};
 use crate::pin::PinProvider;
 use crate::process::{open_regular, unix_time, watchdog};
 
@@ -70,7 +69,9 @@ impl Identity {
 /// issuer.
 pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
     let failure = |reason: String| -> Error {
-        ObjectError::CertificateFile { path: path.to_owned(), reason }.into()
+        Error::new(Exit::Object, format!("certificateFile {}: {reason}", path.display())).help(
+            "certificateFile (--certificate-file) must name a readable file with one certificate, PEM or DER",
+        )
     };
     let mut bytes = Vec::new();
     let read = open_regular(path)
@@ -99,11 +100,8 @@ impl Token<'_> {
         };
         let (certificate, file_chain) = read_certificates(path)?;
         if self.session.contradicts(selector, certificate.public_key())? {
-            return Err(ObjectError::Mismatch {
-                certificate: format!("the certificate in {}", path.display()),
-                key: format!("the key with {selector} on token {}", self.name()),
-            }
-            .into());
+            let key = format!("the key with {selector} on token {}", self.name());
+            return Err(mismatch(&format!("the certificate in {}", path.display()), &key));
         }
         let key = KeyReference::of_certificate(&certificate, selector, None);
         Ok(Identity { certificate, file_chain, key })
@@ -123,21 +121,41 @@ impl Token<'_> {
             match pins.map(|pins| self.reveal(&selector.to_string(), pins)) {
                 // It may be a private object, or it may not be there.
                 None => is_unsearched = true,
-                Some(Err(error)) if is_without_pin(&error) => is_unsearched = true,
+                Some(Err(error)) if error.is(Kind::NoPin) => is_unsearched = true,
                 Some(login) => {
                     login?;
                     found = self.session.certificate(selector)?;
                 }
             }
         }
-        let identity = found.ok_or_else(|| ObjectError::NoCertificate {
-            selector: selector.to_string(),
-            token: self.name(),
-            is_unsearched,
-            present: self.session.summaries(ObjectClass::CERTIFICATE, selector),
-        })?;
+        let identity = found.ok_or_else(|| self.no_certificate(selector, is_unsearched))?;
         log::info!("certificate of {}, with {selector}", identity.certificate.subject);
         Ok(identity)
+    }
+
+    /// `is_unsearched`: it may be there, behind a login.
+    fn no_certificate(&self, selector: &ObjectSelector, is_unsearched: bool) -> Error {
+        let (kind, why) = match is_unsearched {
+            true => (
+                Kind::CertificateUnseen,
+                " without a login, and there is no terminal to ask for the PIN and no pinSource",
+            ),
+            false => (Kind::NoCertificate, ""),
+        };
+        let help = match self.session.summaries(ObjectClass::CERTIFICATE, selector).as_slice() {
+            [] => {
+                "the token shows no certificate: write one to it under the key's CKA_ID, or set certificateFile \
+                 (--certificate-file) to a file that holds it"
+                    .into()
+            }
+            present => Help::from(
+                "name one of the certificates that are there, or set certificateFile (--certificate-file) if \
+                 the token holds none for this key:",
+            )
+            .with_candidates(present),
+        };
+        let text = format!("no certificate with {selector} on token {}{why}", self.name());
+        Error::new(Exit::Object, text).help(help).kind(kind)
     }
 
     /// The attestation certificate of a key, the token's own word for where it was made, and the certificates above
@@ -161,8 +179,11 @@ impl Token<'_> {
                 return Ok(chain);
             }
         }
-        let (selector, token) = (selector.to_string(), self.name());
-        Err(ObjectError::NoAttestation { selector, token }.into())
+        let text = format!("no attestation of the key with {selector} on token {}", self.name());
+        Err(Error::new(Exit::Object, text).help(
+            "Yubico's library attests keys that were made on a YubiKey: name it with --module (libykcs11.so), \
+             and a key that was not imported; other libraries attest none",
+        ))
     }
 }
 

@@ -2,12 +2,31 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
+
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki_sys::CK_RV;
 
-use super::error::{CallFailure, TokenError};
 use crate::config::TokenName;
-use crate::error::Error;
+use crate::error::{Error, Exit};
+
+/// A PKCS#11 call that failed, in the words people search for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CallFailure {
+    /// The function, such as `C_Sign`; empty where the failure is not one call's.
+    pub function: String,
+    /// The return value's name, such as `CKR_DEVICE_ERROR`, or what was wrong with the answer.
+    pub reason: String,
+}
+
+impl fmt::Display for CallFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.function.as_str() {
+            "" => f.write_str(&self.reason),
+            function => write!(f, "{function}: {}", self.reason),
+        }
+    }
+}
 
 /// Stands for success with an impossible count or length. No return value is an unknown code of this
 /// size: those with the highest bit are the vendors'.
@@ -63,8 +82,25 @@ pub(super) fn removed_or(
     if !is_removed(error) {
         return otherwise(failure);
     }
-    let token = token.to_string();
-    TokenError::Removed { token, failure }.into()
+    removed(token, &failure)
+}
+
+/// What to do about a call on an open token that failed.
+pub(super) const TAKE_OUT: &str =
+    "check that the token is still inserted, take it out and put it back, then try again";
+
+/// The token is not there any more.
+pub(super) fn removed(token: &TokenName, failure: &CallFailure) -> Error {
+    Error::new(Exit::Token, format!("token {token} is gone: {failure}"))
+        .help("put the token back and try again")
+}
+
+/// A call that looks for the token, or opens a session to it, failed.
+pub(super) fn not_opened(doing: &str, error: &CryptokiError) -> Error {
+    Error::new(Exit::Token, format!("{doing} failed: {}", failure(error))).help(
+        "check that the token is inserted and no other program holds it, take it out and put it back, \
+         then try again",
+    )
 }
 
 macro_rules! named {

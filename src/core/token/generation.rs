@@ -8,14 +8,14 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
-use super::error::{ObjectError, ObjectSummary, WritingError};
-use super::key::{ED25519_PARAMETERS, FoundKey};
+use super::key::{ED25519_PARAMETERS, FoundKey, no_public_key};
+use super::object::ObjectSummary;
 use super::raw::ObjectHandle;
 use super::yubikey::{PivSlot, SlotOptions, is_piv_of_opensc};
 use super::{Token, ckr};
 use crate::certificate::{Curve, PublicKey};
 use crate::config::ObjectId;
-use crate::error::Error;
+use crate::error::{Error, Exit, Help};
 use crate::process::signals::Deferral;
 use crate::process::watchdog;
 
@@ -163,18 +163,32 @@ pub struct GeneratedKey {
 
 impl Token<'_> {
     /// Whether the library makes keys at all, where that is known; `id` is that of the key to be made.
-    pub fn check_card(&self, kind: KeyKind, id: Option<&ObjectId>) -> Result<(), WritingError> {
+    pub fn check_card(&self, kind: KeyKind, id: Option<&ObjectId>) -> Result<(), Error> {
         if !is_piv_of_opensc(self.state()) {
             return Ok(());
         }
-        let slot = id.and_then(PivSlot::of_id);
+        let slot = id.and_then(PivSlot::of_id).unwrap_or(PivSlot::AUTHENTICATION).name();
+        // As ykman and yubico-piv-tool call it, and as piv-tool numbers it.
         let [.., algorithm, number] = kind.names();
-        Err(WritingError::NoGenerationOnPiv {
-            token: self.name(),
-            slot: slot.unwrap_or(PivSlot::AUTHENTICATION).name(),
-            algorithm,
-            number,
-        })
+        let help = Help::from(
+            "make the key with one of these, which want the management key, and run the command again with \
+             --object-id to go on with it. OpenSC shows it once it has a certificate: ykman makes a stand-in, \
+             for the other tools see docs/tokens.md#a-yubikey-or-another-piv-card. On a YubiKey, --module \
+             libykcs11.so does it all:",
+        );
+        let commands = [
+            format!(
+                "ykman piv keys generate -a {algorithm} {slot} public.pem && ykman piv certificates generate \
+                 -s CN=stand-in {slot} public.pem"
+            ),
+            format!("yubico-piv-tool -a generate -s {slot} -A {algorithm} -o public.pem"),
+            format!(
+                "PIV_EXT_AUTH_KEY=key.hex piv-tool -A A:9B:03 -G {}:{number} -o public.der",
+                slot.to_uppercase()
+            ),
+        ];
+        let text = format!("OpenSC makes no key on a PIV card such as token {}", self.name());
+        Err(Error::new(Exit::Object, text).help(help.with_candidates(&commands)))
     }
 
     /// Checks that the token can make such a key and use it (C_GetMechanismList).
@@ -185,7 +199,11 @@ impl Token<'_> {
             None => Ok(()),
             Some((_, wanted)) => {
                 let (token, kind) = (self.name(), kind.name());
-                Err(WritingError::NoGeneration { token, kind, wanted }.into())
+                let text = format!("token {token} makes no {kind} key: it offers no {wanted}");
+                Err(Error::new(Exit::Object, text).help(
+                    "choose another kind with --key, or make the key with the token's own tool: \
+                     docs/tokens.md#a-key-and-its-certificate",
+                ))
             }
         }
     }
@@ -197,33 +215,37 @@ impl Token<'_> {
         let present = self.objects_with_id(new.id)?;
         let is_yubikey = self.is_yubikey();
         if !(present.is_empty() || options.replaces && is_yubikey) {
-            let (id, token) = (new.id.to_string(), self.name());
-            return Err(WritingError::IdInUse { id, token, present }.into());
+            return Err(id_in_use(new.id, &self.name(), &present));
         }
         let (public, private) = match self.make_pair(new, options) {
             Ok(pair) => pair,
             Err(error) if is_yubikey => {
                 let is_unknown = ckr::code(&error) == Some(RvError::AttributeTypeInvalid);
                 if is_unknown && !options.policies().is_empty() {
-                    let (token, failure) = (self.name(), ckr::failure(&error));
-                    return Err(WritingError::NoPolicies { token, failure }.into());
+                    let text = format!(
+                        "the library of token {} knows no PIN and touch policies: {}",
+                        self.name(),
+                        ckr::failure(&error)
+                    );
+                    return Err(Error::new(Exit::Object, text).help(
+                        "update the library (ykcs11 2.3 or later), leave the policies out, or make the key with \
+                         `ykman piv keys generate --pin-policy … --touch-policy …` and name it with --object-id",
+                    ));
                 }
                 // To remove an object there is to remove the slot's certificate.
-                return Err(self.writing_failure("making the key", &error, Vec::new()));
+                return Err(self.writing_failure("making the key", &error, &[]));
             }
             Err(error) => {
                 let left = self.clear_half_pair(new.id);
-                return Err(self.writing_failure("making the key", &error, left));
+                return Err(self.writing_failure("making the key", &error, &left));
             }
         };
         log::info!("key: made, {}", new.kind.words());
         let session = &self.session;
         let failed = session.failed("reading the new key");
         let public_key = session.public_key(public).map_err(failed)?;
-        let public_key = public_key.ok_or_else(|| ObjectError::NoPublicKey {
-            selector: format!("objectId \"{}\"", new.id),
-            token: self.name(),
-        })?;
+        let public_key = public_key
+            .ok_or_else(|| no_public_key(format_args!("objectId \"{}\"", new.id), &self.name()))?;
         let opens = match (new.purpose, &public_key) {
             (KeyPurpose::Unsealing, PublicKey::Rsa { .. }) => Some(OPENS_RSA),
             // Yubico's library says so of none of its keys.
@@ -313,6 +335,16 @@ impl Token<'_> {
             made.into_iter().filter(|(object, _)| self.session.raw.destroy(*object).is_err());
         left.map(|(object, class)| self.session.summary(object, class)).collect()
     }
+}
+
+/// The error of a key that would be made beside other objects.
+pub fn id_in_use(id: &ObjectId, token: &str, present: &[ObjectSummary]) -> Error {
+    let help = Help::from(
+        "name another one with objectId (--object-id) (a YubiKey: another slot with --slot), or leave it out \
+         where a free one can be chosen:",
+    );
+    Error::new(Exit::Object, format!("objectId \"{id}\" is in use on token {token}"))
+        .help(help.with_candidates(present))
 }
 
 /// For the public and the private key. The latter never leaves the token, and signs.

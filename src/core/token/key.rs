@@ -3,16 +3,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt::Display;
+
 use cryptoki::object::{AttributeType, KeyType, ObjectClass};
 use cryptoki::session::UserType;
 
-use super::error::ObjectError;
 use super::object::{Query, key_type};
 use super::raw::{CallResult, ObjectHandle};
-use super::{Token, TokenSession, is_without_pin, login};
+use super::{Token, TokenSession};
 use crate::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector};
-use crate::error::Error;
+use crate::error::{Error, Exit, Help, Kind};
 use crate::pin::PinProvider;
 use crate::process::watchdog;
 
@@ -109,15 +110,26 @@ impl KeyReference {
     }
 
     pub(super) fn mismatch(&self) -> Error {
-        ObjectError::Mismatch {
-            certificate: match &self.subject {
-                Some(subject) => format!("the certificate of {subject}"),
-                None => format!("the public key with {}", self.selector),
-            },
-            key: self.describe(),
-        }
-        .into()
+        let certificate = match &self.subject {
+            Some(subject) => format!("the certificate of {subject}"),
+            None => format!("the public key with {}", self.selector),
+        };
+        mismatch(&certificate, &self.describe())
     }
+}
+
+pub(super) fn mismatch(certificate: &str, key: &str) -> Error {
+    Error::new(Exit::Object, format!("{certificate} does not belong to {key}")).help(
+        "install the certificate that was issued for this key, or name the object it belongs to",
+    )
+}
+
+pub(super) fn no_public_key(selector: impl Display, token: &str) -> Error {
+    let text = format!("token {token} shows no public key beside the private key with {selector}");
+    Error::new(Exit::Object, text).help(
+        "write the public key to the token under the CKA_ID of the private key, or the certificate that was \
+         issued for it",
+    )
 }
 
 /// A private key that can be used while its token is open.
@@ -149,11 +161,8 @@ impl Token<'_> {
         let missing = || {
             let private = Query::new(ObjectClass::PRIVATE_KEY, selector);
             match self.session.find(private).is_ok_and(|found| !found.is_empty()) {
-                true => {
-                    let (selector, token) = (selector.to_string(), self.name());
-                    ObjectError::NoPublicKey { selector, token }.into()
-                }
-                false => self.session.no_key(selector.to_string(), selector),
+                true => no_public_key(selector, &self.name()),
+                false => self.session.no_key(&selector.to_string(), selector),
             }
         };
         found.ok_or_else(missing)
@@ -174,7 +183,7 @@ impl Token<'_> {
         };
         let found = self.visible_or_hidden(holder, pins, find)?;
         let any = ObjectSelector::default();
-        found.ok_or_else(|| self.session.no_key(format!("the public key of {holder}"), &any))
+        found.ok_or_else(|| self.session.no_key(&format!("the public key of {holder}"), &any))
     }
 
     /// The keys whose public key the token shows.
@@ -238,17 +247,12 @@ impl Token<'_> {
     ) -> Result<ObjectHandle, Error> {
         let session = &self.session;
         let missing = match session.private_key(reference) {
-            Err(error)
-                if !self.login.is_done()
-                    && matches!(error.downcast_ref(), Some(ObjectError::NoKey { .. })) =>
-            {
-                error
-            }
+            Err(error) if !self.login.is_done() && error.is(Kind::NoKey) => error,
             outcome => return outcome,
         };
         match self.login.authenticate(session, UserType::User, name, pins) {
             Ok(()) => session.private_key(reference),
-            Err(error) if is_without_pin(&error) || login::is_pin_not_set(&error) => Err(missing),
+            Err(error) if error.is(Kind::NoPin) || error.is(Kind::PinNotSet) => Err(missing),
             Err(error) => Err(error),
         }
     }
@@ -260,16 +264,24 @@ impl TokenSession<'_> {
         let found = self.private_keys(reference).map_err(self.failed("looking for the key"))?;
         match found.as_slice() {
             [only] => Ok(*only),
-            [] => Err(self.no_key(selector.to_string(), selector)),
+            [] => Err(self.no_key(&selector.to_string(), selector)),
             several => {
                 Err(self.several("private keys", selector, several, ObjectClass::PRIVATE_KEY))
             }
         }
     }
 
-    fn no_key(&self, wanted: String, selector: &ObjectSelector) -> Error {
-        let present = self.summaries(ObjectClass::PRIVATE_KEY, selector);
-        ObjectError::NoKey { selector: wanted, token: self.state.name.to_string(), present }.into()
+    fn no_key(&self, wanted: &str, selector: &ObjectSelector) -> Error {
+        let help = match self.summaries(ObjectClass::PRIVATE_KEY, selector).as_slice() {
+            [] => {
+                "the token shows no private key at all: check that this is the right token and that the key was \
+                 made on it; if it wants no login but hides keys all the same, set pinSource (--pin-source)"
+                    .into()
+            }
+            present => Help::from("name one of the keys that are there:").with_candidates(present),
+        };
+        let text = format!("no private key with {wanted} on token {}", self.state.name);
+        Error::new(Exit::Object, text).help(help).kind(Kind::NoKey)
     }
 
     /// The one private key that can be used without a login because its CKA_PRIVATE is false, like a

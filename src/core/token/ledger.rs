@@ -12,8 +12,8 @@ use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 
-use super::error::TokenError;
 use super::slot::TokenState;
+use crate::error::Error;
 use crate::printable::{hex, printable};
 use crate::process::lock::{Lock, LockError};
 use crate::process::watchdog;
@@ -52,7 +52,7 @@ pub(super) enum PinAnswer {
 impl Ledger {
     /// Keeps other processes, whichever library they use, from sending this token a PIN meanwhile.
     /// Without a place for the record there is one that remembers nothing.
-    pub(super) fn open(token: &TokenState) -> Result<Self, TokenError> {
+    pub(super) fn open(token: &TokenState) -> Result<Self, Error> {
         // The library isn't to blame for this wait.
         let _pause = watchdog::pause();
         match Lock::acquire_lasting(&card(token), &whole_name(token)) {

@@ -13,14 +13,13 @@ use cryptoki::session::UserType;
 
 use super::TokenSession;
 use super::ckr;
-use super::error::{LoginError, TokenError};
 use super::ledger::{Ledger, PinAnswer};
 use super::pin_rules::{self, Giver, PinStep, WhyNotSent};
 use super::slot::{PinState, TokenState};
 use super::tried::{TRIED, UNCLEAR_LOGINS};
 use crate::config::TokenName;
-use crate::error::{Error, Exit, PROGRAM, Setting, THIS_KEY, THIS_PIN_SOURCE};
-use crate::pin::{MAX_PIN_LENGTH, Pin, PinError, PinOrigin, PinProvider, PinRequest};
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
+use crate::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
 use crate::printable::shell_word;
 use crate::process::signals::Deferral;
 use crate::process::watchdog;
@@ -303,8 +302,7 @@ fn same_token(session: &TokenSession<'_>) -> Result<TokenState, Error> {
     if state.name.is_same_token(&session.state.name) {
         return Ok(state);
     }
-    let token = session.state.name.to_string();
-    Err(TokenError::Removed { token, failure: ckr::answer("another token is in its place") }.into())
+    Err(ckr::removed(&session.state.name, &ckr::answer("another token is in its place")))
 }
 
 fn live_state(session: &TokenSession<'_>) -> Result<TokenState, Error> {
@@ -346,7 +344,7 @@ fn not_sent(
 ) -> Error {
     let token = &state.name;
     match reason {
-        WhyNotSent::FinalTry => PinError::final_try(&token.to_string(), origin).into(),
+        WhyNotSent::FinalTry => pin::final_try(&token.to_string(), origin),
         WhyNotSent::Locked => locked(session),
         WhyNotSent::RefusedBefore => Error::new(
             Exit::Login,
@@ -355,8 +353,8 @@ fn not_sent(
             ),
         )
         .help(format!(
-            "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: {PROGRAM} check{THIS_KEY} --pin-source prompt; where no \
-             person can type it, {PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal sends the \
+            "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where no \
+             person can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the \
              stored PIN once"
         )),
         WhyNotSent::ToBeChanged => to_be_changed(session, "CKF_USER_PIN_TO_BE_CHANGED"),
@@ -388,11 +386,10 @@ fn not_recorded(token: &TokenName, origin: &PinOrigin, reason: &str) -> Error {
         "a PIN that token {token} refuses could not be remembered ({reason}), so the PIN {origin} was not \
          sent to it"
     );
-    Error::new(Exit::Login, text).help(format!(
+    Error::new(Exit::Login, text).help(
         "see that you can write to .local/state/pkcs11-external-signer in your home, or to one of those \
-         directories, with mode 0700; or type the PIN: set {} to prompt",
-        Setting("pinSource")
-    ))
+         directories, with mode 0700; or type the PIN: set pinSource (--pin-source) to prompt",
+    )
 }
 
 fn locked(session: &TokenSession<'_>) -> Error {
@@ -434,7 +431,7 @@ fn incorrect(
                 .to_owned()
         }
         _ => format!(
-            "correct the PIN at its source, then log in yourself: {PROGRAM} check{THIS_KEY} --pin-source prompt; until then no stored PIN is \
+            "correct the PIN at its source, then log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; until then no stored PIN is \
              sent, since every try counts"
         ),
     };
@@ -442,8 +439,7 @@ fn incorrect(
 }
 
 fn login_failure(session: &TokenSession<'_>, error: &CryptokiError) -> Error {
-    let token = session.state.name.to_string();
-    let failure = ckr::failure(error);
+    let (token, failure) = (&session.state.name, ckr::failure(error));
     match ckr::code(error) {
         Some(RvError::PinLocked) => locked(session),
         Some(RvError::PinExpired) => to_be_changed(session, &failure.to_string()),
@@ -454,19 +450,23 @@ fn login_failure(session: &TokenSession<'_>, error: &CryptokiError) -> Error {
                  or in a window of its own",
             )
         }
-        Some(RvError::UserPinNotInitialized) => LoginError::NotSet { token, failure }.into(),
+        Some(RvError::UserPinNotInitialized) => Error::new(
+            Exit::Login,
+            format!("token {token} has no user PIN yet: {failure}"),
+        )
+        .help("initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool")
+        .kind(Kind::PinNotSet),
         _ => call_failure(session, error),
     }
 }
 
 pub(super) fn call_failure(session: &TokenSession<'_>, error: &CryptokiError) -> Error {
-    let token = session.state.name.to_string();
-    session.failure(error, |failure| LoginError::Call { token, failure }.into())
-}
-
-/// Whether the user has no PIN yet.
-pub(super) fn is_pin_not_set(error: &Error) -> bool {
-    matches!(error.downcast_ref(), Some(LoginError::NotSet { .. }))
+    session.failure(error, |failure| {
+        let text = format!("login to token {} failed: {failure}", session.state.name);
+        Error::new(Exit::Login, text).kind(Kind::CallFailed).help(
+            "check that the token is still inserted and no other program holds it, then try again",
+        )
+    })
 }
 
 fn is_logged_in(error: &CryptokiError) -> bool {

@@ -9,7 +9,6 @@
 
 mod certificate;
 mod ckr;
-mod error;
 mod generation;
 mod inventory;
 mod key;
@@ -28,19 +27,17 @@ mod writing;
 mod yubikey;
 
 pub use certificate::{Identity, read_certificates};
-pub use error::{
-    CallFailure, LoginError, ModuleError, ObjectError, ObjectSummary, OpeningError, SigningError,
-    TokenError, UnusableSlot, WhyUnusable, WritingError,
-};
-pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey};
+pub use ckr::CallFailure;
+pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
 pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::{FoundKey, KeyReference, PrivateKey};
 pub use login::AcceptedPin;
 pub use module::{Module, WaitObserver};
+pub use object::ObjectSummary;
 pub use officer::AskHidden;
 pub use opening::LockedSecret;
-pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
-pub use slot::{OccupiedSlot, PinState, TokenState};
+pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
+pub use slot::{OccupiedSlot, PinState, TokenState, not_initialized};
 pub use yubikey::{PinPolicy, PivSlot, SlotOptions, TouchPolicy};
 
 use std::cell::OnceCell;
@@ -53,8 +50,8 @@ use self::login::Login;
 use self::raw::{Session, SessionAccess};
 use self::tried::TRIED;
 use crate::config::TokenSelector;
-use crate::error::Error;
-use crate::pin::{PinError, PinProvider};
+use crate::error::{Error, Exit};
+use crate::pin::PinProvider;
 use crate::process::watchdog;
 
 /// A token that is there, without a session yet.
@@ -111,13 +108,14 @@ impl FoundToken {
         log::info!("token {name}");
         log::debug!("token: login required: {login_required}, PIN: {pin:?}, keypad: {own_keypad}");
         let raw = module.functions().open_session(slot, access).map_err(|error| {
-            let failure = ckr::failure(&error);
-            match ckr::code(&error) {
-                Some(RvError::TokenWriteProtected) => {
-                    TokenError::ReadOnly { token: name.to_string(), failure }
-                }
-                _ => TokenError::Call { doing: "opening a session", failure },
+            if ckr::code(&error) != Some(RvError::TokenWriteProtected) {
+                return ckr::not_opened("opening a session", &error);
             }
+            let text = format!("token {name} can't be written to: {}", ckr::failure(&error));
+            Error::new(Exit::Token, text).help(
+                "name another token, or have the library open this one for writing (NSS: without \
+                 flags=readOnly)",
+            )
         })?;
         let session = TokenSession { module, slot, raw, state };
         Ok(Token { session, login: Login::default(), mechanisms: OnceCell::new() })
@@ -142,13 +140,10 @@ impl TokenSession<'_> {
 
 impl Token<'_> {
     /// Checks that session and login are still there: both end when the token is taken out.
-    pub fn check_session(&self) -> Result<(), TokenError> {
+    pub fn check_session(&self) -> Result<(), Error> {
         match self.session.raw.lives(self.is_logged_in()) {
             true => Ok(()),
-            false => Err(TokenError::Removed {
-                token: self.name(),
-                failure: ckr::answer("its session has ended"),
-            }),
+            false => Err(ckr::removed(&self.state().name, &ckr::answer("its session has ended"))),
         }
     }
 
@@ -253,9 +248,4 @@ impl Token<'_> {
         self.session.raw.close(self.login.is_done());
         self.login.into_accepted_pin(self.session.state.name)
     }
-}
-
-/// Whether there was no source for a PIN.
-fn is_without_pin(error: &Error) -> bool {
-    matches!(error.downcast_ref(), Some(PinError::NoPin { .. }))
 }

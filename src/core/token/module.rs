@@ -9,12 +9,11 @@ use std::time::Duration;
 use cryptoki::context::CInitializeFlags;
 use cryptoki::error::{Error as CryptokiError, RvError};
 
-use super::ckr;
-use super::error::{ModuleError, TokenError};
-use super::raw::Functions;
+use super::ckr::{self, CallFailure};
+use super::raw::{self, Functions};
 use super::slot::{self, OccupiedSlot};
 use crate::config::{InitArgs, TrustedLibrary};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::printable::printable;
 use crate::process::{exit_guard, watchdog};
 
@@ -42,13 +41,11 @@ impl Module {
         library: &TrustedLibrary,
         init_args: Option<&InitArgs>,
         on_wait: WaitObserver,
-    ) -> Result<Self, ModuleError> {
+    ) -> Result<Self, Error> {
         let _step = watchdog::step("loading and initialising it (C_Initialize)");
         let Some(path) = library.file().map(Path::to_owned) else {
-            return Err(ModuleError::Load {
-                path: library.path().to_owned(),
-                reason: std::io::Error::from(rustix::io::Errno::NOENT).to_string(),
-            });
+            let reason = std::io::Error::from(rustix::io::Errno::NOENT);
+            return Err(raw::not_loaded(library.path(), &reason));
         };
         tell_crashes(&path);
         let functions = Functions::load(&path)?;
@@ -56,7 +53,7 @@ impl Module {
             Ok(()) => false,
             Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,
             Err(error) => {
-                return Err(ModuleError::Initialize { path, failure: ckr::failure(&error) });
+                return Err(not_initialised(&path, &ckr::failure(&error)));
             }
         };
         let module = Self { functions, path, borrowed, on_wait };
@@ -74,7 +71,7 @@ impl Module {
     }
 
     /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
-    pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, TokenError> {
+    pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, Error> {
         slot::occupied_slots(&self.functions)
     }
 
@@ -117,10 +114,30 @@ impl Module {
 
 /// Prepares the line for standard error if the library crashes: a signal handler can't format one.
 fn tell_crashes(path: &Path) {
-    let error = Error::from(ModuleError::Crashed { path: path.to_owned(), cause: "\0" });
+    let path = path.display();
+    let error =
+        Error::new(Exit::Library, format!("PKCS#11 library {path} crashed the process (\0)")).help(
+            "update the library, or use another one for this token; what it printed itself stands \
+             above",
+        );
     let text = format!("pkcs11-external-signer: error: {error}\nhelp: {}\n", error.remedy());
     let (before, behind) = text.split_once('\0').unwrap_or((&text, ""));
     exit_guard::report_crashes(&printable(before), behind);
+}
+
+fn not_initialised(path: &Path, failure: &CallFailure) -> Error {
+    let text = format!("PKCS#11 library {} does not initialise: {failure}", path.display());
+    Error::new(Exit::Library, text).help(match failure.reason.as_str() {
+        "CKR_ARGUMENTS_BAD" => {
+            "set initArgs (--init-args) to what this library needs at its start (NSS: configDir='sql:/path' \
+             certPrefix='' keyPrefix='' secmod='' flags=readOnly); leave initArgs (--init-args) out for one \
+             that needs nothing, as most do"
+        }
+        _ => {
+            "check the library's own set-up: its configuration file (SOFTHSM2_CONF, OPENSC_CONF, \
+             YUBIHSM_PKCS11_CONF …), its service (pcscd, tpm2-abrmd) and your right to use them"
+        }
+    })
 }
 
 fn initialize(functions: &Functions, init_args: Option<&InitArgs>) -> Result<(), CryptokiError> {

@@ -6,19 +6,42 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
+use std::fmt;
+
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use cryptoki_sys::{CK_KEY_TYPE, CK_OBJECT_CLASS};
 
 use super::TokenSession;
 use super::ckr;
-use super::error::{ObjectError, ObjectSummary};
 use super::key::ED25519_PARAMETERS;
 use super::raw::{CallResult, ObjectHandle};
 use crate::certificate::{Certificate, Curve, PublicKey, bits, day, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector};
-use crate::error::Error;
+use crate::error::{Error, Exit, Help, Kind};
 use crate::process::watchdog;
+
+/// An object as the configuration can name it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ObjectSummary {
+    /// CKA_ID in the form `objectId` takes; empty where the object has none.
+    pub id: String,
+    pub label: String,
+    /// `certificate`, `private key` …, with what else distinguishes it.
+    pub what: String,
+}
+
+impl fmt::Display for ObjectSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id.as_str() {
+            "" => write!(f, "no objectId")?,
+            id => write!(f, "objectId \"{id}\"")?,
+        }
+        let label = self.label.replace('\\', "\\\\").replace('"', "\\\"");
+        write!(f, ", objectLabel \"{label}\": {}", self.what)
+    }
+}
 
 /// What the objects of a search have in common.
 #[derive(Clone, Copy)]
@@ -232,26 +255,34 @@ impl TokenSession<'_> {
     /// The error of a search that has found several and should find one.
     pub(super) fn several(
         &self,
-        what: &'static str,
+        what: &str,
         selector: &ObjectSelector,
         found: &[ObjectHandle],
         class: ObjectClass,
     ) -> Error {
-        let found = found.iter().map(|object| self.summary(*object, Some(class)));
-        ObjectError::Several {
-            what,
-            selector: selector.to_string(),
-            token: self.state.name.to_string(),
-            found: found.collect(),
-        }
-        .into()
+        let found: Vec<_> = found.iter().map(|object| self.summary(*object, Some(class))).collect();
+        let names: HashSet<_> = found.iter().map(|it| (&it.id, &it.label)).collect();
+        let unique = match names.len() == found.len() {
+            true => "make the choice unique with objectId and objectLabel together, ",
+            false => "",
+        };
+        let help = format!(
+            "{unique}set certificateFile (--certificate-file) to the certificate that is meant, or remove what \
+             is not used:"
+        );
+        let (count, token) = (found.len(), &self.state.name);
+        Error::new(Exit::Object, format!("{count} {what} with {selector} on token {token}"))
+            .help(Help::from(help).with_candidates(&found))
     }
 
     /// The error of a call that failed while `doing` something with objects.
     pub(super) fn failed(&self, doing: &'static str) -> impl Fn(CryptokiError) -> Error + Copy {
         move |error| {
-            let otherwise = |failure| ObjectError::Call { doing, failure }.into();
-            ckr::removed_or(&error, &self.state.name, otherwise)
+            ckr::removed_or(&error, &self.state.name, |failure| {
+                Error::new(Exit::Object, format!("{doing} failed: {failure}"))
+                    .help(ckr::TAKE_OUT)
+                    .kind(Kind::CallFailed)
+            })
         }
     }
 }

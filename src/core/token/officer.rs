@@ -9,8 +9,8 @@ use cryptoki::session::UserType;
 
 use super::TokenSession;
 use super::ckr;
-use super::login::{Login, call_failure, is_pin_not_set};
-use crate::error::{Error, Exit};
+use super::login::{Login, call_failure};
+use crate::error::{Error, Exit, Kind};
 use crate::pin::PinProvider;
 use crate::printable::printable;
 use crate::process::signals::Deferral;
@@ -65,7 +65,7 @@ pub(super) fn log_in(
         if typed == PROTECTED.as_bytes() {
             let outcome = login.authenticate(session, UserType::So, what, pins);
             return match outcome {
-                Err(error) if is_pin_not_set(&error) => Err(failed(
+                Err(error) if error.is(Kind::PinNotSet) => Err(failed(
                     format!("token {token} doesn't keep its management key under its PIN"),
                     "run the command again and type the management key itself",
                 )),

@@ -10,12 +10,11 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
 use super::Token;
 use super::ckr;
-use super::error::OpeningError;
 use super::key::PrivateKey;
 use super::raw::{CallResult, ObjectHandle, Session};
 use super::sign::{Outcome, hash_mechanisms, refuses_mechanism};
 use crate::certificate::{Curve, PublicKey};
-use crate::error::Error;
+use crate::error::{Error, Exit, listed};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
 use crate::process::watchdog;
@@ -63,13 +62,18 @@ impl Token<'_> {
                 }
             }
             _ => {
-                let (key, kind) = (key.reference.describe(), public_key.to_string());
-                return Err(OpeningError::OtherKey { key, kind }.into());
+                let key = key.reference.describe();
+                return Err(Error::new(
+                    Exit::Signing,
+                    format!(
+                        "{key} ({public_key}) is of another kind than the key that it was sealed to"
+                    ),
+                )
+                .help(SEAL_AGAIN));
             }
         };
         // Whatever is wrong with what comes out, it is this error.
-        let key = || key.reference.describe();
-        opened.ok_or_else(|| OpeningError::NotOpened { key: key() }.into())
+        opened.ok_or_else(|| not_opened(key))
     }
 
     /// A key that isn't for it is named before the token is asked: its refusal has many names.
@@ -83,7 +87,9 @@ impl Token<'_> {
         match self.session.flag(key.object, kind) {
             Ok(Some(false)) => {
                 let key = key.reference.describe();
-                Err(OpeningError::NotForOpening { key, attribute }.into())
+                let text =
+                    format!("{key} is not for opening sealed files: its {attribute} is false");
+                Err(Error::new(Exit::Signing, text).help(OTHER_KEY))
             }
             // A library that doesn't show it is tried.
             Ok(_) | Err(_) => Ok(()),
@@ -146,25 +152,49 @@ impl Token<'_> {
         Ok(Some(secret).filter(|it| !it.is_empty()).and_then(|it| with_leading_zeros(it, length)))
     }
 
-    fn no_opening_mechanism(&self, wanted: &'static [&'static str]) -> Error {
-        OpeningError::NoMechanism { token: self.name(), wanted }.into()
+    fn no_opening_mechanism(&self, wanted: &[&str]) -> Error {
+        let (token, wanted) = (self.name(), listed(wanted, "or"));
+        let text = format!(
+            "token {token} can't open what was sealed to such a key: it offers no {wanted}"
+        );
+        Error::new(Exit::Signing, text).help(
+            "use a token or a library that decrypts (RSA) or derives keys (EC), or a key of the other kind",
+        )
     }
 
     fn opening_failure(&self, key: &PrivateKey, error: &CryptokiError) -> Error {
-        let key = key.reference.describe();
-        self.session.failure(error, |failure| {
-            match ckr::code(error) {
-                Some(
-                    RvError::EncryptedDataInvalid
+        let is_wrong = matches!(
+            ckr::code(error),
+            Some(
+                RvError::EncryptedDataInvalid
                     | RvError::EncryptedDataLenRange
-                    | RvError::DataInvalid,
-                ) => OpeningError::NotOpened { key },
-                _ if refuses_mechanism(error) => OpeningError::Refused { key, failure },
-                _ => OpeningError::Call { key, failure },
+                    | RvError::DataInvalid
+            )
+        );
+        self.session.failure(error, |failure| {
+            let described = key.reference.describe();
+            if is_wrong {
+                not_opened(key)
+            } else if refuses_mechanism(error) {
+                let text = format!("the token refuses to open with {described}: {failure}");
+                Error::new(Exit::Signing, text).help(OTHER_KEY)
+            } else {
+                Error::new(Exit::Signing, format!("opening with {described} failed: {failure}")).help(
+                    "check that the token is there and works: `pkcs11-tool --module FILE --login -O`",
+                )
             }
-            .into()
         })
     }
+}
+
+const OTHER_KEY: &str = "seal to a key that was made with CKA_DECRYPT (RSA) or CKA_DERIVE (EC)";
+const SEAL_AGAIN: &str = "seal the passwords again, to the certificate of this key";
+
+fn not_opened(key: &PrivateKey) -> Error {
+    let key = key.reference.describe();
+    let text =
+        format!("{key} does not open what was sealed: it was sealed to another key, or is damaged");
+    Error::new(Exit::Signing, text).help(SEAL_AGAIN)
 }
 
 /// Some libraries leave out the zeros that a number begins with.

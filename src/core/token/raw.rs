@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "calls through PKCS#11's C function list")]
 
 use std::ffi::CStr;
+use std::fmt::Display;
 use std::mem::{self, offset_of};
 use std::path::Path;
 use std::ptr;
@@ -26,8 +27,8 @@ use cryptoki_sys::{
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
-use super::ckr;
-use super::error::{CallFailure, ModuleError};
+use super::ckr::{self, CallFailure};
+use crate::error::{self, Exit};
 
 /// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
 const LONGEST_OUTPUT: usize = 4096;
@@ -54,6 +55,14 @@ macro_rules! call {
     }};
 }
 
+pub(super) fn not_loaded(path: &Path, reason: &dyn Display) -> error::Error {
+    let text = format!("PKCS#11 library {} does not load: {reason}", path.display());
+    error::Error::new(Exit::Library, text).help(
+        "check that pathLib (--module) names an installed PKCS#11 library built for this machine, and that \
+         the libraries it needs are installed too",
+    )
+}
+
 /// A library's function list. The library stays loaded: some crash when they are unloaded.
 #[derive(Debug)]
 pub(super) struct Functions(CK_FUNCTION_LIST);
@@ -61,25 +70,31 @@ pub(super) struct Functions(CK_FUNCTION_LIST);
 impl Functions {
     /// Loads the library and takes its function list, once: p11-kit's proxy makes another instance
     /// of itself for each call of an entry point.
-    pub(super) fn load(path: &Path) -> Result<Self, ModuleError> {
+    pub(super) fn load(path: &Path) -> Result<Self, error::Error> {
         // SAFETY: constructors run, in a library that the user has chosen and that only root
         // and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
-        let library = library.map_err(|error| ModuleError::Load {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
+        let library = library.map_err(|error| not_loaded(path, &error))?;
         let list = function_list(&library);
         // The list's pointers lead into the library, which is never unloaded.
         mem::forget(library);
-        let path = path.to_owned();
+        let path = path.display();
         match list {
             Ok(Some(list)) => Ok(Self(list)),
-            Ok(None) => Err(ModuleError::NotAModule {
-                path,
-                reason: "it has no C_GetFunctionList".to_owned(),
-            }),
-            Err(failure) => Err(ModuleError::NoFunctions { path, failure }),
+            Ok(None) => {
+                let text = format!("{path} is not a PKCS#11 library: it has no C_GetFunctionList");
+                Err(error::Error::new(Exit::Library, text).help(
+                    "pathLib (--module) must name a PKCS#11 library built for this machine, such as \
+                     /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so",
+                ))
+            }
+            Err(failure) => {
+                let text = format!("PKCS#11 library {path} does not give its functions: {failure}");
+                Err(error::Error::new(Exit::Library, text).help(
+                    "the library is broken, or not made for this machine: update it, or name another \
+                     one for this token (opensc-pkcs11.so for most smart cards)",
+                ))
+            }
         }
     }
 

@@ -17,11 +17,10 @@ use cryptoki::session::UserType;
 
 use super::Token;
 use super::ckr;
-use super::error::SigningError;
 use super::key::PrivateKey;
 use super::raw::{CallResult, Session};
 use crate::certificate::PublicKey;
-use crate::error::Error;
+use crate::error::{Error, Exit, Kind, listed};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
 use crate::process::watchdog;
@@ -68,7 +67,7 @@ impl Token<'_> {
 
     /// How this token can pad for such a signature: the better way, and the other one if it has both.
     fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
-        Ok(paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))?)
+        paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))
     }
 
     /// Signs (C_SignInit, C_Sign) and verifies. For Ed25519 the digest is the whole message.
@@ -88,15 +87,11 @@ impl Token<'_> {
             Scheme::Ecdsa { curve } => ecdsa::to_der(signature, curve),
             Scheme::Ed25519 | Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => Some(signature),
         };
-        let signature = signature
-            .ok_or_else(|| SigningError::Malformed { scheme: scheme.to_string(), length })?;
+        let signature = signature.ok_or_else(|| malformed(&scheme, length))?;
         verify(public_key, &scheme, digest, signature).ok_or_else(|| {
             match self.session.belongs_to(key.object, public_key) {
                 Ok(Some(false)) => key.reference.mismatch(),
-                _ => {
-                    let (key, scheme) = (key.reference.describe(), scheme.to_string());
-                    SigningError::Invalid { key, scheme }.into()
-                }
+                _ => invalid_signature(&key.reference.describe(), &scheme),
             }
         })
     }
@@ -129,16 +124,24 @@ impl Token<'_> {
             }
         }
         outcome.map_err(|error| {
-            let (key, scheme) = (key.reference.describe(), scheme.to_string());
+            let key = key.reference.describe();
             self.session.failure(&error, |failure| {
                 if ckr::code(&error) == Some(RvError::KeyFunctionNotPermitted) {
-                    SigningError::NotForSigning { key, scheme, failure }
-                } else if refuses_mechanism(&error) {
-                    SigningError::Refused { key, scheme, failure }
-                } else {
-                    SigningError::Call { key, scheme, failure }
+                    let text = format!("{key} is not for signing ({scheme}): {failure}");
+                    return Error::new(Exit::Signing, text).help(
+                        "use another key, one that was made or imported for signing (CKA_SIGN)",
+                    );
                 }
-                .into()
+                let (text, help) = match refuses_mechanism(&error) {
+                    true => (
+                        format!("the token refuses to sign with {key} ({scheme}): {failure}"),
+                        other_token(scheme),
+                    ),
+                    false => {
+                        (format!("signing with {key} ({scheme}) failed: {failure}"), ckr::TAKE_OUT)
+                    }
+                };
+                Error::new(Exit::Signing, text).help(help).kind(Kind::CallFailed)
             })
         })
     }
@@ -231,11 +234,43 @@ pub(super) fn refuses_mechanism(error: &CryptokiError) -> bool {
     )
 }
 
+/// A signature that the certificate's public key doesn't accept.
+pub fn invalid_signature(key: &str, scheme: &Scheme) -> Error {
+    let text = format!(
+        "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
+    );
+    Error::new(Exit::Signing, text).help(
+        "check that certificate and key under this objectId (--object-id) belong together; if they do, the \
+         token or its library is faulty",
+    )
+}
+
+fn malformed(scheme: &Scheme, length: usize) -> Error {
+    let text = format!(
+        "the token returned {length} bytes that are no {scheme} signature; they were withheld"
+    );
+    Error::new(Exit::Signing, text)
+        .help("the token or its library is faulty: update the library and try again")
+}
+
+fn other_token(scheme: &Scheme) -> &'static str {
+    match scheme {
+        Scheme::RsaPss { .. } => {
+            "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, a newer token or library, or hold the \
+             client to TLS 1.2"
+        }
+        _ => {
+            "use a token, a library or a path to the token that can sign with such a key, or a key of another \
+             kind"
+        }
+    }
+}
+
 fn paddings(
     scheme: &Scheme,
     token: &str,
     offers: impl Fn(MechanismType) -> bool,
-) -> Result<(Padding, Option<Padding>), SigningError> {
+) -> Result<(Padding, Option<Padding>), Error> {
     let (mechanism, wanted): (_, &[&str]) = match scheme {
         Scheme::RsaPss { .. } => {
             (MechanismType::RSA_PKCS_PSS, &["CKM_RSA_PKCS_PSS", "CKM_RSA_X_509"])
@@ -250,8 +285,10 @@ fn paddings(
         (true, ours) => Ok((Padding::Tokens, ours)),
         (false, Some(ours)) => Ok((ours, None)),
         (false, None) => {
-            let (token, scheme) = (token.to_owned(), scheme.to_string());
-            Err(SigningError::NoMechanism { token, scheme, wanted })
+            let wanted = listed(wanted, "or");
+            let text =
+                format!("token {token} can't make {scheme} signatures: it offers no {wanted}");
+            Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
         }
     }
 }
@@ -262,8 +299,8 @@ fn operation(
     padding: Padding,
     digest: &[u8],
     key: &PublicKey,
-) -> Result<(Mechanism<'static>, Vec<u8>), SigningError> {
-    let malformed = || SigningError::Malformed { scheme: scheme.to_string(), length: digest.len() };
+) -> Result<(Mechanism<'static>, Vec<u8>), Error> {
+    let malformed = || malformed(scheme, digest.len());
     Ok(match (scheme, padding) {
         (Scheme::RsaPss { hash, salt }, Padding::Tokens) => {
             // The same hash for the digest and the mask: tokens refuse two different ones.
@@ -274,8 +311,10 @@ fn operation(
         }
         (Scheme::RsaPss { hash, salt }, Padding::Ours) => {
             let mut random = vec![0; *salt];
-            getrandom::fill(&mut random)
-                .map_err(|error| SigningError::Random(error.to_string()))?;
+            getrandom::fill(&mut random).map_err(|error| {
+                Error::new(Exit::Signing, format!("no random salt for RSA-PSS: {error}"))
+                    .help("the operating system's random source is not available")
+            })?;
             let block = pss::encode(*hash, digest, &random, key.modulus_bits());
             (Mechanism::RsaX509, block.ok_or_else(malformed)?)
         }

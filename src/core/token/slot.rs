@@ -2,17 +2,19 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
+use std::fmt;
 use std::path::Path;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::slot::Slot;
 use serde::{Deserialize, Serialize};
 
-use super::ckr;
-use super::error::{CallFailure, TokenError, UnusableSlot, WhyUnusable};
+use super::ckr::{self, CallFailure};
 use super::raw::Functions;
-use crate::config::TokenName;
-use crate::config::TokenSelector;
+use crate::config::{TokenName, TokenSelector};
+use crate::error::{Error, Exit, Help};
+use crate::printable::shell_word;
 use crate::process::watchdog;
 
 /// A token's description (CK_TOKEN_INFO), read at one moment.
@@ -85,8 +87,8 @@ impl PinState {
 pub struct OccupiedSlot {
     /// CK_SLOT_ID.
     pub slot: u64,
-    /// The token's description, or the call that failed.
-    pub token: Result<TokenState, CallFailure>,
+    /// The token's description, or why it can't be read.
+    pub token: Result<TokenState, Error>,
 }
 
 impl OccupiedSlot {
@@ -121,7 +123,7 @@ pub(super) fn state(functions: &Functions, slot: Slot) -> Result<TokenState, Cry
 }
 
 /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
-pub(super) fn occupied_slots(functions: &Functions) -> Result<Vec<OccupiedSlot>, TokenError> {
+pub(super) fn occupied_slots(functions: &Functions) -> Result<Vec<OccupiedSlot>, Error> {
     let _step = watchdog::step("listing the slots (C_GetSlotList, C_GetTokenInfo)");
     Ok(occupied(functions)?
         .into_iter()
@@ -129,15 +131,24 @@ pub(super) fn occupied_slots(functions: &Functions) -> Result<Vec<OccupiedSlot>,
             Err(error) if is_empty(&error) => None,
             token => Some(OccupiedSlot {
                 slot: slot.id(),
-                token: token.map_err(|error| ckr::failure(&error)),
+                token: token.map_err(|error| not_described(&error)),
             }),
         })
         .collect())
 }
 
-fn occupied(functions: &Functions) -> Result<Vec<Slot>, TokenError> {
-    let slots = functions.slots(true);
-    slots.map_err(|error| TokenError::Slots(ckr::failure(&error)))
+fn occupied(functions: &Functions) -> Result<Vec<Slot>, Error> {
+    functions.slots(true).map_err(|error| {
+        let text = format!("listing the slots failed: {}", ckr::failure(&error));
+        Error::new(Exit::Token, text).help(
+            "check that the reader is plugged in, that its service (pcscd) runs and serves you, and the \
+             library's configuration",
+        )
+    })
+}
+
+fn not_described(error: &CryptokiError) -> Error {
+    ckr::not_opened("reading the token's description", error)
 }
 
 /// The slot whose token has everything that the selector gives. `library` is its path, for messages.
@@ -145,7 +156,7 @@ pub(super) fn find(
     functions: &Functions,
     library: &Path,
     selector: &TokenSelector,
-) -> Result<(Slot, TokenState), TokenError> {
+) -> Result<(Slot, TokenState), Error> {
     // Some libraries know no slot before they were asked for the list.
     let occupied = occupied(functions)?;
     match selector.slot {
@@ -161,34 +172,53 @@ fn numbered(
     selector: &TokenSelector,
     id: u64,
     occupied: &[Slot],
-) -> Result<(Slot, TokenState), TokenError> {
+) -> Result<(Slot, TokenState), Error> {
     let present = || present(functions, occupied);
     let Some(slot) = occupied.iter().copied().find(|slot| slot.id() == id) else {
         let every = functions.slots(false).unwrap_or_default();
         return Err(if every.iter().any(|slot| slot.id() == id) {
-            TokenError::EmptySlot { slot: id, present: present() }
+            empty_slot(id, &present())
         } else {
-            TokenError::NoSlot { slot: id, present: present(), unusable: unusable(functions) }
+            Error::new(Exit::Token, format!("there is no slotId {id}"))
+                .help(where_to_look(&present(), &unusable(functions)))
         });
     };
     match state(functions, slot) {
-        Ok(state) if !state.initialized => Err(TokenError::NotInitialized {
-            slot: id,
-            library: library.display().to_string(),
-            present: present(),
-        }),
+        Ok(state) if !state.initialized => {
+            Err(not_initialized(id, &library.to_string_lossy(), &present()))
+        }
         Ok(state) if !state.fits(selector) => {
-            Err(TokenError::Contradiction { selector: selector.to_string(), found: state.name })
+            let text = format!("no token has {selector}: the slot holds token {}", state.name);
+            Err(Error::new(Exit::Token, text).help(format!(
+                "correct {SLOT_ID}, {LABEL} or {SERIAL}, or insert the token that is meant; all that are \
+                 given must agree"
+            )))
         }
         Ok(state) => Ok((slot, state)),
-        Err(error) if is_empty(&error) => {
-            Err(TokenError::EmptySlot { slot: id, present: present() })
-        }
-        Err(error) => Err(TokenError::Call {
-            doing: "reading the token's description",
-            failure: ckr::failure(&error),
-        }),
+        Err(error) if is_empty(&error) => Err(empty_slot(id, &present())),
+        Err(error) => Err(not_described(&error)),
     }
+}
+
+fn empty_slot(slot: u64, present: &[TokenName]) -> Error {
+    Error::new(Exit::Token, format!("slotId {slot} holds no token")).help(match present {
+        [] => "insert the token and try again".into(),
+        present => where_to_look(present, &[]),
+    })
+}
+
+/// The error of a token that has no label, PIN and objects yet. `library` is its path.
+pub fn not_initialized(slot: u64, library: &str, present: &[TokenName]) -> Error {
+    let tool = format!("pkcs11-tool --module {} --slot {slot}", shell_word(library));
+    let commands = format!(
+        "initialise it, which erases what is on it: {tool} --init-token --label NAME, then {tool} --login \
+         --login-type so --init-pin, or the token's own tool"
+    );
+    let text = format!("the token in slotId {slot} of {library} is not initialised");
+    Error::new(Exit::Token, text).help(match present {
+        [] => commands.into(),
+        _ => Help::from(format!("{commands}; or name one that is there:")).with_candidates(present),
+    })
 }
 
 /// The only token that fits. A slot that can't be read is no candidate, but may be why there is
@@ -198,7 +228,7 @@ fn matching(
     library: &Path,
     selector: &TokenSelector,
     occupied: &[Slot],
-) -> Result<(Slot, TokenState), TokenError> {
+) -> Result<(Slot, TokenState), Error> {
     let (mut found, mut unread) = (Vec::new(), String::new());
     for slot in occupied {
         match state(functions, *slot) {
@@ -215,21 +245,16 @@ fn matching(
         (Some(only), true) => Ok(only),
         (Some(last), false) => {
             found.push(last);
-            Err(TokenError::Ambiguous {
-                selector: selector.to_string(),
-                found: found.into_iter().map(|(_, state)| state.name).collect(),
-            })
+            let found: Vec<_> = found.into_iter().map(|(_, state)| state.name).collect();
+            Err(ambiguous(selector, &found))
         }
         (None, _) => {
             // A library whose tokens are elsewhere may say that it can't reach them.
             let description = functions.description().filter(|_| occupied.is_empty());
             let description = description.map(|it| format!(" ({it})")).unwrap_or_default();
-            Err(TokenError::NoToken {
-                selector: selector.to_string(),
-                library: format!("{}{description}{unread}", library.display()),
-                present: present(functions, occupied),
-                unusable: unusable(functions),
-            })
+            let library = format!("{}{description}{unread}", library.display());
+            Err(Error::new(Exit::Token, format!("no token with {selector} in {library}"))
+                .help(where_to_look(&present(functions, occupied), &unusable(functions))))
         }
     }
 }
@@ -237,6 +262,88 @@ fn matching(
 /// The slot is listed among those that hold a token, but doesn't.
 fn is_empty(error: &CryptokiError) -> bool {
     ckr::code(error) == Some(RvError::TokenNotPresent)
+}
+
+const SLOT_ID: &str = "slotId (--slot-id)";
+const LABEL: &str = "tokenLabel (--token-label)";
+const SERIAL: &str = "tokenSerial (--token-serial)";
+
+fn ambiguous(selector: &TokenSelector, found: &[TokenName]) -> Error {
+    let help = Help::from(format!("add {} to choose one:", what_differs(found)));
+    Error::new(Exit::Token, format!("{} tokens have {selector}", found.len()))
+        .help(help.with_candidates(found))
+}
+
+/// The setting that distinguishes these tokens, a lasting one if there is any.
+fn what_differs(tokens: &[TokenName]) -> String {
+    let differ = |name: fn(&TokenName) -> [&str; 2]| {
+        let names: HashSet<_> = tokens.iter().map(name).collect();
+        names.len() == tokens.len()
+    };
+    if differ(|token| [&token.serial, ""]) {
+        SERIAL.to_owned()
+    } else if differ(|token| [&token.label, ""]) {
+        LABEL.to_owned()
+    } else if differ(|token| [&token.serial, &token.label]) {
+        format!("{SERIAL} and {LABEL}")
+    } else {
+        format!("{SLOT_ID} (their labels and serials are the same; slot numbers may move)")
+    }
+}
+
+/// The remedy where the token isn't, by what is in its place.
+fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
+    let is_blank = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::NotInitialized);
+    let is_unreadable = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::Unreadable(_));
+    if !present.is_empty() {
+        let text = format!(
+            "insert the token, or name one that is there ({SERIAL} stays the same when slot numbers move):"
+        );
+        return Help::from(text).with_candidates(present);
+    }
+    if unusable.is_empty() {
+        return "the library sees no token at all, and no reader: plug it in, check the reader's service \
+                (pcscd), a remote token's server (for p11-kit-client.so: P11_KIT_SERVER_ADDRESS), and the \
+                library's configuration"
+            .into();
+    }
+    let help = if unusable.iter().any(is_unreadable) {
+        "check that no other program holds the token, take it out and put it back, then try again; the \
+         slots are:"
+    } else if unusable.iter().all(is_blank) {
+        "initialise the token (pkcs11-tool --init-token, or its own tool; `list` shows how), or correct the \
+         library's configuration; its slots are:"
+    } else {
+        "insert the token, initialise it, or correct the library's configuration; its slots are:"
+    };
+    Help::from(help).with_candidates(unusable)
+}
+
+/// A slot without an initialised token.
+#[derive(Debug)]
+struct UnusableSlot {
+    /// What it calls itself; a reader's name, for the most part.
+    name: String,
+    why: WhyUnusable,
+}
+
+#[derive(Debug)]
+enum WhyUnusable {
+    Empty,
+    NotInitialized,
+    /// Its token is there, but doesn't say what it is.
+    Unreadable(CallFailure),
+}
+
+impl fmt::Display for UnusableSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name)?;
+        match &self.why {
+            WhyUnusable::Empty => f.write_str("empty"),
+            WhyUnusable::NotInitialized => f.write_str("a token that is not initialised"),
+            WhyUnusable::Unreadable(failure) => write!(f, "can't be read: {failure}"),
+        }
+    }
 }
 
 /// The initialised tokens, for a message.

@@ -6,14 +6,13 @@
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 
-use super::error::{ObjectSummary, WritingError};
 use super::key::FoundKey;
-use super::object::{Query, class};
+use super::object::{ObjectSummary, Query, class};
 use super::raw::{CallResult, ObjectHandle};
 use super::{Token, TokenSession, ckr};
 use crate::certificate::Certificate;
 use crate::config::ObjectId;
-use crate::error::Error;
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::process::signals::Deferral;
 use crate::process::watchdog;
 
@@ -58,11 +57,8 @@ impl Token<'_> {
             return Ok(false);
         }
         match self.write(certificate, &certificate.subject, &[]) {
-            Err(error) => match error.downcast_ref() {
-                Some(WritingError::Refused { .. }) => Ok(false),
-                _ => Err(error),
-            },
-            Ok(()) => Ok(true),
+            Err(error) if error.is(Kind::CertificateRefused) => Ok(false),
+            outcome => outcome.map(|()| true),
         }
     }
 
@@ -100,14 +96,21 @@ impl Token<'_> {
             .and_then(|is_kept| Ok(is_kept && kept(AttributeType::Id, id)?));
         match is_kept {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.not_kept(certificate, String::new())),
-            Err(error) => Err(self.not_kept(certificate, format!(": {}", ckr::failure(&error)))),
+            Ok(false) => Err(self.not_kept(certificate, "")),
+            Err(error) => Err(self.not_kept(certificate, &format!(": {}", ckr::failure(&error)))),
         }
     }
 
-    fn not_kept(&self, certificate: &Certificate, why: String) -> Error {
-        let what = format!("the certificate of {}", certificate.subject);
-        WritingError::NotKept { token: self.name(), what, why }.into()
+    /// `why`: the call by which it shows, behind a colon; or nothing.
+    fn not_kept(&self, certificate: &Certificate, why: &str) -> Error {
+        let (token, subject) = (self.name(), &certificate.subject);
+        let text = format!(
+            "token {token} has not kept the certificate of {subject} as it was written{why}"
+        );
+        Error::new(Exit::Object, text).help(
+            "make room where the library keeps its objects, such as on a full disk, or update the library, \
+             and run the command again",
+        )
     }
 
     /// Signals wait: a library that is killed while it writes may lose the whole token.
@@ -127,13 +130,13 @@ impl Token<'_> {
         if let Some(stays) = stays
             && self.same_certificates(stays)?.is_empty()
         {
-            return Err(self.not_kept(stays, String::new()));
+            return Err(self.not_kept(stays, ""));
         }
         for object in self.same_certificates(certificate)? {
             let _step = watchdog::step("removing the certificate (C_DestroyObject)");
             let _deferral = Deferral::for_files();
             self.session.raw.destroy(object).map_err(|error| {
-                self.writing_failure("removing the old certificate", &error, Vec::new())
+                self.writing_failure("removing the old certificate", &error, &[])
             })?;
         }
         Ok(())
@@ -169,26 +172,50 @@ impl Token<'_> {
         match is_refusal {
             true => {
                 let (token, failure) = (self.name(), ckr::failure(error));
-                WritingError::Refused { token, failure }.into()
+                Error::new(Exit::Object, format!("token {token} takes no certificate: {failure}"))
+                    .help(
+                        "write it with the token's own tool, or set certificateFile (--certificate-file) \
+                         to a file that holds it",
+                    )
+                    .kind(Kind::CertificateRefused)
             }
-            false => self.writing_failure("writing the certificate", error, Vec::new()),
+            false => self.writing_failure("writing the certificate", error, &[]),
         }
     }
 
-    /// The error of a call that failed to change the token.
+    /// The error of a call that failed to change the token; `left` is what it has made and could not be
+    /// removed.
     pub(super) fn writing_failure(
         &self,
-        doing: &'static str,
+        doing: &str,
         error: &CryptokiError,
-        left: Vec<ObjectSummary>,
+        left: &[ObjectSummary],
     ) -> Error {
         let token = self.name();
+        let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+        let left = match left.join("; ") {
+            left if left.is_empty() => left,
+            left => format!("; it has left an object behind: {left}"),
+        };
         self.session.failure(error, |failure| {
-            match ckr::code(error) {
-                Some(RvError::DeviceMemory) => WritingError::Full { doing, token, failure, left },
-                _ => WritingError::Call { doing, token, failure, left },
-            }
-            .into()
+            let text = match ckr::code(error) {
+                Some(RvError::DeviceMemory) => {
+                    format!("{doing}: token {token} has no room left: {failure}{left}")
+                }
+                _ => format!("{doing} on token {token} failed: {failure}{left}"),
+            };
+            Error::new(Exit::Object, text).help(match ckr::code(error) {
+                Some(RvError::DeviceMemory) => format!(
+                    "remove what is not used any more (`{PROGRAM} list{THIS_TOKEN} --login` shows what there \
+                     is), and run the command again"
+                ),
+                Some(RvError::AttributeValueInvalid | RvError::KeySizeRange) => {
+                    "the token may not make keys of this kind or size: choose another with --key".to_owned()
+                }
+                _ => "check that the token is still inserted and isn't write-protected, and run the command \
+                      again: it goes on with what is on the token"
+                    .to_owned(),
+            })
         })
     }
 }
