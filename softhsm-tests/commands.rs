@@ -1,6 +1,6 @@
 //! The program's names, its help, and what shells complete.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::fixture::cluster::cluster;
 use crate::fixture::files::write_file;
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
@@ -243,21 +242,6 @@ fn a_login_that_a_remedy_names_is_to_the_same_token() {
     }
 }
 
-#[test]
-fn kubectl_finds_it_as_its_plugin() {
-    let store = token_with_pair(Kind::P256);
-    let directory = store.directory.path();
-    plugin(directory);
-    let kubectl = cluster().kubectl(&store, &store.configuration_with_pin_source());
-    let path = format!("{}:/usr/bin:/bin", directory.display());
-    let listed = kubectl
-        .variable("PATH", path)
-        .arguments(&["pkcs11", "list", "--token-label=test token"])
-        .run()
-        .printed();
-    assert!(listed.contains("test p256"), "{listed}");
-}
-
 /// Demands clap's words about a wrong command line; none of the values stands there.
 #[track_caller]
 fn refused(outcome: &Outcome, fragments: &[&str]) {
@@ -279,27 +263,22 @@ fn a_wrong_command_line_is_told_without_its_values() {
     let flag = format!("--json={PIN}");
     for (arguments, said) in [
         (&["completions", PIN][..], "[possible values: bash"),
-        (&["completions"], "not provided:\n  <SHELL>"),
         (&["list", &equals], "unexpected argument '--pin'"),
         (&["list", &short], "unexpected argument '-p'"),
         (&["list", &flag], "unexpected value '…' for '--json'"),
         (&[PIN], "unrecognized subcommand '…'"),
         (&["help", PIN], "unrecognized subcommand '…'"),
         (&["check", PIN], "unexpected argument '…'"),
-        (&["kubeconfig", PIN], "unexpected argument '…'"),
-        (&["list", PIN], "unexpected argument '…'"),
         (&["completions", "bash", PIN], "unexpected argument '…'"),
         (&["-v"], "requires a subcommand"),
         (&["check", "--server", "--no-login"], "cannot be used with '--no-login'"),
         (&["kubeconfig", "--undo"], "not provided:\n  --context"),
         (&["kubeconfig", "--undo", "--context=a", "--object-id=1"], "cannot be used with"),
         (&["kubeconfig", "--keep=12"], "15m"),
-        (&["kubeconfig", "--kubeconfig=a"], "not provided:\n  --context"),
         (&["list", "--pin-source=stdin"], "not provided:\n  --login"),
         (&["list", "--uri=pkcs11:", "--uri"], "cannot be used multiple times"),
         // A misspelt name is reported with the likely one.
         (&["lisst"], "a similar subcommand exists: 'list'"),
-        (&["chekc"], "a similar subcommand exists: 'check'"),
         (&["list", "--jsno"], "a similar argument exists: '--json'"),
         (&["completions", "bsh"], "a similar value exists: 'bash'"),
     ] {
@@ -422,16 +401,6 @@ fn completions_are_silent_whatever_is_wrong() {
                 .run();
             outcome.silently().printed();
         }
-    }
-}
-
-#[test]
-fn a_text_that_could_not_be_written_is_no_success() {
-    let directory = tempfile::tempdir().unwrap();
-    for arguments in [&["completions", "bash"][..], &["--help"], &["--version"]] {
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let outcome = program(directory.path(), arguments).output(full).run();
-        outcome.fails(2, &["No space left"]);
     }
 }
 

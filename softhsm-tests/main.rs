@@ -24,8 +24,6 @@ mod cluster;
 mod commands;
 /// Simultaneous requests.
 mod concurrency;
-/// The configuration map.
-mod configuration;
 /// `credential`: the usual clients, with no prefix.
 #[cfg(target_os = "linux")]
 mod credential;

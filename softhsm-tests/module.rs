@@ -62,12 +62,6 @@ fn what_is_no_library_or_one_that_others_can_change_is_not_loaded() {
         ask_with(&store, library.as_ref()).fails(code, says).fails(code, &[library]);
     }
     ask_with(&store, &link).fails(3, &["pathLib"]);
-    for (directory_mode, file_mode) in
-        [(0o755, 0o666), (0o755, 0o646), (0o755, 0o664), (0o777, 0o644), (0o775, 0o644)]
-    {
-        let library = copied(&store, directory_mode, file_mode);
-        ask_with(&store, &library).fails(3, &["pathLib", library.to_str().unwrap()]);
-    }
 }
 
 #[test]

@@ -79,17 +79,6 @@ fn a_field_that_is_wrong_or_missing_is_refused_by_its_name() {
 }
 
 #[test]
-fn what_is_no_document_is_refused() {
-    let store = token_with_pair(Kind::P256);
-    let request = certificate_request(&store.configuration()).to_string();
-    for text in
-        ["", "[]", "null", "{", &format!("{request} {request}"), &request[..request.len() - 1]]
-    {
-        store.ask(&Value::Null).request(text).run().fails(2, &[]);
-    }
-}
-
-#[test]
 fn without_a_request_it_says_what_it_is_and_where_to_start() {
     let home = tempfile::tempdir().unwrap();
     let help = Invocation::new(home.path()).argument("--help").run().silently().printed();

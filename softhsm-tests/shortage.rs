@@ -352,8 +352,10 @@ fn standard_streams_that_are_closed_or_full_spoil_nothing() {
     // A PIN from standard input has nowhere to come from.
     let configuration = store.configuration().with("pinSource", "stdin");
     after("exec 0<&-", store.sign_with(&configuration)).fails(7, &["standard input"]);
-    let full = "exec \"$SIGNER\" list --json >/dev/full";
-    run(&store).within("bash", full).run().fails(2, &["No space left"]);
+    for command in ["list --json", "completions bash", "--help", "--version"] {
+        let full = format!("exec \"$SIGNER\" {command} >/dev/full");
+        run(&store).within("bash", &full).run().fails(2, &["No space left"]);
+    }
 }
 
 /// The library is the first to find too little: what it and its own libraries take is the most.

@@ -292,21 +292,6 @@ mod tests {
     }
 
     #[test]
-    fn many_bytes_arrive_as_they_were_sent_through_narrow_pipes() {
-        run(async {
-            let (mut command, one) = duplex(777);
-            let (mut server, other) = duplex(333);
-            spawned(one, other);
-            let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
-            let sent = bytes.clone();
-            tokio::spawn(async move { command.write_all(&sent).await });
-            let mut received = vec![0; bytes.len()];
-            server.read_exact(&mut received).await.unwrap();
-            assert!(received == bytes);
-        });
-    }
-
-    #[test]
     fn who_does_not_read_holds_up_who_sends() {
         run(async {
             let (mut command, one) = duplex(1000);

@@ -83,77 +83,13 @@ pub(super) fn duplicate() -> Result<OwnedFd, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::OpenOptions;
-    use std::io::{ErrorKind, Read as _};
+    use std::io::Read as _;
     use std::os::fd::AsFd;
-    use std::process::Command;
 
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-    use rustix::io::{FdFlags, fcntl_getfd};
     use rustix::pipe::pipe;
 
-    use super::super::{child, leave};
     use super::*;
-
-    const DOCUMENT: &str = "{\"kind\":\"SignResponse\"}";
-
-    /// What a module does that prints, at the level where every library ends up.
-    fn print(text: &str) {
-        write(stdio::stdout(), text.as_bytes()).unwrap();
-    }
-
-    #[test]
-    fn only_the_document_reaches_the_client() {
-        if child::is_this() {
-            let mut output = StandardOutput::set_aside().unwrap();
-            assert_eq!(fcntl_getfd(&output.output).unwrap(), FdFlags::CLOEXEC);
-            print("noise before\n");
-            // A program that the module starts prints there too.
-            assert!(Command::new("echo").arg("noise of a program").status().unwrap().success());
-            output.write(DOCUMENT).unwrap();
-            print("noise after\n");
-            leave(0);
-        }
-        let output = child::command("process::output::tests::only_the_document_reaches_the_client")
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        let (harness, answer) = answer_in(&output.stdout);
-        assert_eq!(answer, DOCUMENT, "after {harness:?}");
-        assert_eq!(
-            String::from_utf8(output.stderr).unwrap(),
-            "noise before\nnoise of a program\nnoise after\n"
-        );
-    }
-
-    /// What the test harness printed, up to the end of `test NAME ... `, and what follows it.
-    fn answer_in(output: &[u8]) -> (&str, &str) {
-        str::from_utf8(output).unwrap().split_once(" ... ").unwrap()
-    }
-
-    fn to(output: impl Into<OwnedFd>) -> StandardOutput {
-        StandardOutput { output: output.into() }
-    }
-
-    #[test]
-    fn a_client_that_is_gone_is_an_error_and_no_signal() {
-        let (reader, writer) = pipe().unwrap();
-        drop(reader);
-        match to(writer).write(DOCUMENT) {
-            Err(error) => assert_eq!(error.kind(), ErrorKind::BrokenPipe),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_full_disk_is_an_error() {
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        match to(full).write(DOCUMENT) {
-            Err(error) => assert_eq!(error.kind(), ErrorKind::StorageFull),
-            other => panic!("{other:?}"),
-        }
-    }
 
     #[test]
     fn a_pipe_that_takes_little_and_does_not_block_gets_all_of_it() {
@@ -166,7 +102,7 @@ mod tests {
             std::fs::File::from(reader).read_to_string(&mut received).unwrap();
             received
         });
-        to(writer).write(&document).unwrap();
+        StandardOutput { output: writer }.write(&document).unwrap();
         assert_eq!(client.join().unwrap(), document);
     }
 }

@@ -110,24 +110,6 @@ mod tests {
     }
 
     #[test]
-    fn options_that_contradict_the_key_are_refused() {
-        let ecdsa = PublicKey::Ecdsa { curve: Curve::P384, point: Vec::new() };
-        let ed25519 = PublicKey::Ed25519([0; 32]);
-        let pss = SignerOptions::Pss { hash: Hash::Sha256, salt: SaltLength::EqualsHash };
-        for (options, key) in [
-            (pss, &ecdsa),
-            (pss, &ed25519),
-            (SignerOptions::Hashed(Hash::Sha512), &ed25519),
-            (SignerOptions::Unhashed, &rsa(2048)),
-        ] {
-            let refused = requested(&options, key);
-            assert!(
-                refused.unwrap_err().to_string().contains(" can't be made with the certificate's ")
-            );
-        }
-    }
-
-    #[test]
     fn the_key_decides_what_a_hash_means() {
         let hashed = SignerOptions::Hashed(Hash::Sha256);
         let ecdsa = PublicKey::Ecdsa { curve: Curve::P521, point: Vec::new() };
