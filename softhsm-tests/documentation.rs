@@ -153,34 +153,13 @@ fn capitals(code: &str) -> impl Iterator<Item = &str> {
     after_quotes.filter_map(|rest| Some(rest.split_once('"')?.0)).filter(is_name)
 }
 
-/// The variables that this piece of code reads: named where they are read, by a constant of the
-/// file, or, where they are read in a loop, by any text in capitals that stands in the file.
+/// The variables that this file may read, if it reads any: what it has in capitals, but for what is said to
+/// pinentry, and what help calls the values of options.
 fn variables(code: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    for call in ["env::var_os", "environment::take"] {
-        for rest in code.split(call).skip(1) {
-            let argument = rest.trim_start_matches('(').split([',', ')']).next().unwrap();
-            let constant = code.split_once(&format!("const {argument}: &str = "));
-            let named = constant.map_or(argument, |(_, value)| value.split(';').next().unwrap());
-            match named.strip_prefix('"') {
-                Some(name) => names.push(name.trim_end_matches('"').to_owned()),
-                // What is said to pinentry, and what help calls the values of options.
-                None => names.extend(
-                    capitals(code)
-                        .filter(|it| {
-                            !it.starts_with("SET")
-                                && ![
-                                    "CONFIRM", "ERR", "GETPIN", "OPTION", "PIN", "COMMAND", "FILE",
-                                    "NAME",
-                                ]
-                                .contains(it)
-                        })
-                        .map(str::to_owned),
-                ),
-            }
-        }
-    }
-    names
+    let reads = ["env::var_os", "environment::take"].iter().any(|it| code.contains(it));
+    let others = ["CONFIRM", "ERR", "GETPIN", "OPTION", "PIN", "COMMAND", "FILE", "NAME"];
+    let names = capitals(code).filter(|it| reads && !it.starts_with("SET") && !others.contains(it));
+    names.map(str::to_owned).collect()
 }
 
 #[test]

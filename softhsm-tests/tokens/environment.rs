@@ -61,7 +61,7 @@ impl Pair {
 }
 
 /// A directory for a script that makes its token of what stands in `objects`.
-pub(crate) fn directory_with(pairs: impl IntoIterator<Item = Pair>) -> Store {
+fn directory_with(pairs: impl IntoIterator<Item = Pair>) -> Store {
     let directory = tempfile::tempdir().unwrap();
     let objects = directory.path().join("objects");
     fs::create_dir(&objects).unwrap();
@@ -93,6 +93,31 @@ pub(crate) fn ecdsa() -> Options {
 }
 
 impl Environment {
+    /// A script that makes a token of these pairs, with variables and namespaces as [`Environment::with`].
+    pub(crate) fn holding(
+        script: &str,
+        pairs: impl IntoIterator<Item = Pair>,
+        variables: &[(&str, &str)],
+        namespaces: &[&str],
+    ) -> Self {
+        let store = directory_with(pairs);
+        let directory = store.directory.path().to_str().unwrap().to_owned();
+        Self::with(variables, script, &[&directory], namespaces, store)
+    }
+
+    /// The token of this label, by the library that a variable of the script's names.
+    pub(crate) fn token(
+        &self,
+        library: &str,
+        label: &str,
+        variables: &'static [&'static str],
+    ) -> Token<'_> {
+        let configuration = Configuration::default()
+            .with("pathLib", self.variable(library))
+            .with("tokenLabel", label);
+        Token { environment: self, variables, configuration }
+    }
+
     /// Runs `scripts/tokens/NAME ARGUMENTS…` around a holder. `namespaces` are nsenter's options
     /// for what the script makes as root.
     pub(crate) fn new(script: &str, arguments: &[&str], namespaces: &[&str], store: Store) -> Self {

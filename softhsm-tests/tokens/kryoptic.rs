@@ -2,33 +2,24 @@
 //! and, with some of its mechanisms hidden, is the token that our own padding is for.
 
 use super::conformance::Held;
-use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
+use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::opening::Unpadding;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
 use crate::fixture::pty::Terminal;
-use crate::fixture::request::{Configuration, Scheme, sample, sign_request};
+use crate::fixture::request::{Scheme, sample, sign_request};
 use crate::fixture::softhsm::{PIN, WRONG_PIN};
 use crate::short_lived::structured::Trusted;
 
 const LIBRARY: &str = "KRYOPTIC_MODULE";
 
 fn environment(pairs: impl IntoIterator<Item = Pair>, withheld: &str) -> Environment {
-    let store = directory_with(pairs);
-    let directory = store.directory.path().to_str().unwrap().to_owned();
-    let variables = [("WITHHELD", withheld)];
-    Environment::with(&variables, "kryoptic", &[&directory], &[], store)
+    Environment::holding("kryoptic", pairs, &[("WITHHELD", withheld)], &[])
 }
 
 fn token(environment: &Environment) -> Token<'_> {
-    Token {
-        environment,
-        variables: &["KRYOPTIC_CONF"],
-        configuration: Configuration::default()
-            .with("pathLib", environment.variable(LIBRARY))
-            .with("tokenLabel", "kryoptic"),
-    }
+    environment.token(LIBRARY, "kryoptic", &["KRYOPTIC_CONF"])
 }
 
 #[test]

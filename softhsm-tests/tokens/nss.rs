@@ -5,25 +5,17 @@ use std::fs;
 use serde_json::Value;
 
 use super::conformance::Held;
-use super::environment::{Environment, Offer, Pair, Token, directory_with};
+use super::environment::{Environment, Offer, Pair, Token};
 use crate::fixture::keys::Kind;
-use crate::fixture::request::Configuration;
 
 fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
-    let store = directory_with(pairs);
-    let directory = store.directory.path().to_str().unwrap().to_owned();
-    Environment::new("nss", &[&directory], &[], store)
+    Environment::holding("nss", pairs, &[], &[])
 }
 
 fn token(environment: &Environment) -> Token<'_> {
-    Token {
-        environment,
-        variables: &[],
-        configuration: Configuration::default()
-            .with("pathLib", environment.variable("NSS_MODULE"))
-            .with("initArgs", environment.variable("NSS_INIT_ARGS"))
-            .with("tokenLabel", "NSS Certificate DB"),
-    }
+    let Token { configuration, .. } = environment.token("NSS_MODULE", "NSS Certificate DB", &[]);
+    let configuration = configuration.with("initArgs", environment.variable("NSS_INIT_ARGS"));
+    Token { configuration, environment, variables: &[] }
 }
 
 fn options(environment: &Environment) -> [String; 2] {

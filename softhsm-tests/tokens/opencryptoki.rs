@@ -1,30 +1,20 @@
 //! opencryptoki's soft token: a token with a clock that isn't one, and its daemon.
 
 use super::conformance::Held;
-use super::environment::{Environment, Offer, Pair, Token, directory_with};
+use super::environment::{Environment, Offer, Pair, Token};
 use crate::fixture::keys::Kind;
-use crate::fixture::request::{Configuration, Hash, Scheme};
+use crate::fixture::request::{Hash, Scheme};
 
 /// Its PINs have eight characters at most.
 const SHORT_PIN: &str = "23456789";
 
 fn environment(pairs: impl IntoIterator<Item = Pair>, more: &[(&str, &str)]) -> Environment {
-    let store = directory_with(pairs);
-    let directory = store.directory.path().to_str().unwrap().to_owned();
-    let mut variables = vec![("TOKEN_PIN", SHORT_PIN)];
-    variables.extend(more);
-    let namespaces = ["--mount", "--ipc"];
-    Environment::with(&variables, "opencryptoki", &[&directory], &namespaces, store)
+    let variables = [&[("TOKEN_PIN", SHORT_PIN)], more].concat();
+    Environment::holding("opencryptoki", pairs, &variables, &["--mount", "--ipc"])
 }
 
 fn token(environment: &Environment) -> Token<'_> {
-    Token {
-        environment,
-        variables: &["TOKEN_PIN"],
-        configuration: Configuration::default()
-            .with("pathLib", environment.variable("OPENCRYPTOKI_MODULE"))
-            .with("tokenLabel", "opencryptoki"),
-    }
+    environment.token("OPENCRYPTOKI_MODULE", "opencryptoki", &["TOKEN_PIN"])
 }
 
 #[test]

@@ -40,13 +40,7 @@ const CLIENT: &str = "P11_KIT_CLIENT";
 
 /// The token through this module.
 fn through<'e>(module: &str, environment: &'e Environment) -> Token<'e> {
-    Token {
-        environment,
-        variables: &["P11_KIT_SERVER_ADDRESS"],
-        configuration: Configuration::default()
-            .with("pathLib", environment.variable(module))
-            .with("tokenLabel", "test token"),
-    }
+    environment.token(module, "test token", &["P11_KIT_SERVER_ADDRESS"])
 }
 
 #[test]

@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use super::conformance::Held;
-use super::environment::{Environment, Offer, Pair, Token, directory_with, ecdsa};
+use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::guide;
 use super::opening::Unpadding;
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
 use crate::fixture::program::Invocation;
-use crate::fixture::request::{Configuration, Hash, Scheme, sample, sign_request};
+use crate::fixture::request::{Hash, Scheme, sample, sign_request};
 use crate::fixture::softhsm::{PIN, WRONG_PIN};
 use crate::kubelet::{IMAGE, asked};
 
@@ -18,19 +18,11 @@ const LIBRARY: &str = "TPM2_MODULE";
 const VARIABLES: &[&str] = &["DBUS_SESSION_BUS_ADDRESS", "TPM2_PKCS11_STORE", "TPM2_PKCS11_TCTI"];
 
 fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
-    let store = directory_with(pairs);
-    let directory = store.directory.path().to_str().unwrap().to_owned();
-    Environment::new("tpm2", &[&directory], &[], store)
+    Environment::holding("tpm2", pairs, &[], &[])
 }
 
 fn token(environment: &Environment) -> Token<'_> {
-    Token {
-        environment,
-        variables: VARIABLES,
-        configuration: Configuration::default()
-            .with("pathLib", environment.variable(LIBRARY))
-            .with("tokenLabel", "tpm2"),
-    }
+    environment.token(LIBRARY, "tpm2", VARIABLES)
 }
 
 #[test]
@@ -110,11 +102,7 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
     run(&format!("{enroll} --user jane --csr jane.csr"));
     guide::issue(store);
     run(&format!("{enroll} --certificate jane.pem"));
-    let token = Token {
-        configuration: token(&environment).configuration.with("tokenLabel", "kubernetes"),
-        ..token(&environment)
-    };
-    token.assert_kubectl_gets("1");
+    environment.token(LIBRARY, "kubernetes", VARIABLES).assert_kubectl_gets("1");
 }
 
 /// Every token of a TPM has the serial number 0000000000000000.
