@@ -116,19 +116,20 @@ impl Keys {
     }
 }
 
-/// Runs the test in a process of its own, for which these keys are.
-fn run_again(test: &str, invocation: Invocation, keys: &[Configuration]) {
+/// Runs this test in a process of its own, for which these keys are.
+fn run_again(invocation: Invocation, keys: &[Configuration]) {
+    let thread = std::thread::current();
     let outcome = invocation
         .program(&env::current_exe().unwrap())
-        .arguments(&["--exact", &format!("keyring::{test}"), "--nocapture"])
+        .arguments(&["--exact", thread.name().unwrap(), "--nocapture"])
         .variable(KEYS, serde_json::to_string(keys).unwrap())
         .run();
     assert!(outcome.status.success(), "{outcome:?}");
 }
 
-/// Runs the test in a process of its own, with what goes wrong in the library; the calls that begin or
+/// Runs this test in a process of its own, with what goes wrong in the library; the calls that begin or
 /// end something.
-fn calls_of(test: &str, faults: &str) -> Vec<String> {
+fn calls_of(faults: &str) -> Vec<String> {
     let [one, two] = [Kind::P256, Kind::P384].map(key);
     let objects = Object::pair(one, &[1]).into_iter().chain(Object::pair(two, &[2]));
     let store = Store::new([blueprint("one", objects), blueprint("two", Object::pair(one, &[1]))]);
@@ -139,7 +140,7 @@ fn calls_of(test: &str, faults: &str) -> Vec<String> {
     };
     let keys = [(0, "1"), (0, "2"), (1, "1")].map(|(token, id)| configuration(token, id));
     let invocation = store.command(&[]).suffering(&store, faults);
-    run_again(test, invocation, &keys);
+    run_again(invocation, &keys);
     let mut calls = store.history();
     calls.retain(|call| {
         let marks = ["Initialize", "Finalize", "Session ", "Log"];
@@ -161,8 +162,7 @@ const CLOSED: [&str; 2] = ["Logout", "CloseSession"];
 #[test]
 fn a_token_is_left_with_its_last_key_and_a_library_with_its_last_token() {
     let Some(keys) = Keys::here() else {
-        let calls =
-            calls_of("a_token_is_left_with_its_last_key_and_a_library_with_its_last_token", "");
+        let calls = calls_of("");
         let first = [&["Initialize"][..], &OPENED, &CLOSED, &OPENED];
         let life = [&first.concat()[..], &OPENED, &CLOSED, &CLOSED];
         let again = [&["Finalize", "Initialize"][..], &OPENED, &["Finalize"]];
@@ -189,7 +189,7 @@ fn a_token_is_left_with_its_last_key_and_a_library_with_its_last_token() {
 #[test]
 fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
     let Some(keys) = Keys::here() else {
-        let calls = calls_of("a_key_that_did_not_open_leaves_nothing_when_it_is_closed", "");
+        let calls = calls_of("");
         let refused = ["Initialize", "OpenSession", "Login 0xa0"];
         let closed = ["CloseSession", "Finalize"];
         assert_eq!(calls, [&refused[..], &closed].concat());
@@ -206,7 +206,7 @@ fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
 fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
     let Some(keys) = Keys::here() else {
         let removed = "C_SignInit#1:return=0x32,C_SignInit#3:return=0x32";
-        calls_of("the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed", removed);
+        calls_of(removed);
         return;
     };
     assert_eq!([keys.open(0, PIN), keys.open(2, PIN)], [Ok(1), Ok(1)]);
@@ -223,13 +223,11 @@ fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
 /// A card that is pulled between C_SignInit and the login, and a PIN that was changed meanwhile.
 #[test]
 fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed() {
-    const TEST: &str =
-        "a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed";
     let Some(keys) = Keys::here() else {
         let store = token_asking_each_time(Kind::P256);
         let invocation =
             store.command(&[]).suffering(&store, "C_Login#2:return=0x32,C_Login#5:return=0xa0");
-        run_again(TEST, invocation, &[store.faulty(store.configuration())]);
+        run_again(invocation, &[store.faulty(store.configuration())]);
         assert_eq!(store.calls("C_Login"), ["0x0", "0x32", "0x0", "0x0", "0xa0"]);
         assert_eq!(store.calls("C_SignInit"), ["0x0"; 4]);
         assert_eq!(store.calls("C_Initialize"), ["0x0"; 2]);
@@ -249,7 +247,7 @@ fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed(
 #[test]
 fn a_client_logs_in_for_what_the_key_is_not_open_for() {
     let Some(keys) = Keys::here() else {
-        calls_of("a_client_logs_in_for_what_the_key_is_not_open_for", "");
+        calls_of("");
         return;
     };
     const CANCELLED: (&str, Result<usize, u8>) = ("", Err(7));
@@ -273,7 +271,7 @@ fn a_client_logs_in_for_what_the_key_is_not_open_for() {
 #[test]
 fn each_client_has_three_tries() {
     let Some(keys) = Keys::here() else {
-        let calls = calls_of("each_client_has_three_tries", "");
+        let calls = calls_of("");
         let refused = calls.iter().filter(|call| *call == "Login 0xa0");
         assert_eq!(refused.count(), 4);
         return;
@@ -290,7 +288,7 @@ fn each_client_has_three_tries() {
 fn who_is_asked_is_told_of_a_reader_that_waits() {
     let Some(keys) = Keys::here() else {
         let keypad = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad";
-        calls_of("who_is_asked_is_told_of_a_reader_that_waits", keypad);
+        calls_of(keypad);
         return;
     };
     assert_eq!(keys.open(0, WRONG_PIN), Ok(10));
@@ -371,8 +369,7 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
         let configuration = store.faulty(store.configuration());
         let invocation = cluster().kubectl(&store, &configuration);
         let invocation = invocation.suffering(&store, "").variable(KUBECTL, kubectl());
-        let test = "a_withdrawn_certificate_ends_its_connections_and_its_sessions";
-        run_again(test, invocation, &[configuration]);
+        run_again(invocation, &[configuration]);
         // One of each for each certificate.
         assert_eq!(store.calls("C_Login"), ["0x0"; 2]);
         assert_eq!(store.calls("C_Sign"), ["0x0"; 2]);

@@ -69,12 +69,8 @@ struct Steps<'c> {
 }
 
 impl<'c> Steps<'c> {
-    fn start(cards: &'c Cards, library: &str, id: &str, count: usize) -> Self {
-        Self::start_with(cards, library, id, KUBECTL, count)
-    }
-
-    /// With another command than [`KUBECTL`]; the context `other` has key 3 of the card.
-    fn start_with(cards: &'c Cards, library: &str, id: &str, command: &str, count: usize) -> Self {
+    /// The context `other` has key 3 of the card.
+    fn start(cards: &'c Cards, library: &str, id: &str, command: &str, count: usize) -> Self {
         let home = cards.environment.store.directory.path();
         let mut script = String::new();
         for step in 0..count {
@@ -117,70 +113,51 @@ impl<'c> Steps<'c> {
     }
 }
 
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn a_card_that_was_put_back_signs_on() {
+/// With a key that wants the PIN for the session, and with one that wants it for each signature.
+fn with_each(test: impl Fn(&Cards, &str, &str)) {
     let cards = Cards::issued_by(cluster().authority());
     for library in LIBRARIES {
         for id in ["1", "2"] {
-            let mut steps = Steps::start(&cards, library, id, 1);
+            test(&cards, library, id);
+        }
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all-tokens"]
+fn a_card_that_was_put_back_signs_on_with_any_key() {
+    with_each(|cards, library, id| {
+        for command in [KUBECTL, &format!("{KUBECTL} --context other")] {
+            let mut steps = Steps::start(cards, library, id, command, 1);
             cards.pull(1);
             cards.insert(1);
             steps.begin();
             steps.expect_success().silently();
         }
-    }
+    });
 }
 
+/// Whatever the library makes of a card that is pulled while it signs (OpenSC: CKR_GENERAL_ERROR or
+/// CKR_DEVICE_REMOVED), it is finalised before it is asked again.
 #[test]
 #[ignore = "scripts/test --all-tokens"]
-fn a_card_that_was_put_back_serves_another_key() {
-    let cards = Cards::issued_by(cluster().authority());
-    for library in LIBRARIES {
-        let other = format!("{KUBECTL} --context other");
-        let mut steps = Steps::start_with(&cards, library, "1", &other, 1);
-        cards.pull(1);
-        cards.insert(1);
-        steps.begin();
-        steps.expect_success().silently();
-    }
-}
-
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn a_card_that_is_away_is_asked_for_and_may_come_back() {
-    let cards = Cards::issued_by(cluster().authority());
-    for library in LIBRARIES {
-        for id in ["1", "2"] {
-            let mut steps = Steps::start(&cards, library, id, 2);
-            cards.pull(1);
-            steps.begin();
+fn a_card_that_is_pulled_is_asked_for_and_may_come_back() {
+    with_each(|cards, library, id| {
+        for while_it_signs in [false, true] {
+            let mut steps = Steps::start(cards, library, id, KUBECTL, 2);
+            if while_it_signs {
+                cards.stop_at(1, Instruction::GeneralAuthenticate);
+                steps.begin();
+                cards.pull_stopped(1);
+            } else {
+                cards.pull(1);
+                steps.begin();
+            }
             steps.expect_failure();
             cards.insert(1);
             steps.begin();
             let told = steps.expect_success().stderr;
             assert!(told.contains("; insert the token"), "{told}");
         }
-    }
-}
-
-/// Whatever the library makes of that (OpenSC: CKR_GENERAL_ERROR or CKR_DEVICE_REMOVED), it is finalised
-/// before it is asked again.
-#[test]
-#[ignore = "scripts/test --all-tokens"]
-fn a_card_that_is_pulled_while_it_signs_may_come_back() {
-    let cards = Cards::issued_by(cluster().authority());
-    for library in LIBRARIES {
-        for id in ["1", "2"] {
-            let mut steps = Steps::start(&cards, library, id, 2);
-            cards.stop_at(1, Instruction::GeneralAuthenticate);
-            steps.begin();
-            cards.pull_stopped(1);
-            steps.expect_failure();
-            cards.insert(1);
-            steps.begin();
-            let told = steps.expect_success().stderr;
-            assert!(told.contains("; insert the token"), "{told}");
-        }
-    }
+    });
 }
