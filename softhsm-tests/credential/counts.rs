@@ -1,7 +1,10 @@
 //! How often the person and the token are asked, in each `--keep`.
 
-use super::{ANSWER, ASK, PlainUser, count_plugins};
+use rustix::process::{Signal, kill_process};
+
+use super::{ANSWER, ASK, PlainUser, Process, count_plugins};
 use crate::fixture::softhsm::PIN;
+use crate::fixture::wait::wait_until;
 
 /// So many commands in a shell at a terminal, where the PIN is asked for so often.
 #[track_caller]
@@ -80,6 +83,27 @@ fn apply_from_standard_input_runs_the_plugin_twice_and_asks_once() {
     assert_eq!(user.counts(), (1, 1));
 }
 
+/// The tunnel process was stopped, or had no time to notice.
+#[test]
+fn a_command_asks_for_the_pin_while_the_end_of_the_one_before_is_not_noticed() {
+    let user = PlainUser::prompted(&[]);
+    let mut first = user.kubectl(&["get", "namespaces", "-w", "-o", "name"]).at_terminal();
+    first.expect_prompt().type_line(PIN);
+    first.program().line();
+    let tunnel = user.tunnel().unwrap().pid;
+    kill_process(tunnel, Signal::STOP).unwrap();
+    first.press_ctrl('c');
+    first.finish();
+    let mut next = user.shell(ASK).at_terminal();
+    let is_plugin = |it: &Process| it.is_ours && it.command.contains(" credential ");
+    wait_until("the plugin runs", || user.processes().iter().any(is_plugin));
+    kill_process(tunnel, Signal::CONT).unwrap();
+    next.expect_prompt().type_line(PIN);
+    assert_eq!(next.finish().0.printed(), ANSWER);
+    assert_eq!(user.counts(), (2, 2));
+    user.expect_nothing_left();
+}
+
 /// Asks the server at $1:$2, named $3, with the credential in standard input, and keeps the connection.
 const HOLD: &str = "import json, socket, ssl, sys, time
 status = json.load(sys.stdin)['status']
@@ -113,5 +137,6 @@ fn a_command_asks_for_the_pin_while_a_connection_of_one_that_has_ended_is_open()
     let mut next = user.shell(ASK).at_terminal();
     next.expect_prompt().type_line(PIN);
     assert_eq!(next.finish().0.printed(), ANSWER);
+    assert_eq!(user.counts(), (2, 2));
     user.program(&["stop"]).run().printed();
 }

@@ -167,14 +167,19 @@ impl Tunnels {
         self.credentials.clients.certificate(key)
     }
 
+    /// Forgets the sessions at servers that were made with the key: they let in without a signature.
+    pub fn forget_sessions(&self, key: KeyNumber) {
+        for port in &*self.ports() {
+            port.forget(key);
+        }
+    }
+
     /// From now on, refuses the certificate of the user with this key, ends the connections that were
     /// made with it, and forgets the sessions at servers. To be called before the key is
     /// [closed](Keyring::close).
     pub fn withdraw(&self, key: KeyNumber) {
         self.credentials.clients.withdraw(key);
-        for port in &*self.ports() {
-            port.forget(key);
-        }
+        self.forget_sessions(key);
     }
 
     /// How the certificate of the user with this key is used.

@@ -383,10 +383,14 @@ impl Service {
             }
             let number = state.key(configuration, config, &self.keyring)?;
             let (key, usage) = state.used_key(number)?;
-            if !key.used(usage).admits_clients() {
-                self.keyring.dismiss_clients(number);
-            }
+            let is_admitted = key.used(usage).admits_clients();
             key.waiting += 1;
+            if !is_admitted {
+                self.keyring.dismiss_clients(number);
+                if let Some(tunnels) = &state.tunnels {
+                    tunnels.forget_sessions(number);
+                }
+            }
             number
         };
         let pins = Box::new(ClientPins(Arc::clone(conversation)));
