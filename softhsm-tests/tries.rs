@@ -216,15 +216,17 @@ fn a_refusal_counts_whatever_has_become_of_its_place() {
         let store = token_with_pair(Kind::P256);
         let stored = |pin| sign(&store, &recorded(&store).with("pin", pin), &faults);
         stored(WRONG_PIN).run().fails(7, &["CKR_PIN_INCORRECT"]);
+        // To prepare one sets the modes of the places back.
+        let (again, third) = (stored(WRONG_PIN), stored(WRONG_PIN));
+        let (person, last) = (sign(&store, &recorded(&store), &faults), stored(PIN));
         change(&store);
-        for _ in 0..2 {
-            let outcome = stored(WRONG_PIN).run();
-            outcome.fails(7, &["seems to have refused a PIN"]);
+        for stored in [again, third] {
+            stored.run().fails(7, &["seems to have refused a PIN"]);
         }
-        let mut terminal = sign(&store, &recorded(&store), &faults).at_terminal();
+        let mut terminal = person.at_terminal();
         terminal.expect_prompt().type_line(PIN);
         assert_signed(&terminal.finish().0);
-        assert_signed(&stored(PIN).run());
+        assert_signed(&last.run());
         let calls = store.calls("C_Login");
         assert_eq!(calls, ["0xa0", "0x0", "0x0"], "{number}");
     }

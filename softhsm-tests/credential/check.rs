@@ -1,10 +1,14 @@
 //! `check --server` of a context with the plugin.
 
+use std::fs;
 use std::path::Path;
+
+use rustix::process::{Signal, kill_process};
 
 use super::{ASK, PlainUser};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, key};
+use crate::fixture::wait::wait_until;
 use crate::run::trouble::{Server, server_certificate};
 
 #[test]
@@ -26,6 +30,22 @@ fn right_after_a_command_it_finds_nothing_wrong() {
     let text = user.shell(&script).run().printed();
     assert_eq!(text.matches("knows us as user \"jane\"").count(), 25, "{text}");
     user.expect_nothing_left();
+}
+
+#[test]
+fn a_tunnel_process_that_ends_while_it_is_asked_is_none() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    user.shell(ASK).run().printed();
+    let tunnel = user.tunnel().unwrap().pid;
+    kill_process(tunnel, Signal::STOP).unwrap();
+    let checking = user.program(&["check", "--no-login"]).start(None);
+    let open = format!("/proc/{}/fd", checking.pid().as_raw_nonzero());
+    let is_socket = |it: fs::DirEntry| {
+        fs::read_link(it.path()).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"))
+    };
+    wait_until("it asks", || fs::read_dir(&open).unwrap().flatten().any(is_socket));
+    kill_process(tunnel, Signal::KILL).unwrap();
+    checking.finish().told(0);
 }
 
 /// In TLS 1.3 the refusal comes after the handshake, in place of an answer.

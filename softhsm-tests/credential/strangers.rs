@@ -193,7 +193,7 @@ fn another_process_of_the_same_user_can_not_read_the_tunnel() {
 
 /// Says $2 to the tunnel process at the socket $1, with its own number and, if there is to be one, a stranger's as the
 /// caller, and answers each question with "no"; prints what it is told.
-const REGISTER: &str = "import json, os, socket, subprocess, sys
+const REGISTER: &str = "import atexit, json, os, socket, subprocess, sys
 s = socket.socket(socket.AF_UNIX)
 s.connect(sys.argv[1])
 lines = s.makefile('rw')
@@ -203,6 +203,7 @@ greeting['process'] = os.getpid()
 registration = greeting['request']['Register']
 if registration['caller']:
     stranger = subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=2)
+    atexit.register(stranger.kill)
     registration['caller'] = stranger.pid
 print(json.dumps(greeting), file=lines, flush=True)
 for line in lines:
@@ -216,9 +217,7 @@ for line in lines:
         scheme = {'Ecdsa': {'curve': 'P256'}}
         print(json.dumps({'scheme': scheme, 'digest': [7] * 32}), file=lines, flush=True)
     else:
-        break
-if registration['caller']:
-    stranger.kill()";
+        break";
 
 #[test]
 fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller() {

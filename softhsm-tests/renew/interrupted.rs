@@ -7,6 +7,8 @@ use super::{Jane, assert_renewed};
 use crate::fixture::cluster::cluster;
 use crate::fixture::forwarder::Forwarder;
 use crate::fixture::program::Invocation;
+use crate::fixture::softhsm::{PIN, softhsm_library};
+use crate::fixture::tool::tool;
 
 impl Jane {
     /// `renew` with these faults of its library, once the request is approved.
@@ -69,6 +71,28 @@ fn a_certificate_that_can_not_be_read_back_is_written_once() {
     lost.fails(6, &["has not kept the certificate of", "on a full disk"]);
     assert_eq!(jane.store.calls("C_CreateObject"), ["0x31", "0x0"]);
     assert_renewed(&jane, &jane.renew(&[]).run());
+}
+
+/// Another program removes what has the key's CKA_ID.
+#[test]
+fn a_new_certificate_that_is_gone_by_the_end_is_told() {
+    let jane = Jane::new();
+    jane.ask_approved();
+    let running = jane.renew_suffering(&[], "C_Sign#2:stop").start(None);
+    running.wait_until_stopped();
+    for _ in 0..2 {
+        let removed = tool("pkcs11-tool", "opensc")
+            .arg("--module")
+            .arg(softhsm_library())
+            .args(["--slot", &jane.store.tokens[0].slot.to_string(), "--login", "--pin", PIN])
+            .args(["--delete-object", "--type=cert", "--id=01"])
+            .env("SOFTHSM2_CONF", jane.store.path("softhsm2.conf"))
+            .output()
+            .unwrap();
+        assert!(removed.status.success(), "{removed:?}");
+    }
+    kill_process(running.pid(), Signal::CONT).unwrap();
+    running.finish().fails(6, &["has not kept the certificate of"]);
 }
 
 #[test]

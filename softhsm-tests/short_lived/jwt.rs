@@ -158,6 +158,15 @@ fn keys_and_options_that_make_no_token_are_refused_before_the_pin() {
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");
 }
 
+/// Clients would ask again at once, for ever.
+#[test]
+fn what_has_ended_by_the_time_it_is_signed_is_not_handed_out() {
+    let store = token_with_pair(Kind::P256);
+    let slow = with_key(&store, "1", &[&JWT[..], &["--duration=1s"]].concat());
+    let outcome = slow.suffering(&store, "C_Sign:delay=2000").run();
+    refuses(&outcome, 9, &["what was issued has ended already, at "]);
+}
+
 #[test]
 fn clients_get_it_in_their_version() {
     let store = token_with_pair(Kind::P256);

@@ -362,3 +362,41 @@ fn plugin_user(
     let entry = written(&name);
     (name, entry)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::config;
+    use super::*;
+
+    /// Two clusters may have a port in common by chance.
+    #[test]
+    fn a_port_that_leads_elsewhere_is_left_to_that() {
+        let config = config(
+            "clusters: [{name: real, cluster: {server: 'https://real'}}, \
+             {name: other, cluster: {server: 'https://127.0.0.1:2'}}]",
+        );
+        let cluster = config.cluster("real").unwrap_or_else(|error| panic!("{error}"));
+        let port = |kept, served: &[u16]| {
+            let hop = LocalHop {
+                address: Ipv4Addr::LOCALHOST,
+                server_name: "",
+                authority_pem: "",
+                ports: &|_| vec![1, 2, 3, 4],
+                is_free: &|port, _| !served.contains(&port),
+            };
+            free_port(&config, &cluster, kept, &hop)
+        };
+        for (kept, served, expected) in [
+            (None, &[][..], 1),
+            // As the tunnel process has it, and another entry.
+            (None, &[1], 3),
+            (Some(4), &[1], 4),
+            (Some(2), &[1], 3),
+            // Not one of this cluster's any more.
+            (Some(9), &[1], 3),
+            (None, &[1, 2, 3, 4], 1),
+        ] {
+            assert_eq!(port(kept, served), expected, "{kept:?} {served:?}");
+        }
+    }
+}
