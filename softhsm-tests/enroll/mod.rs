@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::fixture::cluster::cluster;
 use crate::fixture::keys::{Kind, authority, key};
-use crate::fixture::openssl::{self, Issue, openssl};
+use crate::fixture::openssl::{self, Issue};
 use crate::fixture::program::Invocation;
 use crate::fixture::request::certificate_request;
 use crate::fixture::softhsm::{
@@ -81,33 +81,11 @@ pub(crate) fn issue_with_chain(request: &str) -> String {
     own
 }
 
-fn issue_by(issuer: [PathBuf; 2], request: &str, days: i32, usage: &str) -> String {
-    let request = Path::new(request);
-    let certificate = request.with_extension("pem");
-    let extensions = request.with_extension("extensions");
-    fs::write(&extensions, format!("extendedKeyUsage={usage}\n")).unwrap();
-    let [issuer, issuer_key] = issuer;
-    let text = |path: &Path| path.to_str().unwrap().to_owned();
-    openssl([
-        "x509",
-        "-req",
-        "-in",
-        &text(request),
-        "-days",
-        &days.to_string(),
-        "-extfile",
-        &text(&extensions),
-        "-CA",
-        &text(&issuer),
-        "-CAkey",
-        &text(&issuer_key),
-        "-CAcreateserial",
-        "-CAserial",
-        &text(&request.with_extension("serial")),
-        "-out",
-        &text(&certificate),
-    ]);
-    text(&certificate)
+fn issue_by([issuer, issuer_key]: [PathBuf; 2], request: &str, days: i32, usage: &str) -> String {
+    let usage = format!("extendedKeyUsage={usage}\n");
+    let issuer = [issuer.as_path(), &issuer_key];
+    let certificate = openssl::certify(request.as_ref(), issuer, days, &usage, &[]);
+    certificate.into_os_string().into_string().unwrap()
 }
 
 /// What `list --login` shows of the first token.

@@ -5,35 +5,16 @@ use std::path::Path;
 use super::{CONFIG, IMAGE, PASSWORD, asked, provider, sealed_to};
 use crate::enroll::{at, enroll, subject_of};
 use crate::fixture::keys::authority;
-use crate::fixture::openssl::openssl;
+use crate::fixture::openssl::certify;
 use crate::fixture::softhsm::token_with;
 use crate::fixture::tool::tool;
 
 /// What a CA makes of a request that does what the request asks for.
 pub(crate) fn issued(request: &str) -> String {
-    let certificate = Path::new(request).with_extension("pem");
-    let certificate = certificate.to_str().unwrap().to_owned();
-    let [authority, authority_key] = authority().map(|it| it.to_str().unwrap().to_owned());
-    openssl([
-        "x509",
-        "-req",
-        "-in",
-        request,
-        "-days",
-        "30",
-        "-copy_extensions",
-        "copy",
-        "-CA",
-        &authority,
-        "-CAkey",
-        &authority_key,
-        "-CAcreateserial",
-        "-CAserial",
-        &format!("{request}.srl"),
-        "-out",
-        &certificate,
-    ]);
-    certificate
+    let [authority, authority_key] = authority();
+    let issuer = [authority.as_path(), &authority_key];
+    let certificate = certify(request.as_ref(), issuer, 30, "", &["-copy_extensions", "copy"]);
+    certificate.into_os_string().into_string().unwrap()
 }
 
 fn key_usage(certificate: &str) -> String {

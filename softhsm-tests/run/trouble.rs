@@ -345,21 +345,9 @@ fn a_server_whose_own_certificate_is_the_authority() {
     let own = directory.join("own.pem");
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let name = "subjectAltName=IP:127.0.0.1";
-    openssl([
-        "req",
-        "-x509",
-        "-new",
-        "-days",
-        "30",
-        "-subj",
-        "/CN=own",
-        "-addext",
-        name,
-        "-key",
-        &text(&private),
-        "-out",
-        &text(&own),
-    ]);
+    let files = ["-key", &text(&private), "-out", &text(&own)];
+    let subject = ["req", "-x509", "-new", "-days", "30", "-subj", "/CN=own", "-addext", name];
+    openssl(subject.into_iter().chain(files));
     let again = |file: &str, days, extensions: &str| {
         let [again, _] = issue(
             directory,

@@ -12,7 +12,7 @@ use super::refuses;
 use crate::fixture::clients::distribution_kubectl;
 use crate::fixture::cluster::{ADMINISTRATOR, Claims, Cluster, JANE, cluster, kubectl};
 use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::openssl;
+use crate::fixture::openssl::certify;
 use crate::fixture::program::{Invocation, Outcome, PROGRAM};
 use crate::fixture::softhsm::{Object, token_with};
 use crate::fixture::wait::{wait_for, wait_until};
@@ -181,26 +181,11 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
     let asked = OffsetDateTime::now_utc().unix_timestamp();
     wait_until("the next second", || OffsetDateTime::now_utc().unix_timestamp() > asked);
     let at = |name: &str| holder.store.directory.path().join(name);
-    let text = |name: &str| at(name).display().to_string();
     let csr = STANDARD.decode(request["spec"]["request"].as_str().unwrap());
     fs::write(at("csr"), csr.unwrap()).unwrap();
-    fs::write(at("usage"), "extendedKeyUsage=clientAuth\n").unwrap();
-    let authority = cluster().authority();
-    let [ca, key] = [0, 1].map(|place: usize| authority[place].display().to_string());
-    openssl(
-        [
-            ["x509", "-req"],
-            ["-in", &text("csr")],
-            ["-CA", &ca],
-            ["-CAkey", &key],
-            ["-CAserial", &text("serial")],
-            ["-CAcreateserial", "-days=1"],
-            ["-extfile", &text("usage")],
-            ["-out", &text("pem")],
-        ]
-        .concat(),
-    );
-    let certificate = fs::read_to_string(at("pem")).unwrap();
+    let [ca, key] = cluster().authority();
+    let pem = certify(&at("csr"), [&ca, &key], 1, "extendedKeyUsage=clientAuth\n", &[]);
+    let certificate = fs::read_to_string(pem).unwrap();
     let answer = format!("above\n{certificate}\u{1b}]0;behind\u{7}\n");
     request["status"] = json!({"certificate": STANDARD.encode(answer)});
     let name = request["metadata"]["name"].as_str().unwrap();

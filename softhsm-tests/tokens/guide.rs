@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::fixture::cluster::cluster;
-use crate::fixture::openssl::openssl;
+use crate::fixture::openssl::certify;
 use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with};
 use crate::fixture::wait::wait_until;
@@ -56,23 +56,9 @@ pub(super) fn typing(invocation: Invocation, block: &str, pin: &str) -> String {
 
 /// The cluster's CA issues jane.pem for jane.csr, and makes her an administrator.
 pub(super) fn issue(store: &Store) {
-    let at = |name: &str| store.directory.path().join(name);
     let [authority, authority_key] = cluster().authority();
-    let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let command = ["x509", "-req", "-days", "30", "-subj", "/O=system:masters/CN=jane"];
-    let files = [
-        ("-in", at("jane.csr")),
-        ("-CA", authority),
-        ("-CAkey", authority_key),
-        ("-CAserial", at("jane.srl")),
-        ("-out", at("jane.pem")),
-    ];
-    let mut arguments: Vec<String> = command.map(str::to_owned).into();
-    arguments.push("-CAcreateserial".to_owned());
-    for (option, file) in files {
-        arguments.extend([option.to_owned(), text(&file)]);
-    }
-    openssl(arguments);
+    let subject = ["-subj", "/O=system:masters/CN=jane"];
+    certify(&store.path("jane.csr"), [&authority, &authority_key], 30, "", &subject);
 }
 
 /// Demands a kubeconfig's user that names this object.

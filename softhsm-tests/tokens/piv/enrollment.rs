@@ -8,7 +8,7 @@ use super::super::guide;
 use super::super::opening::Unpadding;
 use super::cards::{self, Cards, OPENSC, PIN, YKCS11};
 use crate::fixture::keys::Kind;
-use crate::fixture::openssl::openssl;
+use crate::fixture::openssl::{certify, openssl};
 use crate::fixture::program::{Invocation, Outcome};
 use crate::fixture::pty::Terminal;
 use crate::kubelet::keys::issued;
@@ -60,32 +60,12 @@ impl Enrollment {
 
     /// The CA issues jane.pem.
     fn issue(&self) -> String {
-        let authority = |name: &str| {
-            let state = Path::new(self.cards.environment.variable("PIV_STATE"));
-            state.join(name).to_str().unwrap().to_owned()
-        };
-        let extensions = self.path("extensions");
-        fs::write(&extensions, "extendedKeyUsage=clientAuth\n").unwrap();
-        let (csr, certificate) = (self.path("jane.csr"), self.path("jane.pem"));
-        let [pem, key] = ["ca.pem", "ca.key"].map(authority);
+        let state = Path::new(self.cards.environment.variable("PIV_STATE"));
+        let [pem, key] = ["ca.pem", "ca.key"].map(|name| state.join(name));
+        let csr = self.path("jane.csr");
         openssl(["req", "-in", &csr, "-noout", "-verify"]);
-        openssl([
-            "x509",
-            "-req",
-            "-in",
-            &csr,
-            "-CA",
-            &pem,
-            "-CAkey",
-            &key,
-            "-days",
-            "30",
-            "-extfile",
-            &extensions,
-            "-out",
-            &certificate,
-        ]);
-        certificate
+        certify(csr.as_ref(), [&pem, &key], 30, "extendedKeyUsage=clientAuth\n", &[]);
+        self.path("jane.pem")
     }
 
     #[track_caller]
