@@ -217,7 +217,7 @@ mod tests {
         let with = |spec: Value| {
             json!({"kind": "ExecCredential", "apiVersion": version, "spec": spec}).to_string()
         };
-        for (text, told) in [
+        for (text, expected) in [
             ("{".to_owned(), "is not a request: see line 1, column 1"),
             ("[]".to_owned(), "is not a request: see line 1"),
             ("{}".to_owned(), "is not a request: see line 1, column 2"),
@@ -231,7 +231,7 @@ mod tests {
         ] {
             let error = ExecRequest::decode(&text).unwrap_err();
             let shown = format!("{error} {}", error.remedy());
-            assert!(shown.contains(told) && !shown.contains("secret"), "{shown}");
+            assert!(shown.contains(expected) && !shown.contains("secret"), "{shown}");
         }
     }
 }

@@ -68,8 +68,8 @@ impl Algorithm {
     /// The scheme of a signature by this algorithm; `None` if it is none of this key's.
     fn scheme(self, key: &PublicKey) -> Option<Scheme> {
         match (self.family, key) {
-            (Family::Ecdsa(curve), PublicKey::Ecdsa { curve: own, .. }) => {
-                (curve == *own).then_some(Scheme::Ecdsa { curve })
+            (Family::Ecdsa(curve), PublicKey::Ecdsa { curve: key_curve, .. }) => {
+                (curve == *key_curve).then_some(Scheme::Ecdsa { curve })
             }
             (Family::Pkcs1, _) => Scheme::rsa_pkcs1(self.hash, key),
             (Family::Pss, _) => Scheme::rsa_pss(self.hash, self.hash.length(), key),

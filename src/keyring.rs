@@ -50,7 +50,7 @@ pub struct OpenKey {
     pub subject: String,
     /// The schemes that the key and its token can make, those that TLS prefers first.
     pub schemes: Vec<Scheme>,
-    /// Why servers refuse it or will, now or soon, until that is said.
+    /// Why servers refuse it or soon will, until it was reported.
     warnings: Mutex<Vec<String>>,
 }
 

@@ -64,13 +64,13 @@ fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
              it anew",
         )
     })?;
-    let asked = CertificationRequest::from_pem(&request.pem).map_err(|reason| {
+    let csr = CertificationRequest::from_pem(&request.pem).map_err(|reason| {
         let text = format!("the request \"{name}\" can't be approved: {reason}");
         Error::new(Exit::Cluster, text)
             .help("have it removed (`kubectl delete certificatesigningrequest`) and asked for anew")
     })?;
-    let objections = objections(&request, &asked);
-    report::lines(&shown(&request, &asked, &objections));
+    let objections = objections(&request, &csr);
+    report::lines(&shown(&request, &csr, &objections));
     let outcome = match request.state()? {
         RequestState::Approved => "has been approved before, and is not signed yet",
         RequestState::Issued(_) => "has been approved before, and its certificate is issued",
@@ -81,7 +81,7 @@ fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
             ));
         }
         RequestState::Pending => {
-            confirm(&request, &asked, !objections.is_empty())?;
+            confirm(&request, &csr, !objections.is_empty())?;
             send(&kubectl, &request)?;
             "approved"
         }
@@ -92,12 +92,12 @@ fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
 /// A typed yes at the terminal.
 fn confirm(
     request: &SigningRequest,
-    asked: &CertificationRequest,
+    csr: &CertificationRequest,
     is_mismatch: bool,
 ) -> Result<(), Error> {
     let name = &request.metadata.name;
-    let user = asked.user.as_deref().unwrap_or_default();
-    let groups = match asked.groups.as_slice() {
+    let user = csr.user.as_deref().unwrap_or_default();
+    let groups = match csr.groups.as_slice() {
         [] => "in no group".to_owned(),
         groups => format!("in {}", quoted(groups)),
     };
@@ -107,7 +107,7 @@ fn confirm(
     };
     let question = format!(
         "Whoever has the key {}… becomes {}, {}.\nApprove{despite}? Type yes: ",
-        asked.fingerprint.get(..16).unwrap_or_default(),
+        csr.fingerprint.get(..16).unwrap_or_default(),
         printable(&format!("{user:?}")),
         printable(&groups)
     );
@@ -146,7 +146,7 @@ fn send(kubectl: &Kubectl, request: &SigningRequest) -> Result<(), Error> {
 }
 
 /// Request and requester, a line for each thing that is compared.
-fn shown(request: &SigningRequest, asked: &CertificationRequest, objections: &[String]) -> String {
+fn shown(request: &SigningRequest, csr: &CertificationRequest, objections: &[String]) -> String {
     let mut text = String::new();
     let mut add = |title: &str, value: &str| {
         // Writing to a String can't fail.
@@ -165,12 +165,12 @@ fn shown(request: &SigningRequest, asked: &CertificationRequest, objections: &[S
     for (key, values) in spec.extra.iter().filter(|(key, _)| *key != CREDENTIAL_ID) {
         add(&format!("  {key}"), &shown_names(values));
     }
-    let user = asked.user.as_ref().map(|user| format!("{user:?}"));
+    let user = csr.user.as_ref().map(|user| format!("{user:?}"));
     add("asks to be", user.as_deref().unwrap_or("no user"));
-    add("  groups", &shown_names(&asked.groups));
-    add("  subject", &asked.subject);
-    add("  key", &asked.public_key.to_string());
-    add("  SHA-256 of the key", &asked.fingerprint);
+    add("  groups", &shown_names(&csr.groups));
+    add("  subject", &csr.subject);
+    add("  key", &csr.public_key.to_string());
+    add("  SHA-256 of the key", &csr.fingerprint);
     add("  usages", &spec.usages.join(", "));
     add("  signer", &spec.signer_name);
     add("  for", &duration(spec.expiration_seconds));
@@ -208,14 +208,14 @@ mod tests {
 
     #[test]
     fn a_duration_has_the_largest_unit_that_it_is_made_of() {
-        for (seconds, told) in [
+        for (seconds, expected) in [
             (Some(600), "10 minutes"),
             (Some(3_600), "60 minutes"),
             (Some(31_536_000), "365 days"),
             (Some(601), "601 seconds"),
             (Some(-600), "-600 seconds"),
         ] {
-            assert_eq!(duration(seconds), told);
+            assert_eq!(duration(seconds), expected);
         }
         assert!(duration(None).contains("signer"));
     }

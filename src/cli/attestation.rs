@@ -58,11 +58,11 @@ fn show(
     let library = opened.insert(library);
     let token = library.token(&config.token)?;
     let chain = token.attestation(&config.object)?;
-    let (own, others) = chain.split_first().ok_or_else(|| Error::internal("an empty chain"))?;
-    if let Some(attestation) = KeyAttestation::from_der(own) {
+    let (leaf, others) = chain.split_first().ok_or_else(|| Error::internal("an empty chain"))?;
+    if let Some(attestation) = KeyAttestation::from_der(leaf) {
         report::note(&printable(&describe(&attestation)));
     }
-    output.print(&certificates_pem(own, others)?)
+    output.print(&certificates_pem(leaf, others)?)
 }
 
 /// What the attestation says, in one line.

@@ -58,10 +58,10 @@ fn script(shell: Shell) -> Result<(), Error> {
 /// it would end up in the middle of the line that a person types.
 #[cold]
 pub(super) fn complete() -> Option<u8> {
-    let words = std::env::args_os();
+    let arguments = std::env::args_os();
     let directory = std::env::current_dir().ok();
     let environment = CompleteEnv::with_factory(super::command).var(VARIABLE);
-    match environment.try_complete(words, directory.as_deref()) {
+    match environment.try_complete(arguments, directory.as_deref()) {
         Ok(false) => None,
         Ok(true) => Some(if io::stdout().flush().is_ok() { 0 } else { 2 }),
         Err(_) => Some(2),

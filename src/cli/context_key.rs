@@ -8,8 +8,8 @@ use super::selection::Selection;
 use crate::config::{Filter, Keep};
 use crate::error::Error;
 use crate::kubeconfig::{
-    Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalHop, Locations, PluginEntries, PluginUser,
-    Provider, file_for, local_address,
+    Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalEndpoint, Locations, PluginEntries,
+    PluginUser, Provider, file_for, local_address,
 };
 use crate::library::Library;
 use crate::printable::shell_word;
@@ -139,7 +139,7 @@ impl ContextEntries<'_> {
         set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
         let process = tunnel_process::status().ok().flatten();
         let served = process.map(|it| it.clusters).unwrap_or_default();
-        let hop = LocalHop {
+        let hop = LocalEndpoint {
             address: local_address(),
             server_name: identity.server_name(),
             authority_pem: identity.authority_pem(),

@@ -35,7 +35,7 @@ use crate::tunnel_process::{self, RegisteredCluster, Registration, caller_error}
 /// The variable that holds a client's request.
 pub(super) const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 
-/// For whom a JSON Web Token is made if nothing else is said.
+/// The audience of a JSON Web Token without `--audience`.
 const AUDIENCE: &str = "kubernetes";
 
 /// When a client asks again. One whose tunnel was killed is through again after this time.
@@ -208,8 +208,8 @@ pub(super) fn registered(
     })?;
     let is_own = cluster.authority.as_deref() == Some(identity.authority_pem().as_bytes());
     // Without a name a client asks for the address's certificate.
-    let name_asked = cluster.tls_server_name.as_deref();
-    if !is_own || name_asked.is_some_and(|it| it != identity.server_name()) {
+    let server_name = cluster.tls_server_name.as_deref();
+    if !is_own || server_name.is_some_and(|it| it != identity.server_name()) {
         return Err(foreign_entry(format!(
             "the cluster's entry for {server} was written on another machine or for another user"
         )));

@@ -22,11 +22,11 @@ impl KeyHolder {
         mut pins: Option<&mut dyn PinProvider>,
     ) -> Result<Self, Error> {
         // Not as_deref_mut, which would keep the provider's lifetime.
-        let asked: Option<&mut dyn PinProvider> = match &mut pins {
+        let reborrowed: Option<&mut dyn PinProvider> = match &mut pins {
             Some(pins) => Some(&mut **pins),
             None => None,
         };
-        match token.identity(config, asked) {
+        match token.identity(config, reborrowed) {
             Ok(identity) => {
                 Ok(Self { user: identity.certificate.user.clone(), key: identity.into_key() })
             }

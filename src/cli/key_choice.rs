@@ -22,7 +22,7 @@ use crate::start;
 /// A key with its token and library.
 pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
 
-/// For the key that is meant, by what was said of it.
+/// Finds the key that the options name.
 pub(super) struct Search<'a> {
     pub(super) selection: &'a Selection,
     pub(super) uri: Option<&'a str>,
@@ -89,7 +89,7 @@ impl Search<'_> {
         let is_superseded =
             |(_, _, key): &SelectedKey<'_>| key.notes.contains(&KeyNote::Superseded);
         if !found.iter().all(is_superseded) {
-            found.retain(|place| !is_superseded(place));
+            found.retain(|key| !is_superseded(key));
         }
         // What nothing tells apart is no choice either: the selection that is tried says so.
         found.dedup_by(|(_, _, one), (_, _, other)| one.uri == other.uri);
@@ -155,7 +155,7 @@ pub(super) fn tried(
 fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
     let items: Vec<_> = found.iter().map(|it| described(*it)).collect();
     let picked = question::pick("Which key?", &items);
-    if let Some(picked) = picked.and_then(|place| found.get(place)) {
+    if let Some(picked) = picked.and_then(|index| found.get(index)) {
         return Ok(*picked);
     }
     let found: Vec<_> = found.iter().map(|(_, _, key)| &key.uri).collect();
@@ -188,7 +188,7 @@ fn described((library, token, key): SelectedKey<'_>) -> String {
         parts.push(format!("serial number {}", certificate.serial_number));
     }
     parts.extend(key.notes.iter().map(KeyNote::to_string));
-    parts.extend(token.pin_words().map(str::to_owned));
+    parts.extend(token.pin_note().map(str::to_owned));
     let parts = parts.join(", ");
     let object = key.object_id.as_deref().unwrap_or(&key.object_label);
     let token = TokenName {
@@ -201,10 +201,13 @@ fn described((library, token, key): SelectedKey<'_>) -> String {
 }
 
 /// The name of the key's user: the one that is asked for, or what the certificate or the label says.
-pub(super) fn user_name<'a>(asked: Option<&'a str>, key: &'a KeyEntry) -> Result<&'a str, Error> {
+pub(super) fn user_name<'a>(
+    requested: Option<&'a str>,
+    key: &'a KeyEntry,
+) -> Result<&'a str, Error> {
     let of_certificate = key.certificate.as_ref().and_then(|it| it.user.as_deref());
     let names = of_certificate.into_iter().chain([key.object_label.as_str()]);
-    let name = asked.or_else(|| names.into_iter().find(|name| !name.is_empty()));
+    let name = requested.or_else(|| names.into_iter().find(|name| !name.is_empty()));
     name.filter(|name| !name.is_empty()).ok_or_else(|| {
         Error::new(Exit::Configuration, "the kubeconfig's user would have no name").help(
             "name it with --user; without that it is called as the certificate's CN, or else as the key's \
@@ -253,8 +256,8 @@ pub(super) fn set(configuration: &mut Configuration, key: &str, value: Option<&s
 
 /// This program, by a name that outlives an update: as PATH finds it, links not followed.
 fn program() -> Option<String> {
-    let own = std::env::current_exe().ok()?;
-    let canonical = own.canonicalize().ok()?;
+    let executable = std::env::current_exe().ok()?;
+    let canonical = executable.canonicalize().ok()?;
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // By the second name alone where kubectl's plugin manager has installed it.
     let found = [PROGRAM, start::PLUGIN]
@@ -262,7 +265,7 @@ fn program() -> Option<String> {
         .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
         .filter(|path| path.is_absolute())
         .find(|path| path.canonicalize().is_ok_and(|it| it == canonical));
-    found.unwrap_or(own).into_os_string().into_string().ok()
+    found.unwrap_or(executable).into_os_string().into_string().ok()
 }
 
 /// Whether a configuration names this key, by any selectors. Its URI, if it has one, is then

@@ -70,7 +70,7 @@ impl KeyOptions {
     /// The key of the options or, if they name none, that of the context's user.
     pub(super) fn source(&self) -> Result<KeySource, Error> {
         if self.names_a_key() {
-            return Ok(self.own_source());
+            return Ok(self.options_source());
         }
         self.source_of_context()
     }
@@ -89,14 +89,14 @@ impl KeyOptions {
         match self.source() {
             Ok(source) => Ok((source, None)),
             Err(error) if error.is(Kind::NoContextKey) && !is_named => {
-                Ok((self.own_source(), Some(error)))
+                Ok((self.options_source(), Some(error)))
             }
             Err(error) => Err(error),
         }
     }
 
     /// What the options say of the key.
-    pub(super) fn own_source(&self) -> KeySource {
+    pub(super) fn options_source(&self) -> KeySource {
         let uri = ("uri", self.uri.as_deref());
         KeySource {
             configuration: self.overridden(self.selection.configuration([uri])),
@@ -104,14 +104,14 @@ impl KeyOptions {
         }
     }
 
-    /// The context that is meant, with its kubeconfig.
+    /// The selected context, with its kubeconfig.
     pub(super) fn selected(&self) -> Result<SelectedContext, Error> {
         let kubeconfig = self.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
         Ok(SelectedContext { kubeconfig, context })
     }
 
-    /// The kubeconfig, with the context that is meant as its current one.
+    /// The kubeconfig, with the selected context as its current one.
     pub(super) fn kubeconfig(&self) -> Result<Kubeconfig, Error> {
         let locations = super::locations(self.kubeconfig.as_deref());
         let mut kubeconfig = super::load(&locations.required())?;
@@ -129,15 +129,15 @@ impl KeyOptions {
         verbosity: u8,
     ) -> Result<Option<String>, Error> {
         let uri = self.uri.as_deref();
-        let said = Filter::from_map(&mut self.selection.configuration([("uri", uri)]))?;
-        let is_whole = said.library.is_some() && said.token.is_given() && said.object.is_given();
+        let named = Filter::from_map(&mut self.selection.configuration([("uri", uri)]))?;
+        let is_whole = named.library.is_some() && named.token.is_given() && named.object.is_given();
         if is_whole {
             return Ok(None);
         }
         let search = Search {
             selection: &self.selection,
             uri,
-            wanted: said.object,
+            wanted: named.object,
             has_certificate: self.certificate_file.is_some(),
             login: false,
             pin_source: None,

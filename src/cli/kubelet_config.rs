@@ -52,11 +52,11 @@ pub(super) fn run(arguments: &KubeletConfigArguments) -> u8 {
 fn text(arguments: &KubeletConfigArguments) -> String {
     let ProviderOptions { sealed, opening, pin_source } = &arguments.provider;
     let file = std::path::absolute(sealed).unwrap_or_else(|_| sealed.clone());
-    let mut words = vec!["kubelet-credential-provider".to_owned()];
-    words.push(format!("--sealed={}", file.display()));
-    words.extend(opening.arguments());
+    let mut plugin = vec!["kubelet-credential-provider".to_owned()];
+    plugin.push(format!("--sealed={}", file.display()));
+    plugin.extend(opening.arguments());
     let systemds = format!("file:{PIN_FILE}");
-    words.push(format!("--pin-source={}", pin_source.as_ref().unwrap_or(&systemds)));
+    plugin.push(format!("--pin-source={}", pin_source.as_ref().unwrap_or(&systemds)));
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(PROGRAM));
     let name = program.file_name().map_or_else(|| PROGRAM.into(), |it| it.to_string_lossy());
     let directory = program.parent().unwrap_or_else(|| Path::new("/usr/local/bin"));
@@ -78,7 +78,7 @@ fn text(arguments: &KubeletConfigArguments) -> String {
          # --image-credential-provider-bin-dir={}\n",
         quoted(&name),
         list(&arguments.match_image),
-        list(&words),
+        list(&plugin),
         printable(&directory.to_string_lossy()),
     );
     if pin_source.is_none() {

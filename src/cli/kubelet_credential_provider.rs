@@ -83,8 +83,8 @@ fn provide(
     // Without a word about waiting.
     let library = library::open(&config.library, config.init_args.as_ref(), PATIENCE)?;
     let mut opener = FileOpener::new(opened.insert(library), &config)?;
-    let own = opener.own_key(&file, Some(&mut pins))?;
-    let registries = opener.open(&file, own, &mut pins)?;
+    let key = opener.recipient_key(&file, Some(&mut pins))?;
+    let registries = opener.open(&file, key, &mut pins)?;
     output.print(&answer(&request, registries.logins(), arguments.cache))
 }
 

@@ -107,12 +107,12 @@ fn list(
         output.print(&uris.collect::<String>())?;
     } else {
         let filter = query.filter()?;
-        let asked = Asked {
+        let requested = Requested {
             token: filter.token.is_given(),
             object: filter.object.is_given(),
             login: arguments.login,
         };
-        output.print(&text(&listing, asked, palette))?;
+        output.print(&text(&listing, requested, palette))?;
     }
     match query.miss(&listing) {
         Some(error) => Err(error),
@@ -133,7 +133,7 @@ fn exit_code(listing: &Listing) -> u8 {
 
 /// What was asked for, which decides what to say if nothing is listed.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Requested {
     /// A certain token.
     token: bool,
     /// A certain key or certificate.
@@ -162,34 +162,34 @@ impl Lines {
         self.add(None, &format!("  help: {}", error.help));
     }
 
-    fn library(&mut self, library: &LibraryEntry, asked: Asked) {
+    fn library(&mut self, library: &LibraryEntry, requested: Requested) {
         self.add(Some(Style::Heading), &library.path_lib);
         if let Some(error) = &library.error {
             self.error(error);
         } else if library.tokens.is_empty() {
             match library.uninitialized_slots.first() {
-                Some(slot) if !asked.token => {
+                Some(slot) if !requested.token => {
                     let error = not_initialized(*slot, &library.path_lib, &[]);
                     self.error(&ErrorEntry::from(&error));
                 }
                 _ => {
-                    let place = match library.empty_slots.as_deref() {
+                    let missing = match library.empty_slots.as_deref() {
                         Some([]) => "no token, and no reader for one".to_owned(),
                         Some(names) => format!("no token in {}", names.join(", ")),
-                        None if asked.token => "no such token".to_owned(),
+                        None if requested.token => "no such token".to_owned(),
                         None => "no token".to_owned(),
                     };
-                    self.add(None, &format!("  {place}"));
+                    self.add(None, &format!("  {missing}"));
                 }
             }
         }
         for token in &library.tokens {
-            self.token(token, asked);
+            self.token(token, requested);
         }
     }
 
-    fn token(&mut self, token: &TokenEntry, asked: Asked) {
-        let pin = token.pin_words().map(|words| format!(": {words}")).unwrap_or_default();
+    fn token(&mut self, token: &TokenEntry, requested: Requested) {
+        let pin = token.pin_note().map(|note| format!(": {note}")).unwrap_or_default();
         let style = match token.pin {
             Some(PinState::Locked | PinState::ToBeChanged | PinState::FinalTry) => Some(Style::Bad),
             Some(PinState::CountLow) => Some(Style::Concern),
@@ -211,12 +211,12 @@ impl Lines {
         if let Some(error) = &token.error {
             self.error(error);
         } else if token.keys.is_empty() {
-            let more = match token.login_required && !asked.login {
+            let more = match token.login_required && !requested.login {
                 true => ", as far as it shows without --login",
                 false => "",
             };
             let missing = match token.ca_certificates {
-                _ if asked.object => "no such key".to_owned(),
+                _ if requested.object => "no such key".to_owned(),
                 0 => "no key and no certificate".to_owned(),
                 1 => "no key, and no certificate but that of a CA".to_owned(),
                 several => format!("no key, and no certificates but those of {several} CAs"),
@@ -226,12 +226,12 @@ impl Lines {
     }
 }
 
-fn text(listing: &Listing, asked: Asked, palette: Palette) -> String {
+fn text(listing: &Listing, requested: Requested, palette: Palette) -> String {
     let mut lines = Lines { text: String::new(), palette };
     for library in &listing.libraries {
-        lines.library(library, asked);
+        lines.library(library, requested);
     }
-    if let Some(nothing) = listing.emptiness().filter(|_| !asked.object) {
+    if let Some(nothing) = listing.emptiness().filter(|_| !requested.object) {
         lines.add(None, &format!("  help: {}", nothing.remedy()));
     }
     lines.text

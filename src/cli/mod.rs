@@ -201,7 +201,7 @@ fn without_request(Started { core, alone }: Started) -> u8 {
 }
 
 /// The command line that kubelet runs before each pull, by the options of that command alone: to make those of all others
-/// costs more than to read a sealed file. `None` for any other, and for a mistake, which is told in the usual words.
+/// costs more than to read a sealed file. `None` for any other, and for a mistake, which clap reports.
 fn of_kubelet() -> Option<Arguments> {
     const NAME: &str = "kubelet-credential-provider";
     if std::env::args_os().nth(1)? != NAME {

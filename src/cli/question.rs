@@ -17,8 +17,8 @@ pub(super) fn pick(question: &str, items: &[String]) -> Option<usize> {
         text += &format!("Its number (1 to {}): ", items.len());
         let answer = pin_entry::ask_openly(&text)??;
         let number: usize = answer.trim().parse().unwrap_or_default();
-        match number.checked_sub(1).filter(|place| *place < items.len()) {
-            Some(place) => return Some(place),
+        match number.checked_sub(1).filter(|index| *index < items.len()) {
+            Some(index) => return Some(index),
             None => text.clear(),
         }
     }

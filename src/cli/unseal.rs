@@ -59,7 +59,7 @@ fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(
     let library = library::open(&config.library, init_args, lock::LIMIT)?;
     let library = opened.insert(library);
     let mut opener = FileOpener::new(library, &config)?;
-    let own = opener.own_key(&file, Some(&mut pins))?;
-    let registries = opener.open(&file, own, &mut pins)?;
+    let key = opener.recipient_key(&file, Some(&mut pins))?;
+    let registries = opener.open(&file, key, &mut pins)?;
     output.print(&format!("{}\n", registries.to_config().trim_end()))
 }

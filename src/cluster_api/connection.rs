@@ -41,7 +41,7 @@ impl TokenConnection {
         let purpose = "tell who this user is";
         let review = match self.create(path, &question, purpose) {
             Ok(review) => review,
-            Err(error) if error.is(Kind::NotFound) => return Ok(Recognition::NotTold),
+            Err(error) if error.is(Kind::NotFound) => return Ok(Recognition::Unknown),
             Err(error) => return Err(error),
         };
         match ClusterUser::of_review(&self.cluster, purpose, review)? {
@@ -67,12 +67,12 @@ impl TokenConnection {
     ) -> Result<Value, Error> {
         let body = body.map(ToString::to_string);
         let ServerAnswer { status, body } = self.exchange.send(method, path, body.as_deref())?;
-        match judged(status, &body) {
-            JudgedAnswer::Object => {
+        match outcome_of(status, &body) {
+            ApiOutcome::Object => {
                 let object = serde_json::from_slice(&body);
                 object.map_err(|error| unusable(&self.cluster, purpose, error))
             }
-            JudgedAnswer::Refused(Status { reason, message, .. }) => {
+            ApiOutcome::Refused(Status { reason, message, .. }) => {
                 let text =
                     format!("{}: the API server refuses to {purpose}: {message}", self.cluster);
                 let error = Error::new(Exit::Cluster, text);
@@ -87,7 +87,7 @@ impl TokenConnection {
                         .help("correct what the message names; the API server's log may tell more"),
                 })
             }
-            JudgedAnswer::Failed(failure) => Err(self.exchange.error(failure)),
+            ApiOutcome::Failed(failure) => Err(self.exchange.error(failure)),
         }
     }
 }
@@ -114,7 +114,7 @@ impl ClusterApi for TokenConnection {
 
 /// What an answer is.
 #[derive(Debug)]
-enum JudgedAnswer {
+enum ApiOutcome {
     Failed(UpstreamFailure),
     Object,
     Refused(Status),
@@ -129,23 +129,23 @@ struct Status {
     message: String,
 }
 
-fn judged(status: u16, body: &[u8]) -> JudgedAnswer {
+fn outcome_of(status: u16, body: &[u8]) -> ApiOutcome {
     if (200..300).contains(&status) {
-        return JudgedAnswer::Object;
+        return ApiOutcome::Object;
     }
-    let told: Status = serde_json::from_slice(body).unwrap_or_default();
-    match told.kind == "Status" {
-        _ if status == 401 => JudgedAnswer::Failed(UpstreamFailure::not_recognised()),
-        true if status == 403 && told.message.contains(ANONYMOUS) => {
-            JudgedAnswer::Failed(UpstreamFailure::not_recognised())
+    let refusal: Status = serde_json::from_slice(body).unwrap_or_default();
+    match refusal.kind == "Status" {
+        _ if status == 401 => ApiOutcome::Failed(UpstreamFailure::not_recognised()),
+        true if status == 403 && refusal.message.contains(ANONYMOUS) => {
+            ApiOutcome::Failed(UpstreamFailure::not_recognised())
         }
-        true => JudgedAnswer::Refused(told),
+        true => ApiOutcome::Refused(refusal),
         // What an API server says of a path that it doesn't know at all.
-        false if status == 404 => JudgedAnswer::Refused(Status {
+        false if status == 404 => ApiOutcome::Refused(Status {
             message: "the server could not find the requested resource".to_owned(),
             ..Status::default()
         }),
-        false => JudgedAnswer::Failed(UpstreamFailure::new(
+        false => ApiOutcome::Failed(UpstreamFailure::new(
             format!("the server answered with HTTP status {status}"),
             "check that the address in the kubeconfig is an API server's, and its health",
         )),
@@ -157,10 +157,10 @@ mod tests {
     use super::*;
 
     fn outcome(status: u16, body: &str) -> String {
-        match judged(status, body.as_bytes()) {
-            JudgedAnswer::Failed(failure) => format!("{failure:?}"),
-            JudgedAnswer::Object => "object".to_owned(),
-            JudgedAnswer::Refused(told) => format!("refused {}", told.reason),
+        match outcome_of(status, body.as_bytes()) {
+            ApiOutcome::Failed(failure) => format!("{failure:?}"),
+            ApiOutcome::Object => "object".to_owned(),
+            ApiOutcome::Refused(refusal) => format!("refused {}", refusal.reason),
         }
     }
 

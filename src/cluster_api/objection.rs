@@ -10,16 +10,16 @@ use crate::verify::is_signed_by_its_key;
 /// What a client certificate of the signer can be for; the first is a must.
 const ALLOWED: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
 
-/// Why this request, whose PKCS#10 is `asked`, should not be approved. Each follows `the request `.
-pub fn objections(request: &SigningRequest, asked: &CertificationRequest) -> Vec<String> {
+/// Why this request, whose PKCS#10 is `csr`, should not be approved. Each follows `the request `.
+pub fn objections(request: &SigningRequest, csr: &CertificationRequest) -> Vec<String> {
     let spec = &request.spec;
     let mut found = Vec::new();
-    match &asked.user {
+    match &csr.user {
         Some(name) if *name == spec.username => {}
         Some(name) => found.push(format!("is for {name:?}, who is not the requester")),
         None => found.push("names no user (CN)".to_owned()),
     }
-    let foreign = asked.groups.iter().filter(|group| !spec.groups.contains(group));
+    let foreign = csr.groups.iter().filter(|group| !spec.groups.contains(group));
     let foreign: Vec<_> = foreign.cloned().collect();
     if !foreign.is_empty() {
         let foreign = quoted(&foreign);
@@ -27,11 +27,11 @@ pub fn objections(request: &SigningRequest, asked: &CertificationRequest) -> Vec
     }
     let usages: Vec<_> = spec.usages.iter().map(String::as_str).collect();
     for (is_so, text) in [
-        (!asked.is_plain, "has a subject with more than one CN, or more than CN and O"),
+        (!csr.is_plain, "has a subject with more than one CN, or more than CN and O"),
         // Alternative names, for instance, are copied by the signer.
-        (asked.wants_extensions, "asks for extensions, such as alternative names"),
+        (csr.wants_extensions, "asks for extensions, such as alternative names"),
         // Whoever made it need not have the key.
-        (!is_signed_by_its_key(asked), "is not signed with the key that it is for"),
+        (!is_signed_by_its_key(csr), "is not signed with the key that it is for"),
         (usages.is_empty(), "names no usage"),
     ] {
         found.extend(is_so.then(|| text.to_owned()));

@@ -35,7 +35,7 @@ impl ClusterUser {
     }
 
     /// The groups that a certificate can name: all but the one that every user is in.
-    pub fn own_groups(&self) -> Vec<String> {
+    pub fn assigned_groups(&self) -> Vec<String> {
         self.groups.iter().filter(|it| *it != AUTHENTICATED).cloned().collect()
     }
 }
@@ -45,7 +45,7 @@ impl ClusterUser {
 pub enum Recognition {
     User(ClusterUser),
     /// Too old for the question (before Kubernetes 1.28), but it answers.
-    NotTold,
+    Unknown,
 }
 
 impl Recognition {
@@ -55,7 +55,7 @@ impl Recognition {
             Self::User(ClusterUser { name, groups, .. }) => {
                 format!("{server} knows us as user \"{name}\", groups {}", groups.join(", "))
             }
-            Self::NotTold => format!("{server} was reached"),
+            Self::Unknown => format!("{server} was reached"),
         }
     }
 }

@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn two_threads_that_wait_for_another_process_both_get_the_lock() {
-        let own = std::env::current_exe().unwrap();
-        let library = &TrustedLibrary::check(own.to_str().unwrap()).ok().unwrap();
+        let program = std::env::current_exe().unwrap();
+        let library = &TrustedLibrary::check(program.to_str().unwrap()).ok().unwrap();
         let (long, other) = (Duration::from_secs(10), LibraryLock::default());
         other.acquire(library, long, &mut |_| ()).unwrap();
         let lock = LibraryLock::default();

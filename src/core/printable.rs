@@ -58,7 +58,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// A line of a message, made visible. One too long to read, as a label from elsewhere makes it, is left
 /// without its middle.
 pub fn line(text: &str) -> Cow<'_, str> {
-    let mut starts = text.char_indices().map(|(place, _)| place);
+    let mut starts = text.char_indices().map(|(index, _)| index);
     let Some(end) = starts.nth(LINE_HEAD) else {
         return printable(text);
     };

@@ -50,8 +50,8 @@ pub fn warning(text: &str) {
 /// That the certificate of this subject should be renewed; `expiry` is a sentence.
 pub fn renewal(subject: &str, expiry: &str) {
     let help = certificate::renewal_remedy().in_this_call();
-    let said = format!("{expiry}; {help}");
-    warning(&certificate::of_subject(subject, said));
+    let text = format!("{expiry}; {help}");
+    warning(&certificate::of_subject(subject, text));
 }
 
 /// Something worth knowing, such as what is being waited for.

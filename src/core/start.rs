@@ -35,13 +35,13 @@ pub struct Started {
 /// code.
 pub fn run(alone: SingleThreaded, kept: &mut dyn KeptKeys, commands: fn(Started) -> u8) -> u8 {
     let core = harden::harden();
-    signals::announce();
+    signals::install_handlers();
     // A panic's own message could show the value that caused it.
     panic::set_hook(Box::new(|info| {
-        let place = info.location().map_or_else(String::new, |it| {
+        let location = info.location().map_or_else(String::new, |it| {
             format!("{}:{}:{}", in_its_crate(it.file()), it.line(), it.column())
         });
-        report::error(&Error::internal(format!("panic at {place}")));
+        report::error(&Error::internal(format!("panic at {location}")));
     }));
     let request = environment::take(REQUEST, &alone);
     let has_arguments = std::env::args_os().len() > 1;
@@ -66,8 +66,8 @@ fn in_its_crate(file: &str) -> &str {
 
 /// What the user types to run this program.
 pub fn called() -> &'static str {
-    let own = std::env::args_os().next().map(PathBuf::from);
-    let name = own.as_deref().and_then(Path::file_name);
+    let called_as = std::env::args_os().next().map(PathBuf::from);
+    let name = called_as.as_deref().and_then(Path::file_name);
     if name.is_some_and(|name| name == PLUGIN) { "kubectl pkcs11" } else { error::PROGRAM }
 }
 

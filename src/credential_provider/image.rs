@@ -49,10 +49,10 @@ impl Image {
 
     /// Whether an image of the same registry could be pulled with this entry. Ports have to be equal, as for kubelet.
     fn fits_host(&self, entry: &Registry) -> bool {
-        let (own, wanted) = (self.location.host.split('.'), entry.host.split('.'));
+        let (labels, wanted) = (self.location.host.split('.'), entry.host.split('.'));
         entry.port == self.location.port
-            && own.clone().count() == wanted.clone().count()
-            && own.zip(wanted).all(|(own, wanted)| matches(wanted, own))
+            && labels.clone().count() == wanted.clone().count()
+            && labels.zip(wanted).all(|(labels, wanted)| matches(wanted, labels))
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
             "docker.io",
         ]
         .map(login);
-        for (image, place, is_for_image) in [
+        for (image, index, is_for_image) in [
             ("registry.example/team/app", 3, true),
             ("registry.example/team/app/sub", 3, true),
             ("registry.example/team/application", 2, true),
@@ -125,7 +125,7 @@ mod tests {
             ("docker.io/library/nginx", 5, false),
         ] {
             let (found, for_image) = Image::parse(image).unwrap().login(&logins).unwrap();
-            assert_eq!(found.registry, logins[place].registry, "{image}");
+            assert_eq!(found.registry, logins[index].registry, "{image}");
             assert_eq!(for_image, is_for_image, "{image}");
         }
         for image in ["registry.example:5001/team/app", "a.b.example/team", "example/team"] {

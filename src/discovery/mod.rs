@@ -6,8 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+mod locations;
 mod p11_kit;
-mod places;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
     p11_kit::registered(home)
         .into_iter()
-        .chain(places::usual())
+        .chain(locations::usual())
         .filter(|library| {
             // If it is registered but missing, the loader reports that.
             let file = library.path.canonicalize();

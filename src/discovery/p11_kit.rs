@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Installed, places};
+use super::{Installed, locations};
 
 /// Later ones win, option by option, as p11-kit has it.
 const DIRECTORIES: &[&str] = &[
@@ -28,9 +28,9 @@ type Options = BTreeMap<String, String>;
 
 /// The libraries that are registered for this program, by the priority they have been given.
 pub(super) fn registered(home: Option<&Path>) -> Vec<Installed> {
-    let own = home.map(|home| home.join(".config/pkcs11/modules"));
-    let directories = DIRECTORIES.iter().map(PathBuf::from).chain(own);
-    libraries(&registrations(directories), &places::library_directories())
+    let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
+    let directories = DIRECTORIES.iter().map(PathBuf::from).chain(of_user);
+    libraries(&registrations(directories), &locations::library_directories())
 }
 
 fn registrations(directories: impl Iterator<Item = PathBuf>) -> BTreeMap<OsString, Options> {
@@ -72,7 +72,7 @@ fn libraries(
             let priority = options.get("priority").and_then(|it| it.parse().ok());
             let module = options.get("module").filter(|module| !module.is_empty())?;
             let library = Installed {
-                path: place_of(Path::new(module), library_directories),
+                path: resolved(Path::new(module), library_directories),
                 init_args: options.get("x-init-reserved").cloned(),
             };
             Some((priority.unwrap_or(0), library))
@@ -96,7 +96,7 @@ fn is_for_us(options: &Options) -> bool {
 
 /// A relative path starts from the directory that p11-kit was built for, which is `pkcs11` below
 /// one of the library directories; some register a library by its bare name.
-fn place_of(module: &Path, library_directories: &[PathBuf]) -> PathBuf {
+fn resolved(module: &Path, library_directories: &[PathBuf]) -> PathBuf {
     let in_p11_kits =
         library_directories.iter().map(|directory| directory.join("pkcs11").join(module));
     let beside = library_directories.iter().map(|directory| directory.join(module));

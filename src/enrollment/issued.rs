@@ -53,8 +53,8 @@ pub fn check_issued(
     }
     let lasts = validity.not_after.saturating_sub(now).cast_unsigned();
     let than = match expected.duration {
-        Some(asked) if lasts < asked.saturating_sub(MARGIN) => "shorter",
-        Some(asked) if lasts > asked.saturating_add(MARGIN) => "longer",
+        Some(requested) if lasts < requested.saturating_sub(MARGIN) => "shorter",
+        Some(requested) if lasts > requested.saturating_add(MARGIN) => "longer",
         _ => return Ok(None),
     };
     Ok(Some(format!(
@@ -167,8 +167,8 @@ mod tests {
             let issuer = Issuer::from_params(&by.0, &by.1);
             params.signed_by(key, &issuer).unwrap().der().to_vec()
         };
-        let own = signed(&authority("jane"), &lower);
-        let own = Certificate::from_der(&own, "it").unwrap();
+        let leaf = signed(&authority("jane"), &lower);
+        let leaf = Certificate::from_der(&leaf, "it").unwrap();
         let self_signed = signed(&root, &root);
         let others = [
             self_signed,
@@ -178,7 +178,7 @@ mod tests {
             signed(&lower, &upper),
         ];
         let subjects = |others: &[Vec<u8>]| -> Vec<String> {
-            let chain = intermediates(&own, others).into_iter();
+            let chain = intermediates(&leaf, others).into_iter();
             chain.map(|it| it.subject).collect()
         };
         assert_eq!(subjects(&others), ["CN=lower", "CN=upper"]);

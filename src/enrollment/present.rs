@@ -28,9 +28,9 @@ pub fn find_key<'a>(
     };
     let kind = found.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
     match (found, wish.kind) {
-        (Some(found), Some(wanted)) if wanted.words() != kind => Err(Error::new(
+        (Some(found), Some(wanted)) if wanted.description() != kind => Err(Error::new(
             Exit::Object,
-            format!("the key with {} is {kind}, not {}", selector(found), wanted.words()),
+            format!("the key with {} is {kind}, not {}", selector(found), wanted.description()),
         )
         .help("leave --key out to use this key, or name a free --object-id for another one")),
         _ => Ok(found),
@@ -143,7 +143,7 @@ mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 
     use super::*;
-    use crate::token::{Standing, VisibleKey};
+    use crate::token::{Selectable, VisibleKey};
 
     /// 1 June 2030.
     const NOW: i64 = 1_906_502_400;
@@ -161,7 +161,7 @@ mod tests {
             }),
             is_contradicted: false,
             is_authority: false,
-            standing: Standing::ById,
+            selectable: Selectable::ById,
         }
     }
 
@@ -196,18 +196,18 @@ mod tests {
     #[test]
     fn a_key_is_made_once() {
         assert_eq!(find(&[candidate(1, "joe", "RSA-2048")], None, None).unwrap(), None);
-        let own = [candidate(1, "joe", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
-        assert_eq!(find(&own, None, None).unwrap(), Some(vec![2]));
-        assert_eq!(find(&own, None, Some(KeyKind::EcP256)).unwrap(), Some(vec![2]));
-        let other = refusal(&own, None, Some(KeyKind::Rsa2048));
+        let candidates = [candidate(1, "joe", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
+        assert_eq!(find(&candidates, None, None).unwrap(), Some(vec![2]));
+        assert_eq!(find(&candidates, None, Some(KeyKind::EcP256)).unwrap(), Some(vec![2]));
+        let other = refusal(&candidates, None, Some(KeyKind::Rsa2048));
         assert_eq!(other, "the key with objectId \"2\" is ECDSA P-256, not RSA-2048");
     }
 
     #[test]
     fn of_several_keys_one_has_to_be_named() {
-        let own = [candidate(1, "jane", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
-        assert_eq!(refusal(&own, None, None), "2 keys of the token can be meant");
-        assert_eq!(find(&own, Some(1), None).unwrap(), Some(vec![1]));
+        let candidates = [candidate(1, "jane", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
+        assert_eq!(refusal(&candidates, None, None), "2 keys of the token can be meant");
+        assert_eq!(find(&candidates, Some(1), None).unwrap(), Some(vec![1]));
     }
 
     #[test]

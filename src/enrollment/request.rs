@@ -229,8 +229,8 @@ mod tests {
         let (_, parsed) = X509CertificationRequest::from_der(&pem.contents).unwrap();
         let info = &parsed.certification_request_info;
         assert_eq!(info.subject.to_string(), "O=dev, O=ops, night, CN=jane");
-        let own = hex(&Sha256::digest(info.subject_pki.raw));
-        assert_eq!(fingerprint(&key).unwrap(), own);
+        let expected = hex(&Sha256::digest(info.subject_pki.raw));
+        assert_eq!(fingerprint(&key).unwrap(), expected);
     }
 
     fn applicant(user: &str, groups: &[&str]) -> Result<Applicant, Error> {

@@ -172,7 +172,7 @@ impl Kubeconfig {
         })
     }
 
-    /// The configuration of the key that the context's user has, also for something that lives minutes.
+    /// The configuration of the key that the context's user has, also for a short-lived credential.
     pub fn key_of(&self, context: &Context) -> Result<Configuration, Error> {
         let user = &context.user;
         let exec = &self.entry(EntryKind::User, user)["exec"];
@@ -267,14 +267,14 @@ mod tests {
 
     #[test]
     fn a_server_has_no_password() {
-        for (server, told) in [
+        for (server, expected) in [
             ("https://jane:pin@host:6443/a@b", "https://host:6443/a@b"),
             ("https://j@ne:pin@[::1]?c=@d", "https://[::1]?c=@d"),
             ("jane:pin@host", "host"),
             ("https://host/a@b", "https://host/a@b"),
             ("https://host#a@b", "https://host#a@b"),
         ] {
-            assert_eq!(without_user(server), told);
+            assert_eq!(without_user(server), expected);
         }
     }
 

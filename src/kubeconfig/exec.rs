@@ -53,7 +53,7 @@ impl Kubeconfig {
     /// The version that a plugin which is called with these arguments has in its entry.
     pub fn version_of_call(&self, arguments: &[OsString]) -> Option<&str> {
         let mut plugins = self.elements(EntryKind::User).map(|it| &it["user"]["exec"]);
-        plugins.find(|exec| words(exec).map(OsStr::new).eq(arguments))?["apiVersion"].as_str()
+        plugins.find(|exec| args_of(exec).map(OsStr::new).eq(arguments))?["apiVersion"].as_str()
     }
 }
 
@@ -67,11 +67,11 @@ pub(super) fn is_ours(exec: &Value) -> bool {
 pub(super) fn names_key(exec: &Value) -> bool {
     let program = text(exec, "command").and_then(|it| Path::new(it).file_name());
     program.is_some_and(|name| PROGRAMS.iter().any(|it| name == *it))
-        && words(exec).next() == Some(COMMAND)
+        && args_of(exec).next() == Some(COMMAND)
 }
 
 fn is_short_lived(exec: &Value) -> bool {
-    words(exec).any(|word| word == "--as" || word.starts_with("--as="))
+    args_of(exec).any(|word| word == "--as" || word.starts_with("--as="))
 }
 
 /// What the plugin's arguments say of the key, as a configuration.
@@ -86,8 +86,8 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
         )
     };
     let mut configuration = Configuration::default();
-    let mut words = words(exec).skip(1);
-    while let Some(word) = words.next() {
+    let mut args_of = args_of(exec).skip(1);
+    while let Some(word) = args_of.next() {
         let letters = word.strip_prefix('-').unwrap_or_default();
         if word == "--verbose" || !letters.is_empty() && letters.bytes().all(|it| it == b'v') {
             continue;
@@ -98,7 +98,7 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
         }
         let (option, value) = match word.split_once('=') {
             Some((option, value)) => (option, Some(value)),
-            None => (word, words.next()),
+            None => (word, args_of.next()),
         };
         let Some((key, _)) = options().find(|(_, known)| *known == option) else {
             // It says where the cluster is, or what is handed out.
@@ -130,10 +130,10 @@ pub(super) fn with(configuration: &Configuration, old: &Value) -> Value {
         exec[key] = value.clone();
     }
     // In one word each, since a value could begin with a hyphen.
-    let words = options().chain([KUBECONFIG]).filter_map(|(key, option)| {
+    let args_of = options().chain([KUBECONFIG]).filter_map(|(key, option)| {
         Some(format!("{option}={}", configuration.value(key).filter(|it| !it.is_empty())?))
     });
-    exec["args"] = [COMMAND.to_owned()].into_iter().chain(words).collect();
+    exec["args"] = [COMMAND.to_owned()].into_iter().chain(args_of).collect();
     exec["provideClusterInfo"] = true.into();
     exec
 }
@@ -158,7 +158,7 @@ pub fn user_excerpt(
     yaml::excerpt(&json!({"users": [{"name": name, "user": user}]}))
 }
 
-fn words(exec: &Value) -> impl Iterator<Item = &str> {
+fn args_of(exec: &Value) -> impl Iterator<Item = &str> {
     exec["args"].as_array().into_iter().flatten().map(|word| word.as_str().unwrap_or_default())
 }
 
@@ -183,19 +183,19 @@ mod tests {
 
     #[test]
     fn the_arguments_are_a_configuration() {
-        let said = |args: &str| {
+        let parsed = |args: &str| {
             let user =
                 format!("{{exec: {{command: /opt/bin/pkcs11-external-signer, args: {args}}}}}");
             values(&user, &["pathLib", "objectId", "pinSource", "keep"])
         };
         let expected = ["/a.so", "2", "prompt", "15m"].map(|it| Some(it.to_owned()));
         assert_eq!(
-            said(
+            parsed(
                 "[credential, --module=/a.so, --object-id, '2', -vv, --pin-source=prompt, --keep=15m]"
             ),
             Ok(expected.to_vec())
         );
-        assert_eq!(said("[credential]"), Ok(vec![None; 4]));
+        assert_eq!(parsed("[credential]"), Ok(vec![None; 4]));
         for (args, problem) in [
             ("[credential, --modul=/a.so]", "--modul is not known"),
             ("[credential, --module]", "--module has no value"),
@@ -204,7 +204,7 @@ mod tests {
             ("[credential, --object-id=1, --object-id, '2']", "--object-id is there twice"),
         ] {
             let error = format!("in the plugin arguments of user \"j\", {problem}");
-            assert_eq!(said(args), Err(error), "{args}");
+            assert_eq!(parsed(args), Err(error), "{args}");
         }
     }
 

@@ -105,10 +105,10 @@ impl Kubeconfig {
 
     /// As the file has it, relative paths included.
     pub(super) fn as_written(content: &[u8], path: &Path) -> Result<Self, Error> {
-        let malformed = |place: Option<yaml::Place>, reason: &str| {
-            let place = place.map(|place| format!(", {place}")).unwrap_or_default();
+        let malformed = |position: Option<yaml::Position>, reason: &str| {
+            let position = position.map(|position| format!(", {position}")).unwrap_or_default();
             error(
-                format!("kubeconfig {}{place}: {reason}", path.display()),
+                format!("kubeconfig {}{position}: {reason}", path.display()),
                 "correct the file, which kubectl has to read, too; a number or a word such as yes that is meant \
                  as text stands in quotes",
             )
@@ -117,9 +117,9 @@ impl Kubeconfig {
             let before = content.get(..error.valid_up_to()).unwrap_or_default();
             let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
             let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count() as u64;
-            malformed(Some(yaml::Place { line, column }), "it is not UTF-8")
+            malformed(Some(yaml::Position { line, column }), "it is not UTF-8")
         })?;
-        let config = yaml::read(text).map_err(|(place, reason)| malformed(place, reason))?;
+        let config = yaml::read(text).map_err(|(position, reason)| malformed(position, reason))?;
         if config.is_null() {
             return Ok(Self::default());
         }
@@ -127,7 +127,7 @@ impl Kubeconfig {
             let field = misfit.field();
             let field = if field.is_empty() { "it" } else { &field };
             malformed(
-                yaml::place(text, &misfit.path),
+                yaml::position(text, &misfit.path),
                 &format!("{field} is not {}", misfit.expected),
             )
         };
@@ -328,7 +328,7 @@ mod tests {
             let previous = index - 1;
             bomb += &format!("a{index}: &a{index} [*a{previous}, *a{previous}, *a{previous}]\n");
         }
-        for (text, place) in [
+        for (text, position) in [
             ("a: 1\nb: [1234\n", "line "),
             ("a: 1\n\tb: 1234\n", "line 1, "),
             ("pin: \"1234\nb: c\n", "line "),
@@ -344,7 +344,7 @@ mod tests {
             (&bomb, "line "),
         ] {
             let error = parsed(text);
-            assert!(error.starts_with(place) && !error.contains("1234"), "{text:.60}: {error}");
+            assert!(error.starts_with(position) && !error.contains("1234"), "{text:.60}: {error}");
         }
     }
 

@@ -24,7 +24,7 @@ pub use error::{other_user, unreadable, write_command};
 pub use exec::{SELECTORS, options, user_excerpt};
 pub use file::{KubeconfigFile, file_for};
 pub use load::Locations;
-pub use plugin::{LocalHop, OriginalContext, PluginEntries, PluginUser, local_address};
+pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
 pub use program::find_program;
 pub use redirect::{ClientIdentity, TunnelEndpoint};
 pub use tunnelled::tunnelled;
@@ -196,10 +196,10 @@ fn set_extension(entry: &mut Value, name: &str, content: Option<Value>) {
         Value::Array(extensions) => extensions,
         _ => Vec::new(),
     };
-    let place = extensions.iter().position(|it| name_of(it) == name);
+    let index = extensions.iter().position(|it| name_of(it) == name);
     let content = content.map(|content| json!({"name": name, "extension": content}));
-    match place {
-        Some(place) => drop(extensions.splice(place..=place, content)),
+    match index {
+        Some(index) => drop(extensions.splice(index..=index, content)),
         None => extensions.extend(content),
     }
     match extensions.is_empty() {

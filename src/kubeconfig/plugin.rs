@@ -1,5 +1,5 @@
 //! The entries with which a context works for stock clients: a user whose exec plugin is this program,
-//! and a cluster at a local address, of which the plugin is told the real one.
+//! and a cluster at a local address; an extension names the real one to the plugin.
 //!
 //! The context notes what it had before. The real cluster and the user before stay as they are.
 
@@ -22,7 +22,7 @@ use crate::protocol::Configuration;
 const ORIGINAL: &str = "pkcs11-external-signer";
 
 /// Where the plugin's tunnel serves clusters, and how clients know it.
-pub struct LocalHop<'a> {
+pub struct LocalEndpoint<'a> {
     pub address: Ipv4Addr,
     pub server_name: &'a str,
     pub authority_pem: &'a str,
@@ -146,7 +146,7 @@ impl PluginEntries {
         kubeconfig: &Kubeconfig,
         context: &str,
         user: &PluginUser<'_>,
-        hop: &LocalHop<'_>,
+        hop: &LocalEndpoint<'_>,
     ) -> Result<Self, Error> {
         let now = kubeconfig.context(context)?;
         let original = kubeconfig.original(context).unwrap_or_else(|_| {
@@ -225,7 +225,7 @@ fn local_cluster(
     kubeconfig: &Kubeconfig,
     now: &str,
     real: &str,
-    hop: &LocalHop<'_>,
+    hop: &LocalEndpoint<'_>,
 ) -> Result<(String, Value), Error> {
     let names = kubeconfig.names(EntryKind::Cluster);
     let entries = [now].into_iter().chain(names.iter().map(String::as_str));
@@ -266,7 +266,7 @@ fn local_cluster(
     Ok((name, local))
 }
 
-/// What the plugin is told of the real cluster.
+/// The real cluster, for the plugin.
 fn described(entry: &Value, name: &str) -> Value {
     let mut described = json!({"plugin": tunnelled::PLUGIN, "name": name});
     for key in [
@@ -296,12 +296,12 @@ fn free_port(
     kubeconfig: &Kubeconfig,
     cluster: &Cluster,
     kept: Option<u16>,
-    hop: &LocalHop<'_>,
+    hop: &LocalEndpoint<'_>,
 ) -> u16 {
-    let place = format!("https://{}:", hop.address);
+    let prefix = format!("https://{}:", hop.address);
     let leads_elsewhere = |element: &&Value| {
         let server = text(&element["cluster"], "server");
-        server.is_some_and(|it| it.starts_with(&place))
+        server.is_some_and(|it| it.starts_with(&prefix))
             && kubeconfig.cluster(name_of(element)).is_ok_and(|it| it != *cluster)
     };
     let others = kubeconfig.elements(EntryKind::Cluster).filter(leads_elsewhere);
@@ -377,7 +377,7 @@ mod tests {
         );
         let cluster = config.cluster("real").unwrap_or_else(|error| panic!("{error}"));
         let port = |kept, served: &[u16]| {
-            let hop = LocalHop {
+            let hop = LocalEndpoint {
                 address: Ipv4Addr::LOCALHOST,
                 server_name: "",
                 authority_pem: "",

@@ -17,18 +17,18 @@ use crate::printable::is_harmful;
 
 /// Where something stands in a text, both from 1.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) line: u64,
     pub(super) column: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }
 }
 
-impl From<Location> for Place {
+impl From<Location> for Position {
     fn from(location: Location) -> Self {
         Self { line: location.line(), column: location.column() }
     }
@@ -42,14 +42,14 @@ fn options() -> Options {
 }
 
 /// The data, or where it can't be read, and why.
-pub(super) fn read(text: &str) -> Result<Value, (Option<Place>, &'static str)> {
+pub(super) fn read(text: &str) -> Result<Value, (Option<Position>, &'static str)> {
     // YAML 1.1, and so kubectl, has three more line breaks: it would read another document.
     if let Some(at) = text.find(['\u{85}', '\u{2028}', '\u{2029}']) {
         let before = text.split_at(at).0;
         let line = before.split('\n').count() as u64;
         let column = 1 + before.rsplit('\n').next().unwrap_or_default().chars().count() as u64;
         return Err((
-            Some(Place { line, column }),
+            Some(Position { line, column }),
             "U+0085, U+2028 or U+2029, which kubectl takes for a line break, has to be an escape in double \
              quotes",
         ));
@@ -59,7 +59,7 @@ pub(super) fn read(text: &str) -> Result<Value, (Option<Place>, &'static str)> {
             serde_saphyr::Error::Budget { .. } => "it holds more than a kubeconfig can",
             _ => "YAML can't be read there",
         };
-        (error.location().map(Place::from), reason)
+        (error.location().map(Position::from), reason)
     })
 }
 
@@ -96,11 +96,11 @@ pub(super) fn excerpt(data: &Value) -> Result<String, Error> {
 }
 
 /// Where the value stands to which the path leads.
-pub(super) fn place(text: &str, path: &[PathStep]) -> Option<Place> {
+pub(super) fn position(text: &str, path: &[PathStep]) -> Option<Position> {
     let found = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |it| {
         Descent(path).deserialize(it)
     });
-    found.ok().flatten().map(Place::from)
+    found.ok().flatten().map(Position::from)
 }
 
 /// Follows a path; what is beside it is passed over.
@@ -158,11 +158,11 @@ mod tests {
 
     #[test]
     fn every_text_is_read_as_itself() {
-        let words = "0 0123 0x01 01:02 1_000 yes y Off Null ~ {a &a *a !a %a @a 1e3 .5 2026-01-02 << = a: \
+        let scalars = "0 0123 0x01 01:02 1_000 yes y Off Null ~ {a &a *a !a %a @a 1e3 .5 2026-01-02 << = a: \
             https://[::1]:1 --a=01:02 --- .inf größe \"\\ \u{a0} \u{202e}\u{e0001} \u{7f}\u{fffd}\u{fffe}\u{ffff} \
             \u{85}\u{2028}\u{feff}\u{1f600}";
         let others = ["", "a: b", "a #b", "- a", "tab\tnul\0bell\x07", " a ", "a\nb\n"];
-        for text in words.split(' ').chain(others) {
+        for text in scalars.split(' ').chain(others) {
             let data = json!({"b": text, "a": [text, {text: null}]});
             let written = write(&data).unwrap();
             assert!(!written.contains(['\u{85}', '\u{2028}', '\u{2029}']), "{written}");

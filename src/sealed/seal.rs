@@ -38,13 +38,13 @@ impl NewEnvelope {
         let mut content_key = vec![0; CONTENT_KEY_LENGTH];
         fill(&mut content_key).map_err(|_| Error::internal("no random key"))?;
         let mut recipients = Vec::new();
-        for (place, certificate) in certificates.iter().enumerate() {
+        for (index, certificate) in certificates.iter().enumerate() {
             let key = certificate.public_key();
             let refused = |reason: &str| {
                 Error::new(Exit::Configuration, format!("nothing can be sealed to {}: {reason}", certificate.subject)).help("name each node's certificate once, of an RSA key of 2048 to 8192 bits or an EC key on P-256, P-384 \
                      or P-521")
             };
-            if certificates.iter().take(place).any(|it| it.public_key() == key) {
+            if certificates.iter().take(index).any(|it| it.public_key() == key) {
                 return Err(refused("its key is named twice"));
             }
             let recipient = recipient(certificate, &content_key);

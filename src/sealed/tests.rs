@@ -68,11 +68,11 @@ impl Node {
 
     fn open(&self, text: &[u8]) -> Option<Registries> {
         let file = SealedFile::read(text, "the file").ok()?;
-        let own = self.own(&file)?;
-        file.open(&own.key, &self.decrypt(&own.key)?).ok()
+        let recipient = self.recipient(&file)?;
+        file.open(&recipient.key, &self.decrypt(&recipient.key)?).ok()
     }
 
-    fn own<'a>(&self, file: &'a SealedFile) -> Option<&'a Recipient> {
+    fn recipient<'a>(&self, file: &'a SealedFile) -> Option<&'a Recipient> {
         let names = KeyNames::of(&self.certificate);
         file.recipients.iter().find(|it| names.contains(&it.name))
     }
@@ -151,9 +151,9 @@ fn no_bit_of_the_envelope_can_be_flipped() {
         let open = |der: &[u8]| -> Option<Registries> {
             let text = der::pem::encode_string("CMS", der::pem::LineEnding::LF, der).ok()?;
             let changed = SealedFile::read(text.as_bytes(), "the file").ok()?;
-            let own = node.own(&changed)?;
+            let recipient = node.recipient(&changed)?;
             // The private key is slow, and so used only for what has changed.
-            let decrypted = match (&own.key, original) {
+            let decrypted = match (&recipient.key, original) {
                 (EncryptedKey::RsaOaep(one), EncryptedKey::RsaOaep(other)) if one == other => {
                     known.clone()
                 }
@@ -163,16 +163,16 @@ fn no_bit_of_the_envelope_can_be_flipped() {
                 ) if one == other => known.clone(),
                 (key, _) => node.decrypt(key)?,
             };
-            changed.open(&own.key, &decrypted).ok()
+            changed.open(&recipient.key, &decrypted).ok()
         };
         assert!(open(&der).is_some());
-        for place in 0..der.len() {
+        for index in 0..der.len() {
             for bit in 0..8 {
-                der[place] ^= 1 << bit;
-                assert!(open(&der).is_none(), "{kind}: bit {bit} of byte {place}");
-                der[place] ^= 1 << bit;
+                der[index] ^= 1 << bit;
+                assert!(open(&der).is_none(), "{kind}: bit {bit} of byte {index}");
+                der[index] ^= 1 << bit;
             }
-            assert!(open(&der[..place]).is_none(), "{kind}: {place} bytes");
+            assert!(open(&der[..index]).is_none(), "{kind}: {index} bytes");
         }
         assert!(open(&[&der[..], b"\0"].concat()).is_none());
     }

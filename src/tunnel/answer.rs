@@ -1,4 +1,4 @@
-//! What a command is told that there is no connection for: status 502 for each request, and why in a
+//! The answer to a command that there is no connection for: status 502 for each request, and why in a
 //! line of text.
 //!
 //! kubectl and the other clients show the text of such a response to each of their requests; a JSON
@@ -41,11 +41,11 @@ pub(super) async fn answer<S>(stream: S, text: &str) -> bool
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let is_asked = AtomicBool::new(false);
-    let asked = Notify::new();
+    let has_request = AtomicBool::new(false);
+    let request_seen = Notify::new();
     let service = service_fn(|request: Request<Incoming>| {
-        is_asked.store(true, Ordering::Relaxed);
-        asked.notify_one();
+        has_request.store(true, Ordering::Relaxed);
+        request_seen.notify_one();
         let response = bad_gateway(text);
         async {
             let _ = timeout(BODY_LIMIT, discard(request.into_body())).await;
@@ -58,7 +58,7 @@ where
     let _ = timeout(LIMIT, async {
         tokio::select! {
             outcome = connection.as_mut() => return outcome,
-            () = asked.notified() => {}
+            () = request_seen.notified() => {}
         }
         // Not before: a request that has not been sent would be sent on the next connection, and there
         // the same would happen.
@@ -66,7 +66,7 @@ where
         connection.await
     })
     .await;
-    is_asked.load(Ordering::Relaxed)
+    has_request.load(Ordering::Relaxed)
 }
 
 fn bad_gateway(text: &str) -> Response<String> {
@@ -114,17 +114,17 @@ mod tests {
             });
             let mut heard = String::new();
             reading.read_to_string(&mut heard).await.unwrap();
-            let is_told = answered.await.unwrap();
+            let has_request = answered.await.unwrap();
             sending.abort();
             assert!(begin.elapsed() <= LIMIT + Duration::from_secs(1));
-            (heard, is_told)
+            (heard, has_request)
         })
     }
 
     #[test]
     fn a_request_is_answered_and_its_connection_ends() {
-        let (heard, is_told) = heard(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n", b"");
-        assert!(is_told);
+        let (heard, has_request) = heard(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n", b"");
+        assert!(has_request);
         let (head, body) = heard.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{head}");
         assert!(head.contains("connection: close"), "{head}");
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn a_body_without_an_end_is_answered_too() {
         let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
-        let (heard, is_told) = heard(head, b"5\r\nabcde\r\n");
-        assert!(is_told && heard.ends_with("no connection; check it\n"));
+        let (heard, has_request) = heard(head, b"5\r\nabcde\r\n");
+        assert!(has_request && heard.ends_with("no connection; check it\n"));
     }
 
     #[test]

@@ -236,7 +236,7 @@ impl Port {
         offer: Offer,
         protocol: Option<Vec<u8>>,
     ) -> Option<Result<Connection, Error>> {
-        if self.server.is_to_be_asked(&offer, protocol.clone()) {
+        if self.server.is_first_to_ask(&offer, protocol.clone()) {
             let upstream = Arc::clone(upstream);
             tokio::spawn(async move { upstream.ask_for_choice(offer).await });
         }
@@ -255,7 +255,7 @@ impl Port {
         let (rest, answer) = split(client);
         let stream = join(Cursor::new(sent).chain(rest), answer);
         if is_possible && answer::answer(stream, &text).await {
-            self.server.tell_connection(&format!("answered with 502: {text}"));
+            self.server.report_connection(&format!("answered with 502: {text}"));
         } else {
             self.server.observer.trouble(error);
         }
@@ -278,7 +278,7 @@ impl Port {
 
     /// Reports a connection that was not let in.
     fn refused<T>(&self, reason: &str) -> Option<T> {
-        self.server.tell_connection(&format!("refused a connection: {reason}"));
+        self.server.report_connection(&format!("refused a connection: {reason}"));
         None
     }
 }

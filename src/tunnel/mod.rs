@@ -84,7 +84,7 @@ pub trait TunnelObserver: Send + Sync {
     /// A connection failed, and the client could not be told.
     fn trouble(&self, error: &Error);
 
-    /// What a client is told of a connection that can't be made, in one line.
+    /// The answer to a client whose connection can't be made, in one line.
     fn answer(&self, error: &Error) -> String {
         line(&format!("{error}; {}", error.remedy())).into_owned()
     }
@@ -231,9 +231,9 @@ fn runtime() -> Result<Runtime, Error> {
 mod tests {
     use super::*;
 
-    pub(super) struct Unheard;
+    pub(super) struct Silent;
 
-    impl TunnelObserver for Unheard {
+    impl TunnelObserver for Silent {
         fn connection(&self, _: &str) {}
         fn trouble(&self, _: &Error) {}
         fn concern(&self, _: &str) {}
@@ -244,7 +244,7 @@ mod tests {
     }
 
     pub(super) fn tunnels_of(identity: &ServerIdentity) -> Tunnels {
-        let observer: Arc<dyn TunnelObserver> = Arc::new(Unheard);
+        let observer: Arc<dyn TunnelObserver> = Arc::new(Silent);
         Tunnels::start(identity, &Arc::default(), &observer).unwrap()
     }
 

@@ -314,15 +314,15 @@ mod tests {
 
     /// Says something, then fails or ends; what it is sent it takes or refuses.
     struct ScriptedServer {
-        words: Vec<u8>,
+        data: Vec<u8>,
         ends: bool,
         takes: bool,
         ending: Arc<Mutex<Option<&'static str>>>,
     }
 
     impl ScriptedServer {
-        fn new(words: &[u8], ends: bool, takes: bool) -> Self {
-            Self { words: words.to_owned(), ends, takes, ending: Arc::default() }
+        fn new(data: &[u8], ends: bool, takes: bool) -> Self {
+            Self { data: data.to_owned(), ends, takes, ending: Arc::default() }
         }
     }
 
@@ -332,11 +332,11 @@ mod tests {
             _: &mut Context<'_>,
             buffer: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            if self.words.is_empty() && !self.ends {
+            if self.data.is_empty() && !self.ends {
                 return Poll::Ready(Err(io::Error::other("gone")));
             }
-            let length = self.words.len().min(buffer.remaining());
-            buffer.put_slice(&self.words.drain(..length).collect::<Vec<_>>());
+            let length = self.data.len().min(buffer.remaining());
+            buffer.put_slice(&self.data.drain(..length).collect::<Vec<_>>());
             Poll::Ready(Ok(()))
         }
     }

@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// Whether the server's choice isn't known, and nobody asks for it yet; until then it is this one.
-    pub(super) fn is_to_be_asked(&self, offer: &Offer, choice: Option<Vec<u8>>) -> bool {
+    pub(super) fn is_first_to_ask(&self, offer: &Offer, choice: Option<Vec<u8>>) -> bool {
         let mut choices = self.choices();
         let is_unknown = offer.len() > 1 && !choices.contains_key(offer);
         if is_unknown {
@@ -94,7 +94,7 @@ impl Server {
     }
 
     /// Reports a connection that was made or refused.
-    pub(super) fn tell_connection(&self, text: &str) {
+    pub(super) fn report_connection(&self, text: &str) {
         let name = &self.target.name;
         self.observer.connection(&format!("cluster \"{name}\": {text}"));
     }

@@ -226,8 +226,8 @@ mod tests {
             ([authority, server].concat(), "no private key"),
             ([authority, authority, key].concat(), "no name"),
         ] {
-            let told = ServerIdentity::from_pem(text).err().unwrap();
-            assert!(told.contains(reason), "{told}");
+            let error = ServerIdentity::from_pem(text).err().unwrap();
+            assert!(error.contains(reason), "{error}");
         }
     }
 }

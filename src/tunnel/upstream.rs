@@ -50,7 +50,7 @@ pub(super) type ServerStream = TlsStream<Wire<Box<dyn Stream>>>;
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Authentication {
     /// The server asked for no client certificate.
-    NotAsked,
+    NotRequested,
     Resumed,
     Signed,
 }
@@ -153,7 +153,7 @@ impl Upstream {
         let authentication = match tls.handshake_kind() {
             Some(HandshakeKind::Resumed) => Authentication::Resumed,
             _ if record.signature().is_some() => Authentication::Signed,
-            _ => Authentication::NotAsked,
+            _ => Authentication::NotRequested,
         };
         Ok(Connection { stream, authentication })
     }
@@ -249,9 +249,9 @@ impl Upstream {
         let how = match connection.authentication {
             Authentication::Resumed => "session resumed".to_owned(),
             Authentication::Signed => format!("signed by {}", self.subject()),
-            Authentication::NotAsked => "the server asked for no client certificate".to_owned(),
+            Authentication::NotRequested => "the server asked for no client certificate".to_owned(),
         };
-        self.server.tell_connection(&format!("connected, {version}, {protocol}, {how}"));
+        self.server.report_connection(&format!("connected, {version}, {protocol}, {how}"));
     }
 
     /// What the server's end of a connection means, if it means anything.
@@ -277,6 +277,6 @@ impl Upstream {
 impl Connection {
     /// Whether a signature or a session has shown who we are; if not, the server didn't ask.
     pub(super) fn is_authenticated(&self) -> bool {
-        self.authentication != Authentication::NotAsked
+        self.authentication != Authentication::NotRequested
     }
 }

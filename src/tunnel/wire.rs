@@ -18,13 +18,13 @@ use tokio_rustls::{client, server};
 use super::relay::Side;
 
 /// The length of a buffer.
-const AHEAD: usize = 128 * 1024;
+const BUFFER_SIZE: usize = 128 * 1024;
 
 /// A rest that isn't longer is copied, and its buffer given back.
-const LITTLE: usize = 16 * 1024;
+const COPY_BELOW: usize = 16 * 1024;
 
 /// More than this is not read before it is asked for.
-const MOST: usize = 256 * 1024;
+const MAX_READ_AHEAD: usize = 256 * 1024;
 
 thread_local! {
     /// The buffer that no connection holds.
@@ -41,40 +41,40 @@ pub(super) struct Wire<S> {
     stream: S,
     buffer: Vec<u8>,
     /// What of the buffer has not been asked for.
-    left: Range<usize>,
+    unread: Range<usize>,
 }
 
 impl<S> Wire<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, buffer: Vec::new(), left: 0..0 }
+        Self { stream, buffer: Vec::new(), unread: 0..0 }
     }
 
     fn rest(&self) -> &[u8] {
-        self.buffer.get(self.left.clone()).unwrap_or_default()
+        self.buffer.get(self.unread.clone()).unwrap_or_default()
     }
 
     /// Hands over as much as is wanted, and gives the buffer back if little is left.
-    fn hand_over(&mut self, wanted: &mut ReadBuf<'_>) {
-        let length = self.left.len().min(wanted.remaining());
+    fn copy_out(&mut self, wanted: &mut ReadBuf<'_>) {
+        let length = self.unread.len().min(wanted.remaining());
         wanted.put_slice(self.rest().get(..length).unwrap_or_default());
-        self.left.start += length;
-        let is_little = self.left.len() <= LITTLE && self.buffer.len() == AHEAD;
-        if is_little || self.left.is_empty() {
+        self.unread.start += length;
+        let is_little = self.unread.len() <= COPY_BELOW && self.buffer.len() == BUFFER_SIZE;
+        if is_little || self.unread.is_empty() {
             let rest = self.rest().to_vec();
-            self.left = 0..rest.len();
+            self.unread = 0..rest.len();
             give_back(mem::replace(&mut self.buffer, rest));
         }
     }
 }
 
-/// A buffer of [`AHEAD`] bytes.
+/// A buffer of [`BUFFER_SIZE`] bytes.
 fn take() -> Vec<u8> {
     let spare = SPARE.take();
-    if spare.is_empty() { vec![0; AHEAD] } else { spare }
+    if spare.is_empty() { vec![0; BUFFER_SIZE] } else { spare }
 }
 
 fn give_back(buffer: Vec<u8>) {
-    if buffer.len() == AHEAD {
+    if buffer.len() == BUFFER_SIZE {
         SPARE.set(buffer);
     }
 }
@@ -83,7 +83,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
     /// Waits for the end of what comes, which is read ahead; for ever if that is too much.
     pub(super) async fn end(&mut self) {
         poll_fn(|context| {
-            while self.left.len() < MOST {
+            while self.unread.len() < MAX_READ_AHEAD {
                 let mut buffer = take();
                 let mut read = ReadBuf::new(&mut buffer);
                 let outcome = Pin::new(&mut self.stream).poll_read(context, &mut read);
@@ -94,7 +94,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(_) if length == 0 => return Poll::Ready(()),
                     Poll::Ready(_) => {
-                        self.left = 0..all.len();
+                        self.unread = 0..all.len();
                         give_back(mem::replace(&mut self.buffer, all));
                     }
                 }
@@ -113,13 +113,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let mut outcome = Poll::Ready(Ok(()));
-        if this.left.is_empty() {
+        if this.unread.is_empty() {
             this.buffer = take();
             let mut read = ReadBuf::new(&mut this.buffer);
             outcome = Pin::new(&mut this.stream).poll_read(context, &mut read);
-            this.left = 0..read.filled().len();
+            this.unread = 0..read.filled().len();
         }
-        this.hand_over(wanted);
+        this.copy_out(wanted);
         outcome
     }
 }

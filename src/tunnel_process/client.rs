@@ -151,8 +151,8 @@ pub fn stop() -> Result<bool, Error> {
         Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => return Ok(true),
         process => process.map_err(found)?,
     };
-    let asked = ask(ControlRequest::Stop);
-    if !matches!(asked, Ok(Some(_))) || !process.ends_within(END) {
+    let stopped = ask(ControlRequest::Stop);
+    if !matches!(stopped, Ok(Some(_))) || !process.ends_within(END) {
         process.end(END).map_err(found)?;
     }
     Ok(true)

@@ -32,7 +32,7 @@ pub fn caller_error(reason: &str) -> Error {
 }
 
 /// A library that others than root can change could read the PINs of the keys beside it.
-pub(super) fn library_of_own(loaded: &Path, wanted: &Path) -> Error {
+pub(super) fn other_library(loaded: &Path, wanted: &Path) -> Error {
     tunnel_error(
         format!(
             "the tunnel process has {} loaded, and loads {} beside it only if nobody but root can change either",

@@ -12,10 +12,10 @@ pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
 impl ClientPins {
     /// The client's answer; `None` if it has gone.
     fn ask(&self, question: Question) -> Option<Answer> {
-        self.tell(&Reply::Question(question))?.receive().ok()
+        self.send(&Reply::Question(question))?.receive().ok()
     }
 
-    pub(super) fn tell(&self, reply: &Reply) -> Option<MutexGuard<'_, Conversation>> {
+    pub(super) fn send(&self, reply: &Reply) -> Option<MutexGuard<'_, Conversation>> {
         let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         conversation.send(reply).ok()?;
         Some(conversation)
@@ -51,6 +51,6 @@ impl PinProvider for ClientPins {
     }
 
     fn at_reader(&mut self, notice: &str) {
-        self.tell(&Reply::AtReader(notice.to_owned()));
+        self.send(&Reply::AtReader(notice.to_owned()));
     }
 }

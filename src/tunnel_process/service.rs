@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::identity::identity;
-use super::lifetime::{FIRST_USE, Fate, Use};
+use super::lifetime::{FIRST_USE, KeyAction, KeyUse};
 use super::message::{
     ControlRequest, Conversation, Greeting, Registered, RegisteredCluster, Registration, Reply,
     ToSign,
@@ -99,7 +99,7 @@ struct ServedKey {
     open: Option<Arc<OpenKey>>,
     /// Clients that wait for it to be opened.
     waiting: usize,
-    wishes: Vec<Wish>,
+    keep_requests: Vec<Wish>,
     callers: Vec<Caller>,
     /// In time since boot.
     last_use: Duration,
@@ -129,7 +129,7 @@ struct Wish {
 
 impl ServedKey {
     /// How it is used now; callers that have ended are forgotten.
-    fn used(&mut self, usage: KeyUsage) -> Use {
+    fn used(&mut self, usage: KeyUsage) -> KeyUse {
         let now = time_since_boot();
         let awaits = |caller: &Caller| caller.awaits(usage, now);
         self.callers.retain(|it| !it.process.has_ended() || !awaits(it).is_zero());
@@ -137,12 +137,12 @@ impl ServedKey {
             _ if usage.open > 0 => now,
             last_end => self.last_use.max(last_end.unwrap_or_default()),
         };
-        // A terminal without a leader that can be watched is none.
+        // If the session leader can't be watched, the terminal counts as closed.
         let has_ended = |wish: &Wish| wish.bound_to.as_ref().is_none_or(|it| it.has_ended());
-        let wishes = self.wishes.iter().map(|wish| (wish.keep, has_ended(wish)));
+        let keep_requests = self.keep_requests.iter().map(|wish| (wish.keep, has_ended(wish)));
         let has_callers = self.callers.iter().any(|it| !it.process.has_ended());
-        Use {
-            wishes: wishes.collect(),
+        KeyUse {
+            keep_requests: keep_requests.collect(),
             has_callers: self.waiting > 0 || has_callers,
             has_connections: usage.open > 0,
             awaited: self.callers.iter().map(awaits).max().unwrap_or_default(),
@@ -170,24 +170,25 @@ impl ServedKey {
     fn add(&mut self, wish: Wish) {
         let number = |wish: &Wish| wish.bound_to.as_ref().map(|it| it.number());
         let is_known = |it: &Wish| it.keep == wish.keep && number(it) == number(&wish);
-        if !self.wishes.iter().any(is_known) {
-            self.wishes.push(wish);
+        if !self.keep_requests.iter().any(is_known) {
+            self.keep_requests.push(wish);
         }
     }
 
     fn until(&self) -> String {
         const CALLERS: &str = "its callers have ended";
-        if self.wishes.is_empty() {
+        if self.keep_requests.is_empty() {
             return CALLERS.to_owned();
         }
-        let wishes = self.wishes.iter().map(|wish| match (wish.keep, &wish.bound_to) {
-            (Keep::Terminal, Some(leader)) => {
-                format!("{} (process {}) ends", leader.name(), leader.number())
-            }
-            (Keep::For(_), _) => format!("{} after its last use", wish.keep),
-            (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
-        });
-        wishes.collect::<Vec<_>>().join(", or ")
+        let keep_requests =
+            self.keep_requests.iter().map(|wish| match (wish.keep, &wish.bound_to) {
+                (Keep::Terminal, Some(leader)) => {
+                    format!("{} (process {}) ends", leader.name(), leader.number())
+                }
+                (Keep::For(_), _) => format!("{} after its last use", wish.keep),
+                (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
+            });
+        keep_requests.collect::<Vec<_>>().join(", or ")
     }
 }
 
@@ -262,7 +263,7 @@ impl Service {
             let limit = limit.and_then(|limit| Timespec::try_from(limit.min(LONGEST_WAIT)).ok());
             let _ = poll(&mut polled, limit.as_ref());
             let is_ready =
-                |place: usize| polled.get(place).is_some_and(|it| !it.revents().is_empty());
+                |index: usize| polled.get(index).is_some_and(|it| !it.revents().is_empty());
             let (has_client, is_ended) = (is_ready(0), is_ready(1));
             drop(polled);
             let _ = io::Read::read(&mut &*woken, &mut [0; 64]);
@@ -376,7 +377,7 @@ impl Service {
         let number = {
             let mut state = self.state();
             if let Some(loaded) = state.library_beside(&config.library) {
-                return Err(error::library_of_own(loaded, config.library.path()));
+                return Err(error::other_library(loaded, config.library.path()));
             }
             for cluster in clusters {
                 self.listen(&mut state, cluster)?;
@@ -395,7 +396,7 @@ impl Service {
         };
         let pins = Box::new(ClientPins(Arc::clone(conversation)));
         let client = ClientPins(Arc::clone(conversation));
-        let notices = Box::new(move |holder| drop(client.tell(&Reply::Waiting(holder))));
+        let notices = Box::new(move |holder| drop(client.send(&Reply::Waiting(holder))));
         let opened = self.keyring.open_for(number, KeyClient { pins, signs }, notices);
         let mut state = self.state();
         let client = state.tunnels.as_ref().map(|tunnels| tunnels.certificate(number));
@@ -505,12 +506,12 @@ impl State {
         let Self { keys, tunnels, .. } = self;
         let limits = keys.iter_mut().map(|key| {
             key.open.as_ref()?;
-            match key.used(usage(tunnels.as_ref(), key.number)).fate() {
-                Fate::Keep => None,
-                Fate::KeepFor(rest) => Some(rest),
-                Fate::Close => {
+            match key.used(usage(tunnels.as_ref(), key.number)).action() {
+                KeyAction::Keep => None,
+                KeyAction::KeepFor(rest) => Some(rest),
+                KeyAction::Close => {
                     key.open = None;
-                    key.wishes.clear();
+                    key.keep_requests.clear();
                     key.callers.clear();
                     if let Some(tunnels) = tunnels {
                         tunnels.withdraw(key.number);
@@ -526,7 +527,7 @@ impl State {
     fn watched(&self) -> Vec<Arc<WatchedProcess>> {
         let callers = self.keys.iter().flat_map(|key| &key.callers);
         let callers = callers.map(|caller| &caller.process);
-        let leaders = self.keys.iter().flat_map(|key| &key.wishes);
+        let leaders = self.keys.iter().flat_map(|key| &key.keep_requests);
         let leaders = leaders.filter_map(|wish| wish.bound_to.as_ref());
         // An end that was seen and didn't close the key would be seen again and again.
         let watched = callers.chain(leaders).filter(|it| !it.has_ended());
@@ -562,7 +563,7 @@ impl State {
             number,
             open: None,
             waiting: 0,
-            wishes: Vec::new(),
+            keep_requests: Vec::new(),
             callers: Vec::new(),
             last_use: time_since_boot(),
         });

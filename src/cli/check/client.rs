@@ -60,9 +60,9 @@ fn concerns(
     served: &RegisteredCluster,
 ) -> impl Iterator<Item = String> {
     let (ip, name) = (served.address.ip(), &served.name);
-    let own = local_address();
-    let foreign = (ip != own).then(|| {
-        format!("{ip} is not this user's own address, {own}: another user can listen there")
+    let local = local_address();
+    let foreign = (ip != local).then(|| {
+        format!("{ip} is not this user's own address, {local}: another user can listen there")
     });
     // The copy, without the proxy that the environment would add.
     let copy = kubeconfig.cluster(&context.cluster).ok();

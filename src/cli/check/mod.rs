@@ -275,7 +275,7 @@ fn check_server(
             let text = format!("{server} knows us as user \"{name}\", groups {groups}");
             checklist.good(CheckStep::SERVER, text);
         }
-        Some(Recognition::NotTold) => checklist.concern(
+        Some(Recognition::Unknown) => checklist.concern(
             CheckStep::SERVER,
             format!("{server} was reached, but is too old to tell as whom it knows us"),
             "try `run -- kubectl get namespaces`",

@@ -30,7 +30,7 @@ pub(super) fn check_sealed(
     });
     let image = checklist.keep(CheckStep::CONFIGURATION, image.transpose())?;
     let file = checklist.keep(CheckStep::SEALED, sealed::read(path))?;
-    let mut map = arguments.key.own_source().configuration;
+    let mut map = arguments.key.options_source().configuration;
     let variables = crate::cli::take_variables(map.clone(), alone);
     let mut config = checklist.keep(CheckStep::CONFIGURATION, Config::of_token(&mut map))?;
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
@@ -43,21 +43,21 @@ pub(super) fn check_sealed(
     if arguments.despite_refusal {
         opener.token.disregard_refusals();
     }
-    let own = match arguments.no_login {
-        true => opener.own_key(&file, None),
-        false => opener.own_key(&file, Some(&mut pins)),
+    let key = match arguments.no_login {
+        true => opener.recipient_key(&file, None),
+        false => opener.recipient_key(&file, Some(&mut pins)),
     };
-    let own = checklist.keep(CheckStep::PRIVATE_KEY, own)?;
-    let (number, of) = (own.recipient + 1, file.recipients.len());
+    let key = checklist.keep(CheckStep::PRIVATE_KEY, key)?;
+    let (number, of) = (key.recipient + 1, file.recipients.len());
     checklist
-        .good(CheckStep::PRIVATE_KEY, format!("recipient {number} of {of}: {}", own.describe()));
-    if let Some(expired) = own.expired() {
+        .good(CheckStep::PRIVATE_KEY, format!("recipient {number} of {of}: {}", key.describe()));
+    if let Some(expired) = key.expired() {
         checklist.concern(CheckStep::VALIDITY, expired, "renew it, with the same key");
     }
     if arguments.no_login {
         return Some(());
     }
-    let registries = opener.open(&file, own, &mut pins);
+    let registries = opener.open(&file, key, &mut pins);
     let registries = checklist.keep(CheckStep::SEALED, registries)?;
     for login in registries.logins() {
         let (registry, username) = (&login.registry, excerpt(&login.username));

@@ -69,7 +69,7 @@ fn certificate(
     user: &ClusterUser,
     checklist: &mut Checklist,
 ) -> Result<(), Error> {
-    let (name, groups) = (&user.name, user.own_groups());
+    let (name, groups) = (&user.name, user.assigned_groups());
     if let Some(group) = groups.iter().find(|group| group.starts_with("system:")) {
         let text =
             format!("user \"{name}\" is in group {group}, for which no certificate is requested");

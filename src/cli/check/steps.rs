@@ -44,11 +44,11 @@ pub(super) fn check_key(
         token.disregard_refusals();
     }
     let can_log_in = with_login && token.check_pin_state().is_ok();
-    let asked: Option<&mut dyn PinProvider> = match can_log_in {
+    let provider: Option<&mut dyn PinProvider> = match can_log_in {
         true => Some(pins),
         false => None,
     };
-    let identity = token.identity(config, asked);
+    let identity = token.identity(config, provider);
     let has_logged_in = token.is_logged_in();
     if has_logged_in {
         steps.logged_in(&token);

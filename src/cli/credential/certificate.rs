@@ -8,7 +8,7 @@ use p256::ecdsa::signature::hazmat::PrehashSigner as _;
 use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 
-use super::short_lived::{IssuedCredential, Proof, random_id};
+use super::short_lived::{CredentialData, IssuedCredential, random_id};
 use crate::certificate::{Curve, PublicKey};
 use crate::cli::issuance::WantedCertificate;
 use crate::cluster_api::signing_request::SigningRequest;
@@ -34,7 +34,7 @@ pub(super) fn make(
         return Err(Error::new(Exit::Cluster, text)
             .help("use --as token, or a cluster of Kubernetes 1.28 or later"));
     };
-    let groups = user.own_groups();
+    let groups = user.assigned_groups();
     if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
         let text = format!(
             "the API server knows this user in group {group}, for which no certificate is requested"
@@ -73,7 +73,7 @@ pub(super) fn make(
     let key = secret.to_pkcs8_pem(LineEnding::LF).map_err(Error::internal)?.to_string();
     Ok(IssuedCredential {
         // Not what stands between and behind the certificates.
-        proof: Proof::Certificate { certificate: issued.pem()?, key },
+        data: CredentialData::Certificate { certificate: issued.pem()?, key },
         // Not when it was asked for: the approval takes time, and not every signer puts the beginning back.
         begins: unix_time(),
         ends: issued.certificate.validity.not_after,

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::CredentialArguments;
-use super::short_lived::{IssuedCredential, OutputForm, Proof};
+use super::short_lived::{CredentialData, IssuedCredential, OutputForm};
 use crate::certificate::rfc_3339;
 use crate::cli::key_options::SelectedContext;
 use crate::error::Error;
@@ -19,10 +19,10 @@ pub(super) fn target(
     request: Option<&ExecRequest>,
     of_key: Option<SelectedContext>,
 ) -> Result<TunnelTarget, Error> {
-    if let Some(asked) = request.and_then(|request| request.cluster.as_ref()) {
-        let (name, cluster) = match asked.config.is_null() {
-            true => (asked.server.clone(), Cluster::from(asked)),
-            false => tunnelled(&asked.config)?,
+    if let Some(info) = request.and_then(|request| request.cluster.as_ref()) {
+        let (name, cluster) = match info.config.is_null() {
+            true => (info.server.clone(), Cluster::from(info)),
+            false => tunnelled(&info.config)?,
         };
         return Ok(TunnelTarget::new(name, cluster));
     }
@@ -45,20 +45,20 @@ pub(super) fn text(
     match (form, target) {
         (OutputForm::Kubeconfig, Some(target)) => kubeconfig(credential, target),
         (OutputForm::Exec | OutputForm::Kubeconfig, _) => ExecCredential {
-            proof: match &credential.proof {
-                Proof::Certificate { certificate, key } => {
+            proof: match &credential.data {
+                CredentialData::Certificate { certificate, key } => {
                     ExecProof::Certificate { certificate, key }
                 }
-                Proof::Token(token) => ExecProof::Token(token),
+                CredentialData::Token(token) => ExecProof::Token(token),
             },
             expires: &credential.renewal(),
         }
         .encode(version),
-        (OutputForm::Raw, _) => match &credential.proof {
-            Proof::Certificate { certificate, key } => {
+        (OutputForm::Raw, _) => match &credential.data {
+            CredentialData::Certificate { certificate, key } => {
                 format!("{}\n{}\n", certificate.trim_end(), key.trim_end())
             }
-            Proof::Token(token) => format!("{token}\n"),
+            CredentialData::Token(token) => format!("{token}\n"),
         },
     }
 }
@@ -76,12 +76,12 @@ fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
     if let Some(members) = cluster.as_object_mut() {
         members.retain(|_, value| !value.is_null());
     }
-    let user = match &credential.proof {
-        Proof::Certificate { certificate, key } => json!({
+    let user = match &credential.data {
+        CredentialData::Certificate { certificate, key } => json!({
             "client-certificate-data": STANDARD.encode(certificate),
             "client-key-data": STANDARD.encode(key),
         }),
-        Proof::Token(token) => json!({ "token": token }),
+        CredentialData::Token(token) => json!({ "token": token }),
     };
     let (name, who) = (&target.name, &credential.user);
     let config = json!({

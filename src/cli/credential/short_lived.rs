@@ -103,7 +103,7 @@ pub(in crate::cli) struct ShortLivedOptions {
 
 /// What authenticates a client without the token's key.
 pub(super) struct IssuedCredential {
-    pub(super) proof: Proof,
+    pub(super) data: CredentialData,
     /// In seconds since 1970.
     pub(super) begins: i64,
     /// In seconds since 1970.
@@ -112,7 +112,7 @@ pub(super) struct IssuedCredential {
     pub(super) user: String,
 }
 
-pub(super) enum Proof {
+pub(super) enum CredentialData {
     /// Both in PEM.
     Certificate {
         certificate: String,
@@ -219,8 +219,8 @@ fn from_cluster(
         bound_to: options.bound_to.as_ref(),
     };
     let made = request_token(&api, &wish)?;
-    let proof = Proof::Token(made.token);
-    Ok(IssuedCredential { proof, begins, ends: made.ends, user: account.to_string() })
+    let data = CredentialData::Token(made.token);
+    Ok(IssuedCredential { data, begins, ends: made.ends, user: account.to_string() })
 }
 
 /// Opens the key, with a PIN if it takes one, and is ready to ask the cluster as its certificate's user.
@@ -301,7 +301,7 @@ fn signed(
     let signature = token.sign(&key, scheme, &digest, pins)?;
     let signed = jose::signed(&unsigned, scheme, &signature)
         .ok_or_else(|| Error::internal("a signature of another scheme"))?;
-    Ok(IssuedCredential { proof: Proof::Token(signed), begins, ends, user })
+    Ok(IssuedCredential { data: CredentialData::Token(signed), begins, ends, user })
 }
 
 /// The algorithm that was asked for, or the first for which the token has a mechanism.

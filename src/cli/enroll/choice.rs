@@ -18,7 +18,7 @@ pub(super) fn choose(
     verbosity: u8,
     opened: &mut Option<Library>,
 ) -> Result<(Filter, PinSource), Error> {
-    let mut map = options.own_source().configuration;
+    let mut map = options.options_source().configuration;
     let named = Filter::from_map(&mut map.clone())?;
     if named.library.is_none() || !named.token.is_given() {
         add_found(options, &mut map, verbosity, opened)?;

@@ -20,13 +20,13 @@ use crate::process::watchdog;
 use crate::token::{AcceptedPin, FoundKey};
 
 /// A cluster that is asked with the credentials that the person has now.
-pub(super) struct AskedCluster {
+pub(super) struct IssuingCluster {
     pub(super) kubectl: Kubectl,
     pub(super) context: String,
     pub(super) applicant: Applicant,
 }
 
-impl AskedCluster {
+impl IssuingCluster {
     /// Asks who the person is and what they may do; `None` if the context uses this key, or unless one is named any key
     /// on a token already.
     pub(super) fn find(arguments: &EnrollArguments) -> Result<Option<Self>, Error> {
@@ -34,7 +34,7 @@ impl AskedCluster {
         let kubeconfig = options.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
         if let Provider::ExternalSigner(mut present) = kubeconfig.provider(&context.user)? {
-            let mut named = options.own_source().configuration;
+            let mut named = options.options_source().configuration;
             let named = Filter::from_map(&mut named)?.object.id;
             let named = named.or_else(|| arguments.piv.slot.map(|slot| slot.id()));
             if named.is_none() || Filter::from_map(&mut present)?.object.id == named {
@@ -47,7 +47,7 @@ impl AskedCluster {
         let is_same = arguments.user.as_ref().is_none_or(|it| *it == known.name);
         let user = arguments.user.clone().unwrap_or_else(|| known.name.clone());
         let groups = match arguments.groups.as_slice() {
-            [] if is_same => known.own_groups(),
+            [] if is_same => known.assigned_groups(),
             groups => groups.to_owned(),
         };
         let applicant = Applicant::new(user, groups)?;

@@ -14,9 +14,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::cluster::AskedCluster;
+use self::cluster::IssuingCluster;
 use self::piv::PivOptions;
-use self::token::{EnrollmentToken, already_enrolled, describe, in_words, newest};
+use self::token::{EnrollmentToken, already_enrolled, describe, newest, subject_text};
 use super::again::Invocation;
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, WantedCertificate, file_error, read_file,
@@ -118,7 +118,7 @@ enum Task<'a> {
     Request(Applicant, &'a Path),
     Install(Box<IssuedCertificate>),
     /// The cluster is asked for the certificate.
-    Certify(Box<AskedCluster>),
+    Certify(Box<IssuingCluster>),
     /// The context uses a key already.
     Prove,
 }
@@ -146,7 +146,7 @@ impl<'a> Task<'a> {
                 }
                 Ok(Self::Install(Box::new(issued)))
             }
-            (None, None) => Ok(match AskedCluster::find(arguments)? {
+            (None, None) => Ok(match IssuingCluster::find(arguments)? {
                 Some(cluster) => Self::Certify(Box::new(cluster)),
                 None => Self::Prove,
             }),
@@ -183,7 +183,7 @@ fn enroll(
 ) -> Result<(), Error> {
     let mut output = CommandOutput::open()?;
     let options = &arguments.key_options;
-    let source = options.source().unwrap_or_else(|_| options.own_source());
+    let source = options.source().unwrap_or_else(|_| options.options_source());
     let variables = super::take_variables(source.configuration, alone);
     let purpose = arguments.purpose.unwrap_or_default();
     if purpose == KeyPurpose::Unsealing && arguments.key == Some(KeyKind::Ed25519) {
@@ -218,7 +218,7 @@ fn enroll(
                 return output.print(&pem);
             }
             replace_file(target, &pem)?;
-            let name = in_words(applicant.user(), applicant.groups());
+            let name = subject_text(applicant.user(), applicant.groups());
             lines.push(format!("request: {}, for {name}", target.display()));
         }
         Task::Install(issued) => install(arguments, &issued, &mut token, &mut lines)?,
@@ -243,7 +243,7 @@ fn open_library(filter: &Filter) -> Result<Library, Error> {
 /// A key, and the certificate that the cluster issues for it; the file that it is in, if it isn't on the token.
 fn certify(
     arguments: &EnrollArguments,
-    cluster: &AskedCluster,
+    cluster: &IssuingCluster,
     token: &mut EnrollmentToken<'_>,
     lines: &mut Vec<String>,
 ) -> Result<(FoundKey, Option<PathBuf>), Error> {
@@ -251,10 +251,11 @@ fn certify(
     let (key, candidates, is_done) = token.key(arguments, applicant, lines)?;
     if is_done {
         // An earlier call has got so far.
-        let own = newest(&candidates, &key);
-        let own = own.filter(|own| own.user.as_deref() == Some(applicant.user()));
-        let own = own.ok_or_else(|| already_enrolled(&candidates, &key))?;
-        lines.push(describe(own, "beside the key"));
+        let installed = newest(&candidates, &key);
+        let installed =
+            installed.filter(|installed| installed.user.as_deref() == Some(applicant.user()));
+        let installed = installed.ok_or_else(|| already_enrolled(&candidates, &key))?;
+        lines.push(describe(installed, "beside the key"));
         return Ok((key, None));
     }
     let (public_key, options) = (&key.public_key, &arguments.issuance);

@@ -115,7 +115,7 @@ impl<'l> EnrollmentToken<'l> {
 
     /// The keys and certificates on the token, after a login for this user.
     fn candidates(&mut self, user: &str) -> Result<Vec<Candidate>, Error> {
-        self.token.reveal(&format!("to enroll {user}"), &mut self.pins)?;
+        self.token.log_in_if_required(&format!("to enroll {user}"), &mut self.pins)?;
         self.token.candidates()
     }
 
@@ -186,7 +186,7 @@ impl<'l> EnrollmentToken<'l> {
             return Err(id_in_use(&id, &self.token.name(), &present));
         }
         let slot = PivSlot::of_id(&id).filter(|_| self.token.is_yubikey());
-        let place = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
+        let in_slot = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
         if !present.is_empty() {
             let lost = candidates.iter().find(|it| it.id == id.as_bytes());
             let kind = lost.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
@@ -195,9 +195,9 @@ impl<'l> EnrollmentToken<'l> {
                 .map(|it| format!(", which has a certificate of {}", it.subject))
                 .unwrap_or_default();
             let token = self.name();
-            confirm(&format!("Destroy the {kind} key{place} of token {token}{certificate}"))?;
+            confirm(&format!("Destroy the {kind} key{in_slot} of token {token}{certificate}"))?;
         }
-        let what = format!("for a new key{place}");
+        let what = format!("for a new key{in_slot}");
         log_in_to_write(&mut self.token, &what, &mut self.pins)?;
         let new = NewKey { kind, purpose: self.purpose, id: &id, label };
         let made = self.token.generate(&new, self.piv.of_new_key(arguments.replace))?;
@@ -278,7 +278,7 @@ impl<'l> EnrollmentToken<'l> {
             };
         }
         let mut kept = None;
-        let mut place = "beside the key".to_owned();
+        let mut location = "beside the key".to_owned();
         if !holds_all {
             let path = issued.keep(file)?;
             let shown = path.display();
@@ -286,10 +286,10 @@ impl<'l> EnrollmentToken<'l> {
                 "token {name} has no room for the certificates of CAs, which a server may need: the certificate \
                  is in {shown}, too, with those above it; give the file to `kubeconfig` with --certificate-file"
             ));
-            place += &format!(", and in {shown}");
+            location += &format!(", and in {shown}");
             kept = Some(path);
         }
-        lines.push(describe(certificate, &place));
+        lines.push(describe(certificate, &location));
         if !is_there && holds_all {
             let authorities = issued.authorities().into_iter();
             lines.extend(
@@ -318,8 +318,8 @@ impl<'l> EnrollmentToken<'l> {
 /// The newest certificate of the key.
 pub(super) fn newest<'a>(candidates: &'a [Candidate], key: &FoundKey) -> Option<&'a Certificate> {
     // By the public key: ykcs11 labels the certificate and its key differently.
-    let own = of_key(candidates, &key.public_key).into_iter();
-    own.max_by_key(|it| it.validity.not_after)
+    let certificates = of_key(candidates, &key.public_key).into_iter();
+    certificates.max_by_key(|it| it.validity.not_after)
 }
 
 /// Why nothing is left to do for this key.
@@ -338,18 +338,18 @@ pub(super) fn already_enrolled(candidates: &[Candidate], key: &FoundKey) -> Erro
 }
 
 /// A certificate and where it is, in one line.
-pub(super) fn describe(certificate: &Certificate, place: &str) -> String {
+pub(super) fn describe(certificate: &Certificate, location: &str) -> String {
     let user = certificate.user.as_deref().unwrap_or_default();
     format!(
-        "certificate: {}, expires {}, issued by {}, {place}",
-        in_words(user, &certificate.groups),
+        "certificate: {}, expires {}, issued by {}, {location}",
+        subject_text(user, &certificate.groups),
         certificate.validity.expiry(unix_time()),
         certificate.issuer_text
     )
 }
 
 /// As in `user "jane", groups "dev", "ops"`.
-pub(super) fn in_words(user: &str, groups: &[String]) -> String {
+pub(super) fn subject_text(user: &str, groups: &[String]) -> String {
     match groups {
         [] => format!("user {user:?}, no groups"),
         [only] => format!("user {user:?}, group {only:?}"),

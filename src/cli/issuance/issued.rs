@@ -86,7 +86,7 @@ pub(in crate::cli) fn log_in_to_write(
     what: &str,
     pins: &mut dyn PinProvider,
 ) -> Result<(), Error> {
-    if let Some(warning) = token.reveal_to_write(what, pins, &ask_hidden)? {
+    if let Some(warning) = token.log_in_to_write(what, pins, &ask_hidden)? {
         report::warning(&warning);
     }
     Ok(())

@@ -202,7 +202,7 @@ impl From<&Error> for ErrorEntry {
 
 impl TokenEntry {
     /// What its PIN's state has to say to a person, if anything.
-    pub(in crate::cli) fn pin_words(&self) -> Option<&'static str> {
+    pub(in crate::cli) fn pin_note(&self) -> Option<&'static str> {
         match self.pin? {
             PinState::Good => None,
             PinState::CountLow => Some("a wrong PIN was counted"),
@@ -252,7 +252,7 @@ impl Listing {
     /// The error if tokens are seen, all of them, and none has a key or a certificate.
     pub(in crate::cli) fn emptiness(&self) -> Option<Error> {
         let is_empty = |token: &TokenEntry| token.is_bare() && token.ca_certificates == 0;
-        let (library, token) = self.places().next()?;
+        let (library, token) = self.tokens_of_libraries().next()?;
         if !self.tokens().all(is_empty) {
             return None;
         }
@@ -271,7 +271,7 @@ impl Listing {
     }
 
     /// The tokens, each with its library.
-    fn places(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
+    fn tokens_of_libraries(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
         self.libraries.iter().flat_map(|library| {
             let tokens = library.tokens.iter();
             tokens.map(move |token| (library, token))
@@ -279,21 +279,21 @@ impl Listing {
     }
 
     pub(in crate::cli) fn tokens(&self) -> impl Iterator<Item = &TokenEntry> {
-        self.places().map(|(_, token)| token)
+        self.tokens_of_libraries().map(|(_, token)| token)
     }
 
     /// The token, if there is only one.
     pub(in crate::cli) fn only_token(&self) -> Option<(&LibraryEntry, &TokenEntry)> {
-        let mut places = self.places();
-        let only = places.next();
-        only.filter(|_| places.next().is_none())
+        let mut tokens_of_libraries = self.tokens_of_libraries();
+        let only = tokens_of_libraries.next();
+        only.filter(|_| tokens_of_libraries.next().is_none())
     }
 
     /// The keys, each with its library and token.
     pub(in crate::cli) fn keys(
         &self,
     ) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry, &KeyEntry)> {
-        self.places().flat_map(|(library, token)| {
+        self.tokens_of_libraries().flat_map(|(library, token)| {
             let keys = token.keys.iter();
             keys.map(move |key| (library, token, key))
         })

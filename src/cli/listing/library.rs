@@ -10,7 +10,7 @@ use crate::library::{self, Library};
 use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;
 use crate::process::unix_time;
-use crate::token::{Candidate, OccupiedSlot, PinState, Standing, TokenState};
+use crate::token::{Candidate, OccupiedSlot, PinState, Selectable, TokenState};
 
 /// How long another process may keep the library: less than a process may take to list it, so
 /// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
@@ -119,12 +119,13 @@ fn shown(
     let selector = TokenSelector { slot: Some(state.name.slot), ..TokenSelector::default() };
     let mut token = library.token(&selector)?;
     let logs_in = pins.is_some();
-    let refused = match pins.map(|pins| token.reveal("to see its private objects", pins)) {
-        // A person who gives up is done with all tokens, not with one.
-        Some(Err(error)) if error.is(Kind::PinCancelled) => return Err(error),
-        Some(Err(error)) => Some(error),
-        Some(Ok(())) | None => None,
-    };
+    let refused =
+        match pins.map(|pins| token.log_in_if_required("to see its private objects", pins)) {
+            // A person who gives up is done with all tokens, not with one.
+            Some(Err(error)) if error.is(Kind::PinCancelled) => return Err(error),
+            Some(Err(error)) => Some(error),
+            Some(Ok(())) | None => None,
+        };
     let candidates = token.candidates();
     // A login stays for whoever opens the token next; a read-only session keeps some libraries from writing.
     if !logs_in {
@@ -152,10 +153,10 @@ fn fill(
             token.ca_certificates += 1;
             continue;
         }
-        let needs_label = match candidate.standing {
-            Standing::ById => false,
-            Standing::ByLabel | Standing::Ambiguous => true,
-            Standing::Superseded { needs_label } => needs_label,
+        let needs_label = match candidate.selectable {
+            Selectable::ById => false,
+            Selectable::ByLabel | Selectable::Ambiguous => true,
+            Selectable::Superseded { needs_label } => needs_label,
         };
         let uri = Uri {
             token: text(&token.token_label),
@@ -202,10 +203,10 @@ fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
         // As a sentence with the words of the error that a request would have.
         Some(Err(error)) => vec![KeyNote::UnusableCertificate(error.to_string())],
         Some(Ok(certificate)) => {
-            let standing = match candidate.standing {
-                Standing::ById | Standing::ByLabel => None,
-                Standing::Superseded { .. } => Some(KeyNote::Superseded),
-                Standing::Ambiguous => Some(KeyNote::Ambiguous),
+            let selectable = match candidate.selectable {
+                Selectable::ById | Selectable::ByLabel => None,
+                Selectable::Superseded { .. } => Some(KeyNote::Superseded),
+                Selectable::Ambiguous => Some(KeyNote::Ambiguous),
             };
             let validity = match certificate.validity.at(unix_time()) {
                 ValidityState::NotYetValid => Some(KeyNote::NotYetValid),
@@ -217,7 +218,7 @@ fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
             notes.extend((!certificate.is_for_clients).then_some(KeyNote::NotForClients));
             notes.extend(certificate.user.is_none().then_some(KeyNote::NoUser));
             notes.extend(candidate.is_contradicted.then_some(KeyNote::OtherKey));
-            notes.extend(standing);
+            notes.extend(selectable);
             notes
         }
     };

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{ErrorEntry, LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
 use crate::error::{Error, Exit};
-use crate::process::descriptors::hand_on_none;
+use crate::process::descriptors::inherit_only_stdio;
 use crate::process::signals::Deferral;
 
 /// How long a library may take if no PIN is asked for.
@@ -45,7 +45,7 @@ pub(super) fn list_machine(
     let list = |library, limit| ask(library, arguments, limit, shows_noise);
     let entries = if asks {
         let attended = |library| {
-            let _deferral = Deferral::of_ctrl_c_for_child();
+            let _deferral = Deferral::of_sigint_for_child();
             list(library, ATTENDED_LIMIT)
         };
         libraries.iter().map(attended).collect()
@@ -86,7 +86,7 @@ fn ask(
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(noise);
-        hand_on_none(&mut command).spawn()
+        inherit_only_stdio(&mut command).spawn()
     });
     let child = child.map_err(|error| format!("no process to look at it: {error}"));
     let entry = child.and_then(|child| answer(child, limit));

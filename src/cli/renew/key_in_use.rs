@@ -63,8 +63,8 @@ impl KeyInUse<'_> {
         self.with_token(move |token, reference, pins| {
             let id = reference.id().unwrap_or_default().to_owned();
             let candidates = token.candidates()?;
-            let own = candidates.iter().find(|it| it.id == id);
-            let label = own.map_or_else(String::new, |it| it.label.clone());
+            let candidate = candidates.iter().find(|it| it.id == id);
+            let label = candidate.map_or_else(String::new, |it| it.label.clone());
             let key = FoundKey { id, label, public_key: reference.public_key().clone() };
             issued.write(token, &key, pins).map(drop)
         })

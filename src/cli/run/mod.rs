@@ -136,8 +136,8 @@ fn serve(
     let users = served.users;
     let clusters = served.entries;
     if let Some(selected) = selected.as_ref().filter(|it| clusters.contains(&it.cluster))
-        && let Some(place) = users.iter().position(|user| *user == selected.user)
-        && let Some(key) = keys.get(place)
+        && let Some(index) = users.iter().position(|user| *user == selected.user)
+        && let Some(key) = keys.get(index)
     {
         open(&keyring, *key)?;
     }

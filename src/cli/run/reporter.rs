@@ -60,13 +60,13 @@ mod tests {
     fn the_same_trouble_is_told_once_in_two_seconds() {
         let reporter = Reporter { is_verbose: false, reported: Mutex::default() };
         let start = Instant::now();
-        let told = |seconds, text: &str| {
+        let is_shown = |seconds, text: &str| {
             reporter.is_news(text.to_owned(), start + Duration::from_secs_f32(seconds))
         };
         let attempts = [(0.0, "gone"), (0.5, "gone"), (1.9, "gone"), (2.1, "gone")];
-        assert_eq!(attempts.map(|(at, text)| told(at, text)), [true, false, false, true]);
+        assert_eq!(attempts.map(|(at, text)| is_shown(at, text)), [true, false, false, true]);
         // Something else is told at once, and then the first anew.
         let changing = [(2.2, "locked"), (2.3, "gone"), (2.4, "gone")];
-        assert_eq!(changing.map(|(at, text)| told(at, text)), [true, true, false]);
+        assert_eq!(changing.map(|(at, text)| is_shown(at, text)), [true, true, false]);
     }
 }

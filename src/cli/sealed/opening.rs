@@ -15,7 +15,7 @@ use crate::token::{KeyReference, LockedSecret, Token};
 const CONTENT_KEY_LENGTH: usize = 32;
 
 /// A key of the token that opens a file.
-pub(in crate::cli) struct OwnKey {
+pub(in crate::cli) struct RecipientKey {
     reference: KeyReference,
     /// If it is known.
     certificate: Option<Certificate>,
@@ -23,7 +23,7 @@ pub(in crate::cli) struct OwnKey {
     pub(in crate::cli) recipient: usize,
 }
 
-impl OwnKey {
+impl RecipientKey {
     /// For messages.
     pub(in crate::cli) fn describe(&self) -> String {
         self.reference.describe()
@@ -54,11 +54,11 @@ impl<'a, 'm> FileOpener<'a, 'm> {
 
     /// The first recipient that is a key of the token, by the certificates and public keys on it or by
     /// `certificateFile`. Logs in only if none is visible without, and not without `pins`.
-    pub(in crate::cli) fn own_key(
+    pub(in crate::cli) fn recipient_key(
         &mut self,
         file: &SealedFile,
         pins: Option<&mut dyn PinProvider>,
-    ) -> Result<OwnKey, Error> {
+    ) -> Result<RecipientKey, Error> {
         if let Some(path) = &self.config.certificate_file {
             let certificate = super::certificate(path)?;
             let recipient = recipient(file, &KeyNames::of(&certificate));
@@ -71,14 +71,14 @@ impl<'a, 'm> FileOpener<'a, 'm> {
                     KeyReference::of_key(self.token.key_of(key, subject, pins)?)
                 }
             };
-            return Ok(OwnKey { reference, certificate: Some(certificate), recipient });
+            return Ok(RecipientKey { reference, certificate: Some(certificate), recipient });
         }
         if let Some(found) = self.visible(file)? {
             return Ok(found);
         }
         let hides = self.token.state().login_required && !self.token.is_logged_in();
         if let Some(pins) = pins.filter(|_| hides) {
-            self.token.reveal("the key of a sealed file", pins)?;
+            self.token.log_in_if_required("the key of a sealed file", pins)?;
             if let Some(found) = self.visible(file)? {
                 return Ok(found);
             }
@@ -86,7 +86,7 @@ impl<'a, 'm> FileOpener<'a, 'm> {
         Err(self.no_recipient(file))
     }
 
-    fn visible(&self, file: &SealedFile) -> Result<Option<OwnKey>, Error> {
+    fn visible(&self, file: &SealedFile) -> Result<Option<RecipientKey>, Error> {
         let selector = &self.config.object;
         for candidate in self.token.candidates()? {
             let object = named(&candidate.id, &candidate.label);
@@ -97,7 +97,11 @@ impl<'a, 'm> FileOpener<'a, 'm> {
             if let Some(recipient) = recipient(file, &KeyNames::of(&certificate)) {
                 let id = Some(candidate.id);
                 let reference = KeyReference::of_certificate(&certificate, &object, id);
-                return Ok(Some(OwnKey { reference, certificate: Some(certificate), recipient }));
+                return Ok(Some(RecipientKey {
+                    reference,
+                    certificate: Some(certificate),
+                    recipient,
+                }));
             }
         }
         for key in self.token.public_keys()? {
@@ -105,7 +109,7 @@ impl<'a, 'm> FileOpener<'a, 'm> {
             let recipient = recipient(file, &KeyNames::of_key(&key.public_key));
             if let Some(recipient) = recipient.filter(|_| is_meant) {
                 let reference = KeyReference::of_key(key);
-                return Ok(Some(OwnKey { reference, certificate: None, recipient }));
+                return Ok(Some(RecipientKey { reference, certificate: None, recipient }));
             }
         }
         Ok(None)
@@ -127,10 +131,10 @@ impl<'a, 'm> FileOpener<'a, 'm> {
     pub(in crate::cli) fn open(
         &mut self,
         file: &SealedFile,
-        own: OwnKey,
+        recipient_key: RecipientKey,
         pins: &mut dyn PinProvider,
     ) -> Result<Registries, Error> {
-        let recipient = file.recipients.get(own.recipient);
+        let recipient = file.recipients.get(recipient_key.recipient);
         let encrypted =
             &recipient.ok_or_else(|| Error::internal("a recipient that isn't there"))?.key;
         let locked = match encrypted {
@@ -142,10 +146,10 @@ impl<'a, 'm> FileOpener<'a, 'm> {
             },
             EncryptedKey::Ecdh { curve, point, .. } => LockedSecret::Ecdh { curve: *curve, point },
         };
-        if let Some(warning) = own.expired() {
+        if let Some(warning) = recipient_key.expired() {
             report::warning(&warning);
         }
-        let key = self.token.key(own.reference, pins)?;
+        let key = self.token.key(recipient_key.reference, pins)?;
         let decrypted = self.token.open(&key, &locked, pins)?;
         file.open(encrypted, &decrypted)
     }

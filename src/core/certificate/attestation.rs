@@ -102,16 +102,16 @@ mod tests {
 
     #[test]
     fn yubicos_extensions_are_read() {
-        let said = KeyAttestation::from_der(&certificate(&[
+        let parsed = KeyAttestation::from_der(&certificate(&[
             (3, &[5, 4, 3]),
             (7, &[2, 4, 0, 0xf2, 0x35, 0xb0]),
             (8, &[2, 3]),
         ]));
-        let said = said.unwrap();
-        assert_eq!(said.firmware.as_deref(), Some("5.4.3"));
-        assert_eq!(said.serial_number, Some(15_873_456));
-        assert_eq!((said.pin_policy, said.touch_policy), (Some("once"), Some("cached")));
-        assert_eq!(said.key_fingerprint.len(), 64);
+        let parsed = parsed.unwrap();
+        assert_eq!(parsed.firmware.as_deref(), Some("5.4.3"));
+        assert_eq!(parsed.serial_number, Some(15_873_456));
+        assert_eq!((parsed.pin_policy, parsed.touch_policy), (Some("once"), Some("cached")));
+        assert_eq!(parsed.key_fingerprint.len(), 64);
     }
 
     #[test]
@@ -121,12 +121,12 @@ mod tests {
             &[(3, &[5, 4][..]), (7, &[2, 2, 1]), (8, &[9, 9])],
             &[(3, &[]), (7, &[2, 1, 0x80]), (8, &[2])],
         ] {
-            let said = KeyAttestation::from_der(&certificate(extensions)).unwrap();
+            let parsed = KeyAttestation::from_der(&certificate(extensions)).unwrap();
             let nothing = KeyAttestation {
-                key_fingerprint: said.key_fingerprint.clone(),
+                key_fingerprint: parsed.key_fingerprint.clone(),
                 ..KeyAttestation::default()
             };
-            assert_eq!(said, nothing);
+            assert_eq!(parsed, nothing);
         }
         assert_eq!(KeyAttestation::from_der(b"no certificate"), None);
     }

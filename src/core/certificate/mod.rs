@@ -322,9 +322,9 @@ impl fmt::Display for Curve {
     }
 }
 
-/// What is said of the certificate with this subject, such as a concern.
-pub fn of_subject(subject: &str, said: impl fmt::Display) -> String {
-    format!("the certificate of {subject}: {said}")
+/// A message about the certificate with this subject, such as a concern.
+pub fn of_subject(subject: &str, concern: impl fmt::Display) -> String {
+    format!("the certificate of {subject}: {concern}")
 }
 
 /// What to do about a certificate that expires soon.
@@ -332,10 +332,10 @@ pub fn renewal_remedy() -> Help {
     format!("renew it: `{PROGRAM} renew{THIS_KEY}`").into()
 }
 
-/// The certificates that a selector can mean, as indices of `certificates`, all of which it fits: for
+/// The certificates to choose from, as indices of `certificates`, all of which a selector fits: for
 /// each public key the one that is valid at `now` (seconds since 1970), or else the one that is valid
 /// longest. Certificates of CAs are ignored if there are others.
-pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
+pub fn best_per_key(certificates: &[&Certificate], now: i64) -> Vec<usize> {
     let has_others = certificates.iter().any(|it| !it.is_ca);
     let rank = |certificate: &Certificate| {
         let validity = certificate.validity;
@@ -343,20 +343,20 @@ pub fn meant(certificates: &[&Certificate], now: i64) -> Vec<usize> {
         let (not_before, not_after) = (validity.not_before, validity.not_after);
         (is_valid, certificate.is_for_clients, not_after, not_before)
     };
-    let mut meant: Vec<(usize, &Certificate)> = Vec::new();
-    for (place, certificate) in certificates.iter().enumerate() {
+    let mut best: Vec<(usize, &Certificate)> = Vec::new();
+    for (index, certificate) in certificates.iter().enumerate() {
         if has_others && certificate.is_ca {
             continue;
         }
         let same =
             |(_, other): &&mut (usize, &Certificate)| other.public_key == certificate.public_key;
-        match meant.iter_mut().find(same) {
-            Some(best) if rank(certificate) > rank(best.1) => *best = (place, certificate),
+        match best.iter_mut().find(same) {
+            Some(best) if rank(certificate) > rank(best.1) => *best = (index, certificate),
             Some(_) => {}
-            None => meant.push((place, certificate)),
+            None => best.push((index, certificate)),
         }
     }
-    meant.into_iter().map(|(place, _)| place).collect()
+    best.into_iter().map(|(index, _)| index).collect()
 }
 
 fn unusable(source: &str, reason: &str) -> CertificateError {
@@ -383,8 +383,9 @@ pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec
     let fitting = candidates.iter().filter_map(|candidate| {
         let parsed = Parsed::from_der(candidate).ok()?;
         let issuer = parsed.tbs_certificate();
-        let own = issuer.get_extension::<SubjectKeyIdentifier>().ok()?;
-        let is_other = own.zip(wanted.as_ref()).is_some_and(|((_, own), wanted)| own.0 != *wanted);
+        let key_id = issuer.get_extension::<SubjectKeyIdentifier>().ok()?;
+        let is_other =
+            key_id.zip(wanted.as_ref()).is_some_and(|((_, key_id), wanted)| key_id.0 != *wanted);
         let is_named = issuer.subject() == certificate.issuer();
         let is_root = issuer.subject() == issuer.issuer();
         let end = issuer.validity().not_after.to_unix_duration();

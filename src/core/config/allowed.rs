@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::printable::excerpt;
 
 /// The file's only place: the user can't choose another one.
-pub(super) const PLACE: &str = "/etc/pkcs11-external-signer/libraries";
+pub(super) const ALLOWED_LIBRARIES: &str = "/etc/pkcs11-external-signer/libraries";
 
 /// The list of earlier releases. Where it stands alone, what it forbade must not become allowed in silence.
 const FORMER: &str = "/etc/pkcs11-external-signer/config.toml";
@@ -28,14 +28,14 @@ pub(super) struct Allowed(pub(super) Vec<String>);
 impl Allowed {
     /// `None` where there is no file.
     pub(super) fn read() -> Result<Option<Self>, Error> {
-        match fs::symlink_metadata(PLACE) {
+        match fs::symlink_metadata(ALLOWED_LIBRARIES) {
             Ok(_) => read_trusted().map(Some),
             Err(error) if error.kind() == ErrorKind::NotFound => match fs::symlink_metadata(FORMER)
             {
                 Ok(_) => Err(misconfigured(
-                    format!("{FORMER} is no longer read, and {PLACE} is missing"),
+                    format!("{FORMER} is no longer read, and {ALLOWED_LIBRARIES} is missing"),
                     format!(
-                        "have the machine's administrator write the paths of its `modules` into {PLACE}, \
+                        "have the machine's administrator write the paths of its `modules` into {ALLOWED_LIBRARIES}, \
                          one a line, and remove {FORMER}"
                     ),
                 )),
@@ -63,9 +63,9 @@ impl Allowed {
 fn read_trusted() -> Result<Allowed, Error> {
     // macOS: /etc is a link of the system's.
     let etc = fs::canonicalize("/etc").map_err(|error| unreadable(&error))?;
-    let path = etc.join(PLACE.trim_start_matches("/etc/"));
+    let path = etc.join(ALLOWED_LIBRARIES.trim_start_matches("/etc/"));
     if let Some(weakness) = weakness(&path, ROOT, false).map_err(|error| unreadable(&error))? {
-        return Err(refused(format!("{PLACE} can't be trusted: {weakness}")));
+        return Err(refused(format!("{ALLOWED_LIBRARIES} can't be trusted: {weakness}")));
     }
     parse(&fs::read(&path).map_err(|error| unreadable(&error))?)
 }
@@ -80,17 +80,21 @@ fn parse(bytes: &[u8]) -> Result<Allowed, Error> {
             Ok(other) => {
                 let text = excerpt(other);
                 return Err(refused(format!(
-                    "{PLACE}, line {number}: \"{text}\" is not an absolute path"
+                    "{ALLOWED_LIBRARIES}, line {number}: \"{text}\" is not an absolute path"
                 )));
             }
-            Err(_) => return Err(refused(format!("{PLACE}, line {number}: it is not UTF-8"))),
+            Err(_) => {
+                return Err(refused(format!(
+                    "{ALLOWED_LIBRARIES}, line {number}: it is not UTF-8"
+                )));
+            }
         }
     }
     Ok(Allowed(listed))
 }
 
 fn unreadable(error: &io::Error) -> Error {
-    refused(format!("{PLACE} can't be read: {error}"))
+    refused(format!("{ALLOWED_LIBRARIES} can't be read: {error}"))
 }
 
 /// With a remedy for a user who can't change the file.

@@ -12,7 +12,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::allowed::{Allowed, PLACE};
+use super::allowed::{ALLOWED_LIBRARIES, Allowed};
 use super::trust::weakness;
 use super::{misconfigured, quoted};
 use crate::error::Error;
@@ -70,7 +70,7 @@ impl TrustedLibrary {
                 listed => listed.join(", "),
             };
             return Err(misconfigured(
-                format!("pathLib {shown}{target} is not allowed by {PLACE}"),
+                format!("pathLib {shown}{target} is not allowed by {ALLOWED_LIBRARIES}"),
                 format!(
                     "set pathLib (--module) to a library that this file lists ({listed}), or have the machine's \
                      administrator add this one"
@@ -251,7 +251,7 @@ mod tests {
         };
         lead_to(&open);
         let is_over = AtomicBool::new(false);
-        let (mut refused, mut missing, mut found, mut strangers) = (0, 0, 0, 0);
+        let (mut refused, mut missing, mut found, mut not_owned) = (0, 0, 0, 0);
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
@@ -267,12 +267,12 @@ mod tests {
                     Err(_) => refused += 1,
                     Ok(None) => missing += 1,
                     Ok(Some(file)) if file == installed.library => found += 1,
-                    Ok(Some(_)) => strangers += 1,
+                    Ok(Some(_)) => not_owned += 1,
                 }
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        assert_eq!(strangers, 0);
+        assert_eq!(not_owned, 0);
         let counts = [refused, missing, found];
         assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
     }

@@ -139,7 +139,7 @@ mod tests {
             confirm: None,
         };
         for (answer, expected) in [("1234", Some("1234")), ("123", None), ("", None)] {
-            let (own, other) = UnixStream::pair().unwrap();
+            let (ours, other) = UnixStream::pair().unwrap();
             let person = thread::spawn(move || {
                 let mut other = BufReader::new(other);
                 let mut question = String::new();
@@ -147,7 +147,7 @@ mod tests {
                 assert_eq!(question, "PIN one\n");
                 other.get_mut().write_all(answer.as_bytes()).unwrap();
             });
-            let provider: &mut dyn PinProvider = &mut OverSocket(own);
+            let provider: &mut dyn PinProvider = &mut OverSocket(ours);
             let pin = provider.pin(&request).ok();
             assert_eq!(pin.as_ref().map(Pin::expose), expected);
             person.join().unwrap();

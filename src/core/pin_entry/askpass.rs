@@ -20,7 +20,7 @@ use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wait_for, w
 use crate::error::{Error, Exit};
 use crate::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
 use crate::printable::printable;
-use crate::process::descriptors::hand_on_none;
+use crate::process::descriptors::inherit_only_stdio;
 
 /// How often a program that has answered is looked at for its end.
 const EXIT_PAUSE: Duration = Duration::from_millis(5);
@@ -102,7 +102,7 @@ impl Program {
         // Dropped after the program, which may have to be killed and leaves its own behind then.
         let is_drawn_on = has_terminal && self.is_pinentry;
         let _settings = is_drawn_on.then(open_terminal).flatten().and_then(Settings::save);
-        let child = hand_on_none(&mut self.command(request, has_terminal)).spawn();
+        let child = inherit_only_stdio(&mut self.command(request, has_terminal)).spawn();
         let mut child = Asking(child.map_err(failed)?);
         match self.talk(request, has_terminal, &mut child.0) {
             Ok(Some(pin)) if request.allows(&pin) => Ok(pin),

@@ -16,8 +16,10 @@ use crate::process::open_regular;
 /// another one by then.
 pub(super) fn read(path: &Path) -> Result<Pin, Error> {
     let failure = |reason: &str| {
-        Error::new(Exit::Login, format!("pinSource: file {}: {reason}", path.display())).help("the file must hold the PIN in its first line, belong to you or root, and not be readable by \
-             others (chmod 600)")
+        Error::new(Exit::Login, format!("pinSource: file {}: {reason}", path.display())).help(
+            "the file must hold the PIN in its first line, belong to you or root, and not be readable by \
+             others (chmod 600)",
+        )
     };
     let (file, found) = open_regular(path).map_err(|error| failure(&error.to_string()))?;
     check(&found).map_err(|reason| failure(&reason))?;

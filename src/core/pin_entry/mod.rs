@@ -36,25 +36,23 @@ fn question(request: &PinRequest<'_>) -> String {
 }
 
 fn timed_out(request: &PinRequest<'_>) -> Error {
-    Error::new(
-        Exit::Login,
-        format!(
-            "the prompt for the PIN of token {} was not answered within {} s",
-            request.token,
-            ANSWER_LIMIT.as_secs()
-        ),
-    )
-    .help(
-        "run the command again and type the PIN in time; without a person at the terminal, set \
-             pinSource (--pin-source) to stdin, file:/path or env:NAME",
+    let (token, seconds) = (request.token, ANSWER_LIMIT.as_secs());
+    let text =
+        format!("the prompt for the PIN of token {token} was not answered within {seconds} s");
+    Error::new(Exit::Login, text).help(
+        "run the command again and type the PIN in time; without a person at the terminal, set pinSource \
+         (--pin-source) to stdin, file:/path or env:NAME",
     )
 }
 
 fn wrong_length(request: &PinRequest<'_>, origin: &PinOrigin) -> Error {
     let PinRequest { token, shortest, longest, .. } = request;
-    Error::new(Exit::Login, format!(
-            "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
-        )).help("check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); no try was spent")
+    let text = format!(
+        "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
+    );
+    Error::new(Exit::Login, text).help(
+        "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); no try was spent",
+    )
 }
 
 /// The bytes as a PIN; `None` where they can't be one.

@@ -153,18 +153,18 @@ mod tests {
 
     /// The PIN, and what was said.
     fn talk(request: &PinRequest<'_>, answers: &str) -> (Option<String>, String) {
-        let mut said = Vec::new();
-        let pin = ask(request, false, &mut said, answers.as_bytes()).unwrap();
-        (pin.map(|pin| pin.expose().to_owned()), String::from_utf8(said).unwrap())
+        let mut sent = Vec::new();
+        let pin = ask(request, false, &mut sent, answers.as_bytes()).unwrap();
+        (pin.map(|pin| pin.expose().to_owned()), String::from_utf8(sent).unwrap())
     }
 
     #[test]
     fn a_pin_is_asked_for_its_token_and_decoded() {
         let answers = "OK Pleased\n# hello\nOK\nOK\nS UNKNOWN x\nOK\nD 12%253\nD 4\nOK\n";
-        let (pin, said) = talk(&request(None, None), answers);
+        let (pin, sent) = talk(&request(None, None), answers);
         assert_eq!(pin.as_deref(), Some("12%34"));
         assert_eq!(
-            said,
+            sent,
             "SETTITLE pkcs11-external-signer\n\
              SETDESC Token \"100%25\" (serial x, slotId 1)%0Athe key\\u{a}of jane\nSETPROMPT PIN\nGETPIN\n"
         );
@@ -174,9 +174,9 @@ mod tests {
     fn who_cancels_gives_no_pin_and_a_final_try_wants_a_yes() {
         let cancelled = "OK\nOK\nOK\nOK\nOK\nERR 83886179 Operation cancelled <Pinentry>\n";
         assert_eq!(talk(&request(Some("wrong"), None), cancelled).0, None);
-        let (pin, said) = talk(&request(None, Some("Last try?")), "OK\nOK\nOK\nERR 83886194 no\n");
+        let (pin, sent) = talk(&request(None, Some("Last try?")), "OK\nOK\nOK\nERR 83886194 no\n");
         assert_eq!(pin, None);
-        assert!(said.ends_with("CONFIRM\n"), "{said}");
+        assert!(sent.ends_with("CONFIRM\n"), "{sent}");
         let yes = "OK\nOK\nOK\nOK\nOK\nOK\nD 1234\nOK\n";
         let (pin, _) = talk(&request(None, Some("Last try?")), yes);
         assert_eq!(pin.as_deref(), Some("1234"));

@@ -20,7 +20,7 @@ use rustix::termios::{
     tcgetattr, tcsetattr,
 };
 
-use super::queue::{CANCELLED, PromptPlace, PromptSlot, TIMED_OUT};
+use super::queue::{CANCELLED, PromptKind, PromptSlot, TIMED_OUT};
 use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
 use crate::error::Error;
 use crate::pin::{self, Pin, PinOrigin, PinRequest};
@@ -95,7 +95,7 @@ impl Prompt {
         Ok(Some(Self {
             terminal,
             token: token.to_owned(),
-            slot: Some(PromptSlot::take(PromptPlace::Terminal, token, since)?),
+            slot: Some(PromptSlot::take(PromptKind::Terminal, token, since)?),
         }))
     }
 
@@ -120,8 +120,8 @@ impl Prompt {
 
     /// The explicit yes that a token's final try needs, with a PIN that comes from `origin`.
     pub(super) fn confirm(&self, request: &PinRequest<'_>, origin: PinOrigin) -> Result<(), Error> {
-        let said = [request.notice, request.confirm].into_iter().flatten();
-        let mut text: String = said.map(line).collect();
+        let notices = [request.notice, request.confirm].into_iter().flatten();
+        let mut text: String = notices.map(line).collect();
         text.push_str("Type yes to go on: ");
         if self.enter(request, &text, true)?.as_slice() == b"yes" {
             return Ok(());

@@ -26,7 +26,7 @@ const FOR_TOKEN: &str = "; token ";
 
 /// Where a person is asked, by one process at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum PromptPlace {
+pub(super) enum PromptKind {
     /// The session's terminal.
     Terminal,
     /// A window of another program's.
@@ -37,7 +37,7 @@ pub(super) enum PromptPlace {
 pub(super) struct PromptSlot {
     /// `None` where there can be no lock.
     lock: RefCell<Option<Lock>>,
-    place: String,
+    lock_name: String,
     token: String,
 }
 
@@ -53,32 +53,36 @@ struct LeftPrompt<'a> {
 impl PromptSlot {
     /// Waits for the prompts before this one; fails if one of them that was left means this one, too. `since` is
     /// when the PIN was first wanted.
-    pub(super) fn take(place: PromptPlace, token: &str, since: SystemTime) -> Result<Self, Error> {
-        let slot = Self::wait(place, token)?;
-        let (group, now) = (own_group(), SystemTime::now());
+    pub(super) fn take(kind: PromptKind, token: &str, since: SystemTime) -> Result<Self, Error> {
+        let slot = Self::wait(kind, token)?;
+        let (group, now) = (process_group(), SystemTime::now());
         for line in slot.lines() {
             if let Some(left) = LeftPrompt::parse(&line)
                 && left.token == slot.token
                 && left.means(group, since, now)
             {
                 let how = left.how;
-                return Err(Error::new(Exit::Login, format!("not asking for the PIN of token {token} again: a moment ago {how}")).help("run the command again and type the PIN; a script or program that goes on may ask for \
-                     it again after 90 seconds"));
+                let text =
+                    format!("not asking for the PIN of token {token} again: a moment ago {how}");
+                return Err(Error::new(Exit::Login, text).help(
+                    "run the command again and type the PIN; a script or program that goes on may ask for \
+                     it again after 90 seconds",
+                ));
             }
         }
         Ok(slot)
     }
 
     /// Waits for the prompts before this one, however they end.
-    pub(super) fn wait(place: PromptPlace, token: &str) -> Result<Self, Error> {
+    pub(super) fn wait(kind: PromptKind, token: &str) -> Result<Self, Error> {
         // Its number stands for the terminal, which processes see under different names.
-        let place = match place {
-            PromptPlace::Terminal => format!("terminal of session {}", process::session()),
-            PromptPlace::Window => "window".to_owned(),
+        let lock_name = match kind {
+            PromptKind::Terminal => format!("terminal of session {}", process::session()),
+            PromptKind::Window => "window".to_owned(),
         };
         Ok(Self {
-            lock: RefCell::new(acquire(&place)?),
-            place,
+            lock: RefCell::new(acquire(&lock_name)?),
+            lock_name,
             token: printable(token).into_owned(),
         })
     }
@@ -99,7 +103,7 @@ impl PromptSlot {
             });
             let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH);
             let micros = since_epoch.unwrap_or_default().as_micros();
-            let (group, token) = (own_group(), &self.token);
+            let (group, token) = (process_group(), &self.token);
             lines.push(format!("{micros} {group} {how}{FOR_TOKEN}{token}"));
             // Without it the next process asks at once.
             let _ = lock.write(&lines);
@@ -110,7 +114,7 @@ impl PromptSlot {
     pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), Error> {
         self.lock.replace(None);
         stopped();
-        self.lock.replace(acquire(&self.place)?);
+        self.lock.replace(acquire(&self.lock_name)?);
         Ok(())
     }
 }
@@ -142,12 +146,12 @@ impl<'a> LeftPrompt<'a> {
     }
 }
 
-fn own_group() -> i32 {
+fn process_group() -> i32 {
     getpgrp().as_raw_nonzero().get()
 }
 
-fn acquire(place: &str) -> Result<Option<Lock>, Error> {
-    match Lock::acquire_within(lock::LIMIT, place, &mut |_| {}) {
+fn acquire(lock_name: &str) -> Result<Option<Lock>, Error> {
+    match Lock::acquire_within(lock::LIMIT, lock_name, &mut |_| {}) {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable(_)) => Ok(None),
         Err(LockError::Busy(LockBusy { waited, holder })) => {

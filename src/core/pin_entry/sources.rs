@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::prompt::{Prompt, open_terminal};
-use super::queue::{PromptPlace, PromptSlot, REFUSED};
+use super::queue::{PromptKind, PromptSlot, REFUSED};
 use super::{askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
 use crate::error::{Error, Exit, PROGRAM};
@@ -23,7 +23,7 @@ pub struct Sources {
     /// Since when a PIN is wanted, where that is longer than it is asked for.
     since: Option<SystemTime>,
     /// Where a person entered a PIN last, and for which token.
-    entered: Option<(PromptPlace, String)>,
+    entered: Option<(PromptKind, String)>,
 }
 
 type Taken = Option<Result<String, NotUtf8>>;
@@ -47,12 +47,12 @@ impl Sources {
         Self { source, variable, unattended, since: None, entered: None }
     }
 
-    /// The command ends so. If a person has entered a PIN and it has led to no login, that is the same as if
+    /// The command ends with this error. If a person has entered a PIN and it has led to no login, that is the same as if
     /// none had been entered: clients run a program that has failed again.
     pub fn failed(&mut self, error: &Error) {
         if error.exit_code() == Exit::Login as u8
-            && let Some((place, token)) = self.entered.take()
-            && let Ok(slot) = PromptSlot::wait(place, &token)
+            && let Some((kind, token)) = self.entered.take()
+            && let Ok(slot) = PromptSlot::wait(kind, &token)
         {
             slot.leave(REFUSED);
         }
@@ -71,16 +71,19 @@ impl Sources {
         let since = self.since();
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
-        let slot = PromptSlot::take(PromptPlace::Window, request.token, since)?;
+        let slot = PromptSlot::take(PromptKind::Window, request.token, since)?;
         let pin = program.ask(request, has_terminal, &slot)?;
-        self.entered = Some((PromptPlace::Window, request.token.to_owned()));
+        self.entered = Some((PromptKind::Window, request.token.to_owned()));
         Ok(pin)
     }
 
     fn taken(&self, name: &str) -> Result<Pin, Error> {
         let failure = |reason| {
-            Error::new(Exit::Login, format!("pinSource: the environment variable {name} {reason}")).help("export the variable where the client starts, or choose another pinSource (--pin-source): prompt, \
-                     stdin or file:/path")
+            let text = format!("pinSource: the environment variable {name} {reason}");
+            Error::new(Exit::Login, text).help(
+                "export the variable where the client starts, or choose another pinSource (--pin-source): \
+                 prompt, stdin or file:/path",
+            )
         };
         match &self.variable {
             None => Err(failure("is not set")),
@@ -95,16 +98,12 @@ impl Sources {
 }
 
 fn left(request: &PinRequest<'_>) -> Error {
-    Error::new(
-        Exit::Login,
-        format!(
-            "token {} wants a PIN, which can no longer be asked for at the terminal",
-            request.token
-        ),
-    )
-    .help(format!(
-        "end what keeps the key open, the run or the tunnel process (`{PROGRAM} stop`), and start \
-             the command again, which asks for the PIN first; or set pinSource (--pin-source)"
+    let token = request.token;
+    let text =
+        format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
+    Error::new(Exit::Login, text).help(format!(
+        "end what keeps the key open, the run or the tunnel process (`{PROGRAM} stop`), and start the command \
+         again, which asks for the PIN first; or set pinSource (--pin-source)"
     ))
 }
 
@@ -142,7 +141,7 @@ impl PinProvider for Sources {
                 let prompt = Prompt::open(request.token, self.since())?;
                 let prompt = prompt.ok_or_else(|| pin::no_pin(request.token))?;
                 let pin = prompt.ask(request)?;
-                self.entered = Some((PromptPlace::Terminal, request.token.to_owned()));
+                self.entered = Some((PromptKind::Terminal, request.token.to_owned()));
                 return Ok(pin);
             }
         };

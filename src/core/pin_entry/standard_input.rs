@@ -21,8 +21,10 @@ pub(super) fn is_terminal() -> bool {
 /// The next line, taken byte by byte so that the rest stays.
 pub(super) fn read_line() -> Result<Pin, Error> {
     let failure = |reason: &str| {
-        Error::new(Exit::Login, format!("pinSource: standard input {reason}")).help("write the PIN and a newline to standard input, or choose another pinSource (--pin-source): prompt, \
-                 file:/path or env:NAME")
+        Error::new(Exit::Login, format!("pinSource: standard input {reason}")).help(
+            "write the PIN and a newline to standard input, or choose another pinSource (--pin-source): \
+             prompt, file:/path or env:NAME",
+        )
     };
     let deadline = Instant::now() + LINE_LIMIT;
     let mut line = Vec::new();

@@ -14,15 +14,15 @@ use rustix::stdio::{dup2_stdin, stdin};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use super::descriptors::{hand_on_none, raise_limit};
+use super::descriptors::{inherit_only_stdio, raise_limit};
 
 /// Starts this program with this argument. It gets `input` as its standard input and no other
 /// descriptor: a client waits until everybody has closed its standard output.
 pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
-    let own = std::env::current_exe()?;
+    let current = std::env::current_exe()?;
     // It was replaced while this process ran.
-    let program = match own.exists() {
-        true => own,
+    let program = match current.exists() {
+        true => current,
         false => "/proc/self/exe".into(),
     };
     let mut command = Command::new(program);
@@ -31,7 +31,7 @@ pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_loaders(name)) {
         command.env_remove(name);
     }
-    hand_on_none(&mut command).spawn().map(drop)
+    inherit_only_stdio(&mut command).spawn().map(drop)
 }
 
 /// Whether the variable says what the system's loader loads.

@@ -171,11 +171,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = socket_in(directory.path());
         let _first = socket.listen().unwrap();
-        let own = socket.identity().unwrap();
+        let identity = socket.identity().unwrap();
         // A file that keeps the number of the first from being given to the second.
         std::fs::hard_link(socket.path(), directory.path().join("kept")).unwrap();
         let _second = socket.listen().unwrap();
-        socket.remove(own);
+        socket.remove(identity);
         assert!(socket.path().exists());
         socket.remove(socket.identity().unwrap());
         assert!(!socket.path().exists());

@@ -34,7 +34,7 @@ pub fn create(name: &str, content: &[u8]) -> Result<(), String> {
 }
 
 fn read_in(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
-    runtime::open_own(directory)?;
+    runtime::open_owned(directory)?;
     let path = directory.join(name);
     let about = |error: io::Error| format!("{}: {error}", path.display());
     let (file, _) = match open_regular(&path) {

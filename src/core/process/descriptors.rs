@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Has the program inherit only its standard streams.
-pub fn hand_on_none(command: &mut Command) -> &mut Command {
+pub fn inherit_only_stdio(command: &mut Command) -> &mut Command {
     hand_on(command, Vec::new())
 }
 

@@ -47,7 +47,7 @@ pub struct Lock {
     waited: bool,
     /// Files with lines that earlier holders had to leave in other directories, and earlier releases under
     /// another name. The next write takes them over.
-    elsewhere: Vec<PathBuf>,
+    fallback_files: Vec<PathBuf>,
 }
 
 /// Others held a lock all the while.
@@ -113,7 +113,7 @@ impl Lock {
                     for base in runtime::LASTING.iter() {
                         for path in names.iter().map(|name| base.join(name)) {
                             if path != lock.path && has_lines(base, &path)? {
-                                lock.elsewhere.push(path);
+                                lock.fallback_files.push(path);
                             }
                         }
                     }
@@ -144,7 +144,7 @@ impl Lock {
     ) -> Result<Self, LockError> {
         let start = Instant::now();
         let mut pause = SHORTEST_PAUSE;
-        let (mut waited, mut told) = (false, false);
+        let (mut waited, mut reported) = (false, false);
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
@@ -159,15 +159,15 @@ impl Lock {
             if elapsed >= limit {
                 return Err(LockError::Busy(LockBusy { waited: limit, holder: holder(&file) }));
             }
-            if elapsed >= QUIET_WAIT && !told {
-                told = true;
+            if elapsed >= QUIET_WAIT && !reported {
+                reported = true;
                 on_wait(holder(&file));
             }
             thread::sleep(pause.min(limit - elapsed));
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
         note_holder(&file);
-        Ok(Self { file, path, waited, elsewhere: Vec::new() })
+        Ok(Self { file, path, waited, fallback_files: Vec::new() })
     }
 
     /// Whether another process held it first.
@@ -180,11 +180,11 @@ impl Lock {
         let mut bytes = vec![0; LONGEST + 1];
         let read = pread(&self.file, bytes.as_mut_slice(), HEADER as u64);
         let read = read.map(|length| bytes.get(..length).unwrap_or_default().to_owned());
-        let elsewhere = self.elsewhere.iter().map(|path| {
+        let fallback_files = self.fallback_files.iter().map(|path| {
             let content = std::fs::read(path).map_err(|_| Errno::IO)?;
             Ok(content.get(HEADER..).unwrap_or_default().to_owned())
         });
-        let texts = std::iter::once(read).chain(elsewhere).map(|text| match text {
+        let texts = std::iter::once(read).chain(fallback_files).map(|text| match text {
             Ok(text) if text.len() <= LONGEST => String::from_utf8_lossy(&text).into_owned(),
             _ => "(can't be read)".to_owned(),
         });
@@ -206,7 +206,7 @@ impl Lock {
         };
         let _ = ftruncate(&self.file, written.unwrap_or(before));
         written.map_err(failed)?;
-        for path in self.elsewhere.drain(..) {
+        for path in self.fallback_files.drain(..) {
             let _ = std::fs::remove_file(path);
         }
         Ok(())
@@ -221,11 +221,11 @@ fn open_file(path: &Path, directory: &OwnedFd, name: &str) -> Result<OwnedFd, Lo
 
 /// Whether a directory of this user's, whatever its mode, has this file with lines in it.
 fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
-    let is_own = |found: Stat| {
+    let is_ours = |found: Stat| {
         found.st_uid == geteuid().as_raw()
             && FileType::from_raw_mode(found.st_mode) == FileType::Directory
     };
-    if !lstat(directory).is_ok_and(is_own) {
+    if !lstat(directory).is_ok_and(is_ours) {
         return Ok(false);
     }
     let found = match lstat(path) {
@@ -329,16 +329,16 @@ mod tests {
         let (base, _parent) = base();
         let first = acquire(&base, Duration::ZERO).unwrap();
         assert!(!first.waited());
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let limit = QUIET_WAIT + Duration::from_millis(200);
         let start = Instant::now();
-        let result = named(&base, NAME, limit, &mut |holder| told.push(holder));
-        let own = Some(std::process::id());
+        let result = named(&base, NAME, limit, &mut |holder| reported.push(holder));
+        let pid = Some(std::process::id());
         assert!(
-            matches!(result, Err(LockError::Busy(LockBusy { holder, .. })) if holder == own),
+            matches!(result, Err(LockError::Busy(LockBusy { holder, .. })) if holder == pid),
             "{result:?}"
         );
-        assert_eq!(told, [own]);
+        assert_eq!(reported, [pid]);
         assert!(start.elapsed() >= limit);
         drop(first);
         assert!(!acquire(&base, Duration::ZERO).unwrap().waited());
@@ -363,9 +363,9 @@ mod tests {
 
     #[test]
     fn a_holder_that_is_killed_leaves_no_lock() {
-        const PLACE: &str = "LOCK_OF_A_TEST";
+        const BASE: &str = "LOCK_OF_A_TEST";
         if child::is_this() {
-            let base = PathBuf::from(std::env::var_os(PLACE).unwrap());
+            let base = PathBuf::from(std::env::var_os(BASE).unwrap());
             let _lock = acquire(&base, Duration::ZERO).unwrap();
             rustix::io::write(rustix::stdio::stderr(), b"!").unwrap();
             thread::sleep(LONG);
@@ -373,7 +373,7 @@ mod tests {
         let (base, _parent) = base();
         let mut holder =
             child::command("process::lock::tests::a_holder_that_is_killed_leaves_no_lock")
-                .env(PLACE, &base)
+                .env(BASE, &base)
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -468,7 +468,7 @@ mod tests {
         let mut earlier = in_directory(&parent.path().join("earlier"), "ledger");
         earlier.write(&lines(&["one"])).unwrap();
         let mut lock = in_directory(&base_in(&parent), "ledger");
-        lock.elsewhere.push(earlier.path.clone());
+        lock.fallback_files.push(earlier.path.clone());
         assert_eq!(lock.lines(), ["one"]);
         lock.write(&lines(&["one", "two"])).unwrap();
         assert!(!earlier.path.exists());

@@ -178,12 +178,12 @@ pub fn write(
 ) -> io::Result<()> {
     file.write_all(content)?;
     if let Some(OldFile { found: like, .. }) = like {
-        let own = file.metadata()?;
-        if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
+        let found = file.metadata()?;
+        if (found.uid(), found.gid()) != (like.uid(), like.gid()) {
             let (user, group) = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
             // A group that isn't ours can't be given; the mode would then open it to another.
             fchown(&file, Some(user), Some(group)).map_err(|error| {
-                let what = match own.uid() == like.uid() {
+                let what = match found.uid() == like.uid() {
                     true => "group",
                     false => "owner",
                 };

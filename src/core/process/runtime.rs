@@ -22,10 +22,10 @@ const NAME: &str = "pkcs11-external-signer";
 pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // Where there is nothing else, the variable is better than nothing.
     let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let variable = variable.filter(|path| path.is_absolute() && is_own(path));
-    let mut places = shared_places();
-    places.extend(variable.map(|path| path.join(NAME)));
-    places
+    let variable = variable.filter(|path| path.is_absolute() && is_ours(path));
+    let mut paths = shared_paths();
+    paths.extend(variable.map(|path| path.join(NAME)));
+    paths
 });
 
 /// For what must be known for longer, the best one first.
@@ -33,7 +33,7 @@ pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // As $XDG_STATE_HOME is where it isn't set.
     let state = user::home().map(|home| home.join(".local/state").join(NAME));
     state.iter().for_each(|directory| make_parents(directory));
-    state.into_iter().chain(shared_places()).collect()
+    state.into_iter().chain(shared_paths()).collect()
 });
 
 /// For what is made once and kept; `None` for a user without a home.
@@ -52,24 +52,24 @@ pub(super) fn make_parents(directory: &Path) {
 
 /// The user's own, and others for a file system that is full or read-only, or a place that another
 /// user has taken. Not TMPDIR: they must be the same for every process of this user.
-fn shared_places() -> Vec<PathBuf> {
+fn shared_paths() -> Vec<PathBuf> {
     let user = geteuid().as_raw();
-    let own = [user::temporary_directory(), Some(format!("/run/user/{user}").into())];
-    let own = own.into_iter().flatten().filter(|path| is_own(path));
-    let shared = ["/tmp", "/dev/shm"].map(|place| format!("{place}/{NAME}-{user}").into());
-    own.map(|path| path.join(NAME)).chain(shared).collect()
+    let of_user = [user::temporary_directory(), Some(format!("/run/user/{user}").into())];
+    let of_user = of_user.into_iter().flatten().filter(|path| is_ours(path));
+    let shared = ["/tmp", "/dev/shm"].map(|path| format!("{path}/{NAME}-{user}").into());
+    of_user.map(|path| path.join(NAME)).chain(shared).collect()
 }
 
-fn is_own(path: &Path) -> bool {
+fn is_ours(path: &Path) -> bool {
     path.is_dir() && stat(path).is_ok_and(|found| found.st_uid == geteuid().as_raw())
 }
 
 /// Opens the first of the directories that can be used.
-pub(super) fn open_first(places: &[PathBuf]) -> Result<(&Path, OwnedFd), String> {
+pub(super) fn open_first(paths: &[PathBuf]) -> Result<(&Path, OwnedFd), String> {
     let mut reasons = Vec::new();
-    for place in places {
-        match open_directory(place) {
-            Ok(directory) => return Ok((place, directory)),
+    for path in paths {
+        match open_directory(path) {
+            Ok(directory) => return Ok((path, directory)),
             Err(reason) => reasons.push(reason),
         }
     }
@@ -86,14 +86,14 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
 
 /// The same of one that is there.
 pub(super) fn open_existing(path: &Path) -> Result<OwnedFd, String> {
-    let directory = open_own(path)?;
+    let directory = open_owned(path)?;
     // On a read-only file system one from before is there, but takes nothing.
     access(path, Access::WRITE_OK).map_err(|error| failure(path, error))?;
     Ok(directory)
 }
 
 /// The same to read what is there.
-pub(super) fn open_own(path: &Path) -> Result<OwnedFd, String> {
+pub(super) fn open_owned(path: &Path) -> Result<OwnedFd, String> {
     // What is checked is what was opened: the path may lead elsewhere a moment later.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(path, flags, Mode::empty()).map_err(|error| match error {
@@ -109,7 +109,7 @@ pub(super) fn check_private(path: &Path, open: impl AsFd) -> Result<(), String> 
     let found = fstat(open).map_err(|error| failure(path, error))?;
     let owner = found.st_uid;
     if owner != geteuid().as_raw() {
-        return Err(strangers(path, owner));
+        return Err(not_owned(path, owner));
     }
     let mode = Mode::from_raw_mode(found.st_mode);
     match mode.intersects(Mode::RWXG | Mode::RWXO) {
@@ -124,12 +124,12 @@ pub(super) fn check_private(path: &Path, open: impl AsFd) -> Result<(), String> 
 /// Why a file or a directory can't be opened, for people.
 fn denied(path: &Path, error: Errno) -> String {
     match stat(path) {
-        Ok(found) if error == Errno::ACCESS => strangers(path, found.st_uid),
+        Ok(found) if error == Errno::ACCESS => not_owned(path, found.st_uid),
         _ => failure(path, error),
     }
 }
 
-fn strangers(path: &Path, owner: u32) -> String {
+fn not_owned(path: &Path, owner: u32) -> String {
     format!("{} belongs to another user (uid {owner}), who or root must remove it", path.display())
 }
 

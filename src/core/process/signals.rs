@@ -60,14 +60,14 @@ const FILE_SECONDS: libc::c_uint = 10;
 
 /// From now on, an interruption is announced in one line before it ends the process, which dies of
 /// the signal all the same. Signals that the parent had ignored (`nohup`) stay ignored.
-pub fn announce() {
+pub fn install_handlers() {
     for signal in interrupting() {
         // SA_RESTART: a library whose call may end first is not to see it fail.
         handle(signal, on_signal, libc::SA_RESTART);
     }
 }
 
-/// Gives the signals of [`announce`] their default actions back.
+/// Gives the signals of [`install_handlers`] their default actions back.
 pub(super) fn restore_defaults() {
     for signal in interrupting() {
         exchange(signal, Some(&default_action()));
@@ -138,7 +138,7 @@ fn die_of(signal: libc::c_int) {
     let _ = low_level::emulate_default_handler(signal);
 }
 
-/// While it exists, a signal of [`announce`] doesn't end the process. One that came does when this is
+/// While it exists, a signal of [`install_handlers`] doesn't end the process. One that came does when this is
 /// dropped, and with it any other.
 #[must_use]
 pub struct Deferral(&'static AtomicU8);
@@ -160,7 +160,7 @@ impl Deferral {
     /// For a child that asks at the terminal. Ctrl-C is sent to both processes, and the child has to
     /// restore the terminal before this one writes to it; so the signal is announced when this is
     /// dropped. A second one, or another signal, ends the process at once.
-    pub fn of_ctrl_c_for_child() -> Self {
+    pub fn of_sigint_for_child() -> Self {
         Self::begin(&CHILD)
     }
 
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_deferral_that_ends_leaves_the_others_in_force() {
         if child::is_this() {
-            announce();
+            install_handlers();
             let files = Deferral::for_files();
             drop(Deferral::for_login());
             let login = Deferral::for_login();

@@ -78,9 +78,9 @@ pub fn parent() -> Option<i32> {
     let Some(parent) = getppid() else {
         return Some(0);
     };
-    let [parent, own] = [parent, getpid()].map(|process| process.as_raw_nonzero().get());
-    let session = session_of(own);
-    (session == own || session_of(parent) == session).then_some(parent)
+    let [parent, this] = [parent, getpid()].map(|process| process.as_raw_nonzero().get());
+    let session = session_of(this);
+    (session == this || session_of(parent) == session).then_some(parent)
 }
 
 /// Whether the process `caller` is this user's, and has started the one with the number `plugin`, as far as the system
@@ -165,12 +165,12 @@ mod tests {
 
     #[test]
     fn a_process_has_the_name_of_its_program() {
-        let own = WatchedProcess::new(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let this = WatchedProcess::new(i32::try_from(std::process::id()).unwrap()).unwrap();
         // The kernel keeps fifteen bytes of it.
-        assert!(own.name().starts_with("pkcs11_external"), "{}", own.name());
-        let (parent, own) = (parent().unwrap(), own.number());
+        assert!(this.name().starts_with("pkcs11_external"), "{}", this.name());
+        let (parent, this) = (parent().unwrap(), this.number());
         assert!(WatchedProcess::new(parent).is_ok());
-        assert!(is_caller(parent, own) && !is_caller(0, own));
-        assert!(!is_caller(own, own) || cfg!(target_os = "macos"));
+        assert!(is_caller(parent, this) && !is_caller(0, this));
+        assert!(!is_caller(this, this) || cfg!(target_os = "macos"));
     }
 }

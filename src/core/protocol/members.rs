@@ -75,8 +75,8 @@ pub(super) fn members<'a, const N: usize>(
 ) -> Result<[Member<'a>; N], serde_json::Error> {
     let Members(members) = serde_json::from_str(object)?;
     Ok(names.map(|name| {
-        let mut own = members.iter().filter(|(key, _)| key == name);
-        match (own.next(), own.next()) {
+        let mut values = members.iter().filter(|(key, _)| key == name);
+        match (values.next(), values.next()) {
             (None, _) => Member::Absent,
             (Some((_, value)), None) => Member::Once(value),
             (Some(_), Some(_)) => Member::Repeated,

@@ -45,7 +45,7 @@ impl Scheme {
         pkcs1::pad(&info, key.modulus_length()).map(|_| Self::RsaPkcs1 { hash })
     }
 
-    /// RSASSA-PSS with a salt of so many bytes; `None` where the modulus of `key` has no room for it.
+    /// RSASSA-PSS with a salt of this length in bytes; `None` where the modulus of `key` has no room for it.
     pub fn rsa_pss(hash: Hash, salt: usize, key: &PublicKey) -> Option<Self> {
         let longest = pss::longest_salt(hash, key.modulus_bits())?;
         (salt <= longest).then_some(Self::RsaPss { hash, salt })

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq as _;
 use super::pss::apply_mask;
 use crate::hash::Hash;
 
-/// The message of so many bytes in the block that RSA has left, which is as long as the modulus; without a label. `None` for
+/// The message of this length in bytes in the block that RSA has left, which is as long as the modulus; without a label. `None` for
 /// every block that isn't one, and for a modulus without room for it.
 pub fn message(hash: Hash, mask_hash: Hash, block: &[u8], length: usize) -> Option<Vec<u8>> {
     let label_hash = hash.digest(&[])?;
@@ -103,10 +103,10 @@ mod tests {
         let block = padded(&[7; 32], &[9; 32]);
         let take = |block: &[u8]| message(Hash::Sha256, Hash::Sha256, block, 32);
         assert_eq!(take(&block), Some(vec![7; 32]));
-        for place in 0..block.len() {
+        for index in 0..block.len() {
             let mut changed = block.clone();
-            changed[place] ^= 1;
-            assert_eq!(take(&changed), None, "byte {place}");
+            changed[index] ^= 1;
+            assert_eq!(take(&changed), None, "byte {index}");
         }
         for length in [0, 31, 33] {
             assert_eq!(message(Hash::Sha256, Hash::Sha256, &block, length), None);

@@ -12,7 +12,9 @@ use super::key::{KeyReference, mismatch};
 use super::object::Query;
 use super::raw::ObjectHandle;
 use super::{Token, TokenSession};
-use crate::certificate::{Certificate, CertificateError, day, issuer_among, issuer_of, meant};
+use crate::certificate::{
+    Certificate, CertificateError, best_per_key, day, issuer_among, issuer_of,
+};
 use crate::config::{Config, ObjectSelector};
 use crate::error::{Error, Exit, Help, Kind};
 use crate::pin::PinProvider;
@@ -118,7 +120,7 @@ impl Token<'_> {
         let mut found = self.session.certificate(selector)?;
         let mut is_unsearched = false;
         if found.is_none() && self.may_hide_objects() {
-            match pins.map(|pins| self.reveal(&selector.to_string(), pins)) {
+            match pins.map(|pins| self.log_in_if_required(&selector.to_string(), pins)) {
                 // It may be a private object, or it may not be there.
                 None => is_unsearched = true,
                 Some(Err(error)) if error.is(Kind::NoPin) => is_unsearched = true,
@@ -204,7 +206,7 @@ impl TokenSession<'_> {
             }
         }
         let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
-        let best = meant(&certificates, unix_time());
+        let best = best_per_key(&certificates, unix_time());
         let [index] = best[..] else {
             let several = best.iter().filter_map(|index| Some(found.get(*index)?.0));
             let several: Vec<_> = several.collect();

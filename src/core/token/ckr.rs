@@ -32,7 +32,7 @@ impl fmt::Display for CallFailure {
 /// size: those with the highest bit are the vendors'.
 pub(super) const BEYOND_THE_BUFFER: RvError = RvError::UnknownErrorCode(CK_RV::MAX);
 
-/// Stands for success with a handle that is none.
+/// Stands for success with an invalid handle.
 pub(super) const NO_HANDLE: RvError = RvError::UnknownErrorCode(CK_RV::MAX - 1);
 
 /// The failed call and its `CKR_…` name, or what was wrong if no call failed.

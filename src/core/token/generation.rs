@@ -21,7 +21,7 @@ use crate::process::watchdog;
 
 /// A card takes so long for RSA-4096.
 const LIMIT: Duration = Duration::from_secs(300);
-/// After that, a person is told why nothing happens.
+/// When a notice says why nothing seems to happen.
 const NOTICE_DELAY: Duration = Duration::from_secs(2);
 
 /// 65537, which every token takes.
@@ -83,15 +83,15 @@ impl KeyKind {
     }
 
     /// As a public key's `Display` has it.
-    pub fn words(self) -> &'static str {
-        let [_, words, ..] = self.names();
-        words
+    pub fn description(self) -> &'static str {
+        let [_, description, ..] = self.names();
+        description
     }
 
     /// The kind of this key; `None` for one that isn't made here.
     pub fn of(key: &PublicKey) -> Option<Self> {
-        let words = key.to_string();
-        Self::ALL.into_iter().find(|kind| kind.words() == words)
+        let description = key.to_string();
+        Self::ALL.into_iter().find(|kind| kind.description() == description)
     }
 
     /// What the token has to offer: to make the key, to sign with it, and to open what was sealed to it. RSA keys
@@ -209,7 +209,7 @@ impl Token<'_> {
     }
 
     /// Makes a key pair (C_GenerateKeyPair) under a CKA_ID that no object has, or in a YubiKey's slot that may be
-    /// overwritten, and reads it back. Private objects have to be visible: [`Token::reveal_to_write`].
+    /// overwritten, and reads it back. Private objects have to be visible: [`Token::log_in_to_write`].
     pub fn generate(&self, new: &NewKey<'_>, options: SlotOptions) -> Result<GeneratedKey, Error> {
         self.check_generation(new.kind, new.purpose)?;
         let present = self.objects_with_id(new.id)?;
@@ -240,7 +240,7 @@ impl Token<'_> {
                 return Err(self.writing_failure("making the key", &error, &left));
             }
         };
-        log::info!("key: made, {}", new.kind.words());
+        log::info!("key: made, {}", new.kind.description());
         let session = &self.session;
         let failed = session.failed("reading the new key");
         let public_key = session.public_key(public).map_err(failed)?;

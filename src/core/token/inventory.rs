@@ -9,7 +9,7 @@ use super::object::Query;
 use super::raw::ObjectHandle;
 use super::yubikey::{ATTESTATION_KEY, is_placeholder};
 use super::{Token, TokenSession};
-use crate::certificate::{Certificate, CertificateError, meant};
+use crate::certificate::{Certificate, CertificateError, best_per_key};
 use crate::error::Error;
 use crate::process::{unix_time, watchdog};
 
@@ -27,12 +27,12 @@ pub struct Candidate {
     pub is_contradicted: bool,
     /// A CA's certificate without a key.
     pub is_authority: bool,
-    pub standing: Standing,
+    pub selectable: Selectable,
 }
 
 /// What names a candidate among those that share its CKA_ID.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Standing {
+pub enum Selectable {
     /// The CKA_ID.
     ById,
     /// The CKA_ID with the label, or the label of one without CKA_ID.
@@ -86,21 +86,21 @@ fn candidates(objects: &TokenSession<'_>) -> Result<Vec<Candidate>, Error> {
         let certificate = Certificate::from_der(&der, "it");
         let public_key = certificate.as_ref().ok().map(Certificate::public_key);
         let belongs = |key: &KeyObject| {
-            let is_own = objects.belongs_to(key.object, public_key?);
-            is_own.unwrap_or_default()
+            let is_of_certificate = objects.belongs_to(key.object, public_key?);
+            is_of_certificate.unwrap_or_default()
         };
-        let own = KeyObject::taken(&mut keys, &id, &label, belongs);
-        let answers: Vec<_> = own.iter().map(|key| belongs(key)).collect();
+        let matching = KeyObject::taken(&mut keys, &id, &label, belongs);
+        let answers: Vec<_> = matching.iter().map(|key| belongs(key)).collect();
         // A public key that doesn't show whose it is stands beside each of cackey's.
-        let has_key = own.iter().any(|key| key.is_private) || answers.contains(&Some(true));
+        let has_key = matching.iter().any(|key| key.is_private) || answers.contains(&Some(true));
         candidates.push(Candidate {
-            key: own.first().map(|key| key.shown(objects)),
+            key: matching.first().map(|key| key.shown(objects)),
             is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
             is_authority: !has_key && certificate.as_ref().is_ok_and(|it| it.is_ca),
             id,
             label,
             certificate: Some(certificate),
-            standing: Standing::ById,
+            selectable: Selectable::ById,
         });
     }
     let alone = keys.into_iter().filter(|key| !key.is_listed);
@@ -111,7 +111,7 @@ fn candidates(objects: &TokenSession<'_>) -> Result<Vec<Candidate>, Error> {
         certificate: None,
         is_contradicted: false,
         is_authority: false,
-        standing: Standing::ById,
+        selectable: Selectable::ById,
     }));
     // Short ids first, so that 2 stands before 0x0101.
     candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
@@ -123,9 +123,9 @@ fn candidates(objects: &TokenSession<'_>) -> Result<Vec<Candidate>, Error> {
         }
         _ => false,
     });
-    let standings: Vec<_> = candidates.iter().map(|it| it.standing_among(&candidates)).collect();
-    for (candidate, standing) in candidates.iter_mut().zip(standings) {
-        candidate.standing = standing;
+    let standings: Vec<_> = candidates.iter().map(|it| it.selectable_among(&candidates)).collect();
+    for (candidate, selectable) in candidates.iter_mut().zip(standings) {
+        candidate.selectable = selectable;
     }
     Ok(candidates)
 }
@@ -169,34 +169,34 @@ impl Candidate {
     }
 
     /// As a request chooses, by CKA_ID and then with the label.
-    fn standing_among(&self, all: &[Self]) -> Standing {
+    fn selectable_among(&self, all: &[Self]) -> Selectable {
         let has_id = !self.id.is_empty();
         let same_id = || all.iter().filter(|it| has_id && it.id == self.id);
-        let Some(own) = self.certificate() else {
+        let Some(certificate) = self.certificate() else {
             return match same_id().count() {
-                1 => Standing::ById,
-                _ => Standing::ByLabel,
+                1 => Selectable::ById,
+                _ => Selectable::ByLabel,
             };
         };
         let now = unix_time();
         let choice = |named: Vec<&Self>| {
             let named: Vec<_> = named.into_iter().filter_map(Self::certificate).collect();
-            let meant = meant(&named, now);
-            let place = named.iter().position(|it| std::ptr::eq(*it, own));
-            (place.is_some_and(|it| meant.contains(&it)), meant.len() == 1)
+            let best = best_per_key(&named, now);
+            let index = named.iter().position(|it| std::ptr::eq(*it, certificate));
+            (index.is_some_and(|it| best.contains(&it)), best.len() == 1)
         };
         let labelled = all.iter().filter(|it| it.label == self.label);
         let labelled = labelled.filter(|it| !has_id || it.id == self.id);
         let by_label = choice(labelled.collect());
         match (choice(same_id().collect()), by_label) {
             // A key without a certificate may have to be distinguished from this one's.
-            ((true, true), _) if same_id().all(|it| it.certificate.is_some()) => Standing::ById,
+            ((true, true), _) if same_id().all(|it| it.certificate.is_some()) => Selectable::ById,
             ((false, _), _) if has_id => {
-                Standing::Superseded { needs_label: by_label == (true, true) }
+                Selectable::Superseded { needs_label: by_label == (true, true) }
             }
-            (_, (true, true)) => Standing::ByLabel,
-            (_, (false, _)) => Standing::Superseded { needs_label: false },
-            (_, (true, false)) => Standing::Ambiguous,
+            (_, (true, true)) => Selectable::ByLabel,
+            (_, (false, _)) => Selectable::Superseded { needs_label: false },
+            (_, (true, false)) => Selectable::Ambiguous,
         }
     }
 }
@@ -232,14 +232,14 @@ impl KeyObject {
         label: &str,
         belongs: impl Fn(&Self) -> Option<bool>,
     ) -> Vec<&'k mut Self> {
-        let own = keys.iter_mut().filter(|key| key.belongs_to(id, label));
-        let mut own: Vec<_> = own.collect();
-        own.sort_by_cached_key(|key| {
+        let matching = keys.iter_mut().filter(|key| key.belongs_to(id, label));
+        let mut matching: Vec<_> = matching.collect();
+        matching.sort_by_cached_key(|key| {
             let is_unfit = !key.can_sign || belongs(key) == Some(false);
             (!key.is_private, is_unfit, key.label != label)
         });
-        let taken = own.into_iter().enumerate();
-        let taken = taken.filter(|(place, key)| *place == 0 || !key.is_private);
+        let taken = matching.into_iter().enumerate();
+        let taken = taken.filter(|(index, key)| *index == 0 || !key.is_private);
         taken
             .map(|(_, key)| {
                 key.is_listed = true;

@@ -203,7 +203,7 @@ impl Token<'_> {
         let Some(pins) = pins.filter(|_| found.is_none() && self.may_hide_objects()) else {
             return Ok(found);
         };
-        self.reveal(purpose, pins)?;
+        self.log_in_if_required(purpose, pins)?;
         find(&self.session)
     }
 
@@ -222,7 +222,7 @@ impl Token<'_> {
         let object = match public {
             Some(object) => object,
             None => {
-                self.reveal(&name, pins)?;
+                self.log_in_if_required(&name, pins)?;
                 self.find_key(&reference, &name, pins)?
             }
         };

@@ -14,9 +14,9 @@ use cryptoki::session::UserType;
 use super::TokenSession;
 use super::ckr;
 use super::ledger::{Ledger, PinAnswer};
-use super::pin_rules::{self, Giver, PinStep, WhyNotSent};
+use super::pin_rules::{self, PinSourceKind, PinStep, WhyNotSent};
 use super::slot::{PinState, TokenState};
-use super::tried::{TRIED, UNCLEAR_LOGINS};
+use super::tried::{TRIED_PINS, UNCLEAR_LOGINS};
 use crate::config::TokenName;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use crate::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
@@ -135,15 +135,17 @@ impl Login {
             if state.pin == PinState::FinalTry && self.kept.take().is_some() {
                 origin = pins.origin();
             }
-            let giver = match &self.kept {
-                Some(kept) if kept.is_accepted => Giver::Accepted,
-                _ if origin.is_attended() => Giver::Person { tries: TRIED.count(&state.name) },
-                _ => Giver::Stored {
+            let source = match &self.kept {
+                Some(kept) if kept.is_accepted => PinSourceKind::Accepted,
+                _ if origin.is_attended() => {
+                    PinSourceKind::Person { tries: TRIED_PINS.count(&state.name) }
+                }
+                _ => PinSourceKind::Stored {
                     is_recorded: ledger.as_ref().is_none_or(Ledger::stands),
                     despite_refusal: self.disregards_refusals,
                 },
             };
-            let (at_reader, confirm) = match pin_rules::next(state.pin, state.own_keypad, giver) {
+            let (at_reader, confirm) = match pin_rules::next(state.pin, state.own_keypad, source) {
                 PinStep::AskReader { confirm } => (true, confirm),
                 PinStep::Send { confirm } => (false, confirm),
                 PinStep::Refuse(reason) => return Err(not_sent(session, reason, &state, &origin)),
@@ -172,7 +174,7 @@ impl Login {
                 None => Some(pins.pin(&request)?),
             };
             if let (Some(pin), PinOrigin::Askpass(_)) = (&pin, &origin)
-                && TRIED.is_repeated(&state.name, pin)
+                && TRIED_PINS.is_repeated(&state.name, pin)
             {
                 return Err(repeated(&state.name, &origin));
             }
@@ -187,7 +189,7 @@ impl Login {
                 return self.authenticate_at_reader(session, user, ledger, pins);
             }
             if let Err(reason) = ledger.begin()
-                && let Giver::Stored { despite_refusal: false, .. } = giver
+                && let PinSourceKind::Stored { despite_refusal: false, .. } = source
             {
                 return Err(not_recorded(&state.name, &origin, &reason));
             }
@@ -226,9 +228,9 @@ impl Login {
         drop(deferral);
         let is_attended = kept.origin.is_attended();
         match answer {
-            PinAnswer::Accepted => TRIED.forget(token),
+            PinAnswer::Accepted => TRIED_PINS.forget(token),
             PinAnswer::NotLookedAt => {}
-            _ if is_attended => TRIED.add(token, &kept.pin, answer != PinAnswer::Unclear),
+            _ if is_attended => TRIED_PINS.add(token, &kept.pin, answer != PinAnswer::Unclear),
             _ => {}
         }
         let error = match outcome {
@@ -250,7 +252,7 @@ impl Login {
         // without a clear answer it may have been changed.
         let is_right_still = match answer {
             PinAnswer::NotLookedAt => true,
-            PinAnswer::Unclear => is_attended && TRIED.count(token) < UNCLEAR_LOGINS,
+            PinAnswer::Unclear => is_attended && TRIED_PINS.count(token) < UNCLEAR_LOGINS,
             PinAnswer::Accepted | PinAnswer::Locked | PinAnswer::Refused => false,
         };
         if kept.is_accepted && is_right_still {
@@ -260,7 +262,7 @@ impl Login {
             return Err(login_failure(session, &error));
         }
         let left = live_state(session)?.pin;
-        if is_attended && TRIED.count(token) < pin_rules::ATTENDED_TRIES {
+        if is_attended && TRIED_PINS.count(token) < pin_rules::ATTENDED_TRIES {
             return Ok(Some(format!("the token refused the PIN{}", left.tries_left())));
         }
         Err(incorrect(session, &origin, left, &error))
@@ -290,7 +292,7 @@ impl Login {
             Err(error) if !is_logged_in(&error) => return Err(login_failure(session, &error)),
             _ => {}
         }
-        TRIED.forget(&session.state.name);
+        TRIED_PINS.forget(&session.state.name);
         self.is_done = true;
         Ok(())
     }

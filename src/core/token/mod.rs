@@ -29,7 +29,7 @@ mod yubikey;
 pub use certificate::{Identity, read_certificates};
 pub use ckr::CallFailure;
 pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
-pub use inventory::{Candidate, Standing, VisibleKey};
+pub use inventory::{Candidate, Selectable, VisibleKey};
 pub use key::{FoundKey, KeyReference, PrivateKey};
 pub use login::AcceptedPin;
 pub use module::{Module, WaitObserver};
@@ -48,7 +48,7 @@ use cryptoki::slot::Slot;
 
 use self::login::Login;
 use self::raw::{Session, SessionAccess};
-use self::tried::TRIED;
+use self::tried::TRIED_PINS;
 use crate::config::TokenSelector;
 use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
@@ -141,7 +141,7 @@ impl TokenSession<'_> {
 impl Token<'_> {
     /// Checks that session and login are still there: both end when the token is taken out.
     pub fn check_session(&self) -> Result<(), Error> {
-        match self.session.raw.lives(self.is_logged_in()) {
+        match self.session.raw.is_valid(self.is_logged_in()) {
             true => Ok(()),
             false => Err(ckr::removed(&self.state().name, &ckr::answer("its session has ended"))),
         }
@@ -196,21 +196,25 @@ impl Token<'_> {
 
     /// Logs in, if the token requires it, so that private objects are seen. The prompt says that
     /// the PIN is wanted for `what`.
-    pub fn reveal(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
+    pub fn log_in_if_required(
+        &mut self,
+        what: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
         self.login.ensure(&self.session, what, pins)
     }
 
     /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
     /// the user logged out. The prompt says that it is wanted for `what`. Returns a warning of a management key
     /// that every new card has.
-    pub fn reveal_to_write(
+    pub fn log_in_to_write(
         &mut self,
         what: &str,
         pins: &mut dyn PinProvider,
         ask: AskHidden<'_>,
     ) -> Result<Option<String>, Error> {
         if !self.is_yubikey() {
-            return self.reveal(what, pins).map(|()| None);
+            return self.log_in_if_required(what, pins).map(|()| None);
         }
         officer::log_in(&mut self.login, &self.session, what, pins, ask)
     }
@@ -227,7 +231,7 @@ impl Token<'_> {
 
     /// Another person, or the same one once more, has all tries of a process again.
     pub fn forget_tries(&self) {
-        TRIED.forget(&self.state().name);
+        TRIED_PINS.forget(&self.state().name);
     }
 
     /// Takes over the PIN that this very token accepted before, unless the token has counted wrong

@@ -47,7 +47,7 @@ impl Module {
             let reason = std::io::Error::from(rustix::io::Errno::NOENT);
             return Err(raw::not_loaded(library.path(), &reason));
         };
-        tell_crashes(&path);
+        prepare_crash_report(&path);
         let functions = Functions::load(&path)?;
         let borrowed = match initialize(&functions, init_args) {
             Ok(()) => false,
@@ -113,7 +113,7 @@ impl Module {
 }
 
 /// Prepares the line for standard error if the library crashes: a signal handler can't format one.
-fn tell_crashes(path: &Path) {
+fn prepare_crash_report(path: &Path) {
     let path = path.display();
     let error =
         Error::new(Exit::Library, format!("PKCS#11 library {path} crashed the process (\0)")).help(

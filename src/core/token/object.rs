@@ -370,8 +370,8 @@ mod tests {
     #[test]
     fn a_key_of_another_type_is_anothers_and_a_vendors_type_may_be_any() {
         let ed25519 = PublicKey::Ed25519(POINT);
-        for own in [KeyType::EC, KeyType::EC_EDWARDS] {
-            assert_eq!(is_of(&of_type(*own), &ed25519), None, "{own}");
+        for kind in [KeyType::EC, KeyType::EC_EDWARDS] {
+            assert_eq!(is_of(&of_type(*kind), &ed25519), None, "{kind}");
         }
         assert_eq!(is_of(&of_type(*KeyType::RSA), &ed25519), Some(false));
         assert_eq!(is_of(&of_type(0x8000_0001), &ed25519), None);

@@ -109,7 +109,7 @@ pub(super) fn log_in(
     ))
 }
 
-/// A PIN in its place is none: the token would count it.
+/// A PIN can't stand in its place: the token would count it.
 fn management_key(typed: &[u8]) -> Option<&str> {
     let text = str::from_utf8(typed).ok()?;
     let is_key = DIGITS.contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());

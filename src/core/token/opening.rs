@@ -53,8 +53,8 @@ impl Token<'_> {
                 self.decrypt(key, pins, (*hash, *mask_hash), ciphertext, *length)?
             }
             // A library that computes with any point could give the key away, bit by bit.
-            (LockedSecret::Ecdh { curve, point }, PublicKey::Ecdsa { curve: own, .. })
-                if curve == own =>
+            (LockedSecret::Ecdh { curve, point }, PublicKey::Ecdsa { curve: key_curve, .. })
+                if curve == key_curve =>
             {
                 match is_on_curve(*curve, point) {
                     true => self.derive(key, pins, *curve, point)?,

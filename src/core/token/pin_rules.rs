@@ -9,7 +9,7 @@ pub(super) const ATTENDED_TRIES: usize = 3;
 
 /// Where the PIN comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Giver {
+pub(super) enum PinSourceKind {
     /// The token has accepted this one in this process.
     Accepted,
     /// A person, who sees whether a PIN was accepted; after so many tries in this process.
@@ -56,25 +56,25 @@ pub(super) fn hopeless(state: PinState) -> Option<WhyNotSent> {
 }
 
 /// What to do for a login, by the token's flags for its PIN and who has one.
-pub(super) fn next(state: PinState, has_keypad: bool, giver: Giver) -> PinStep {
+pub(super) fn next(state: PinState, has_keypad: bool, source: PinSourceKind) -> PinStep {
     if let Some(reason) = hopeless(state) {
         return PinStep::Refuse(reason);
     }
     let is_final = state == PinState::FinalTry;
-    match giver {
-        Giver::Accepted if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
-        Giver::Accepted => PinStep::Send { confirm: false },
-        Giver::Person { .. } if has_keypad => PinStep::AskReader { confirm: is_final },
-        Giver::Person { tries } if tries >= ATTENDED_TRIES => {
+    match source {
+        PinSourceKind::Accepted if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
+        PinSourceKind::Accepted => PinStep::Send { confirm: false },
+        PinSourceKind::Person { .. } if has_keypad => PinStep::AskReader { confirm: is_final },
+        PinSourceKind::Person { tries } if tries >= ATTENDED_TRIES => {
             PinStep::Refuse(WhyNotSent::TriesSpent)
         }
-        Giver::Person { .. } => PinStep::Send { confirm: is_final },
-        Giver::Stored { .. } if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
-        Giver::Stored { despite_refusal: true, .. } => PinStep::Send { confirm: false },
-        Giver::Stored { is_recorded, .. } if is_recorded || state == PinState::CountLow => {
+        PinSourceKind::Person { .. } => PinStep::Send { confirm: is_final },
+        PinSourceKind::Stored { .. } if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
+        PinSourceKind::Stored { despite_refusal: true, .. } => PinStep::Send { confirm: false },
+        PinSourceKind::Stored { is_recorded, .. } if is_recorded || state == PinState::CountLow => {
             PinStep::Refuse(WhyNotSent::RefusedBefore)
         }
-        Giver::Stored { .. } => PinStep::Send { confirm: false },
+        PinSourceKind::Stored { .. } => PinStep::Send { confirm: false },
     }
 }
 
@@ -87,16 +87,16 @@ mod tests {
     const SEND: PinStep = PinStep::Send { confirm: false };
     const SEND_AFTER_YES: PinStep = PinStep::Send { confirm: true };
 
-    fn stored(is_recorded: bool) -> Giver {
-        Giver::Stored { is_recorded, despite_refusal: false }
+    fn stored(is_recorded: bool) -> PinSourceKind {
+        PinSourceKind::Stored { is_recorded, despite_refusal: false }
     }
 
-    fn despite_refusal(is_recorded: bool) -> Giver {
-        Giver::Stored { is_recorded, despite_refusal: true }
+    fn despite_refusal(is_recorded: bool) -> PinSourceKind {
+        PinSourceKind::Stored { is_recorded, despite_refusal: true }
     }
 
-    fn person(tries: usize) -> Giver {
-        Giver::Person { tries }
+    fn person(tries: usize) -> PinSourceKind {
+        PinSourceKind::Person { tries }
     }
 
     fn refuse(reason: WhyNotSent) -> PinStep {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_rules_are_these() {
-        for (state, giver, expected) in [
+        for (state, source, expected) in [
             // A person has three tries, and the final one after a yes.
             (Good, person(0), SEND),
             (CountLow, person(2), SEND),
@@ -123,11 +123,11 @@ mod tests {
             (CountLow, despite_refusal(true), SEND),
             (FinalTry, despite_refusal(false), refuse(WhyNotSent::FinalTry)),
             // One that the token has accepted is sent again, but not as a final try.
-            (Good, Giver::Accepted, SEND),
-            (CountLow, Giver::Accepted, SEND),
-            (FinalTry, Giver::Accepted, refuse(WhyNotSent::FinalTry)),
+            (Good, PinSourceKind::Accepted, SEND),
+            (CountLow, PinSourceKind::Accepted, SEND),
+            (FinalTry, PinSourceKind::Accepted, refuse(WhyNotSent::FinalTry)),
         ] {
-            assert_eq!(next(state, false, giver), expected, "{state:?}, {giver:?}");
+            assert_eq!(next(state, false, source), expected, "{state:?}, {source:?}");
         }
     }
 
@@ -137,8 +137,10 @@ mod tests {
             [(Locked, WhyNotSent::Locked), (ToBeChanged, WhyNotSent::ToBeChanged)]
         {
             for has_keypad in [false, true] {
-                for giver in [person(0), stored(false), despite_refusal(false), Giver::Accepted] {
-                    assert_eq!(next(state, has_keypad, giver), refuse(reason));
+                for source in
+                    [person(0), stored(false), despite_refusal(false), PinSourceKind::Accepted]
+                {
+                    assert_eq!(next(state, has_keypad, source), refuse(reason));
                 }
             }
         }

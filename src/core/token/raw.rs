@@ -213,7 +213,7 @@ pub(super) struct ObjectHandle(CK_OBJECT_HANDLE);
 impl Session<'_> {
     /// Whether it is still there, with its login if there was one (C_GetSessionInfo): both end when
     /// the token is taken out. A library that fails otherwise can't tell, and it counts as there.
-    pub(super) fn lives(&self, logged_in: bool) -> bool {
+    pub(super) fn is_valid(&self, logged_in: bool) -> bool {
         let mut info = CK_SESSION_INFO::default();
         let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
         match self.info(&mut info) {
@@ -313,15 +313,15 @@ impl Session<'_> {
         kinds: &[AttributeType],
     ) -> CallResult<Vec<(AttributeType, Vec<u8>)>> {
         // Whether all are there and shown. One that isn't leaves the others their lengths.
-        let read = |asked: &mut [CK_ATTRIBUTE]| {
-            let (count, asked) = (asked.len() as CK_ULONG, asked.as_mut_ptr());
+        let read = |template: &mut [CK_ATTRIBUTE]| {
+            let (count, template) = (template.len() as CK_ULONG, template.as_mut_ptr());
             let read = call!(
                 self.functions,
                 C_GetAttributeValue,
                 GetAttributeValue,
                 self.handle,
                 object.0,
-                asked,
+                template,
                 count
             );
             match read {
@@ -353,16 +353,17 @@ impl Session<'_> {
             .zip(&queries)
             .filter_map(|(kind, query)| Some((*kind, vec![0_u8; length(query)?])))
             .collect();
-        let mut asked: Vec<_> = values
+        let mut template: Vec<_> = values
             .iter_mut()
             .map(|(kind, value)| attribute(*kind, value.as_mut_ptr(), value.len()))
             .collect();
         // Zeros in a buffer that the library has refused to fill are no value.
-        if asked.is_empty() || !read(&mut asked)? {
+        if template.is_empty() || !read(&mut template)? {
             return Ok(Vec::new());
         }
-        let mut shown = Vec::with_capacity(asked.len());
-        for ((kind, mut value), CK_ATTRIBUTE { ulValueLen, .. }) in values.into_iter().zip(asked) {
+        let mut shown = Vec::with_capacity(template.len());
+        for ((kind, mut value), CK_ATTRIBUTE { ulValueLen, .. }) in values.into_iter().zip(template)
+        {
             if ulValueLen == CK_UNAVAILABLE_INFORMATION {
                 continue;
             }
@@ -568,9 +569,9 @@ fn valid(object: CK_OBJECT_HANDLE, function: Function) -> CallResult<ObjectHandl
 }
 
 /// A count or length from the library, unless it is more than there is room for.
-fn at_most(room: usize, told: CK_ULONG, function: Function) -> CallResult<usize> {
-    match usize::try_from(told) {
-        Ok(told) if told <= room => Ok(told),
+fn at_most(room: usize, length: CK_ULONG, function: Function) -> CallResult<usize> {
+    match usize::try_from(length) {
+        Ok(length) if length <= room => Ok(length),
         _ => Err(Error::Pkcs11(ckr::BEYOND_THE_BUFFER, function)),
     }
 }

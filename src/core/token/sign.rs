@@ -30,7 +30,7 @@ use crate::verify::{VerifiedSignature, verify};
 /// A token that takes longer than this is probably waiting to be touched.
 pub const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
 
-/// What is said of a token that may be waiting for a touch.
+/// The notice for a token that may be waiting for a touch.
 pub const TOUCH_NOTICE: &str = "touch the token if it blinks";
 
 /// Who makes the padded block that an RSA key is applied to.

@@ -1,9 +1,8 @@
-//! What people and their programs had sent to the tokens in this process, until one was accepted.
+//! The PINs that were tried in this process since the last one that the token accepted, as keyed hashes.
 //!
 //! In a run each connection that needs the token asks for a PIN of its own. The three tries are for all of them,
 //! whichever of a token's keys and whichever library they use. A program that asks for PINs may be a script, whose
-//! answer is always the same: it would spend all three. So the process has one list, which holds no PIN but
-//! keyed hashes that tell one from another.
+//! answer is always the same: it would spend all three. So the process has one list.
 
 #![forbid(unsafe_code)]
 
@@ -17,10 +16,10 @@ use crate::pin::Pin;
 pub(super) const UNCLEAR_LOGINS: usize = 2;
 
 /// Those of this process.
-pub(super) static TRIED: LazyLock<Tried> = LazyLock::new(Tried::default);
+pub(super) static TRIED_PINS: LazyLock<TriedPins> = LazyLock::new(TriedPins::default);
 
 #[derive(Default)]
-pub(super) struct Tried {
+pub(super) struct TriedPins {
     tries: Mutex<Vec<Try>>,
     /// Its key is this process's, and random.
     hash: RandomState,
@@ -33,7 +32,7 @@ struct Try {
     is_refused: bool,
 }
 
-impl Tried {
+impl TriedPins {
     /// The token hasn't accepted this PIN.
     pub(super) fn add(&self, token: &TokenName, pin: &Pin, is_refused: bool) {
         let pin = self.hash.hash_one(pin.expose());
@@ -78,7 +77,7 @@ mod tests {
 
     #[test]
     fn all_that_a_token_refused_stays_refused_until_that_token_accepts_one() {
-        let tried = Tried::default();
+        let tried = TriedPins::default();
         let (one, other) = (token("1", 1), token("2", 2));
         tried.add(&one, &pin("1111"), true);
         tried.add(&one, &pin("2222"), true);
@@ -98,7 +97,7 @@ mod tests {
 
     #[test]
     fn one_doubt_is_no_refusal_and_two_are() {
-        let tried = Tried::default();
+        let tried = TriedPins::default();
         let token = token("1", 1);
         tried.add(&token, &pin("1111"), false);
         tried.add(&token, &pin("2222"), false);

@@ -26,7 +26,7 @@ impl Token<'_> {
     }
 
     /// A CKA_ID that no object has: one byte if there is a free one. Private objects have to be
-    /// visible: [`Token::reveal`].
+    /// visible: [`Token::log_in_if_required`].
     pub fn unused_id(&self) -> Result<ObjectId, Error> {
         let _step = watchdog::step("looking for a free CKA_ID (C_FindObjects)");
         let failed = self.session.failed("looking for a free CKA_ID");

@@ -61,19 +61,19 @@ impl PivSlot {
     /// The slot that this CKA_ID stands for, behind ykcs11 and OpenSC.
     pub fn of_id(id: &ObjectId) -> Option<Self> {
         let [id] = id.as_bytes() else { return None };
-        let place = usize::from(id.checked_sub(1)?);
+        let index = usize::from(id.checked_sub(1)?);
         let retired = || {
             let number = RETIRED.0.checked_add(id.checked_sub(FIRST_RETIRED_ID)?)?;
             (number <= RETIRED.1).then_some(number)
         };
-        SLOTS.get(place).copied().or_else(retired).map(Self)
+        SLOTS.get(index).copied().or_else(retired).map(Self)
     }
 
     /// CKA_ID of its key behind ykcs11 and OpenSC.
     pub fn id(self) -> ObjectId {
-        let place = SLOTS.iter().position(|slot| *slot == self.0);
-        let id = match place {
-            Some(place) => place + 1,
+        let index = SLOTS.iter().position(|slot| *slot == self.0);
+        let id = match index {
+            Some(index) => index + 1,
             None => usize::from(self.0 - RETIRED.0 + FIRST_RETIRED_ID),
         };
         ObjectId::from_bytes(vec![id as u8])

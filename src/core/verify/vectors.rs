@@ -211,7 +211,7 @@ fn ed25519() {
 #[test]
 fn of_a_long_digest_the_first_521_bits_are_signed() {
     use num_bigint::BigUint;
-    let digest: Vec<u8> = (0..80).map(|place| 0xa5 ^ place).collect();
+    let digest: Vec<u8> = (0..80).map(|index| 0xa5 ^ index).collect();
     let number = BigUint::from_bytes_be(&order_sized(Curve::P521, &digest));
     assert_eq!(number, BigUint::from_bytes_be(&digest[..66]) >> 7);
 }
