@@ -5,13 +5,14 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use super::again::Invocation;
 use super::completions;
 use super::output::CommandOutput;
 use super::question::says_yes;
 use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
 use crate::cluster_api::{Kubectl, objections};
-use crate::error::{Error, Exit, listed};
+use crate::error::{Error, Exit, THIS_KEY, listed};
 use crate::printable::{printable, quoted};
 use crate::report;
 
@@ -42,6 +43,16 @@ pub(super) struct ApproveArguments {
     despite_mismatch: bool,
 }
 
+impl ApproveArguments {
+    pub(super) fn invocation(&self) -> Invocation<'_> {
+        Invocation {
+            kubeconfig: self.kubeconfig.as_deref(),
+            context: self.context.clone(),
+            ..Invocation::default()
+        }
+    }
+}
+
 /// Approves; the exit code.
 #[cold]
 pub(super) fn run(arguments: &ApproveArguments) -> u8 {
@@ -59,15 +70,17 @@ fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
     let name = &arguments.name;
     let request = SigningRequest::read(&kubectl, name)?.ok_or_else(|| {
         let text = format!("there is no CertificateSigningRequest \"{name}\"");
-        Error::new(Exit::Cluster, text).help(
-            "`kubectl get certificatesigningrequests` lists those of this context's cluster; the requester can make \
-             it anew",
-        )
+        Error::new(Exit::Cluster, text).help(format!(
+            "`kubectl get certificatesigningrequests{THIS_KEY}` lists those of this context's cluster; the \
+             requester can make it anew"
+        ))
     })?;
     let csr = CertificationRequest::from_pem(&request.pem).map_err(|reason| {
         let text = format!("the request \"{name}\" can't be approved: {reason}");
         Error::new(Exit::Cluster, text)
-            .help("have it removed (`kubectl delete certificatesigningrequest`) and asked for anew")
+            .help(format!(
+                "have it removed (`kubectl delete certificatesigningrequest {name}{THIS_KEY}`) and asked for anew"
+            ))
     })?;
     let objections = objections(&request, &csr);
     report::lines(&shown(&request, &csr, &objections));
@@ -115,11 +128,13 @@ fn confirm(
         Some(true) => return Ok(()),
         Some(false) => (
             format!("the request \"{name}\" was not confirmed with yes; nothing was approved"),
-            "run this command again to approve it; `kubectl certificate deny` refuses it for good",
+            format!(
+                "run this command again to approve it; `kubectl certificate deny {name}{THIS_KEY}` refuses it for good"
+            ),
         ),
         None => (
             format!("no terminal to confirm the request \"{name}\" at; nothing was approved"),
-            "run this command at a terminal: a person has to compare and to type yes",
+            "run this command at a terminal: a person has to compare and to type yes".to_owned(),
         ),
     };
     Err(Error::new(Exit::Login, text).help(help))

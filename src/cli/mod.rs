@@ -153,8 +153,8 @@ fn without_request(Started { core, alone }: Started) -> u8 {
     match &command {
         Command::Attestation(arguments) => arguments.invocation().set_call(),
         Command::Check(arguments) => arguments.invocation().set_call(),
-        Command::Approve(_)
-        | Command::Completions(_)
+        Command::Approve(arguments) => arguments.invocation().set_call(),
+        Command::Completions(_)
         | Command::KubeletConfig(_)
         | Command::Seal(_)
         | Command::Status(_)

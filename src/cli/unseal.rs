@@ -9,9 +9,10 @@ use super::again::Invocation;
 use super::output::CommandOutput;
 use super::sealed::{self, FileOpener, OpeningOptions};
 use crate::config::{Config, PinSource};
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
+use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
 use crate::process::lock;
 use crate::report;
@@ -47,7 +48,11 @@ pub(super) fn run(arguments: &UnsealArguments) -> u8 {
 fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(), Error> {
     if !io::stdin().is_terminal() {
         let text = "unsealing wants a person at a terminal, and there is none";
-        let help = "run it at a terminal; `check --sealed FILE` says without one whether the file can be opened";
+        let help = format!(
+            "run it at a terminal; `{PROGRAM} check --sealed {}{THIS_KEY}` says without one whether the file can \
+             be opened",
+            shell_word(&arguments.file.to_string_lossy())
+        );
         return Err(Error::new(Exit::Login, text).help(help));
     }
     let mut output = CommandOutput::open()?;

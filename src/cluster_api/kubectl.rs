@@ -15,6 +15,7 @@ use super::signing_request::{PATH, SigningRequest};
 use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, unusable};
 use crate::error::{Error, Exit};
 use crate::kubeconfig::{Kubeconfig, find_program};
+use crate::printable::shell_word;
 use crate::process::descriptors::hand_on;
 
 const RESOURCE: &str = "certificatesigningrequests.v1.certificates.k8s.io";
@@ -126,8 +127,10 @@ impl Kubectl {
     /// The server can't be reached or refuses, or a credential plugin failed.
     fn failure(&self, purpose: &str) -> Error {
         let text = format!("{}: kubectl could not {purpose}; it says why above", self.cluster);
+        let options = self.options.iter().map(|it| shell_word(&it.to_string_lossy()).into_owned());
+        let options = options.collect::<Vec<_>>().join(" ");
         Error::new(Exit::Cluster, text)
-            .help("`kubectl auth whoami` with this context must succeed first")
+            .help(format!("`kubectl auth whoami {options}` must succeed first"))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use crate::printable::excerpt;
 use crate::sealed::RegistryLogin;
 
@@ -65,8 +65,11 @@ impl ProviderRequest {
 }
 
 fn refused(reason: &str) -> Error {
-    Error::new(Exit::Request, format!("the request on standard input can't be answered: {reason}")).help("have kubelet's CredentialProviderConfig name credentialprovider.kubelet.k8s.io/v1 (or v1beta1, or v1alpha1) as \
-         the provider's apiVersion; by hand, `check --sealed FILE --image NAME` asks the same")
+    Error::new(Exit::Request, format!("the request on standard input can't be answered: {reason}")).help(format!(
+        "have kubelet's CredentialProviderConfig name credentialprovider.kubelet.k8s.io/v1 (or v1beta1, or v1alpha1) \
+         as the provider's apiVersion; by hand, `{PROGRAM} check --sealed FILE --image NAME{THIS_KEY}{THIS_PIN_SOURCE}` \
+         asks the same"
+    ))
 }
 
 /// The response, with a newline: the login for the image and how long kubelet keeps it (`None`: for `defaultCacheDuration`)

@@ -31,7 +31,7 @@ use crate::error::{Error, Kind, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library::Library;
 use crate::pin_entry::Sources;
-use crate::printable::quoted;
+use crate::printable::{quoted, shell_word};
 use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
 use crate::report;
@@ -263,6 +263,8 @@ fn check_server(
     checklist: &mut Checklist,
 ) {
     let server = target.cluster.server.clone();
+    let context = arguments.key.context.as_ref();
+    let context = context.map_or_else(String::new, |it| format!(" --context={}", shell_word(it)));
     let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
     let connection = TokenConnection::new(target, key, keyring, &observer);
     let Some(connection) = checklist.keep(CheckStep::SERVER, connection) else {
@@ -278,7 +280,7 @@ fn check_server(
         Some(Recognition::Unknown) => checklist.concern(
             CheckStep::SERVER,
             format!("{server} was reached, but is too old to tell as whom it knows us"),
-            "try `run -- kubectl get namespaces`",
+            format!("try `{PROGRAM} run{THIS_KUBECONFIG}{context} -- kubectl get namespaces`"),
         ),
         None => {}
     }

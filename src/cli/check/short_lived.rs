@@ -96,7 +96,7 @@ fn certificate(
         let help = "take one of the two rights away: an approver is somebody else";
         checklist.concern(CheckStep::SERVER, text, help);
     } else {
-        let help = "they compare and approve with `pkcs11-external-signer approve`, which shows this certificate";
+        let help = "they compare and approve with `pkcs11-external-signer approve NAME`, which shows this certificate";
         checklist.concern(CheckStep::SERVER, "somebody else has to approve each request", help);
     }
     Ok(())

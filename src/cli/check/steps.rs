@@ -7,7 +7,7 @@ use super::checklist::{CheckStep, Checklist};
 use crate::certificate::{Certificate, of_subject, renewal_remedy};
 use crate::cli::credential::{ShortLived, choice};
 use crate::config::Config;
-use crate::error::{Error, Exit, Kind};
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::jose::Algorithm;
 use crate::library::{self, Library};
 use crate::pin::{PinOrigin, PinProvider};
@@ -128,8 +128,10 @@ impl KeyCheck<'_> {
                 .good(CheckStep::MECHANISMS, format!("tokens are signed with {algorithm}"));
             let text =
                 "whether the API server takes them depends on its AuthenticationConfiguration";
-            let help = "have an administrator apply the configuration in docs/short-lived.md, with the key set that \
-                        `pkcs11-external-signer jwks` prints";
+            let help = format!(
+                "have an administrator apply the configuration in docs/short-lived.md, with the key set that \
+                 `{PROGRAM} jwks{THIS_KEY}` prints"
+            );
             self.checklist.concern(CheckStep::MECHANISMS, text, help);
         }
     }

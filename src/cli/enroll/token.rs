@@ -12,7 +12,7 @@ use crate::enrollment::{
     Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key,
     selector, sign_request,
 };
-use crate::error::{Error, Exit, Kind};
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::quoted;
@@ -331,10 +331,10 @@ pub(super) fn already_enrolled(candidates: &[Candidate], key: &FoundKey) -> Erro
         newest.and_then(|it| it.user.as_deref()).unwrap_or_default(),
         newest.map_or_else(String::new, |it| day(it.validity.not_after))
     );
-    Error::new(Exit::Object, text).help(
-        "use it as it is, or have it renewed with `renew`; for another request for this key name the key with \
-         --object-id, for another key a free --object-id",
-    )
+    Error::new(Exit::Object, text).help(format!(
+        "use it as it is, or have it renewed with `{PROGRAM} renew{THIS_KEY}`; for another request for this key \
+         name the key with --object-id, for another key a free --object-id"
+    ))
 }
 
 /// A certificate and where it is, in one line.

@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{ErrorEntry, LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM};
+use crate::printable::shell_word;
 use crate::process::descriptors::inherit_only_stdio;
 use crate::process::signals::Deferral;
 
@@ -128,10 +129,11 @@ fn ended(status: Option<ExitStatus>) -> String {
 
 fn failed(library: &Path, reason: &str) -> LibraryEntry {
     let text = format!("PKCS#11 library {} does not list its tokens: {reason}", library.display());
-    let error = Error::new(Exit::Library, text).help(
-        "look at it alone with `list -v --module`; restart its service (pcscd, tpm2-abrmd), or update the \
-         library",
-    );
+    let error = Error::new(Exit::Library, text).help(format!(
+        "look at it alone with `{PROGRAM} list -v --module {}`; restart its service (pcscd, tpm2-abrmd), or \
+         update the library",
+        shell_word(&library.to_string_lossy())
+    ));
     LibraryEntry {
         path_lib: library.to_string_lossy().into_owned(),
         error: Some(ErrorEntry::from(&error)),

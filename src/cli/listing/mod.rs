@@ -81,9 +81,9 @@ impl ListQuery<'_> {
         if libraries.clone().all(|library| library.error.is_some()) || libraries.any(is_hidden) {
             None
         } else if token.is_given() && listing.tokens().next().is_none() {
-            Some(Error::new(Exit::Token, format!("no token with {token} was found")).help(
-                "insert the token, or correct what names it; `list` without it shows what is there",
-            ))
+            Some(Error::new(Exit::Token, format!("no token with {token} was found")).help(format!(
+                "insert the token, or correct what names it; `{PROGRAM} list` shows what is there"
+            )))
         // A token that couldn't be seen whole may have it.
         } else if object.is_given() && listing.tokens().all(TokenEntry::is_bare) {
             Some(none_fits(&object, &[]))
@@ -145,7 +145,7 @@ pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
 pub(super) fn insert_it() -> Help {
     format!(
         "insert the token that holds it; `{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides \
-         without a PIN, and `kubeconfig --login` writes it down"
+         without a PIN, and `{PROGRAM} kubeconfig{THIS_TOKEN} --login` writes it down"
     )
     .into()
 }

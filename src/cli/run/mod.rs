@@ -19,7 +19,7 @@ use self::reporter::Reporter;
 use self::served::ServedEntries;
 use super::again::Invocation;
 use super::completions;
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, Kubeconfig, other_user, write_command};
 use crate::library;
@@ -113,11 +113,14 @@ fn serve(
         return Err(nothing_to_serve(arguments, &kubeconfig));
     }
     if !command_line.names_cluster() && kubeconfig.current_context().is_none() {
-        report::warning(
-            "no context is selected, since the kubeconfig has no current-context; name one with \
-             `run --context NAME`, or set it with `kubectl config use-context NAME` outside of the \
-             run",
-        );
+        let help = Help::from(format!(
+            "name one with `{PROGRAM} run --context NAME{THIS_KUBECONFIG} -- COMMAND`, or set it with `kubectl \
+             config use-context NAME{THIS_KUBECONFIG}` outside of the run"
+        ));
+        report::warning(&format!(
+            "no context is selected, since the kubeconfig has no current-context; {}",
+            help.in_this_call()
+        ));
     }
 
     let names = served.configs.iter().filter_map(|it| it.pin.variable());

@@ -28,8 +28,8 @@ pub use selector::{ObjectSelector, TokenName, TokenSelector};
 pub use uri::{Uri, without_object, without_pin};
 
 use self::allowed::Allowed;
-use crate::error::{Error, Exit};
-use crate::printable::excerpt;
+use crate::error::{Error, Exit, PROGRAM, THIS_TOKEN};
+use crate::printable::{excerpt, shell_word};
 use crate::protocol::Configuration;
 
 /// A configuration in which nothing is missing and nothing malformed.
@@ -53,7 +53,9 @@ impl Config {
             true => Ok(config),
             false => Err(misconfigured(
                 "no object is named: objectId and objectLabel are both missing",
-                "set objectId or objectLabel; `pkcs11-external-signer list` shows them",
+                format!(
+                    "set objectId or objectLabel; `{PROGRAM} list{THIS_TOKEN} --login` shows them"
+                ),
             )),
         }
     }
@@ -71,7 +73,10 @@ impl Config {
         if !token.is_given() {
             return Err(misconfigured(
                 "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                "set tokenLabel, tokenSerial or slotId; `pkcs11-external-signer list` shows them",
+                format!(
+                    "set tokenLabel, tokenSerial or slotId; `{PROGRAM} list --module {}` shows them",
+                    shell_word(&library.path().to_string_lossy())
+                ),
             ));
         }
         Ok(Self {

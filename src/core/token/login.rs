@@ -366,10 +366,10 @@ fn not_sent(
                 "token {token} was sent three PINs and has accepted none, so no other is asked for"
             ),
         )
-        .help(
-            "make sure which PIN the token wants (check --no-login shows how it counts), then start the \
-             command again",
-        ),
+        .help(format!(
+            "make sure which PIN the token wants (`{PROGRAM} check{THIS_KEY} --no-login` shows how it \
+             counts), then start the command again"
+        )),
     }
 }
 

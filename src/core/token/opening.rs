@@ -17,6 +17,7 @@ use crate::certificate::{Curve, PublicKey};
 use crate::error::{Error, Exit, listed};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
+use crate::printable::shell_word;
 use crate::process::watchdog;
 use crate::scheme::oaep;
 
@@ -179,9 +180,12 @@ impl Token<'_> {
                 let text = format!("the token refuses to open with {described}: {failure}");
                 Error::new(Exit::Signing, text).help(OTHER_KEY)
             } else {
-                Error::new(Exit::Signing, format!("opening with {described} failed: {failure}")).help(
-                    "check that the token is there and works: `pkcs11-tool --module FILE --login -O`",
-                )
+                let path = self.session.module.path().to_string_lossy();
+                let text = format!("opening with {described} failed: {failure}");
+                Error::new(Exit::Signing, text).help(format!(
+                    "check that the token is there and works: `pkcs11-tool --module {} --login -O`",
+                    shell_word(&path)
+                ))
             }
         })
     }

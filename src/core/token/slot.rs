@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::ckr::{self, CallFailure};
 use super::raw::Functions;
 use crate::config::{TokenName, TokenSelector};
-use crate::error::{Error, Exit, Help};
+use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::printable::shell_word;
 use crate::process::watchdog;
 
@@ -177,10 +177,13 @@ fn numbered(
     let Some(slot) = occupied.iter().copied().find(|slot| slot.id() == id) else {
         let every = functions.slots(false).unwrap_or_default();
         return Err(if every.iter().any(|slot| slot.id() == id) {
-            empty_slot(id, &present())
+            empty_slot(id, library, &present())
         } else {
-            Error::new(Exit::Token, format!("there is no slotId {id}"))
-                .help(where_to_look(&present(), &unusable(functions)))
+            Error::new(Exit::Token, format!("there is no slotId {id}")).help(where_to_look(
+                library,
+                &present(),
+                &unusable(functions),
+            ))
         });
     };
     match state(functions, slot) {
@@ -195,15 +198,15 @@ fn numbered(
             )))
         }
         Ok(state) => Ok((slot, state)),
-        Err(error) if is_empty(&error) => Err(empty_slot(id, &present())),
+        Err(error) if is_empty(&error) => Err(empty_slot(id, library, &present())),
         Err(error) => Err(not_described(&error)),
     }
 }
 
-fn empty_slot(slot: u64, present: &[TokenName]) -> Error {
+fn empty_slot(slot: u64, library: &Path, present: &[TokenName]) -> Error {
     Error::new(Exit::Token, format!("slotId {slot} holds no token")).help(match present {
         [] => "insert the token and try again".into(),
-        present => where_to_look(present, &[]),
+        present => where_to_look(library, present, &[]),
     })
 }
 
@@ -252,9 +255,13 @@ fn matching(
             // A library whose tokens are elsewhere may say that it can't reach them.
             let description = functions.description().filter(|_| occupied.is_empty());
             let description = description.map(|it| format!(" ({it})")).unwrap_or_default();
-            let library = format!("{}{description}{unread}", library.display());
-            Err(Error::new(Exit::Token, format!("no token with {selector} in {library}"))
-                .help(where_to_look(&present(functions, occupied), &unusable(functions))))
+            let shown = library.display();
+            let text = format!("no token with {selector} in {shown}{description}{unread}");
+            Err(Error::new(Exit::Token, text).help(where_to_look(
+                library,
+                &present(functions, occupied),
+                &unusable(functions),
+            )))
         }
     }
 }
@@ -292,7 +299,7 @@ fn what_differs(tokens: &[TokenName]) -> String {
 }
 
 /// The remedy where the token isn't, by what is in its place.
-fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
+fn where_to_look(library: &Path, present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
     let is_blank = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::NotInitialized);
     let is_unreadable = |slot: &UnusableSlot| matches!(slot.why, WhyUnusable::Unreadable(_));
     if !present.is_empty() {
@@ -310,11 +317,16 @@ fn where_to_look(present: &[TokenName], unusable: &[UnusableSlot]) -> Help {
     let help = if unusable.iter().any(is_unreadable) {
         "check that no other program holds the token, take it out and put it back, then try again; the \
          slots are:"
+            .to_owned()
     } else if unusable.iter().all(is_blank) {
-        "initialise the token (pkcs11-tool --init-token, or its own tool; `list` shows how), or correct the \
-         library's configuration; its slots are:"
+        format!(
+            "initialise the token (pkcs11-tool --init-token, or its own tool; `{PROGRAM} list --module {}` shows \
+             how), or correct the library's configuration; its slots are:",
+            shell_word(&library.to_string_lossy())
+        )
     } else {
         "insert the token, initialise it, or correct the library's configuration; its slots are:"
+            .to_owned()
     };
     Help::from(help).with_candidates(unusable)
 }
