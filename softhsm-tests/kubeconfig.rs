@@ -320,33 +320,11 @@ users: [{name: j, user: {client-certificate: ./cert.pem, client-key: keys/../key
     }
 }
 
-/// What a kubeconfig has that kubectl doesn't know.
 #[test]
-fn unknown_fields_stay() {
-    let files = Files::new(
-        &[
-            (
-                "first",
-                "x-top: {a: [1, 'b']}\npreferences: {x-preference: 1}\nclusters: \
-                 [{name: a, x-entry: 2, cluster: {server: s, x-cluster: 3}}]\n",
-            ),
-            ("second", "x-top: lost\nx-second: 4\nusers: [{name: j, user: {x-user: {y: 6}}}]\n"),
-        ],
-        &["first", "second"],
-    );
-    let ours: Value = serde_json::from_str(&files.loaded().to_json()).unwrap();
-    assert_eq!(
-        ours,
-        json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "x-top": {"a": [1, "b"]},
-            "x-second": 4,
-            "preferences": {"x-preference": 1},
-            "clusters": [{"name": "a", "x-entry": 2, "cluster": {"server": "s", "x-cluster": 3}}],
-            "users": [{"name": "j", "user": {"x-user": {"y": 6}}}],
-        })
-    );
+fn of_what_kubectl_does_not_know_the_first_one_counts_too() {
+    let texts = [("first", "x-top: [1]\n"), ("second", "x-top: lost\nx-second: 4\n")];
+    let copy = Files::new(&texts, &["first", "second"]).loaded().to_json();
+    assert!(copy.contains("\"x-top\":[1]") && copy.contains("\"x-second\":4"), "{copy}");
 }
 
 /// As the clusters' tools write them.
