@@ -102,6 +102,10 @@ fn many_rounds(seed: u64, options: &[&str]) {
     for round in 0..rounds(60) / 2 {
         let told = one_round(&user, &mut random, alone);
         tokens.mend();
+        // A login that was killed counts as a refusal.
+        for record in fs::read_dir(user.path("state")).unwrap() {
+            fs::remove_file(record.unwrap().path()).unwrap();
+        }
         let next = user.shell(ASK).run();
         let which = format!("seed {seed}, round {round}: {told}: {next:?}");
         assert!(next.status.success(), "{which}");
