@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::service::service_fn;
@@ -32,6 +31,7 @@ use super::trouble::server_certificate;
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::softhsm::Store;
+use crate::fixture::wait::wait_until;
 
 const LARGE: usize = 1 << 20;
 
@@ -157,14 +157,6 @@ fn end(mut stream: TcpStream, expected: &str) {
     read_to(&mut stream, &format!("{expected}\r\n0\r\n\r\n"));
 }
 
-fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(300);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn a_watch_and_an_upload_outlive_the_goaway_that_ends_their_connection() {
     let store = cluster().token(Kind::P256, JANE);
@@ -181,12 +173,12 @@ fn a_watch_and_an_upload_outlive_the_goaway_that_ends_their_connection() {
     let half = [b'x'; LARGE / 2];
     let mut upload = begin(address, "POST /upload", LARGE);
     upload.write_all(&half).unwrap();
-    wait_for("half an upload", || server.received.load(Ordering::SeqCst) == LARGE / 2);
+    wait_until("half an upload", || server.received.load(Ordering::SeqCst) == LARGE / 2);
 
     let before = server.connections.load(Ordering::SeqCst);
     server.leave.notify_waiters();
     // Until kubectl has heard it, the old ones serve what comes.
-    wait_for("another connection", || {
+    wait_until("another connection", || {
         end(begin(address, "GET /next", 0), "done\n");
         server.connections.load(Ordering::SeqCst) > before
     });

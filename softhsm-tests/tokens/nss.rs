@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token};
 use crate::fixture::keys::Kind;
+use crate::fixture::program::assert_contains;
 
 fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
     Environment::holding("nss", pairs, &[], &[])
@@ -77,9 +78,7 @@ fn it_is_found_by_its_registration_and_told_what_is_written_down() {
     fs::write(registry.join("nss.module"), registration).unwrap();
     let listed = token.command(&["list"]).run().printed();
     let of_nss = listed.split_once("libsoftokn3.so\n").unwrap().1;
-    for shown in ["tokenLabel \"NSS Certificate DB\"", "ECDSA P-256"] {
-        assert!(of_nss.contains(shown), "no {shown} in\n{listed}");
-    }
+    assert_contains(of_nss, &["tokenLabel \"NSS Certificate DB\"", "ECDSA P-256"]);
     let label = "--token-label=NSS Certificate DB";
     let written = token.command(&["kubeconfig", "--external-signer", label]).run().printed();
     let line = format!("initArgs: {}", environment.variable("NSS_INIT_ARGS"));

@@ -2,6 +2,7 @@
 
 use super::environment::{Environment, Token};
 use crate::fixture::keys::Kind;
+use crate::fixture::program::assert_contains;
 use crate::fixture::request::Configuration;
 use crate::fixture::softhsm::token_with_pair;
 
@@ -26,9 +27,7 @@ fn assert_explained(environment: &Environment, listed: &str, remedies: &[&str]) 
     let module = format!("--module={library}");
     let check = ["check", &module, "--token-label=jane", "--object-id=1"];
     let checked = token.command(&check).run().told(5);
-    for remedy in remedies {
-        assert!(checked.contains(remedy), "no {remedy:?} in\n{checked}");
-    }
+    assert_contains(&checked, remedies);
     let listing = token.command(&["list", &module]).run().printed();
     assert!(listing.contains(listed), "no {listed:?} in\n{listing}");
 }

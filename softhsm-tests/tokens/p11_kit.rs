@@ -8,6 +8,7 @@ use super::environment::{Environment, Offer, Token};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::{assert_signed, openssl};
+use crate::fixture::program::assert_contains;
 use crate::fixture::request::{
     Configuration, Hash, Options, certificate_request, sample, sign_request,
 };
@@ -125,15 +126,11 @@ fn a_certificate_of_the_trust_module_wants_no_pin_and_has_no_key() {
     let module = format!("--module={}", environment.variable(PROXY));
     let listed = token.command(&["list", &module, "--token-label=anchors"]);
     let listed = listed.run().silently().printed();
-    for shown in ["test p256", "ECDSA P-256", "no private key"] {
-        assert!(listed.contains(shown), "no {shown} in\n{listed}");
-    }
+    assert_contains(&listed, &["test p256", "ECDSA P-256", "no private key"]);
     let options = ["--token-label=anchors", "--object-label=test p256"];
     let checked = token.command(&["check", &module]).arguments(&options);
     let checked = checked.run().told(8);
-    for told in ["the token wants no login", "offers no CKM_ECDSA"] {
-        assert!(checked.contains(told), "no {told} in\n{checked}");
-    }
+    assert_contains(&checked, &["the token wants no login", "offers no CKM_ECDSA"]);
 }
 
 /// In Debian's package ca-certificates, from which the trust module by itself has its anchors.
@@ -166,15 +163,11 @@ fn an_anchor_of_the_machine_is_reached_through_the_trust_module_itself() {
     // None of them could authenticate.
     let listed = token.command(&["list", &module]).run();
     let listed = listed.silently().printed();
-    for shown in ["System Trust", "no key, and no certificates but those of "] {
-        assert!(listed.contains(shown), "no {shown} in\n{listed}");
-    }
+    assert_contains(&listed, &["System Trust", "no key, and no certificates but those of "]);
     let options = ["--token-label=System Trust", "--object-label", label];
     let checked = token.command(&["check", &module]).arguments(&options);
     let checked = checked.run().told(8);
-    for told in ["the token wants no login", "offers no CKM_RSA_PKCS_PSS"] {
-        assert!(checked.contains(told), "no {told} in\n{checked}");
-    }
+    assert_contains(&checked, &["the token wants no login", "offers no CKM_RSA_PKCS_PSS"]);
 }
 
 #[test]
