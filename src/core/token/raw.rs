@@ -55,6 +55,13 @@ macro_rules! call {
     }};
 }
 
+/// The same in a session.
+macro_rules! call_in {
+    ($session:expr, $name:ident, $function:ident $(, $argument:expr)* $(,)?) => {
+        call!($session.functions, $name, $function, $session.handle $(, $argument)*)
+    };
+}
+
 pub(super) fn not_loaded(path: &Path, reason: &dyn Display) -> error::Error {
     let text = format!("PKCS#11 library {} does not load: {reason}", path.display());
     error::Error::new(Exit::Library, text).help(
@@ -234,19 +241,19 @@ impl Session<'_> {
     }
 
     fn info(&self, info: &mut CK_SESSION_INFO) -> CallResult<()> {
-        call!(self.functions, C_GetSessionInfo, GetSessionInfo, self.handle, info)
+        call_in!(self, C_GetSessionInfo, GetSessionInfo, info)
     }
 
     /// C_Login; without a PIN, the reader asks for it.
     pub(super) fn login(&self, user: UserType, pin: Option<&str>) -> CallResult<()> {
         let (pin, length) = pin.map_or((ptr::null(), 0), |pin| (pin.as_ptr(), pin.len()));
         let (pin, length) = (pin.cast_mut(), length as CK_ULONG);
-        call!(self.functions, C_Login, Login, self.handle, user.into(), pin, length)
+        call_in!(self, C_Login, Login, user.into(), pin, length)
     }
 
     /// C_Logout.
     pub(super) fn logout(&self) -> CallResult<()> {
-        call!(self.functions, C_Logout, Logout, self.handle)
+        call_in!(self, C_Logout, Logout)
     }
 
     /// C_Logout if there was a login, and C_CloseSession. That either fails changes nothing.
@@ -258,7 +265,7 @@ impl Session<'_> {
     }
 
     fn end(self) -> CallResult<()> {
-        call!(self.functions, C_CloseSession, CloseSession, self.handle)
+        call_in!(self, C_CloseSession, CloseSession)
     }
 
     /// All objects that fit (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).
@@ -267,7 +274,7 @@ impl Session<'_> {
         self.functions.C_FindObjectsFinal.ok_or(Error::NullFunctionPointer)?;
         let mut wanted = attributes(template);
         let (wanted, count) = (wanted.as_mut_ptr(), wanted.len() as CK_ULONG);
-        call!(self.functions, C_FindObjectsInit, FindObjectsInit, self.handle, wanted, count)?;
+        call_in!(self, C_FindObjectsInit, FindObjectsInit, wanted, count)?;
         let found = self.found();
         // What was found is found. If the search is still on, the next call will say so.
         if let Err(error) = self.end_search() {
@@ -277,7 +284,7 @@ impl Session<'_> {
     }
 
     fn end_search(&self) -> CallResult<()> {
-        call!(self.functions, C_FindObjectsFinal, FindObjectsFinal, self.handle)
+        call_in!(self, C_FindObjectsFinal, FindObjectsFinal)
     }
 
     fn found(&self) -> CallResult<Vec<ObjectHandle>> {
@@ -285,17 +292,8 @@ impl Session<'_> {
         let mut found = Vec::new();
         loop {
             let mut handles: [CK_OBJECT_HANDLE; BATCH] = [0; BATCH];
-            let (room, mut count) = (BATCH as CK_ULONG, 0);
-            let into = handles.as_mut_ptr();
-            call!(
-                self.functions,
-                C_FindObjects,
-                FindObjects,
-                self.handle,
-                into,
-                room,
-                &raw mut count
-            )?;
+            let (into, room, mut count) = (handles.as_mut_ptr(), BATCH as CK_ULONG, 0);
+            call_in!(self, C_FindObjects, FindObjects, into, room, &raw mut count)?;
             let count = at_most(BATCH, count, function)?;
             if count == 0 {
                 return Ok(found);
@@ -315,16 +313,8 @@ impl Session<'_> {
         // Whether all are there and shown. One that isn't leaves the others their lengths.
         let read = |template: &mut [CK_ATTRIBUTE]| {
             let (count, template) = (template.len() as CK_ULONG, template.as_mut_ptr());
-            let read = call!(
-                self.functions,
-                C_GetAttributeValue,
-                GetAttributeValue,
-                self.handle,
-                object.0,
-                template,
-                count
-            );
-            match read {
+            match call_in!(self, C_GetAttributeValue, GetAttributeValue, object.0, template, count)
+            {
                 Err(Error::Pkcs11(
                     RvError::AttributeSensitive | RvError::AttributeTypeInvalid,
                     _,
@@ -376,19 +366,15 @@ impl Session<'_> {
     /// C_SignInit.
     pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> CallResult<()> {
         let mut mechanism = CK_MECHANISM::from(mechanism);
-        call!(self.functions, C_SignInit, SignInit, self.handle, &raw mut mechanism, key.0)
+        call_in!(self, C_SignInit, SignInit, &raw mut mechanism, key.0)
     }
 
-    /// C_Sign of the operation that C_SignInit has begun, into a buffer that is there at once, without a
-    /// query for the length.
+    /// C_Sign of the operation that C_SignInit has begun, without a query for the length.
     pub(super) fn sign(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        let mut output = vec![0; LONGEST_OUTPUT];
-        let mut length = output.len() as CK_ULONG;
         let (input, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
-        let (into, room) = (output.as_mut_ptr(), &raw mut length);
-        call!(self.functions, C_Sign, Sign, self.handle, input, count, into, room)?;
-        output.truncate(at_most(output.len(), length, Function::Sign)?);
-        Ok(output)
+        output(Function::Sign, |output, length| {
+            call_in!(self, C_Sign, Sign, input, count, output, length)
+        })
     }
 
     /// C_DecryptInit.
@@ -398,18 +384,15 @@ impl Session<'_> {
         key: ObjectHandle,
     ) -> CallResult<()> {
         let mut mechanism = CK_MECHANISM::from(mechanism);
-        call!(self.functions, C_DecryptInit, DecryptInit, self.handle, &raw mut mechanism, key.0)
+        call_in!(self, C_DecryptInit, DecryptInit, &raw mut mechanism, key.0)
     }
 
     /// C_Decrypt of the operation that C_DecryptInit has begun.
     pub(super) fn decrypt(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        let mut output = vec![0; LONGEST_OUTPUT];
-        let mut length = output.len() as CK_ULONG;
         let (input, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
-        let (into, room) = (output.as_mut_ptr(), &raw mut length);
-        call!(self.functions, C_Decrypt, Decrypt, self.handle, input, count, into, room)?;
-        output.truncate(at_most(output.len(), length, Function::Decrypt)?);
-        Ok(output)
+        output(Function::Decrypt, |output, length| {
+            call_in!(self, C_Decrypt, Decrypt, input, count, output, length)
+        })
     }
 
     /// C_DeriveKey.
@@ -421,18 +404,10 @@ impl Session<'_> {
     ) -> CallResult<ObjectHandle> {
         let mut mechanism = CK_MECHANISM::from(mechanism);
         let mut template = attributes(template);
+        let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
         let mut object = 0;
-        call!(
-            self.functions,
-            C_DeriveKey,
-            DeriveKey,
-            self.handle,
-            &raw mut mechanism,
-            key.0,
-            template.as_mut_ptr(),
-            template.len() as CK_ULONG,
-            &raw mut object,
-        )?;
+        let (mechanism, handle) = (&raw mut mechanism, &raw mut object);
+        call_in!(self, C_DeriveKey, DeriveKey, mechanism, key.0, template, count, handle)?;
         valid(object, Function::DeriveKey)
     }
 
@@ -444,20 +419,23 @@ impl Session<'_> {
         private: &[Attribute],
     ) -> CallResult<(ObjectHandle, ObjectHandle)> {
         let mut mechanism = CK_MECHANISM::from(mechanism);
+        let mechanism = &raw mut mechanism;
         let [mut public, mut private] = [public, private].map(attributes);
+        let (of_public, public) = (public.len() as CK_ULONG, public.as_mut_ptr());
+        let (of_private, private) = (private.len() as CK_ULONG, private.as_mut_ptr());
         let (mut public_key, mut private_key) = (0, 0);
-        call!(
-            self.functions,
+        let keys = (&raw mut public_key, &raw mut private_key);
+        call_in!(
+            self,
             C_GenerateKeyPair,
             GenerateKeyPair,
-            self.handle,
-            &raw mut mechanism,
-            public.as_mut_ptr(),
-            public.len() as CK_ULONG,
-            private.as_mut_ptr(),
-            private.len() as CK_ULONG,
-            &raw mut public_key,
-            &raw mut private_key,
+            mechanism,
+            public,
+            of_public,
+            private,
+            of_private,
+            keys.0,
+            keys.1
         )?;
         let function = Function::GenerateKeyPair;
         Ok((valid(public_key, function)?, valid(private_key, function)?))
@@ -469,13 +447,13 @@ impl Session<'_> {
         let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
         let mut object = 0;
         let handle = &raw mut object;
-        call!(self.functions, C_CreateObject, CreateObject, self.handle, template, count, handle)?;
+        call_in!(self, C_CreateObject, CreateObject, template, count, handle)?;
         valid(object, Function::CreateObject)
     }
 
     /// C_DestroyObject, in a session that can write, or of an object of the session.
     pub(super) fn destroy(&self, object: ObjectHandle) -> CallResult<()> {
-        call!(self.functions, C_DestroyObject, DestroyObject, self.handle, object.0)
+        call_in!(self, C_DestroyObject, DestroyObject, object.0)
     }
 }
 
@@ -553,6 +531,18 @@ fn list(
             }
         }
     }
+}
+
+/// What a call writes into a buffer that has room for all of it.
+fn output(
+    function: Function,
+    call: impl FnOnce(*mut CK_BYTE, *mut CK_ULONG) -> CallResult<()>,
+) -> CallResult<Vec<u8>> {
+    let mut output = vec![0; LONGEST_OUTPUT];
+    let mut length = output.len() as CK_ULONG;
+    call(output.as_mut_ptr(), &raw mut length)?;
+    output.truncate(at_most(output.len(), length, function)?);
+    Ok(output)
 }
 
 /// A template as a call takes it; the values are the borrowed ones.

@@ -85,47 +85,28 @@ impl PivSlot {
     }
 }
 
-/// When the card wants its PIN for a key.
+/// When the card wants its PIN for a key: CKA_YUBICO_PIN_POLICY's value, or 0 for what the card does anyway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum PinPolicy {
-    Default,
-    Never,
-    Once,
-    Always,
-}
+pub struct PinPolicy(u8);
 
-/// When it wants to be touched for a key.
+/// When it wants to be touched for a key, likewise. `cached`: once within fifteen seconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum TouchPolicy {
-    Default,
-    Never,
-    Always,
-    /// Within fifteen seconds, once.
-    Cached,
-}
+pub struct TouchPolicy(u8);
 
 impl PinPolicy {
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "default" => Some(Self::Default),
-            "never" => Some(Self::Never),
-            "once" => Some(Self::Once),
-            "always" => Some(Self::Always),
-            _ => None,
-        }
+        position(name, &["default", "never", "once", "always"]).map(Self)
     }
 }
 
 impl TouchPolicy {
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "default" => Some(Self::Default),
-            "never" => Some(Self::Never),
-            "always" => Some(Self::Always),
-            "cached" => Some(Self::Cached),
-            _ => None,
-        }
+        position(name, &["default", "never", "always", "cached"]).map(Self)
     }
+}
+
+fn position(name: &str, names: &[&str]) -> Option<u8> {
+    u8::try_from(names.iter().position(|it| *it == name)?).ok()
 }
 
 /// What only a YubiKey's new key has.
@@ -140,14 +121,13 @@ pub struct SlotOptions {
 impl SlotOptions {
     /// Without what the card does anyway.
     pub(super) fn policies(self) -> Vec<Attribute> {
-        let pin = self.pin_policy.filter(|it| *it != PinPolicy::Default);
-        let touch = self.touch_policy.filter(|it| *it != TouchPolicy::Default);
-        let attribute = |kind, value| {
+        let pin = self.pin_policy.map(|PinPolicy(value)| (PIN_POLICY, value));
+        let touch = self.touch_policy.map(|TouchPolicy(value)| (TOUCH_POLICY, value));
+        let given = pin.into_iter().chain(touch).filter(|(_, value)| *value != 0);
+        let attribute = |(kind, value)| {
             Attribute::VendorDefined((AttributeType::VendorDefined(kind), vec![value]))
         };
-        let pin = pin.map(|policy| attribute(PIN_POLICY, policy as u8));
-        let touch = touch.map(|policy| attribute(TOUCH_POLICY, policy as u8));
-        pin.into_iter().chain(touch).collect()
+        given.map(attribute).collect()
     }
 }
 
@@ -189,8 +169,8 @@ mod tests {
     #[test]
     fn the_cards_own_policy_is_not_asked_for() {
         let options = SlotOptions {
-            pin_policy: Some(PinPolicy::Default),
-            touch_policy: Some(TouchPolicy::Cached),
+            pin_policy: PinPolicy::named("default"),
+            touch_policy: TouchPolicy::named("cached"),
             replaces: false,
         };
         let kind = AttributeType::VendorDefined(0xd955_4201);
