@@ -11,10 +11,11 @@ use super::output::CommandOutput;
 use super::sealed::{self, FileOpener, ProviderOptions};
 use crate::config::{Config, PinSource, duration};
 use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
 use crate::library;
 use crate::library::Library;
 use crate::pin_entry::Sources;
+use crate::printable::shell_word;
 use crate::process::environment::SingleThreaded;
 use crate::process::leave;
 use crate::protocol::Configuration;
@@ -74,7 +75,11 @@ fn provide(
     let source = std::mem::replace(&mut config.pin, PinSource::Prompt);
     if matches!(source, PinSource::Askpass | PinSource::StandardInput) {
         let text = "kubelet's provider has no person to ask for the PIN, and standard input is kubelet's request";
-        let help = "write --pin-source file:/path or env:NAME; `kubelet-config` shows how systemd keeps it encrypted";
+        let help = format!(
+            "write --pin-source file:/path or env:NAME; `{PROGRAM} kubelet-config --sealed={}{THIS_KEY} \
+             --match-image HOST` shows how systemd keeps it encrypted",
+            shell_word(&arguments.provider.sealed.to_string_lossy())
+        );
         return Err(Error::new(Exit::Configuration, text).help(help));
     }
     let mut pins = Sources::new(source, &variables);
