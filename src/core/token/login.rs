@@ -222,7 +222,9 @@ impl Login {
         let answer = answer_of(&outcome);
         ledger.end(match answer {
             // The token has accepted this PIN before: what was pulled and is put back goes on.
-            PinAnswer::Unclear if kept.is_accepted && is_gone(&outcome) => PinAnswer::NotLookedAt,
+            PinAnswer::Unclear if kept.is_accepted && is_no_answer(&outcome) => {
+                PinAnswer::NotLookedAt
+            }
             answer => answer,
         });
         drop(deferral);
@@ -475,17 +477,19 @@ fn is_logged_in(error: &CryptokiError) -> bool {
     ckr::code(error) == Some(RvError::UserAlreadyLoggedIn)
 }
 
-/// Whether the token was taken out, or the session went with it. ykcs11 says CKR_DEVICE_ERROR then.
-fn is_gone(outcome: &Result<(), CryptokiError>) -> bool {
+/// Whether the token was taken out, or the session went with it (ykcs11 says CKR_DEVICE_ERROR then), or there is no
+/// operation to log in for: nothing that a PIN of before has to answer for.
+fn is_no_answer(outcome: &Result<(), CryptokiError>) -> bool {
     let code = outcome.as_ref().err().and_then(ckr::code);
-    let gone = [
+    let codes = [
         RvError::DeviceError,
         RvError::DeviceRemoved,
+        RvError::OperationNotInitialized,
         RvError::SessionClosed,
         RvError::SessionHandleInvalid,
         RvError::TokenNotPresent,
     ];
-    code.is_some_and(|code| gone.contains(&code))
+    code.is_some_and(|code| codes.contains(&code))
 }
 
 /// What a login says of the PIN. A token that is gone or whose session has ended may have
@@ -501,8 +505,6 @@ fn answer_of(outcome: &Result<(), CryptokiError>) -> PinAnswer {
         Some(
             RvError::CryptokiNotInitialized
             | RvError::FunctionNotSupported
-            // There is no operation to log in for.
-            | RvError::OperationNotInitialized
             | RvError::PinExpired
             | RvError::UserAlreadyLoggedIn
             | RvError::UserAnotherAlreadyLoggedIn
@@ -541,7 +543,6 @@ mod tests {
                 &[
                     RvError::CryptokiNotInitialized,
                     RvError::FunctionNotSupported,
-                    RvError::OperationNotInitialized,
                     RvError::PinExpired,
                     RvError::UserAlreadyLoggedIn,
                     RvError::UserAnotherAlreadyLoggedIn,
