@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use super::selection::Selection;
-use crate::config::Uri;
+use crate::config::{PinSource, Uri};
 use crate::error::{self, Call};
 use crate::printable::shell_word;
 use crate::start;
@@ -36,13 +36,13 @@ impl Invocation<'_> {
             program: Some(start::called()),
             key: self.key(),
             token: self.token(),
-            pin_source: option("--pin-source", self.pin_source),
+            // What is none may be the PIN.
+            pin_source: option(
+                "--pin-source",
+                self.pin_source.filter(|it| PinSource::parse(it).is_ok()),
+            ),
             kubeconfig: option("--kubeconfig", self.kubeconfig.map(Path::to_string_lossy)),
         }
-    }
-
-    fn names_a_key(&self) -> bool {
-        self.selection.is_some_and(|it| !it.is_empty()) || self.uri.is_some()
     }
 
     /// What says which token is meant.
@@ -54,16 +54,14 @@ impl Invocation<'_> {
 
     /// What says which key is meant.
     fn key(&self) -> String {
-        let mut key = String::new();
-        if self.names_a_key() {
-            key.push_str(&self.selection.map(options).unwrap_or_default());
-            key.push_str(&self.shown_uri(|uri| uri));
-        } else {
-            let file = self.kubeconfig.map(Path::to_string_lossy);
-            key.push_str(&option("--kubeconfig", file));
-            key.push_str(&option("--context", self.context.as_ref()));
-        }
-        key + &option("--certificate-file", self.certificate_file)
+        [
+            self.selection.map(options).unwrap_or_default(),
+            self.shown_uri(|uri| uri),
+            option("--kubeconfig", self.kubeconfig.map(Path::to_string_lossy)),
+            option("--context", self.context.as_ref()),
+            option("--certificate-file", self.certificate_file),
+        ]
+        .concat()
     }
 
     /// As it is printed: without a PIN.
@@ -110,5 +108,7 @@ mod tests {
         assert_eq!(call.key, " --uri='pkcs11:token=prod;id=%01'");
         assert_eq!(call.token, " --uri='pkcs11:token=prod'");
         assert_eq!(call.pin_source, " --pin-source=env:PIN");
+        let call = Invocation { pin_source: Some("123456"), ..Invocation::default() }.call();
+        assert_eq!(call.pin_source, "");
     }
 }

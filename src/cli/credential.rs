@@ -20,7 +20,7 @@ use super::key_options::{KeyOptions, KeySource};
 use super::output::CommandOutput;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
-use crate::error::{Error, Exit, PROGRAM, THIS_KUBECONFIG};
+use crate::error::{Error, Exit, PROGRAM};
 use crate::exec_credential::{ApiVersion, ExecCredential, ExecProof, ExecRequest, LocalCluster};
 use crate::kubeconfig::{Kubeconfig, tunnelled};
 use crate::pin_entry::Sources;
@@ -188,7 +188,7 @@ fn local_clusters(
         let text = "the client doesn't say which cluster it wants, and the kubeconfig has none for this program";
         return Err(Error::new(Exit::Configuration, text).help(format!(
             "set provideClusterInfo of the user's exec to true, or have the entry name the client's kubeconfig: `{PROGRAM} \
-             kubeconfig --write{THIS_KUBECONFIG} --context NAME --kubeconfig FILE`"
+             kubeconfig --write --context NAME --kubeconfig FILE`"
         )));
     }
     clusters.iter().map(|cluster| registered(cluster, identity)).collect()
