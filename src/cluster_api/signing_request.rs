@@ -109,6 +109,7 @@ impl SigningRequest {
         if !is_whole {
             return Err(unusable(api.cluster(), purpose, "it is no whole object"));
         }
+        check_name(&request.metadata.name)?;
         request.pem = from_base64(&request.spec.request).unwrap_or_default();
         request.object = object;
         Ok(request)
