@@ -1,11 +1,10 @@
 //! `check --server` of a context with the plugin.
 
-use std::fs;
 use std::path::Path;
 
 use rustix::process::{Signal, kill_process};
 
-use super::{ASK, PlainUser};
+use super::{ASK, PlainUser, has_socket};
 use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::wait::wait_until;
@@ -39,11 +38,7 @@ fn a_tunnel_process_that_ends_while_it_is_asked_is_none() {
     let tunnel = user.tunnel().unwrap().pid;
     kill_process(tunnel, Signal::STOP).unwrap();
     let checking = user.program(&["check", "--no-login"]).start(None);
-    let open = format!("/proc/{}/fd", checking.pid().as_raw_nonzero());
-    let is_socket = |it: fs::DirEntry| {
-        fs::read_link(it.path()).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"))
-    };
-    wait_until("it asks", || fs::read_dir(&open).unwrap().flatten().any(is_socket));
+    wait_until("it asks", || has_socket(checking.pid()));
     kill_process(tunnel, Signal::KILL).unwrap();
     checking.finish().told(0);
 }

@@ -2,7 +2,7 @@
 
 use rustix::process::{Signal, kill_process};
 
-use super::{ANSWER, ASK, PlainUser, Process, count_plugins};
+use super::{ANSWER, ASK, PlainUser, Process, count_plugins, has_socket};
 use crate::fixture::softhsm::PIN;
 use crate::fixture::wait::wait_until;
 
@@ -96,7 +96,8 @@ fn a_command_asks_for_the_pin_while_the_end_of_the_one_before_is_not_noticed() {
     first.finish();
     let mut next = user.shell(ASK).at_terminal();
     let is_plugin = |it: &Process| it.is_ours && it.command.contains(" credential ");
-    wait_until("the plugin runs", || user.processes().iter().any(is_plugin));
+    let asks = |it: &Process| is_plugin(it) && has_socket(it.pid);
+    wait_until("the plugin asks", || user.processes().iter().any(asks));
     kill_process(tunnel, Signal::CONT).unwrap();
     next.expect_prompt().type_line(PIN);
     assert_eq!(next.finish().0.printed(), ANSWER);

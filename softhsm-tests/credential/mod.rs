@@ -68,6 +68,15 @@ struct Process {
     is_ours: bool,
 }
 
+/// Whether the process has asked for a connection.
+fn has_socket(process: Pid) -> bool {
+    let open = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()));
+    let is_socket = |it: fs::DirEntry| {
+        fs::read_link(it.path()).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"))
+    };
+    open.is_ok_and(|open| open.flatten().any(is_socket))
+}
+
 impl PlainUser {
     /// An administrator whose PIN comes from a variable.
     fn new(options: &[&str]) -> Self {

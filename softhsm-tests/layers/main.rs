@@ -190,6 +190,27 @@ fn the_program_keeps_its_layers() {
 }
 
 #[test]
+fn each_kind_of_breach_is_found() {
+    let files = [
+        ("src/core/lib.rs", "pub mod hash;\npub mod token;"),
+        ("src/core/hash.rs", "use crate::token::Token;\nfn read() { std::fs::read(\"x\"); }"),
+        ("src/core/token.rs", "pub struct Token;\nfn dial() { unsafe { dialled() } }"),
+        ("src/lib.rs", "pub mod cli;"),
+        ("src/cli.rs", "#[cfg(test)]\nmod tests { use hyper::Client; }"),
+        ("src/main.rs", ""),
+    ];
+    let files = files.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    assert_eq!(
+        breaches(&reader::read(&Texts::from(files))),
+        [
+            "src/core/hash.rs:1: hash must not use token, which is above it (crate::token::Token)",
+            "src/core/hash.rs:2: hash must not use files (std::fs::read)",
+            "src/core/token.rs:2: token must not use unsafe (unsafe)",
+        ]
+    );
+}
+
+#[test]
 fn each_type_has_a_name_of_its_own() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in reader::read(&texts(&root())) {
