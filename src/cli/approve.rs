@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use super::again::Invocation;
 use super::completions;
-use super::output::CommandOutput;
 use super::question::says_yes;
+use super::session::CommandSession;
 use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
 use crate::cluster_api::{Kubectl, objections};
@@ -43,27 +43,15 @@ pub(super) struct ApproveArguments {
     despite_mismatch: bool,
 }
 
-impl ApproveArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        Invocation {
-            kubeconfig: self.kubeconfig.as_deref(),
-            context: self.context.clone(),
-            ..Invocation::default()
-        }
-    }
-}
-
-/// Approves; the exit code.
+/// Approves.
 #[cold]
-pub(super) fn run(arguments: &ApproveArguments) -> u8 {
-    match approve(arguments) {
-        Ok(()) => 0,
-        Err(error) => report::error(&error),
+pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) -> Result<(), Error> {
+    Invocation {
+        kubeconfig: arguments.kubeconfig.as_deref(),
+        context: arguments.context.clone(),
+        ..Invocation::default()
     }
-}
-
-fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
+    .set_call();
     let kubeconfig = super::load(&super::locations(arguments.kubeconfig.as_deref()))?;
     let (file, context) = (arguments.kubeconfig.as_deref(), arguments.context.as_deref());
     let kubectl = Kubectl::find(&kubeconfig, file, context)?;
@@ -99,7 +87,7 @@ fn approve(arguments: &ApproveArguments) -> Result<(), Error> {
             "approved"
         }
     };
-    output.print(&format!("{} {outcome}\n", printable(name)))
+    session.output.print(&format!("{} {outcome}\n", printable(name)))
 }
 
 /// A typed yes at the terminal.

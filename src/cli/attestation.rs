@@ -2,16 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-use super::again::Invocation;
 use super::key_options::KeyOptions;
-use super::output::CommandOutput;
+use super::session::CommandSession;
 use crate::certificate::KeyAttestation;
 use crate::config::Config;
 use crate::enrollment::certificates_pem;
 use crate::error::Error;
-use crate::library::{self, Library};
+use crate::library;
 use crate::printable::printable;
-use crate::process::lock;
 use crate::report;
 
 /// Print the certificate by which a YubiKey says that it made a key itself
@@ -30,39 +28,25 @@ pub(super) struct AttestationArguments {
     key: KeyOptions,
 }
 
-impl AttestationArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation()
-    }
-}
-
-/// Prints it; the exit code.
+/// Prints it.
 #[cold]
-pub(super) fn run(arguments: &AttestationArguments, verbosity: u8) -> u8 {
-    super::with_library(report::error, |opened| show(arguments, verbosity, opened))
-}
-
-fn show(
+pub(super) fn run(
     arguments: &AttestationArguments,
-    verbosity: u8,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
+    arguments.key.invocation().set_call();
     let (mut source, _) = arguments.key.source_if_any()?;
     if source.context.is_none() {
-        arguments.key.complete(&mut source.configuration, verbosity)?;
+        arguments.key.complete(&mut source.configuration, session.verbosity)?;
     }
     let config = Config::from_map(&mut source.configuration)?;
-    let init_args = config.init_args.as_ref();
-    let library = library::open(&config.library, init_args, lock::LIMIT)?;
-    let library = opened.insert(library);
-    let token = library.token(&config.token)?;
+    let token = library::open_in(&mut session.library, &config)?.token(&config.token)?;
     let chain = token.attestation(&config.object)?;
     let (leaf, others) = chain.split_first().ok_or_else(|| Error::internal("an empty chain"))?;
     if let Some(attestation) = KeyAttestation::from_der(leaf) {
         report::note(&printable(&describe(&attestation)));
     }
-    output.print(&certificates_pem(leaf, others)?)
+    session.output.print(&certificates_pem(leaf, others)?)
 }
 
 /// What the attestation says, in one line.

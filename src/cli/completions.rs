@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use clap_complete::env::{CompleteEnv, Shells};
 use clap_complete::{ArgValueCandidates, CompletionCandidate, Shell};
 
-use super::output::CommandOutput;
+use super::session::CommandSession;
 use crate::error::{Error, PROGRAM};
 use crate::kubeconfig::Kubeconfig;
 use crate::printable::shell_word;
-use crate::report;
 
 /// Set by the script when it asks for what may stand at the cursor.
 const VARIABLE: &str = "PKCS11_EXTERNAL_SIGNER_COMPLETE";
@@ -34,16 +33,12 @@ pub(super) struct CompletionsArguments {
     shell: Shell,
 }
 
-/// Prints the script; the exit code.
+/// Prints the script.
 #[cold]
-pub(super) fn run(arguments: &CompletionsArguments) -> u8 {
-    match script(arguments.shell) {
-        Ok(()) => 0,
-        Err(error) => report::error(&error),
-    }
-}
-
-fn script(shell: Shell) -> Result<(), Error> {
+pub(super) fn run(
+    CompletionsArguments { shell }: &CompletionsArguments,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
     let (name, mut script) = (PROGRAM, Vec::new());
     let shells = Shells::builtins();
     if let Some(shell) = shells.completer(&shell.to_string()) {
@@ -51,7 +46,7 @@ fn script(shell: Shell) -> Result<(), Error> {
             .write_registration(VARIABLE, name, name, name, &mut script)
             .map_err(|error| Error::internal(error.to_string()))?;
     }
-    CommandOutput::open()?.print(&String::from_utf8_lossy(&script))
+    session.output.print(&String::from_utf8_lossy(&script))
 }
 
 /// Answers a shell's script, if it is one that asks; the exit code. Nothing is written to standard error:

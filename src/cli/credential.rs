@@ -12,12 +12,11 @@ use std::time::Duration;
 
 use http::Uri;
 
-use self::short_lived::{Finish, ShortLivedOptions};
+use self::short_lived::ShortLivedOptions;
 pub(super) use self::short_lived::{ShortLived, choice};
-use super::again::Invocation;
 use super::error::{foreign_entry, no_identity, standard_input_is_the_clients};
 use super::key_options::{KeyOptions, KeySource};
-use super::output::CommandOutput;
+use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::{Error, Exit, PROGRAM};
@@ -64,46 +63,32 @@ pub(super) struct CredentialArguments {
     short_lived: ShortLivedOptions,
 }
 
-impl CredentialArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation()
-    }
-}
-
-/// Answers the request; the exit code.
+/// Answers the request.
 #[cold]
 pub(super) fn run(
     arguments: &CredentialArguments,
     request: Option<Result<String, NotUtf8>>,
-    verbosity: u8,
     alone: SingleThreaded,
-) -> u8 {
-    let mut finish: Finish = Box::new(|_| ());
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    arguments.key.invocation().set_call();
     let request = request.map(|text| match text {
         Ok(text) => ExecRequest::decode(&text),
         Err(NotUtf8) => Err(ExecRequest::error("it is not UTF-8")),
     });
-    let answered = match (request.transpose(), arguments.short_lived.kind) {
-        (Err(error), _) => Err(error),
-        (Ok(request), None) => answer(arguments, request, alone),
-        (Ok(request), Some(kind)) => {
-            short_lived::hand_out(kind, arguments, request, verbosity, alone, &mut finish)
-        }
-    };
-    let code = match answered {
-        Ok(()) => 0,
-        Err(error) => report::error_in_one_line(&error),
-    };
-    finish(code);
-    code
+    let request = request.transpose()?;
+    match arguments.short_lived.kind {
+        None => answer(arguments, request, alone, session),
+        Some(kind) => short_lived::hand_out(kind, arguments, request, alone, session),
+    }
 }
 
 fn answer(
     arguments: &CredentialArguments,
     request: Option<ExecRequest>,
     alone: SingleThreaded,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
     // Before anything takes time.
     let caller = parent().ok_or_else(caller_has_ended)?;
     let options = &arguments.key;
@@ -160,7 +145,7 @@ fn answer(
         },
         expires: &expiry(keep),
     };
-    output.print(&credential.encode(version(request.as_ref(), options)))
+    session.output.print(&credential.encode(version(request.as_ref(), options)))
 }
 
 /// The version of the answer: that of the request or, from clients that set none, that of their user's entry.

@@ -4,18 +4,15 @@
 
 use std::path::Path;
 
-use super::again::Invocation;
 use super::holder::KeyHolder;
 use super::key_options::KeyOptions;
-use super::output::CommandOutput;
+use super::session::CommandSession;
 use crate::certificate::PublicKey;
 use crate::config::Config;
 use crate::error::Error;
 use crate::jose::Jwk;
-use crate::library::{self, Library};
+use crate::library;
 use crate::process::environment::SingleThreaded;
-use crate::process::lock;
-use crate::report;
 use crate::token::read_certificates;
 
 /// Print the key set (JWKS) by which a cluster verifies tokens that a key signs (`credential --as jwt`)
@@ -31,50 +28,37 @@ pub(super) struct JwksArguments {
     key: KeyOptions,
 }
 
-impl JwksArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation()
-    }
-}
-
-/// Prints the set; the exit code.
+/// Prints the set.
 #[cold]
-pub(super) fn run(arguments: &JwksArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
-    super::with_library(report::error, |opened| print(&arguments.key, verbosity, alone, opened))
-}
-
-fn print(
-    options: &KeyOptions,
-    verbosity: u8,
+pub(super) fn run(
+    JwksArguments { key: options }: &JwksArguments,
     alone: SingleThreaded,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
+    options.invocation().set_call();
     let key = match &options.certificate_file {
         Some(file) if !options.names_a_key() && options.context.is_none() => {
             read_certificates(Path::new(file))?.0.public_key().clone()
         }
-        _ => key_on_token(options, verbosity, alone, opened)?,
+        _ => key_on_token(options, alone, session)?,
     };
-    output.print_json(&Jwk::of(&key)?.set())
+    session.output.print_json(&Jwk::of(&key)?.set())
 }
 
 fn key_on_token(
     options: &KeyOptions,
-    verbosity: u8,
     alone: SingleThreaded,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<PublicKey, Error> {
     let (mut source, no_key) = options.source_if_any()?;
     // A library that is loaded sees what is left in the environment.
     drop(super::take_variables(source.configuration.clone(), alone));
     if source.context.is_none() {
-        let completed = options.complete(&mut source.configuration, verbosity);
+        let completed = options.complete(&mut source.configuration, session.verbosity);
         completed.map_err(|error| no_key.unwrap_or(error))?;
     }
     let config = &Config::from_map(&mut source.configuration)?;
-    let library = library::open(&config.library, config.init_args.as_ref(), lock::LIMIT)?;
-    let mut token = opened.insert(library).token(&config.token)?;
+    let mut token = library::open_in(&mut session.library, config)?.token(&config.token)?;
     let holder = KeyHolder::find(&mut token, config, None)?;
     Ok(holder.key.public_key().clone())
 }

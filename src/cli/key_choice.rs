@@ -14,7 +14,7 @@ use crate::config::{Config, Filter, ObjectSelector, TokenName, without_object};
 use crate::error::{Error, Exit, Help, Kind, PROGRAM};
 use crate::library::{self, Library};
 use crate::process::environment::TakenVariables;
-use crate::process::{lock, unix_time};
+use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::start;
@@ -116,14 +116,7 @@ pub(super) fn tried(
 ) -> Result<KeyEntry, Error> {
     let (_, _, key) = selected;
     let config = Config::from_map(&mut key_configuration(certificate_file, selected, None))?;
-    let library = match opened {
-        Some(library) => library,
-        None => {
-            let init_args = config.init_args.as_ref();
-            opened.insert(library::open(&config.library, init_args, lock::LIMIT)?)
-        }
-    };
-    let mut token = library.token(&config.token)?;
+    let mut token = library::open_in(opened, &config)?.token(&config.token)?;
     let has_file = config.certificate_file.is_some();
     let certificate = match token.identity(&config, None) {
         Ok(identity) if has_file => identity.certificate,

@@ -10,14 +10,12 @@ use super::again::Invocation;
 use super::completions;
 use super::context_key::{ContextEntries, undo};
 use super::key_choice::{Search, key_configuration, set, tried, user_name};
-use super::output::CommandOutput;
 use super::selection::{self, HEADING, Selection};
+use super::session::CommandSession;
 use crate::config::{Filter, Keep, PinSource};
 use crate::error::Error;
 use crate::kubeconfig::user_excerpt;
-use crate::library::Library;
 use crate::process::environment::SingleThreaded;
-use crate::report;
 
 /// Have a context of the kubeconfig use a key, or print what that takes
 #[derive(Debug, Default, clap::Args)]
@@ -74,43 +72,23 @@ pub(super) struct KubeconfigArguments {
     kubeconfig: Option<PathBuf>,
 }
 
-impl KubeconfigArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        Invocation {
-            selection: Some(&self.selection),
-            uri: self.uri.as_deref(),
-            certificate_file: self.certificate_file.as_deref(),
-            kubeconfig: self.kubeconfig.as_deref(),
-            ..Invocation::default()
-        }
-    }
-}
-
-/// Prints or writes; the exit code.
+/// Prints or writes.
 #[cold]
-pub(super) fn run(arguments: &KubeconfigArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
-    let mut opened = None;
-    let code = match produce(arguments, verbosity, alone, &mut opened) {
-        Ok(()) => 0,
-        Err(error) => {
-            report::error(&error);
-            error.exit_code()
-        }
-    };
-    if let Some(library) = opened {
-        library.finalize(code);
-    }
-    code
-}
-
-fn produce(
+pub(super) fn run(
     arguments: &KubeconfigArguments,
-    verbosity: u8,
     alone: SingleThreaded,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
     let kubeconfig = arguments.kubeconfig.as_deref();
+    Invocation {
+        selection: Some(&arguments.selection),
+        uri: arguments.uri.as_deref(),
+        certificate_file: arguments.certificate_file.as_deref(),
+        kubeconfig,
+        ..Invocation::default()
+    }
+    .set_call();
+    let CommandSession { output, library: opened, verbosity, .. } = session;
     if let Some(context) = arguments.context.as_deref().filter(|_| arguments.undo) {
         return undo(kubeconfig, context);
     }
@@ -137,7 +115,7 @@ fn produce(
         login: arguments.login,
         pin_source: pin_source.filter(|_| arguments.login),
         variables: &variables,
-        verbosity,
+        verbosity: *verbosity,
     };
     let listing = search.look(opened)?;
     let (library, token, key) = search.choose(&listing)?;
@@ -164,6 +142,6 @@ fn produce(
     };
     match arguments.write {
         true => entries.write(),
-        false => Ok(output.print(&entries.excerpt()?)?),
+        false => output.print(&entries.excerpt()?),
     }
 }

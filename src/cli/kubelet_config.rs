@@ -5,11 +5,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::output::CommandOutput;
 use super::sealed::ProviderOptions;
-use crate::error::PROGRAM;
+use super::session::CommandSession;
+use crate::error::{Error, PROGRAM};
 use crate::printable::{printable, shell_word};
-use crate::report;
 
 /// Where systemd puts a credential of kubelet's unit.
 const PIN_FILE: &str = "/run/credentials/kubelet.service/pkcs11-pin";
@@ -39,14 +38,13 @@ pub(super) struct KubeletConfigArguments {
     match_image: Vec<String>,
 }
 
-/// Prints it; the exit code.
+/// Prints it.
 #[cold]
-pub(super) fn run(arguments: &KubeletConfigArguments) -> u8 {
-    let printed = CommandOutput::open().and_then(|mut output| output.print(&text(arguments)));
-    match printed {
-        Ok(()) => 0,
-        Err(error) => report::error(&error),
-    }
+pub(super) fn run(
+    arguments: &KubeletConfigArguments,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    session.output.print(&text(arguments))
 }
 
 fn text(arguments: &KubeletConfigArguments) -> String {

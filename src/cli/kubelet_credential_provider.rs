@@ -6,14 +6,12 @@ use std::io::{self, Read as _};
 use std::thread;
 use std::time::Duration;
 
-use super::again::Invocation;
-use super::output::CommandOutput;
 use super::sealed::{self, FileOpener, ProviderOptions};
+use super::session::CommandSession;
 use crate::config::{Config, PinSource, duration};
 use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
 use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
 use crate::library;
-use crate::library::Library;
 use crate::pin_entry::Sources;
 use crate::printable::shell_word;
 use crate::process::environment::SingleThreaded;
@@ -45,28 +43,20 @@ pub(super) struct ProviderArguments {
 }
 
 impl ProviderArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        let source = self.provider.pin_source.as_deref();
-        self.provider.opening.invocation(source)
-    }
-
     fn configuration(&self) -> Configuration {
         self.provider.opening.configuration(self.provider.pin_source.as_deref())
     }
 }
 
-/// Answers the request; the exit code.
+/// Answers the request.
 #[cold]
-pub(super) fn run(arguments: &ProviderArguments, alone: SingleThreaded) -> u8 {
-    super::with_library(report::error_in_one_line, |opened| provide(arguments, alone, opened))
-}
-
-fn provide(
+pub(super) fn run(
     arguments: &ProviderArguments,
     alone: SingleThreaded,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
+    let ProviderOptions { opening, pin_source, .. } = &arguments.provider;
+    opening.invocation(pin_source.as_deref()).set_call();
     let variables = super::take_variables(arguments.configuration(), alone);
     end_in_time();
     let request = request()?;
@@ -87,10 +77,10 @@ fn provide(
 
     // Without a word about waiting.
     let library = library::open(&config.library, config.init_args.as_ref(), PATIENCE)?;
-    let mut opener = FileOpener::new(opened.insert(library), &config)?;
+    let mut opener = FileOpener::new(session.library.insert(library), &config)?;
     let key = opener.recipient_key(&file, Some(&mut pins))?;
     let registries = opener.open(&file, key, &mut pins)?;
-    output.print(&answer(&request, registries.logins(), arguments.cache))
+    session.output.print(&answer(&request, registries.logins(), arguments.cache))
 }
 
 /// From now on, ends the process before kubelet kills it: its own error says more.

@@ -6,14 +6,12 @@ use super::again::Invocation;
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
-use super::output::CommandOutput;
 use super::selection::{self, Selection};
+use super::session::CommandSession;
 use super::style::{Palette, Style};
 use crate::error::Error;
-use crate::library::Library;
 use crate::printable::{printable, quoted};
 use crate::process::environment::SingleThreaded;
-use crate::report;
 use crate::token::{PinState, not_initialized};
 
 /// Show the tokens, keys and certificates that could authenticate
@@ -47,41 +45,28 @@ pub(super) struct ListArguments {
 }
 
 impl ListArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        Invocation {
-            selection: Some(&self.selection),
-            uri: self.uri(),
-            pin_source: self.pin_source.as_deref(),
-            ..Invocation::default()
-        }
-    }
-
     fn uri(&self) -> Option<&str> {
         self.uri.as_ref()?.as_deref()
     }
 }
 
-/// Prints the list; the exit code.
+/// Prints the list.
 #[cold]
-pub(super) fn run(arguments: &ListArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
-    let mut opened = None;
-    let outcome = list(arguments, verbosity, alone, &mut opened);
-    let code = outcome.unwrap_or_else(|error| report::error(&error));
-    if let Some(library) = opened {
-        library.finalize(code);
-    }
-    code
-}
-
-fn list(
+pub(super) fn run(
     arguments: &ListArguments,
-    verbosity: u8,
     alone: SingleThreaded,
-    opened: &mut Option<Library>,
-) -> Result<u8, Error> {
-    let palette = Palette::for_standard_output();
-    let mut output = CommandOutput::open()?;
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    let CommandSession { output, palette, verbosity, .. } = session;
+    let (palette, verbosity) = (*palette, *verbosity);
     let uri = arguments.uri();
+    Invocation {
+        selection: Some(&arguments.selection),
+        uri,
+        pin_source: arguments.pin_source.as_deref(),
+        ..Invocation::default()
+    }
+    .set_call();
     let pin_source = arguments.pin_source.as_deref();
     let configuration = super::listing::configuration(&arguments.selection, uri, pin_source);
     let query = ListQuery {
@@ -92,7 +77,7 @@ fn list(
         variables: &super::take_variables(configuration, alone),
         verbosity,
     };
-    let listing = query.run(opened).or_else(|error| match query.library() {
+    let listing = query.run(&mut session.library).or_else(|error| match query.library() {
         Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry {
             path_lib: path,
             error: Some(ErrorEntry::from(&error)),
@@ -116,7 +101,10 @@ fn list(
     }
     match query.miss(&listing) {
         Some(error) => Err(error),
-        None => Ok(exit_code(&listing)),
+        None => {
+            session.exit_code = exit_code(&listing);
+            Ok(())
+        }
     }
 }
 

@@ -30,6 +30,7 @@ mod run;
 mod seal;
 mod sealed;
 mod selection;
+mod session;
 mod status;
 mod stop;
 mod style;
@@ -42,10 +43,10 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
+use self::session::CommandSession;
 use crate::config::PinSource;
 use crate::error::{Error, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, Locations};
-use crate::library::Library;
 use crate::process::answer_lost;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::protocol::Configuration;
@@ -150,54 +151,46 @@ fn without_request(Started { core, alone }: Started) -> u8 {
         Err(error) => return not_a_command(error),
     };
     let verbosity = verbose.max(logged);
-    match &command {
-        Command::Attestation(arguments) => arguments.invocation().set_call(),
-        Command::Check(arguments) => arguments.invocation().set_call(),
-        Command::Approve(arguments) => arguments.invocation().set_call(),
-        Command::Completions(_)
-        | Command::KubeletConfig(_)
-        | Command::Seal(_)
-        | Command::Status(_)
-        | Command::Stop(_)
-        | Command::TunnelProcess
-        | Command::Version => {}
-        Command::Credential(arguments) => arguments.invocation().set_call(),
-        Command::Enroll(arguments) => arguments.invocation().set_call(),
-        Command::Jwks(arguments) => arguments.invocation().set_call(),
-        Command::Kubeconfig(arguments) => arguments.invocation().set_call(),
-        Command::KubeletCredentialProvider(arguments) => arguments.invocation().set_call(),
-        Command::List(arguments) => arguments.invocation().set_call(),
-        Command::Unseal(arguments) => arguments.invocation().set_call(),
-        Command::Renew(arguments) => arguments.invocation().set_call(),
-        Command::Run(arguments) => arguments.invocation().set_call(),
-    }
     report::log_steps(verbosity);
     match command {
-        Command::Approve(arguments) => approve::run(&arguments),
-        Command::Attestation(arguments) => attestation::run(&arguments, verbosity),
-        Command::Check(arguments) => check::run(&arguments, verbosity, alone),
-        Command::Completions(arguments) => completions::run(&arguments),
-        Command::Credential(arguments) => {
-            let request = environment::take(credential::REQUEST, &alone);
-            credential::run(&arguments, request, verbosity, alone)
+        Command::Approve(it) => in_session(verbosity, |session| approve::run(&it, session)),
+        Command::Attestation(it) => in_session(verbosity, |session| attestation::run(&it, session)),
+        Command::Check(it) => in_session(verbosity, |session| check::run(&it, alone, session)),
+        Command::Completions(it) => in_session(verbosity, |session| completions::run(&it, session)),
+        Command::Credential(it) => {
+            CommandSession::run(verbosity, report::error_in_one_line, |session| {
+                let request = environment::take(credential::REQUEST, &alone);
+                credential::run(&it, request, alone, session)
+            })
         }
-        Command::Jwks(arguments) => jwks::run(&arguments, verbosity, alone),
-        Command::Enroll(arguments) => enroll::run(&arguments, verbosity, alone),
-        Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, verbosity, alone),
-        Command::KubeletConfig(arguments) => kubelet_config::run(&arguments),
-        Command::KubeletCredentialProvider(arguments) => {
-            kubelet_credential_provider::run(&arguments, alone)
+        Command::Enroll(it) => in_session(verbosity, |session| enroll::run(&it, alone, session)),
+        Command::Jwks(it) => in_session(verbosity, |session| jwks::run(&it, alone, session)),
+        Command::Kubeconfig(it) => {
+            in_session(verbosity, |session| kubeconfig::run(&it, alone, session))
         }
-        Command::List(arguments) => list::run(&arguments, verbosity, alone),
-        Command::Unseal(arguments) => unseal::run(&arguments),
-        Command::Renew(arguments) => renew::run(&arguments, verbosity, alone),
-        Command::Run(arguments) => run::run(&arguments, verbosity > 0, core, alone),
-        Command::Seal(arguments) => seal::run(&arguments),
-        Command::Status(arguments) => status::run(&arguments),
+        Command::KubeletConfig(it) => {
+            in_session(verbosity, |session| kubelet_config::run(&it, session))
+        }
+        Command::KubeletCredentialProvider(it) => {
+            CommandSession::run(verbosity, report::error_in_one_line, |session| {
+                kubelet_credential_provider::run(&it, alone, session)
+            })
+        }
+        Command::List(it) => in_session(verbosity, |session| list::run(&it, alone, session)),
+        Command::Renew(it) => in_session(verbosity, |session| renew::run(&it, alone, session)),
+        Command::Run(it) => run::run(&it, verbosity > 0, core, alone),
+        Command::Seal(it) => in_session(verbosity, |session| seal::run(&it, session)),
+        Command::Status(it) => in_session(verbosity, |session| status::run(&it, session)),
         Command::Stop(_) => stop::run(),
         Command::TunnelProcess => tunnel_process::serve(),
+        Command::Unseal(it) => in_session(verbosity, |session| unseal::run(&it, session)),
         Command::Version => print(&version::text(verbose > 0)),
     }
+}
+
+/// Runs a command whose errors are shown to a person.
+fn in_session(verbosity: u8, command: impl FnOnce(&mut CommandSession) -> Result<(), Error>) -> u8 {
+    CommandSession::run(verbosity, report::error, command)
 }
 
 /// The command line that kubelet runs before each pull, by the options of that command alone: to make those of all others
@@ -251,21 +244,6 @@ fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
         ));
     }
     Ok(kubeconfig)
-}
-
-/// Runs what may open a library, which is finalised when the answer is out: one that hangs or crashes at its end changes
-/// nothing. An error is shown; the exit code.
-fn with_library(
-    show: fn(&Error) -> u8,
-    run: impl FnOnce(&mut Option<Library>) -> Result<(), Error>,
-) -> u8 {
-    let mut library = None;
-    let outcome = run(&mut library);
-    let code = outcome.map_or_else(|error| show(&error), |()| 0);
-    if let Some(library) = library {
-        library.finalize(code);
-    }
-    code
 }
 
 /// Takes the variable that a configuration names for the PIN out of the environment. Errors in the

@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 
 use super::new_file;
-use super::output::CommandOutput;
 use super::sealed;
+use super::session::CommandSession;
 use crate::certificate::{Certificate, ValidityState};
 use crate::error::{Error, Exit};
 use crate::pin_entry;
@@ -51,25 +51,17 @@ pub(super) struct SealArguments {
     out: Option<PathBuf>,
 }
 
-/// Seals; the exit code.
+/// Seals.
 #[cold]
-pub(super) fn run(arguments: &SealArguments) -> u8 {
-    match seal(arguments) {
-        Ok(()) => 0,
-        Err(error) => report::error(&error),
-    }
-}
-
-fn seal(arguments: &SealArguments) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
+pub(super) fn run(arguments: &SealArguments, session: &mut CommandSession) -> Result<(), Error> {
     let certificates = arguments.recipient.iter().map(|path| sealed::certificate(path));
     let certificates: Vec<_> = certificates.collect::<Result<_, Error>>()?;
     let envelope = NewEnvelope::new(&certificates)?;
     certificates.iter().for_each(warn_of_validity);
     let text = envelope.seal(&registries(arguments)?)?;
     match &arguments.out {
-        None => Ok(output.print(&text)?),
-        Some(path) => Ok(new_file::write(path, &text, 0o600)?),
+        None => session.output.print(&text),
+        Some(path) => new_file::write(path, &text, 0o600),
     }
 }
 

@@ -4,10 +4,9 @@
 
 use std::fmt::Write as _;
 
-use super::output::CommandOutput;
+use super::session::CommandSession;
 use crate::error::Error;
 use crate::printable::printable;
-use crate::report;
 use crate::tunnel_process::{self, StatusDocument};
 
 /// Show the tunnel process: keys, who uses them until when, and clusters
@@ -24,23 +23,15 @@ pub(super) struct StatusArguments {
     json: bool,
 }
 
-/// Prints it; the exit code.
+/// Prints it.
 #[cold]
-pub(super) fn run(arguments: &StatusArguments) -> u8 {
-    match show(arguments) {
-        Ok(()) => 0,
-        Err(error) => report::error(&error),
-    }
-}
-
-fn show(arguments: &StatusArguments) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
+pub(super) fn run(arguments: &StatusArguments, session: &mut CommandSession) -> Result<(), Error> {
     let status = tunnel_process::status()?;
     if arguments.json {
-        return output.print_json(&status);
+        return session.output.print_json(&status);
     }
     let text = status.map_or_else(|| "no tunnel process is running\n".to_owned(), |it| text(&it));
-    output.print(&text)
+    session.output.print(&text)
 }
 
 /// As a person reads it, a line for each thing.

@@ -5,17 +5,14 @@
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
-use super::again::Invocation;
-use super::output::CommandOutput;
 use super::sealed::{self, FileOpener, OpeningOptions};
+use super::session::CommandSession;
 use crate::config::{Config, PinSource};
 use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
-use crate::library::{self, Library};
+use crate::library;
 use crate::pin_entry::Sources;
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
-use crate::process::lock;
-use crate::report;
 
 /// Print what is in a sealed file, after a PIN typed at the terminal
 #[derive(Debug, clap::Args)]
@@ -33,19 +30,10 @@ pub(super) struct UnsealArguments {
     options: OpeningOptions,
 }
 
-impl UnsealArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.options.invocation(None)
-    }
-}
-
-/// Prints it; the exit code.
+/// Prints it.
 #[cold]
-pub(super) fn run(arguments: &UnsealArguments) -> u8 {
-    super::with_library(report::error, |opened| unseal(arguments, opened))
-}
-
-fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(), Error> {
+pub(super) fn run(arguments: &UnsealArguments, session: &mut CommandSession) -> Result<(), Error> {
+    arguments.options.invocation(None).set_call();
     if !io::stdin().is_terminal() {
         let text = "unsealing wants a person at a terminal, and there is none";
         let help = format!(
@@ -55,16 +43,13 @@ fn unseal(arguments: &UnsealArguments, opened: &mut Option<Library>) -> Result<(
         );
         return Err(Error::new(Exit::Login, text).help(help));
     }
-    let mut output = CommandOutput::open()?;
     let file = sealed::read(&arguments.file)?;
     // A PIN that lies somewhere shows no person.
     let mut pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
     let config = Config::of_token(&mut arguments.options.configuration(Some("prompt")))?;
-    let init_args = config.init_args.as_ref();
-    let library = library::open(&config.library, init_args, lock::LIMIT)?;
-    let library = opened.insert(library);
+    let library = library::open_in(&mut session.library, &config)?;
     let mut opener = FileOpener::new(library, &config)?;
     let key = opener.recipient_key(&file, Some(&mut pins))?;
     let registries = opener.open(&file, key, &mut pins)?;
-    output.print(&format!("{}\n", registries.to_config().trim_end()))
+    session.output.print(&format!("{}\n", registries.to_config().trim_end()))
 }

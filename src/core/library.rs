@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::config::{InitArgs, TokenSelector, TrustedLibrary};
+use crate::config::{Config, InitArgs, TokenSelector, TrustedLibrary};
 use crate::error::{Error, Exit};
 use crate::pin_entry;
-use crate::process::lock::{Lock, LockError};
+use crate::process::lock::{self, Lock, LockError};
 use crate::process::{leave, watchdog};
 use crate::report;
 use crate::token::{FoundToken, Module, Token};
@@ -34,6 +34,14 @@ pub fn open(
 ) -> Result<Library, Error> {
     end_if_it_hangs(library.path());
     Library::open(library, init_args, LibraryLock::default(), patience, &mut note_wait)
+}
+
+/// The library that is open, or that of the configuration, which stays open in `opened`.
+pub fn open_in<'o>(opened: &'o mut Option<Library>, config: &Config) -> Result<&'o Library, Error> {
+    Ok(match opened {
+        Some(library) => library,
+        None => opened.insert(open(&config.library, config.init_args.as_ref(), lock::LIMIT)?),
+    })
 }
 
 impl Library {

@@ -7,7 +7,6 @@ use crate::cli::output::CommandOutput;
 use crate::cli::style::{Palette, Style};
 use crate::error::{Error, Help};
 use crate::printable::line;
-use crate::report;
 
 /// What a finding is about: its name in the document, and what its line begins with.
 #[derive(Clone, Copy)]
@@ -65,8 +64,8 @@ struct StepEntry {
 }
 
 /// The findings, printed or kept for the document.
-pub(super) struct Checklist {
-    output: CommandOutput,
+pub(super) struct Checklist<'o> {
+    output: &'o mut CommandOutput,
     palette: Palette,
     is_json: bool,
     /// Of printing.
@@ -74,8 +73,8 @@ pub(super) struct Checklist {
     entries: Vec<StepEntry>,
 }
 
-impl Checklist {
-    pub(super) fn new(output: CommandOutput, palette: Palette, is_json: bool) -> Self {
+impl<'o> Checklist<'o> {
+    pub(super) fn new(output: &'o mut CommandOutput, palette: Palette, is_json: bool) -> Self {
         Self { output, palette, is_json, failure: None, entries: Vec::new() }
     }
 
@@ -142,21 +141,17 @@ impl Checklist {
         self.entries.iter().find_map(|entry| entry.exit_code).unwrap_or(0)
     }
 
-    /// Prints the document, if that is wanted; the process's exit code.
-    pub(super) fn finish(mut self) -> u8 {
-        let code = self.exit_code();
+    /// Prints the document, if that is wanted; what kept it or a line from being printed.
+    pub(super) fn finish(mut self) -> Result<(), Error> {
         if self.is_json {
             // Described in docs/commands.md.
             let printed = self.output.print_json(&json!({
                 "apiVersion": "pkcs11-external-signer/v1",
-                "exitCode": code,
+                "exitCode": self.exit_code(),
                 "steps": self.entries,
             }));
             self.failure = printed.err();
         }
-        match self.failure {
-            Some(error) => report::error(&error),
-            None => code,
-        }
+        self.failure.map_or(Ok(()), Err)
     }
 }

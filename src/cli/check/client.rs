@@ -11,7 +11,11 @@ use crate::tunnel::check_port;
 use crate::tunnel_process::{self, RegisteredCluster};
 
 /// Does nothing for a context whose user has another plugin, or none.
-pub(super) fn check_client(kubeconfig: &Kubeconfig, context: &Context, checklist: &mut Checklist) {
+pub(super) fn check_client(
+    kubeconfig: &Kubeconfig,
+    context: &Context,
+    checklist: &mut Checklist<'_>,
+) {
     if !kubeconfig.has_plugin(&context.user) {
         return;
     }

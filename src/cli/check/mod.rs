@@ -17,13 +17,11 @@ use self::client::check_client;
 use self::sealed::check_sealed;
 use self::short_lived::check_short_lived;
 use self::steps::check_key;
-use super::again::Invocation;
 use super::connection_log::ConnectionLog;
 use super::credential::ShortLived;
 use super::error::needs;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
-use super::output::CommandOutput;
-use super::style::Palette;
+use super::session::CommandSession;
 use crate::cluster_api::token_request::ServiceAccount;
 use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
 use crate::config::{Config, PinSource};
@@ -34,7 +32,6 @@ use crate::pin_entry::Sources;
 use crate::printable::{quoted, shell_word};
 use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
-use crate::report;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
@@ -80,50 +77,38 @@ pub(super) struct CheckArguments {
 }
 
 impl CheckArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation()
-    }
-
     /// Whether the cluster is asked.
     fn asks_server(&self) -> bool {
         self.server || matches!(self.kind, Some(ShortLived::Certificate | ShortLived::Token))
     }
 }
 
-/// Reports each step; the exit code.
+/// Reports each step.
 #[cold]
-pub(super) fn run(arguments: &CheckArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
-    let palette = Palette::for_standard_output();
-    let output = match CommandOutput::open() {
-        Ok(output) => output,
-        Err(error) => return report::error(&error),
-    };
-    let mut checklist = Checklist::new(output, palette, arguments.json);
-    let mut library = None;
-    let keyring = check(arguments, verbosity, alone, &mut library, &mut checklist);
-    let code = checklist.finish();
-    // The findings are printed: a library that hangs or crashes at its end changes nothing.
-    if let Some(library) = library {
-        library.finalize(code);
-    }
-    if let Some(keyring) = keyring {
-        keyring.finish(code);
-    }
-    code
+pub(super) fn run(
+    arguments: &CheckArguments,
+    alone: SingleThreaded,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    arguments.key.invocation().set_call();
+    let CommandSession { output, palette, verbosity, library, keyring, exit_code } = session;
+    let mut checklist = Checklist::new(output, *palette, arguments.json);
+    check(arguments, *verbosity, alone, library, keyring, &mut checklist);
+    *exit_code = checklist.exit_code();
+    checklist.finish()
 }
 
-/// Makes the steps. What is open at the end is in `opened` or, if the server was asked, the keyring
-/// that is returned.
+/// Makes the steps; `None` after one that ends them.
 fn check(
     arguments: &CheckArguments,
     verbosity: u8,
     alone: SingleThreaded,
     opened: &mut Option<Library>,
-    checklist: &mut Checklist,
-) -> Option<Arc<Keyring>> {
+    keyring: &Arc<Keyring>,
+    checklist: &mut Checklist<'_>,
+) -> Option<()> {
     if let Some(path) = &arguments.sealed {
-        check_sealed(path, arguments, alone, opened, checklist);
-        return None;
+        return check_sealed(path, arguments, alone, opened, checklist);
     }
     let mut source = checklist.keep(CheckStep::CONFIGURATION, Source::of(arguments))?;
     let variables = super::take_variables(source.key.configuration.clone(), alone);
@@ -148,11 +133,10 @@ fn check(
     // From here on, the keyring limits the time.
     watchdog::stop();
     // The library stays open: some see no token any more after C_Finalize.
-    let keyring = Arc::new(Keyring::default());
     let key = keyring.add_open(config, library, accepted);
     let key = checklist.keep(CheckStep::SERVER, key)?;
-    check_server(arguments, target, key, &keyring, checklist);
-    Some(keyring)
+    check_server(arguments, target, key, keyring, checklist);
+    Some(())
 }
 
 /// Reads the configuration of the key, and reports where it comes from and what is unwise in it.
@@ -160,7 +144,7 @@ fn configuration(
     arguments: &CheckArguments,
     verbosity: u8,
     source: &mut Source,
-    checklist: &mut Checklist,
+    checklist: &mut Checklist<'_>,
 ) -> Result<Config, Error> {
     let KeySource { configuration: map, context } = &mut source.key;
     let found = match context {
@@ -260,7 +244,7 @@ fn check_server(
     target: TunnelTarget,
     key: KeyNumber,
     keyring: &Arc<Keyring>,
-    checklist: &mut Checklist,
+    checklist: &mut Checklist<'_>,
 ) {
     let server = target.cluster.server.clone();
     let context = arguments.key.context.as_ref();

@@ -13,7 +13,6 @@ use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
 use crate::process::environment::SingleThreaded;
-use crate::process::lock;
 
 /// Makes the steps; `None` after one that failed.
 pub(super) fn check_sealed(
@@ -21,7 +20,7 @@ pub(super) fn check_sealed(
     arguments: &CheckArguments,
     alone: SingleThreaded,
     opened: &mut Option<Library>,
-    checklist: &mut Checklist,
+    checklist: &mut Checklist<'_>,
 ) -> Option<()> {
     let image = arguments.image.as_ref().map(|text| {
         let refused = format!("\"{}\" is not an image with its registry", excerpt(text));
@@ -34,8 +33,8 @@ pub(super) fn check_sealed(
     let variables = crate::cli::take_variables(map.clone(), alone);
     let mut config = checklist.keep(CheckStep::CONFIGURATION, Config::of_token(&mut map))?;
     let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
-    let library = library::open(&config.library, config.init_args.as_ref(), lock::LIMIT);
-    let library = &*opened.insert(checklist.keep(CheckStep::LIBRARY, library)?);
+    let library = library::open_in(opened, &config);
+    let library = checklist.keep(CheckStep::LIBRARY, library)?;
     checklist.good(CheckStep::LIBRARY, config.library.path().display().to_string());
     let opener = FileOpener::new(library, &config);
     let mut opener = checklist.keep(CheckStep::TOKEN, opener)?;

@@ -18,7 +18,7 @@ pub(super) fn check_short_lived(
     account: Option<&ServiceAccount>,
     api: &TokenConnection,
     user: &ClusterUser,
-    checklist: &mut Checklist,
+    checklist: &mut Checklist<'_>,
 ) {
     let outcome = match (kind, account) {
         (ShortLived::Token, Some(account)) => token(api, user, account, checklist),
@@ -38,7 +38,7 @@ fn token(
     api: &TokenConnection,
     user: &ClusterUser,
     account: &ServiceAccount,
-    checklist: &mut Checklist,
+    checklist: &mut Checklist<'_>,
 ) -> Result<(), Error> {
     let access = json!({
         "verb": "create",
@@ -67,7 +67,7 @@ fn token(
 fn certificate(
     api: &TokenConnection,
     user: &ClusterUser,
-    checklist: &mut Checklist,
+    checklist: &mut Checklist<'_>,
 ) -> Result<(), Error> {
     let (name, groups) = (&user.name, user.assigned_groups());
     if let Some(group) = groups.iter().find(|group| group.starts_with("system:")) {

@@ -13,7 +13,7 @@ use crate::library::{self, Library};
 use crate::pin::{PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
 use crate::printable::quoted;
-use crate::process::{lock, unix_time};
+use crate::process::unix_time;
 use crate::scheme::Scheme;
 use crate::token::{AcceptedPin, Identity, PinState, PrivateKey, Token};
 
@@ -24,18 +24,17 @@ pub(super) fn check_key(
     arguments: &CheckArguments,
     pins: &mut Sources,
     opened: &mut Option<Library>,
-    checklist: &mut Checklist,
+    checklist: &mut Checklist<'_>,
 ) -> Option<AcceptedPin> {
     let with_login = !arguments.no_login;
     let origin = with_login.then(|| pins.origin());
     let mut steps = KeyCheck { checklist, origin };
-    let init_args = config.init_args.as_ref();
-    let library = library::open(&config.library, init_args, lock::LIMIT);
+    let library = library::open_in(opened, config);
     let step = match &library {
         Err(error) if error.exit_code() == Exit::Token as u8 => CheckStep::TOKEN,
         _ => CheckStep::LIBRARY,
     };
-    let library = opened.insert(steps.keep(step, library)?);
+    let library = steps.keep(step, library)?;
     steps.library(library);
     let mut token = steps.keep(CheckStep::TOKEN, library.token(&config.token))?;
     steps.checklist.good(CheckStep::TOKEN, token.name());
@@ -114,13 +113,13 @@ fn is_of_login(error: &Error) -> bool {
 }
 
 /// Reports what the steps find.
-struct KeyCheck<'a> {
-    checklist: &'a mut Checklist,
+struct KeyCheck<'a, 'c> {
+    checklist: &'a mut Checklist<'c>,
     /// Where the PIN comes from, if one may be asked for.
     origin: Option<PinOrigin>,
 }
 
-impl KeyCheck<'_> {
+impl KeyCheck<'_, '_> {
     /// Which algorithm tokens are signed with, and what no look from here shows.
     fn jwt(&mut self, choice: Result<(Algorithm, Scheme), Error>) {
         if let Some((algorithm, _)) = self.keep(CheckStep::MECHANISMS, choice) {

@@ -14,7 +14,7 @@ use crate::cli::connection_log::ConnectionLog;
 use crate::cli::error::standard_input_is_the_clients;
 use crate::cli::holder::KeyHolder;
 use crate::cli::key_options::KeySource;
-use crate::cli::output::CommandOutput;
+use crate::cli::session::CommandSession;
 use crate::cluster_api::TokenConnection;
 use crate::cluster_api::token_request::{
     BoundObject, SHORTEST, ServiceAccount, TokenWish, request_token,
@@ -29,7 +29,7 @@ use crate::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
-use crate::process::{lock, unix_time, watchdog};
+use crate::process::{unix_time, watchdog};
 use crate::report;
 use crate::scheme::Scheme;
 use crate::token::Token;
@@ -129,19 +129,14 @@ impl IssuedCredential {
     }
 }
 
-/// Finalises what is open when the credential is out; the process ends with this code.
-pub(super) type Finish = Box<dyn FnOnce(u8)>;
-
 /// Makes it and prints or writes it.
 pub(super) fn hand_out(
     kind: ShortLived,
     arguments: &CredentialArguments,
     request: Option<ExecRequest>,
-    verbosity: u8,
     alone: SingleThreaded,
-    finish: &mut Finish,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
     let options = &arguments.short_lived;
     // By hand, the only key there is needs no name.
     let (mut source, no_key) = match &request {
@@ -150,7 +145,7 @@ pub(super) fn hand_out(
     };
     let variables = crate::cli::take_variables(source.configuration.clone(), alone);
     if source.context.is_none() && request.is_none() {
-        let completed = arguments.key.complete(&mut source.configuration, verbosity);
+        let completed = arguments.key.complete(&mut source.configuration, session.verbosity);
         completed.map_err(|error| no_key.unwrap_or(error))?;
     }
     let KeySource { mut configuration, context } = source;
@@ -170,9 +165,9 @@ pub(super) fn hand_out(
     let mut pins = SharedPins(Arc::new(Mutex::new(pins)));
     let made = match &target {
         Some(target) if kind != ShortLived::Jwt => {
-            from_cluster(kind, options, config, &pins, target.clone(), finish)
+            from_cluster(kind, options, config, &pins, target.clone(), &session.keyring)
         }
-        _ => jwt(options, &config, &mut pins, finish),
+        _ => jwt(options, &config, &mut pins, &mut session.library),
     };
     let made = made.inspect_err(|error| pins.source().failed(error))?;
     if made.ends <= unix_time() {
@@ -184,8 +179,8 @@ pub(super) fn hand_out(
     let version = version(request.as_ref(), &arguments.key);
     let text = output::text(&made, options.output, version, target.as_ref());
     match &options.out {
-        Some(path) => Ok(crate::cli::new_file::write(path, &text, 0o600)?),
-        None => Ok(output.print(&text)?),
+        Some(path) => crate::cli::new_file::write(path, &text, 0o600),
+        None => session.output.print(&text),
     }
 }
 
@@ -196,7 +191,7 @@ fn from_cluster(
     config: Config,
     pins: &SharedPins,
     target: TunnelTarget,
-    finish: &mut Finish,
+    keyring: &Arc<Keyring>,
 ) -> Result<IssuedCredential, Error> {
     // As short as an API server makes it.
     let life = options.duration.map_or(SHORTEST, |it| it.as_secs());
@@ -206,7 +201,7 @@ fn from_cluster(
             Error::new(Exit::Request, text).help("leave --duration out, or give at least 10m")
         );
     }
-    let api = connect(config, pins, target, finish)?;
+    let api = connect(config, pins, target, keyring)?;
     let account = match &options.service_account {
         Some(account) if kind == ShortLived::Token => account,
         _ => return certificate::make(&api, life, options.wait),
@@ -228,12 +223,9 @@ fn connect(
     config: Config,
     pins: &SharedPins,
     target: TunnelTarget,
-    finish: &mut Finish,
+    keyring: &Arc<Keyring>,
 ) -> Result<TokenConnection, Error> {
-    let keyring = Arc::new(Keyring::default());
     let key = keyring.add_with(config, Box::new(pins.clone()))?;
-    let opened = Arc::clone(&keyring);
-    *finish = Box::new(move |code| opened.finish(code));
     library::end_if_it_hangs(&keyring.library(key));
     let open = keyring.open(key, Box::new(library::note_wait));
     // From here on, the keyring limits the time.
@@ -243,7 +235,7 @@ fn connect(
         report::warning(&warning);
     }
     let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
-    TokenConnection::new(target, key, &keyring, &observer)
+    TokenConnection::new(target, key, keyring, &observer)
 }
 
 /// A token that the key signs.
@@ -251,22 +243,9 @@ fn jwt(
     options: &ShortLivedOptions,
     config: &Config,
     pins: &mut SharedPins,
-    finish: &mut Finish,
+    opened: &mut Option<Library>,
 ) -> Result<IssuedCredential, Error> {
-    let init_args = config.init_args.as_ref();
-    let library = library::open(&config.library, init_args, lock::LIMIT)?;
-    let signed = signed(options, config, pins, &library);
-    *finish = Box::new(move |code| library.finalize(code));
-    signed
-}
-
-fn signed(
-    options: &ShortLivedOptions,
-    config: &Config,
-    pins: &mut SharedPins,
-    library: &Library,
-) -> Result<IssuedCredential, Error> {
-    let mut token = library.token(&config.token)?;
+    let mut token = library::open_in(opened, config)?.token(&config.token)?;
     let KeyHolder { key, user } = KeyHolder::find(&mut token, config, Some(pins))?;
     let (algorithm, scheme) = choice(options.algorithm, key.public_key(), &token)?;
     let user = options.subject.clone().or(user).ok_or_else(|| {

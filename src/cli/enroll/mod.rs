@@ -12,22 +12,19 @@ mod token;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use self::cluster::IssuingCluster;
 use self::piv::PivOptions;
 use self::token::{EnrollmentToken, already_enrolled, describe, newest, subject_text};
-use super::again::Invocation;
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, WantedCertificate, file_error, read_file,
     replace_file,
 };
 use super::key_options::KeyOptions;
-use super::output::CommandOutput;
+use super::session::CommandSession;
 use crate::config::Filter;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, for_another};
 use crate::error::{Error, Exit};
-use crate::keyring::Keyring;
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::printable;
@@ -92,26 +89,6 @@ fn purpose(name: &str) -> Result<KeyPurpose, String> {
     KeyPurpose::named(name).ok_or_else(|| format!("it is none of {names}"))
 }
 
-impl EnrollArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key_options.invocation()
-    }
-}
-
-/// Does the next steps; the exit code.
-#[cold]
-pub(super) fn run(arguments: &EnrollArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
-    let mut opened = None;
-    let keyring = Arc::new(Keyring::default());
-    let outcome = enroll(arguments, verbosity, alone, &mut opened, &keyring);
-    let code = outcome.map_or_else(|error| report::error(&error), |()| 0);
-    if let Some(library) = opened {
-        library.finalize(code);
-    }
-    keyring.finish(code);
-    code
-}
-
 /// What is asked for, as far as it can be checked without a token.
 enum Task<'a> {
     /// A request for any CA, in this file.
@@ -174,15 +151,16 @@ fn check_target(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn enroll(
+/// Does the next steps.
+#[cold]
+pub(super) fn run(
     arguments: &EnrollArguments,
-    verbosity: u8,
     alone: SingleThreaded,
-    opened: &mut Option<Library>,
-    keyring: &Arc<Keyring>,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
+    let CommandSession { output, verbosity, library: opened, keyring, .. } = session;
     let options = &arguments.key_options;
+    options.invocation().set_call();
     let source = options.source().unwrap_or_else(|_| options.options_source());
     let variables = super::take_variables(source.configuration, alone);
     let purpose = arguments.purpose.unwrap_or_default();
@@ -198,7 +176,7 @@ fn enroll(
         report::note("the context uses a key on a token already");
         return output.print(&format!("{}\n", printable(&proof)));
     }
-    let (filter, pin) = choice::choose(options, verbosity, opened)?;
+    let (filter, pin) = choice::choose(options, *verbosity, opened)?;
     let library = match opened {
         Some(library) => library,
         None => opened.insert(open_library(&filter)?),

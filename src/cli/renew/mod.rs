@@ -11,11 +11,10 @@ mod key_in_use;
 use std::sync::Arc;
 
 use self::key_in_use::{CertificateLocation, KeyInUse};
-use super::again::Invocation;
 use super::connection_log::ConnectionLog;
 use super::issuance::{Issuance, IssuanceOptions, WantedCertificate, check_user, target};
 use super::key_options::{KeyOptions, KeySource};
-use super::output::CommandOutput;
+use super::session::CommandSession;
 use crate::certificate::Certificate;
 use crate::cluster_api::{Recognition, TokenConnection};
 use crate::config::Config;
@@ -25,7 +24,6 @@ use crate::keyring::Keyring;
 use crate::library;
 use crate::process::environment::SingleThreaded;
 use crate::process::{unix_time, watchdog};
-use crate::report;
 use crate::token::KeyPurpose;
 use crate::tunnel::TunnelObserver;
 
@@ -46,34 +44,21 @@ pub(super) struct RenewArguments {
     issuance: IssuanceOptions,
 }
 
-impl RenewArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        self.key.invocation()
-    }
-}
-
-/// Renews the certificate; the exit code.
+/// Renews the certificate.
 #[cold]
-pub(super) fn run(arguments: &RenewArguments, verbosity: u8, alone: SingleThreaded) -> u8 {
-    let keyring = Arc::new(Keyring::to_write());
-    let outcome = renew(arguments, verbosity, alone, &keyring);
-    let code = outcome.map_or_else(|error| report::error(&error), |()| 0);
-    keyring.finish(code);
-    code
-}
-
-fn renew(
+pub(super) fn run(
     arguments: &RenewArguments,
-    verbosity: u8,
     alone: SingleThreaded,
-    keyring: &Arc<Keyring>,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let mut output = CommandOutput::open()?;
+    arguments.key.invocation().set_call();
+    session.keyring = Arc::new(Keyring::to_write());
+    let CommandSession { output, verbosity, keyring, .. } = session;
     let KeySource { configuration: mut map, context } = arguments.key.source()?;
     let context = match context {
         Some(context) => context,
         None => {
-            arguments.key.complete(&mut map, verbosity)?;
+            arguments.key.complete(&mut map, *verbosity)?;
             arguments.key.selected()?
         }
     };

@@ -61,18 +61,6 @@ pub(super) struct RunArguments {
 }
 
 impl RunArguments {
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        Invocation {
-            kubeconfig: self.kubeconfig.as_deref(),
-            context: self
-                .command_line()
-                .context()
-                .or_else(|| self.only_context.clone())
-                .or_else(|| self.context.clone()),
-            ..Invocation::default()
-        }
-    }
-
     fn command_line(&self) -> CommandLine<'_> {
         CommandLine(&self.command)
     }
@@ -86,12 +74,10 @@ pub(super) fn run(
     core: Rlimit,
     alone: SingleThreaded,
 ) -> u8 {
-    let mut keyring = None;
-    let code = serve(arguments, is_verbose, core, alone, &mut keyring)
-        .unwrap_or_else(|error| report::error(&error));
-    if let Some(keyring) = keyring {
-        keyring.finish(code);
-    }
+    let keyring = Arc::default();
+    let outcome = serve(arguments, is_verbose, core, alone, &keyring);
+    let code = outcome.unwrap_or_else(|error| report::error(&error));
+    keyring.finish(code);
     code
 }
 
@@ -100,11 +86,20 @@ fn serve(
     is_verbose: bool,
     core: Rlimit,
     alone: SingleThreaded,
-    opened: &mut Option<Arc<Keyring>>,
+    keyring: &Arc<Keyring>,
 ) -> Result<u8, Error> {
+    let command_line = arguments.command_line();
+    Invocation {
+        kubeconfig: arguments.kubeconfig.as_deref(),
+        context: command_line
+            .context()
+            .or_else(|| arguments.only_context.clone())
+            .or_else(|| arguments.context.clone()),
+        ..Invocation::default()
+    }
+    .set_call();
     let inheritance = Inheritance::keep(core)
         .map_err(|error| preparation(format!("standard output can't be set aside: {error}")))?;
-    let command_line = arguments.command_line();
     command_line.check_exists()?;
     let mut kubeconfig = load(arguments)?;
     let selected = command_line.selected_context(&kubeconfig);
@@ -125,7 +120,6 @@ fn serve(
 
     let names = served.configs.iter().filter_map(|it| it.pin.variable());
     let variables = TakenVariables::take(names, alone);
-    let keyring = Arc::clone(opened.insert(Arc::new(Keyring::default())));
     let configs = served.configs.into_iter();
     let keys = configs.map(|config| keyring.add(config, &variables));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
@@ -142,14 +136,14 @@ fn serve(
         && let Some(index) = users.iter().position(|user| *user == selected.user)
         && let Some(key) = keys.get(index)
     {
-        open(&keyring, *key)?;
+        open(keyring, *key)?;
     }
     keyring.leave_terminal();
 
     let observer: Arc<dyn TunnelObserver> =
         Arc::new(Reporter { is_verbose, reported: Mutex::default() });
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
-    let tunnels = Tunnels::start(&identity, &keyring, &observer)?;
+    let tunnels = Tunnels::start(&identity, keyring, &observer)?;
     for (name, target) in clusters.iter().zip(served.targets) {
         let address = tunnels.listen(target, None)?.to_string();
         // The others have no certificate for the tunnel.
