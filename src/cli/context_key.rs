@@ -1,65 +1,21 @@
 //! A context that stock kubectl uses with a key: given to it, printed, and taken from it again.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::error::standard_input_is_the_clients;
-use super::key_choice::{Search, SelectedKey, key_configuration, names_key, set, tried, user_name};
-use super::selection::Selection;
-use crate::config::{Filter, Keep};
+use super::key_choice::{SelectedKey, key_configuration, names_key, set};
+use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::{
     Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalEndpoint, Locations, PluginEntries,
     PluginUser, Provider, file_for, local_address,
 };
-use crate::library::Library;
 use crate::printable::shell_word;
-use crate::process::environment::TakenVariables;
 use crate::process::signals::Deferral;
 use crate::report;
 use crate::start;
 use crate::tunnel::{ServerIdentity, check_port, preferred_ports};
 use crate::tunnel_process::{self, identity_or_new};
-
-/// A key that a context is to use.
-pub(super) struct ContextKey {
-    pub(super) selection: Selection,
-    pub(super) certificate_file: Option<String>,
-    /// To be written down.
-    pub(super) pin_source: Option<String>,
-    pub(super) context: String,
-    pub(super) kubeconfig: Option<PathBuf>,
-}
-
-impl ContextKey {
-    /// Has the context use the key, as `kubeconfig --write` does.
-    pub(super) fn write(&self, opened: &mut Option<Library>) -> Result<(), Error> {
-        let certificate_file = self.certificate_file.as_deref();
-        let search = Search {
-            selection: &self.selection,
-            uri: None,
-            wanted: Filter::from_map(&mut self.selection.configuration([]))?.object,
-            has_certificate: certificate_file.is_some(),
-            login: false,
-            pin_source: None,
-            variables: &TakenVariables::default(),
-            verbosity: 0,
-        };
-        let listing = search.look(opened)?;
-        let (library, token, key) = search.choose(&listing)?;
-        let key = &tried(certificate_file, (library, token, key), opened)?;
-        ContextEntries {
-            context: &self.context,
-            kubeconfig: self.kubeconfig.as_deref(),
-            user: user_name(None, key)?,
-            is_user_named: false,
-            key: (library, token, key),
-            certificate_file,
-            pin_source: self.pin_source.as_deref(),
-            keep: None,
-        }
-        .write()
-    }
-}
 
 /// What a context is to be given.
 pub(super) struct ContextEntries<'a> {

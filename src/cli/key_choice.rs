@@ -8,12 +8,10 @@ use super::listing::{
     none_fits,
 };
 use super::question;
-use super::selection::Selection;
 use crate::certificate::of_subject;
-use crate::config::{Config, Filter, ObjectSelector, TokenName, without_object};
+use crate::config::{Config, Filter, ObjectSelector, without_object};
 use crate::error::{Error, Exit, Help, Kind, PROGRAM};
 use crate::library::{self, Library};
-use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
@@ -24,33 +22,20 @@ pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntr
 
 /// Finds the key that the options name.
 pub(super) struct Search<'a> {
-    pub(super) selection: &'a Selection,
-    pub(super) uri: Option<&'a str>,
-    /// What both say of the object.
+    pub(super) query: ListQuery<'a>,
+    /// What it says of the object.
     pub(super) wanted: ObjectSelector,
     /// Its certificate is in a file.
     pub(super) has_certificate: bool,
-    pub(super) login: bool,
-    /// Of the login.
-    pub(super) pin_source: Option<&'a str>,
-    pub(super) variables: &'a TakenVariables,
-    pub(super) verbosity: u8,
 }
 
 impl Search<'_> {
     /// What the library and the token that are named hold, or all of them.
     pub(super) fn look(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
         // All objects, so that a miss can say which there are.
-        let selection = self.selection.of_token();
-        let uri = self.uri.map(without_object);
-        let query = ListQuery {
-            selection: &selection,
-            uri: uri.as_deref(),
-            login: self.login,
-            pin_source: self.pin_source,
-            variables: self.variables,
-            verbosity: self.verbosity,
-        };
+        let selection = self.query.selection.of_token();
+        let uri = self.query.uri.map(without_object);
+        let query = ListQuery { selection: &selection, uri: uri.as_deref(), ..self.query };
         let mut listing = query.run(opened)?;
         // What wasn't seen can be why nothing is found.
         for fault in listing.faults_of_tokens() {
@@ -61,14 +46,7 @@ impl Search<'_> {
         }
         // A certificate that is a CA's is seen by its name alone.
         if self.wanted.is_given() && !listing.keys().any(|(_, _, key)| key.fits(&self.wanted)) {
-            let query = ListQuery {
-                selection: self.selection,
-                uri: self.uri,
-                login: false,
-                pin_source: None,
-                ..query
-            };
-            let named = query.run(opened)?;
+            let named = ListQuery { login: None, ..self.query }.run(opened)?;
             if named.keys().next().is_some() {
                 listing = named;
             }
@@ -184,11 +162,7 @@ fn described((library, token, key): SelectedKey<'_>) -> String {
     parts.extend(token.pin_note().map(str::to_owned));
     let parts = parts.join(", ");
     let object = key.object_id.as_deref().unwrap_or(&key.object_label);
-    let token = TokenName {
-        slot: token.slot_id,
-        label: token.token_label.clone(),
-        serial: token.token_serial.clone(),
-    };
+    let token = token.name();
     let path = &library.path_lib;
     format!("{parts}; object {object} on token {token}, {path}")
 }

@@ -7,13 +7,14 @@ use clap::ValueHint;
 use super::again::Invocation;
 use super::completions;
 use super::key_choice::{Search, key_configuration, token_configuration};
+use super::listing::ListQuery;
 use super::selection::{self, HEADING, Selection};
-use crate::config::{Filter, PinSource};
+use crate::config::PinSource;
 use crate::error::{Error, Kind};
 use crate::kubeconfig::{Context, Kubeconfig};
-use crate::process::environment::TakenVariables;
 use crate::process::watchdog;
 use crate::protocol::Configuration;
+use crate::tunnel::TunnelTarget;
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct KeyOptions {
@@ -47,6 +48,14 @@ pub(super) struct KeySource {
 pub(super) struct SelectedContext {
     pub(super) kubeconfig: Kubeconfig,
     pub(super) context: Context,
+}
+
+impl SelectedContext {
+    /// The context's cluster.
+    pub(super) fn target(&self) -> Result<TunnelTarget, Error> {
+        let name = &self.context.cluster;
+        Ok(TunnelTarget::new(name.clone(), self.kubeconfig.cluster(name)?))
+    }
 }
 
 impl KeyOptions {
@@ -128,22 +137,19 @@ impl KeyOptions {
         map: &mut Configuration,
         verbosity: u8,
     ) -> Result<Option<String>, Error> {
-        let uri = self.uri.as_deref();
-        let named = Filter::from_map(&mut self.selection.configuration([("uri", uri)]))?;
+        let query = ListQuery {
+            selection: &self.selection,
+            uri: self.uri.as_deref(),
+            login: None,
+            verbosity,
+        };
+        let named = query.filter()?;
         let is_whole = named.library.is_some() && named.token.is_given() && named.object.is_given();
         if is_whole {
             return Ok(None);
         }
-        let search = Search {
-            selection: &self.selection,
-            uri,
-            wanted: named.object,
-            has_certificate: self.certificate_file.is_some(),
-            login: false,
-            pin_source: None,
-            variables: &TakenVariables::default(),
-            verbosity,
-        };
+        let has_certificate = self.certificate_file.is_some();
+        let search = Search { query, wanted: named.object, has_certificate };
         let mut opened = None;
         let listing = search.look(&mut opened);
         if let Some(library) = opened {

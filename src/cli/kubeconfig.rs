@@ -10,6 +10,7 @@ use super::again::Invocation;
 use super::completions;
 use super::context_key::{ContextEntries, undo};
 use super::key_choice::{Search, key_configuration, set, tried, user_name};
+use super::listing::{ListLogin, ListQuery};
 use super::selection::{self, HEADING, Selection};
 use super::session::CommandSession;
 use crate::config::{Filter, Keep, PinSource};
@@ -107,16 +108,13 @@ pub(super) fn run(
         PinSource::parse(source)?;
     }
     let certificate_file = arguments.certificate_file.as_deref();
-    let search = Search {
+    let query = ListQuery {
         selection: &arguments.selection,
         uri: arguments.uri.as_deref(),
-        wanted,
-        has_certificate: certificate_file.is_some(),
-        login: arguments.login,
-        pin_source: pin_source.filter(|_| arguments.login),
-        variables: &variables,
+        login: arguments.login.then_some(ListLogin { pin_source, variables: &variables }),
         verbosity: *verbosity,
     };
+    let search = Search { query, wanted, has_certificate: certificate_file.is_some() };
     let listing = search.look(opened)?;
     let (library, token, key) = search.choose(&listing)?;
     let key = (library, token, &tried(certificate_file, (library, token, key), opened)?);

@@ -4,7 +4,8 @@
 
 use super::again::Invocation;
 use super::listing::{
-    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
+    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListLogin, ListQuery, Listing,
+    TokenEntry,
 };
 use super::selection::{self, Selection};
 use super::session::CommandSession;
@@ -69,12 +70,11 @@ pub(super) fn run(
     .set_call();
     let pin_source = arguments.pin_source.as_deref();
     let configuration = super::listing::configuration(&arguments.selection, uri, pin_source);
+    let variables = &super::take_variables(configuration, alone);
     let query = ListQuery {
         selection: &arguments.selection,
         uri,
-        login: arguments.login,
-        pin_source,
-        variables: &super::take_variables(configuration, alone),
+        login: arguments.login.then_some(ListLogin { pin_source, variables }),
         verbosity,
     };
     let listing = query.run(&mut session.library).or_else(|error| match query.library() {

@@ -7,7 +7,7 @@ mod approve;
 mod attestation;
 mod check;
 mod completions;
-mod connection_log;
+mod connection;
 mod context_key;
 mod credential;
 mod enroll;

@@ -17,13 +17,13 @@ use self::client::check_client;
 use self::sealed::check_sealed;
 use self::short_lived::check_short_lived;
 use self::steps::check_key;
-use super::connection_log::ConnectionLog;
+use super::connection::connect;
 use super::credential::ShortLived;
 use super::error::needs;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::session::CommandSession;
 use crate::cluster_api::token_request::ServiceAccount;
-use crate::cluster_api::{ClusterUser, Recognition, TokenConnection};
+use crate::cluster_api::{ClusterUser, Recognition};
 use crate::config::{Config, PinSource};
 use crate::error::{Error, Kind, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
@@ -32,7 +32,7 @@ use crate::pin_entry::Sources;
 use crate::printable::{quoted, shell_word};
 use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
-use crate::tunnel::{TunnelObserver, TunnelTarget};
+use crate::tunnel::TunnelTarget;
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
 #[derive(Debug, clap::Args)]
@@ -249,8 +249,7 @@ fn check_server(
     let server = target.cluster.server.clone();
     let context = arguments.key.context.as_ref();
     let context = context.map_or_else(String::new, |it| format!(" --context={}", shell_word(it)));
-    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
-    let connection = TokenConnection::new(target, key, keyring, &observer);
+    let connection = connect(target, key, keyring);
     let Some(connection) = checklist.keep(CheckStep::SERVER, connection) else {
         return;
     };

@@ -26,13 +26,10 @@ pub(super) fn target(
         };
         return Ok(TunnelTarget::new(name, cluster));
     }
-    let selected = match of_key {
-        Some(selected) => selected,
-        None => arguments.key.selected()?,
-    };
-    let name = selected.context.cluster;
-    let cluster = selected.kubeconfig.cluster(&name)?;
-    Ok(TunnelTarget::new(name, cluster))
+    match of_key {
+        Some(selected) => selected.target(),
+        None => arguments.key.selected()?.target(),
+    }
 }
 
 /// The document; `target` is needed for a kubeconfig.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{AUDIENCE, CredentialArguments, certificate, output, version};
 use crate::certificate::{PublicKey, rfc_3339};
-use crate::cli::connection_log::ConnectionLog;
+use crate::cli::connection;
 use crate::cli::error::standard_input_is_the_clients;
 use crate::cli::holder::KeyHolder;
 use crate::cli::key_options::KeySource;
@@ -29,11 +29,11 @@ use crate::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
-use crate::process::{unix_time, watchdog};
+use crate::process::unix_time;
 use crate::report;
 use crate::scheme::Scheme;
 use crate::token::Token;
-use crate::tunnel::{TunnelObserver, TunnelTarget};
+use crate::tunnel::TunnelTarget;
 
 /// A margin before the end, in seconds, in which a request that was begun is still answered.
 const MARGIN: i64 = 30;
@@ -226,16 +226,10 @@ fn connect(
     keyring: &Arc<Keyring>,
 ) -> Result<TokenConnection, Error> {
     let key = keyring.add_with(config, Box::new(pins.clone()))?;
-    library::end_if_it_hangs(&keyring.library(key));
-    let open = keyring.open(key, Box::new(library::note_wait));
-    // From here on, the keyring limits the time.
-    watchdog::stop();
-    let open = open?;
-    for warning in open.take_warnings() {
+    for warning in connection::open(keyring, key)?.take_warnings() {
         report::warning(&warning);
     }
-    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
-    TokenConnection::new(target, key, keyring, &observer)
+    connection::connect(target, key, keyring)
 }
 
 /// A token that the key signs.

@@ -2,12 +2,12 @@
 
 use crate::cli::key_choice::{Search, token_configuration};
 use crate::cli::key_options::KeyOptions;
+use crate::cli::listing::ListQuery;
 use crate::cli::question::pick;
 use crate::config::{Filter, PinSource};
 use crate::error::{Error, Exit, Help};
 use crate::library::Library;
 use crate::printable::shell_word;
-use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
 use crate::token::not_initialized;
 
@@ -34,16 +34,14 @@ fn add_found(
     verbosity: u8,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
-    let search = Search {
+    let query = ListQuery {
         selection: &options.selection,
         uri: options.uri.as_deref(),
-        wanted: Default::default(),
-        has_certificate: false,
-        login: false,
-        pin_source: None,
-        variables: &TakenVariables::default(),
+        login: None,
         verbosity,
     };
+    // Whatever key.
+    let search = Search { query, wanted: Default::default(), has_certificate: false };
     let listing = search.look(opened)?;
     let tokens = listing.libraries.iter().flat_map(|library| {
         let tokens = library.tokens.iter().map(move |token| (library, token));

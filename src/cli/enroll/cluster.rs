@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::EnrollArguments;
-use crate::cli::context_key::ContextKey;
-use crate::cli::issuance::{prove, target};
+use crate::cli::context_key::ContextEntries;
+use crate::cli::issuance::prove;
+use crate::cli::key_choice::{Search, tried, user_name};
 use crate::cli::key_options::KeyOptions;
+use crate::cli::listing::ListQuery;
 use crate::cli::selection::Selection;
 use crate::cluster_api::Kubectl;
 use crate::config::{Config, Filter, TokenName};
@@ -70,7 +72,7 @@ impl IssuingCluster {
 /// Has the context use the key of this token from now on.
 pub(super) fn write_context(
     arguments: &EnrollArguments,
-    context: String,
+    context: &str,
     token: TokenName,
     key: &FoundKey,
     certificate_file: Option<PathBuf>,
@@ -91,8 +93,24 @@ pub(super) fn write_context(
         ..Selection::default()
     };
     let certificate_file = certificate_file.as_deref().map(path);
-    let (pin_source, kubeconfig) = (pin_source.clone(), kubeconfig.clone());
-    ContextKey { selection, certificate_file, pin_source, context, kubeconfig }.write(opened)
+    let certificate_file = certificate_file.as_deref();
+    let query = ListQuery { selection: &selection, uri: None, login: None, verbosity: 0 };
+    let wanted = query.filter()?.object;
+    let search = Search { query, wanted, has_certificate: certificate_file.is_some() };
+    let listing = search.look(opened)?;
+    let (library, token, key) = search.choose(&listing)?;
+    let key = &tried(certificate_file, (library, token, key), opened)?;
+    ContextEntries {
+        context,
+        kubeconfig: kubeconfig.as_deref(),
+        user: user_name(None, key)?,
+        is_user_named: false,
+        key: (library, token, key),
+        certificate_file,
+        pin_source: pin_source.as_deref(),
+        keep: None,
+    }
+    .write()
 }
 
 /// Connects to the cluster with the key that the context uses: the last line of an enrollment.
@@ -112,5 +130,5 @@ pub(super) fn proof(
         None => keyring.add(config, variables)?,
     };
     let known = prove(&context, key, keyring, None)?;
-    Ok(known.describe(&target(&context)?.cluster.server))
+    Ok(known.describe(&context.target()?.cluster.server))
 }

@@ -17,7 +17,7 @@ use self::cluster::IssuingCluster;
 use self::piv::PivOptions;
 use self::token::{EnrollmentToken, already_enrolled, describe, newest, subject_text};
 use super::issuance::{
-    Issuance, IssuanceOptions, IssuedCertificate, WantedCertificate, file_error, read_file,
+    Issuance, IssuanceOptions, IssuedCertificate, LONGEST, WantedCertificate, file_error,
     replace_file,
 };
 use super::key_options::KeyOptions;
@@ -29,7 +29,7 @@ use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
-use crate::process::{lock, unix_time};
+use crate::process::{lock, read_regular, unix_time};
 use crate::report;
 use crate::token::{FoundKey, KeyKind, KeyPurpose};
 
@@ -143,7 +143,7 @@ fn check_target(path: &Path) -> Result<(), Error> {
         }
         _ => {}
     }
-    match read_file(path) {
+    match read_regular(path, LONGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(content) if content.starts_with(REQUEST) => Ok(()),
         Ok(_) => Err(file_error(path, "it is there, and is no certificate request")),
@@ -204,7 +204,7 @@ pub(super) fn run(
             let (key, file) = certify(arguments, &cluster, &mut token, &mut lines)?;
             lines.push(format!("context: \"{}\", uses the key", cluster.context));
             let (name, accepted) = (token.name().clone(), token.close());
-            cluster::write_context(arguments, cluster.context, name, &key, file, opened)?;
+            cluster::write_context(arguments, &cluster.context, name, &key, file, opened)?;
             lines.push(cluster::proof(arguments, opened, accepted, &variables, keyring)?);
         }
         Task::Prove => {}

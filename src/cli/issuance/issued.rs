@@ -1,6 +1,5 @@
 //! A certificate that a CA has issued, and where it is kept: beside its key on the token, or in a file.
 
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::certificate::Certificate;
@@ -10,12 +9,12 @@ use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
 use crate::pin_entry::ask_hidden;
 use crate::process::signals::Deferral;
-use crate::process::{data_file, open_regular};
+use crate::process::{data_file, read_regular};
 use crate::report;
 use crate::token::{FoundKey, Token};
 
-/// In bytes.
-const LONGEST: u64 = 1 << 20;
+/// Of a file, in bytes.
+pub(in crate::cli) const LONGEST: u64 = 1 << 20;
 
 /// With those above it.
 #[derive(Clone)]
@@ -29,7 +28,7 @@ pub(in crate::cli) struct IssuedCertificate {
 
 impl IssuedCertificate {
     pub(in crate::cli) fn from_file(path: &Path) -> Result<Self, Error> {
-        let bytes = read_file(path).map_err(|error| file_error(path, error))?;
+        let bytes = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
         let source = path.display().to_string();
         let (certificate, chain) = Certificate::chain_from_pem_or_der(&bytes, &source)?;
         Ok(Self { certificate, chain, origin: format!("the certificate in {source}") })
@@ -90,13 +89,6 @@ pub(in crate::cli) fn log_in_to_write(
         report::warning(&warning);
     }
     Ok(())
-}
-
-pub(in crate::cli) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let (file, _) = open_regular(path)?;
-    file.take(LONGEST).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Writes the file in one step, for everybody to read.

@@ -15,13 +15,13 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 pub(super) use self::issued::{
-    IssuedCertificate, file_error, log_in_to_write, read_file, replace_file,
+    IssuedCertificate, LONGEST, file_error, log_in_to_write, replace_file,
 };
-use super::connection_log::ConnectionLog;
+use super::connection::connect;
 use super::key_options::SelectedContext;
 use crate::certificate::{Certificate, CertificationRequest, PublicKey};
 use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
-use crate::cluster_api::{ClusterApi, Recognition, TokenConnection};
+use crate::cluster_api::{ClusterApi, Recognition};
 use crate::config::duration;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, fingerprint};
 use crate::error::{Error, Exit};
@@ -30,7 +30,6 @@ use crate::printable::{hex, shell_word};
 use crate::process::unix_time;
 use crate::report;
 use crate::start;
-use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// Of what a request's name says of the user, in characters.
 const LONGEST_USER: usize = 40;
@@ -248,13 +247,6 @@ fn request_name(
     Ok(parts.join("-"))
 }
 
-/// The cluster of a context.
-pub(super) fn target(selected: &SelectedContext) -> Result<TunnelTarget, Error> {
-    let name = selected.context.cluster.clone();
-    let cluster = selected.kubeconfig.cluster(&name)?;
-    Ok(TunnelTarget::new(name, cluster))
-}
-
 /// Connects to the cluster with the key, and asks for whom it takes us: another user than that of the certificate is
 /// an error.
 pub(super) fn prove(
@@ -263,8 +255,7 @@ pub(super) fn prove(
     keyring: &Arc<Keyring>,
     certificate: Option<&Certificate>,
 ) -> Result<Recognition, Error> {
-    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
-    let known = TokenConnection::new(target(selected)?, key, keyring, &observer)?.whoami()?;
+    let known = connect(selected.target()?, key, keyring)?.whoami()?;
     check_user(&known, certificate)?;
     Ok(known)
 }

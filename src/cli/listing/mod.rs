@@ -25,16 +25,22 @@ use crate::protocol::Configuration;
 use crate::report;
 
 /// What to list.
+#[derive(Clone, Copy)]
 pub(super) struct ListQuery<'a> {
     pub(super) selection: &'a Selection,
     pub(super) uri: Option<&'a str>,
-    pub(super) login: bool,
-    /// Of the login; without it, and without one in the URI, a person is asked.
+    /// To see private objects.
+    pub(super) login: Option<ListLogin<'a>>,
+    /// The number of `-v`; with any, what the libraries write to standard error is shown.
+    pub(super) verbosity: u8,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct ListLogin<'a> {
+    /// Without it, and without one in the URI, a person is asked.
     pub(super) pin_source: Option<&'a str>,
     /// The variable that it names.
     pub(super) variables: &'a TakenVariables,
-    /// The number of `-v`; with any, what the libraries write to standard error is shown.
-    pub(super) verbosity: u8,
 }
 
 impl ListQuery<'_> {
@@ -52,14 +58,14 @@ impl ListQuery<'_> {
         let needs_module = |argument| Err(needs(argument, "--module <FILE>"));
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
-                let pins = self
-                    .login
-                    .then(|| Sources::new(pin.unwrap_or(PinSource::Prompt), self.variables));
+                let pins = self.login.map(|ListLogin { variables, .. }| {
+                    Sources::new(pin.unwrap_or(PinSource::Prompt), variables)
+                });
                 let found = list_library(&path, library, &filter, pins, opened)?;
                 Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
-            _ if self.login && pin.is_some() => needs_module("--login with a stored PIN"),
+            _ if self.login.is_some() && pin.is_some() => needs_module("--login with a stored PIN"),
             _ if self.selection.init_args.is_some() => needs_module("--init-args"),
             _ => self.list_machine(),
         }
@@ -98,11 +104,11 @@ impl ListQuery<'_> {
             // Printed anew: without a PIN that stands in it.
             arguments.push(format!("--uri={uri}").into());
         }
-        if self.login {
+        if self.login.is_some() {
             arguments.push("--login".into());
         }
         arguments.extend(iter::repeat_n("--verbose".into(), self.verbosity.into()));
-        list_machine(&arguments, self.login, self.verbosity > 0)
+        list_machine(&arguments, self.login.is_some(), self.verbosity > 0)
     }
 
     pub(super) fn filter(&self) -> Result<Filter, Error> {
@@ -110,7 +116,7 @@ impl ListQuery<'_> {
     }
 
     fn configuration(&self) -> Configuration {
-        configuration(self.selection, self.uri, self.pin_source)
+        configuration(self.selection, self.uri, self.login.and_then(|it| it.pin_source))
     }
 }
 

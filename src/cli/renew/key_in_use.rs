@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use crate::certificate::{Certificate, ValidityState};
-use crate::cli::issuance::{IssuedCertificate, file_error, prove};
+use crate::cli::issuance::{IssuedCertificate, LONGEST, file_error, prove};
 use crate::cli::key_options::SelectedContext;
 use crate::cluster_api::Recognition;
 use crate::config::Config;
@@ -22,9 +22,6 @@ use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::{FoundKey, KeyReference, Token};
-
-/// In bytes.
-const LONGEST: u64 = 1 << 20;
 
 pub(super) struct KeyInUse<'a> {
     pub(super) keyring: &'a Arc<Keyring>,

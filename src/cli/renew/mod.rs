@@ -11,21 +11,19 @@ mod key_in_use;
 use std::sync::Arc;
 
 use self::key_in_use::{CertificateLocation, KeyInUse};
-use super::connection_log::ConnectionLog;
-use super::issuance::{Issuance, IssuanceOptions, WantedCertificate, check_user, target};
+use super::connection::{connect, open};
+use super::issuance::{Issuance, IssuanceOptions, WantedCertificate, check_user};
 use super::key_options::{KeyOptions, KeySource};
 use super::session::CommandSession;
 use crate::certificate::Certificate;
-use crate::cluster_api::{Recognition, TokenConnection};
+use crate::cluster_api::Recognition;
 use crate::config::Config;
 use crate::enrollment::{Applicant, sign_request};
 use crate::error::{Error, Exit, THIS_KEY};
 use crate::keyring::Keyring;
-use crate::library;
 use crate::process::environment::SingleThreaded;
-use crate::process::{unix_time, watchdog};
+use crate::process::unix_time;
 use crate::token::KeyPurpose;
-use crate::tunnel::TunnelObserver;
 
 /// Have the cluster issue a new certificate for the key, before the present one expires
 #[derive(Debug, clap::Args)]
@@ -64,10 +62,7 @@ pub(super) fn run(
     };
     let variables = super::take_variables(map.clone(), alone);
     let number = keyring.add(Config::from_map(&mut map.clone())?, &variables)?;
-    library::end_if_it_hangs(&keyring.library(number));
-    let open = keyring.open(number, Box::new(library::note_wait));
-    watchdog::stop();
-    let open = open?;
+    let open = open(keyring, number)?;
     // What is being done needn't be said.
     let _ = open.take_warnings();
     let der = open.chain.first().map(Vec::as_slice).unwrap_or_default();
@@ -81,10 +76,9 @@ pub(super) fn run(
     }
     let user = present.user.clone().unwrap_or_default();
     let applicant = Applicant::new(user, present.groups.clone())?;
-    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
-    let target = target(&context)?;
+    let target = context.target()?;
     let server = target.cluster.server.clone();
-    let api = TokenConnection::new(target, number, keyring, &observer)?;
+    let api = connect(target, number, keyring)?;
     let key = KeyInUse { keyring, map, number, context };
     let location = CertificateLocation::of(&key)?;
     let duration = arguments.issuance.duration;

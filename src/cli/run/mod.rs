@@ -19,15 +19,14 @@ use self::reporter::Reporter;
 use self::served::ServedEntries;
 use super::again::Invocation;
 use super::completions;
+use super::connection::open;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG};
-use crate::keyring::{KeyNumber, Keyring};
+use crate::keyring::Keyring;
 use crate::kubeconfig::{Context, Kubeconfig, other_user, write_command};
-use crate::library;
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::preparation;
 use crate::process::run_directory::RunDirectory;
-use crate::process::watchdog;
 use crate::report;
 use crate::tunnel::{ServerIdentity, TunnelObserver, Tunnels};
 
@@ -136,7 +135,9 @@ fn serve(
         && let Some(index) = users.iter().position(|user| *user == selected.user)
         && let Some(key) = keys.get(index)
     {
-        open(keyring, *key)?;
+        for warning in open(keyring, *key)?.take_warnings() {
+            report::warning(&warning);
+        }
     }
     keyring.leave_terminal();
 
@@ -210,19 +211,6 @@ fn load(arguments: &RunArguments) -> Result<Kubeconfig, Error> {
         kubeconfig.set_current_context(name)?;
     }
     Ok(kubeconfig)
-}
-
-/// Opens the key that the command will need, with a prompt where it has to be.
-fn open(keyring: &Keyring, key: KeyNumber) -> Result<(), Error> {
-    // While the command runs, the keyring keeps the time.
-    library::end_if_it_hangs(&keyring.library(key));
-    let key = keyring.open(key, Box::new(library::note_wait));
-    watchdog::stop();
-    let key = key?;
-    for warning in key.take_warnings() {
-        report::warning(&warning);
-    }
-    Ok(())
 }
 
 /// The variables with which the command goes to its ports directly, also where it has a proxy: Go

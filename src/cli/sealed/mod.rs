@@ -4,7 +4,6 @@
 
 mod opening;
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
@@ -16,7 +15,7 @@ use super::selection::{self, HEADING, Selection};
 use crate::certificate::Certificate;
 use crate::config::PinSource;
 use crate::error::{Error, Exit};
-use crate::process::open_regular;
+use crate::process::read_regular;
 use crate::protocol::Configuration;
 use crate::sealed::SealedFile;
 
@@ -91,11 +90,8 @@ pub(super) fn read(path: &Path) -> Result<SealedFile, Error> {
 
 /// The content of a regular file, which is no longer than any sealed file.
 pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    let read = open_regular(path)
-        .and_then(|(file, _)| file.take(LONGEST_FILE + 1).read_to_end(&mut bytes));
-    let reason = match read {
-        Ok(length) if length as u64 <= LONGEST_FILE => return Ok(bytes),
+    let reason = match read_regular(path, LONGEST_FILE + 1) {
+        Ok(bytes) if bytes.len() as u64 <= LONGEST_FILE => return Ok(bytes),
         Ok(_) => "it is longer than 1 MiB".to_owned(),
         Err(error) => error.to_string(),
     };

@@ -37,7 +37,7 @@ pub use error::{answer_lost, command_not_found, preparation};
 pub use runtime::fnv_1a;
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -69,6 +69,14 @@ pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
         true => Ok((file, found)),
         false => Err(io::Error::other("it is not a regular file")),
     }
+}
+
+/// The content of a regular file, or the first `longest` bytes of it.
+pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    let (file, _) = open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.take(longest).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The number of this process's session, which has at most one terminal; 0 if the session's leader

@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::Read as _;
 use std::path::Path;
 
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};
@@ -18,7 +17,7 @@ use crate::certificate::{
 use crate::config::{Config, ObjectSelector};
 use crate::error::{Error, Exit, Help, Kind};
 use crate::pin::PinProvider;
-use crate::process::{open_regular, unix_time, watchdog};
+use crate::process::{read_regular, unix_time, watchdog};
 
 /// Certificates above the first one.
 const LONGEST_CHAIN: usize = 8;
@@ -75,10 +74,8 @@ pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Err
             "certificateFile (--certificate-file) must name a readable file with one certificate, PEM or DER",
         )
     };
-    let mut bytes = Vec::new();
-    let read = open_regular(path)
-        .and_then(|(file, _)| file.take(LONGEST_CERTIFICATE_FILE).read_to_end(&mut bytes));
-    read.map_err(|error| failure(error.to_string()))?;
+    let bytes = read_regular(path, LONGEST_CERTIFICATE_FILE);
+    let bytes = bytes.map_err(|error| failure(error.to_string()))?;
     Certificate::chain_from_pem_or_der(&bytes, "").map_err(|error| match error {
         CertificateError::Unusable { reason, .. } => {
             failure(format!("no usable X.509 certificate: {reason}"))
