@@ -26,7 +26,7 @@ use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, preparation, unix_time};
 use crate::scheme::Scheme;
-use crate::token::{AcceptedPin, FoundToken, KeyReference, PrivateKey, Token};
+use crate::token::{AcceptedPin, FoundToken, KeyReference, PrivateKey, SessionAccess, Token};
 use crate::verify::VerifiedSignature;
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
@@ -89,7 +89,7 @@ pub struct Keyring {
     /// Set when no question may be asked at the terminal any more.
     unattended: Arc<AtomicBool>,
     /// Whether its sessions can change their tokens.
-    writes: bool,
+    access: SessionAccess,
 }
 
 /// Who wants a key opened in a process that keeps keys for several clients.
@@ -150,7 +150,7 @@ type KeyWork =
 impl Keyring {
     /// A keyring whose sessions can change their tokens.
     pub fn to_write() -> Self {
-        Self { writes: true, ..Self::default() }
+        Self { access: SessionAccess::ReadWrite, ..Self::default() }
     }
 
     /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
@@ -204,7 +204,7 @@ impl Keyring {
         let known = threads.iter().position(|thread| thread.path == path);
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
-            threads.push(LibraryThread::start(path, opened, accepted, self.writes)?);
+            threads.push(LibraryThread::start(path, opened, accepted, self.access)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
         let key = ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None };
@@ -370,13 +370,13 @@ impl LibraryThread {
         path: PathBuf,
         library: Option<Library>,
         accepted: Option<AcceptedPin>,
-        writes: bool,
+        access: SessionAccess,
     ) -> Result<Self, Error> {
         let (sender, requests) = mpsc::channel();
         let lock = library.as_ref().map(|library| library.lock.clone()).unwrap_or_default();
         let accepted = accepted.into_iter().collect();
         let worker =
-            Worker { keys: Vec::new(), requests, library, lock: lock.clone(), accepted, writes };
+            Worker { keys: Vec::new(), requests, library, lock: lock.clone(), accepted, access };
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || worker.run());
         thread.map_err(|error| preparation(format!("no thread for a token: {error}")))?;
@@ -404,7 +404,7 @@ struct Worker {
     lock: LibraryLock,
     /// For tokens that are opened again.
     accepted: Vec<AcceptedPin>,
-    writes: bool,
+    access: SessionAccess,
 }
 
 /// What a library's thread does next.
@@ -510,7 +510,7 @@ impl Worker {
             library: &library,
             init_args: config.and_then(|config| config.init_args.clone()),
             tokens: Vec::new(),
-            writes: self.writes,
+            access: self.access,
         };
         let next = loop {
             let was_open = self.keys.get(request.key).is_some_and(|key| {
@@ -593,7 +593,7 @@ struct OpenKeys<'m> {
     library: &'m Library,
     init_args: Option<InitArgs>,
     tokens: Vec<OpenToken<'m>>,
-    writes: bool,
+    access: SessionAccess,
 }
 
 /// One session and one login for all keys of a token.
@@ -626,7 +626,7 @@ impl OpenKeys<'_> {
         accepted: &mut Vec<AcceptedPin>,
         logs_in: bool,
     ) -> Result<usize, Error> {
-        let (library, tokens, writes) = (self.library, &mut self.tokens, self.writes);
+        let (library, tokens, access) = (self.library, &mut self.tokens, self.access);
         if config.init_args != self.init_args {
             let path = library.module.path().display();
             let text = format!(
@@ -648,10 +648,7 @@ impl OpenKeys<'_> {
             Some(index) if !logs_in => index,
             known => {
                 accepted.extend(known.and_then(|index| tokens.swap_remove(index).token.close()));
-                let mut token = match writes {
-                    true => found.open_to_write(&library.module)?,
-                    false => found.open(&library.module)?,
-                };
+                let mut token = found.open(&library.module, access)?;
                 match logs_in {
                     true => token.forget_tries(),
                     false => token.recall(accepted),

@@ -13,7 +13,7 @@ use crate::pin_entry;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::{leave, watchdog};
 use crate::report;
-use crate::token::{FoundToken, Module, Token};
+use crate::token::{FoundToken, Module, SessionAccess, Token};
 
 /// Called when another process, with this number if it is known, has had the library for a while.
 pub type LockWait<'a> = &'a mut dyn FnMut(Option<u32>);
@@ -60,12 +60,12 @@ impl Library {
 
     /// Opens a session to the one token that the selector names.
     pub fn token(&self, selector: &TokenSelector) -> Result<Token<'_>, Error> {
-        FoundToken::find(&self.module, selector)?.open(&self.module)
+        FoundToken::find(&self.module, selector)?.open(&self.module, SessionAccess::ReadOnly)
     }
 
     /// [`Library::token`] with a session in which objects can be made and removed.
     pub fn token_to_write(&self, selector: &TokenSelector) -> Result<Token<'_>, Error> {
-        FoundToken::find(&self.module, selector)?.open_to_write(&self.module)
+        FoundToken::find(&self.module, selector)?.open(&self.module, SessionAccess::ReadWrite)
     }
 
     /// Finalises the library (C_Finalize) so that it can be opened again, without a limit of time.

@@ -36,6 +36,7 @@ pub use module::{Module, WaitObserver};
 pub use object::ObjectSummary;
 pub use officer::AskHidden;
 pub use opening::LockedSecret;
+pub use raw::SessionAccess;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
 pub use slot::{OccupiedSlot, PinState, TokenState, not_initialized};
 pub use yubikey::{PinPolicy, PivSlot, SlotOptions, TouchPolicy};
@@ -47,9 +48,8 @@ use cryptoki::mechanism::MechanismType;
 use cryptoki::slot::Slot;
 
 use self::login::Login;
-use self::raw::{Session, SessionAccess};
+use self::raw::Session;
 use self::tried::TRIED_PINS;
-use crate::config::TokenSelector;
 use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
 use crate::process::watchdog;
@@ -78,36 +78,20 @@ struct TokenSession<'m> {
 }
 
 impl FoundToken {
-    /// The one token that the selector names.
-    pub fn find(module: &Module, selector: &TokenSelector) -> Result<Self, Error> {
-        let _step = watchdog::step("looking for the token (C_GetSlotList)");
-        let (slot, state) = slot::find(module.functions(), module.path(), selector)?;
-        Ok(Self { slot, state })
-    }
-
     /// Label, serial and slot.
     pub fn name(&self) -> String {
         self.state.name.to_string()
     }
 
-    /// Opens a read-only session (C_OpenSession).
-    pub fn open(self, module: &Module) -> Result<Token<'_>, Error> {
-        self.open_with(module, SessionAccess::ReadOnly)
-    }
-
-    /// Opens a session in which objects can be made and removed. Some libraries refuse it while a
+    /// Opens a session (C_OpenSession). Some libraries refuse one in which objects can be made and removed while a
     /// read-only one is open, so that a command that writes has to begin with it.
-    pub fn open_to_write(self, module: &Module) -> Result<Token<'_>, Error> {
-        self.open_with(module, SessionAccess::ReadWrite)
-    }
-
-    fn open_with(self, module: &Module, access: SessionAccess) -> Result<Token<'_>, Error> {
+    pub fn open(self, module: &Module, access: SessionAccess) -> Result<Token<'_>, Error> {
         let _step = watchdog::step("opening a session (C_OpenSession)");
         let Self { slot, state } = self;
         let TokenState { name, login_required, pin, own_keypad, .. } = &state;
         log::info!("token {name}");
         log::debug!("token: login required: {login_required}, PIN: {pin:?}, keypad: {own_keypad}");
-        let raw = module.functions().open_session(slot, access).map_err(|error| {
+        let raw = module.functions.open_session(slot, access).map_err(|error| {
             if ckr::code(&error) != Some(RvError::TokenWriteProtected) {
                 return ckr::not_opened("opening a session", &error);
             }
@@ -125,7 +109,7 @@ impl FoundToken {
 impl TokenSession<'_> {
     /// The token's state now (C_GetTokenInfo).
     fn live_state(&self) -> Result<TokenState, CryptokiError> {
-        slot::state(self.module.functions(), self.slot)
+        self.module.token_state(self.slot)
     }
 
     /// The error of a call that failed: the token was taken out, or what `otherwise` says.
@@ -177,10 +161,8 @@ impl Token<'_> {
     /// Whether it has the mechanism (C_GetMechanismList); one that doesn't say what it offers is tried.
     fn offers(&self, mechanism: MechanismType) -> bool {
         // C_GetMechanismInfo of SoftHSM knows also those that its configuration excludes.
-        let offered = self.mechanisms.get_or_init(|| {
-            let functions = self.session.module.functions();
-            functions.mechanisms(self.session.slot).ok()
-        });
+        let TokenSession { module, slot, .. } = &self.session;
+        let offered = self.mechanisms.get_or_init(|| module.functions.mechanisms(*slot).ok());
         offered.as_ref().is_none_or(|offered| offered.contains(&mechanism))
     }
 

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cryptoki::context::CInitializeFlags;
-use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::error::{Error::Pkcs11, RvError};
 
 use super::ckr::{self, CallFailure};
 use super::raw::{self, Functions};
-use super::slot::{self, OccupiedSlot};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::{Error, Exit};
 use crate::printable::printable;
@@ -23,8 +22,8 @@ const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
 /// A loaded and initialised library. It is never unloaded: some crash when they are.
 #[derive(Debug)]
 pub struct Module {
-    functions: Functions,
-    path: PathBuf,
+    pub(super) functions: Functions,
+    pub(super) path: PathBuf,
     /// The library was initialised in this process before, and is not finalised here.
     borrowed: bool,
     on_wait: WaitObserver,
@@ -49,12 +48,17 @@ impl Module {
         };
         prepare_crash_report(&path);
         let functions = Functions::load(&path)?;
-        let borrowed = match initialize(&functions, init_args) {
+        let parameters = init_args.map(InitArgs::as_c_str);
+        let mut initialized = functions.initialize(CInitializeFlags::OS_LOCKING_OK, parameters);
+        // A library without locks of its own: it gets one call at a time anyway.
+        if let Err(Pkcs11(RvError::CantLock, _)) = initialized {
+            let outcome = functions.initialize(CInitializeFlags::empty(), parameters);
+            initialized = outcome.or(initialized);
+        }
+        let borrowed = match initialized {
             Ok(()) => false,
-            Err(error) if ckr::code(&error) == Some(RvError::CryptokiAlreadyInitialized) => true,
-            Err(error) => {
-                return Err(not_initialised(&path, &ckr::failure(&error)));
-            }
+            Err(Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => true,
+            Err(error) => return Err(not_initialised(&path, &ckr::failure(&error))),
         };
         let module = Self { functions, path, borrowed, on_wait };
         if log::log_enabled!(log::Level::Info) {
@@ -70,16 +74,6 @@ impl Module {
         self.functions.description()
     }
 
-    /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
-    pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, Error> {
-        slot::occupied_slots(&self.functions)
-    }
-
-    /// What the slots without a token call themselves: readers, for the most part.
-    pub fn empty_slots(&self) -> Vec<String> {
-        slot::empty(&self.functions)
-    }
-
     pub(super) fn waiting(&self, delay: Duration, text: &str) -> Box<dyn Any> {
         (self.on_wait)(delay, text)
     }
@@ -87,10 +81,6 @@ impl Module {
     /// The library's file.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    pub(super) fn functions(&self) -> &Functions {
-        &self.functions
     }
 
     /// Finalises the library (C_Finalize) so that it can be opened again: some libraries see only
@@ -105,10 +95,7 @@ impl Module {
     /// process ends with `code` even if the library hangs or crashes meanwhile.
     pub fn finalize(self, code: u8) {
         exit_guard::arm(FINALIZE_LIMIT, code);
-        if self.borrowed {
-            return;
-        }
-        let _ = self.functions.finalize();
+        self.close();
     }
 }
 
@@ -138,15 +125,4 @@ fn not_initialised(path: &Path, failure: &CallFailure) -> Error {
              YUBIHSM_PKCS11_CONF …), its service (pcscd, tpm2-abrmd) and your right to use them"
         }
     })
-}
-
-fn initialize(functions: &Functions, init_args: Option<&InitArgs>) -> Result<(), CryptokiError> {
-    let parameters = init_args.map(InitArgs::as_c_str);
-    match functions.initialize(CInitializeFlags::OS_LOCKING_OK, parameters) {
-        // A library without locks of its own: it gets one call at a time anyway.
-        Err(error) if ckr::code(&error) == Some(RvError::CantLock) => {
-            functions.initialize(CInitializeFlags::empty(), parameters).map_err(|_| error)
-        }
-        other => other,
-    }
 }

@@ -46,13 +46,15 @@ pub(super) type CallResult<T> = Result<T, Error>;
 
 /// Calls a function of the list, if the library has it.
 macro_rules! call {
-    ($list:expr, $name:ident, $function:ident, $($argument:expr),+ $(,)?) => {{
-        let function = $list.$name.ok_or(Error::NullFunctionPointer)?;
-        // SAFETY: the function has the type that the standard gives it. Numbers and null are valid wherever they are
-        // passed; each pointer is to what outlives the call, with the length that is passed beside it, and is only
-        // read where the standard says so, though its prototypes are not const-correct.
-        checked(unsafe { function($($argument),+) }, Function::$function)
-    }};
+    ($list:expr, $name:ident, $function:ident, $($argument:expr),+ $(,)?) => {
+        match $list.$name {
+            None => Err(Error::NullFunctionPointer),
+            // SAFETY: the function has the type that the standard gives it. Numbers and null are valid wherever they
+            // are passed; each pointer is to what outlives the call, with the length that is passed beside it, and is
+            // only read where the standard says so, though its prototypes are not const-correct.
+            Some(function) => checked(unsafe { function($($argument),+) }, Function::$function),
+        }
+    };
 }
 
 /// The same in a session.
@@ -133,7 +135,7 @@ impl Functions {
     /// say.
     pub(super) fn description(&self) -> Option<String> {
         let mut info = CK_INFO::default();
-        self.info(&mut info).ok()?;
+        call!(self.0, C_GetInfo, GetInfo, &raw mut info).ok()?;
         let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end().to_owned();
         Some(format!(
             "{}, {} {}.{}",
@@ -142,10 +144,6 @@ impl Functions {
             info.libraryVersion.major,
             info.libraryVersion.minor
         ))
-    }
-
-    fn info(&self, info: &mut CK_INFO) -> CallResult<()> {
-        call!(self.0, C_GetInfo, GetInfo, info)
     }
 
     /// C_GetSlotList.
@@ -201,8 +199,9 @@ impl Functions {
 }
 
 /// Whether objects on the token can be made and removed in a session.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum SessionAccess {
+#[derive(Clone, Copy, Debug, Default)]
+pub enum SessionAccess {
+    #[default]
     ReadOnly,
     ReadWrite,
 }
@@ -223,25 +222,20 @@ impl Session<'_> {
     pub(super) fn is_valid(&self, logged_in: bool) -> bool {
         let mut info = CK_SESSION_INFO::default();
         let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
-        match self.info(&mut info) {
+        match call_in!(self, C_GetSessionInfo, GetSessionInfo, &raw mut info) {
             Ok(()) => !logged_in || !public.contains(&info.state),
-            Err(error) => !matches!(
-                ckr::code(&error),
-                Some(
-                    RvError::CryptokiNotInitialized
-                        | RvError::DeviceError
-                        | RvError::DeviceRemoved
-                        | RvError::SessionClosed
-                        | RvError::SessionHandleInvalid
-                        | RvError::TokenNotPresent
-                        | RvError::TokenNotRecognized
-                )
+            Err(Error::Pkcs11(code, _)) => !matches!(
+                code,
+                RvError::CryptokiNotInitialized
+                    | RvError::DeviceError
+                    | RvError::DeviceRemoved
+                    | RvError::SessionClosed
+                    | RvError::SessionHandleInvalid
+                    | RvError::TokenNotPresent
+                    | RvError::TokenNotRecognized
             ),
+            Err(_) => true,
         }
-    }
-
-    fn info(&self, info: &mut CK_SESSION_INFO) -> CallResult<()> {
-        call_in!(self, C_GetSessionInfo, GetSessionInfo, info)
     }
 
     /// C_Login; without a PIN, the reader asks for it.
@@ -261,11 +255,7 @@ impl Session<'_> {
         if logged_in {
             let _ = self.logout();
         }
-        let _ = self.end();
-    }
-
-    fn end(self) -> CallResult<()> {
-        call_in!(self, C_CloseSession, CloseSession)
+        let _: CallResult<()> = call_in!(self, C_CloseSession, CloseSession);
     }
 
     /// All objects that fit (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).
@@ -273,18 +263,14 @@ impl Session<'_> {
         // Without it, no other search could follow.
         self.functions.C_FindObjectsFinal.ok_or(Error::NullFunctionPointer)?;
         let mut wanted = attributes(template);
-        let (wanted, count) = (wanted.as_mut_ptr(), wanted.len() as CK_ULONG);
-        call_in!(self, C_FindObjectsInit, FindObjectsInit, wanted, count)?;
+        let count = wanted.len() as CK_ULONG;
+        call_in!(self, C_FindObjectsInit, FindObjectsInit, wanted.as_mut_ptr(), count)?;
         let found = self.found();
         // What was found is found. If the search is still on, the next call will say so.
-        if let Err(error) = self.end_search() {
+        if let Err(error) = call_in!(self, C_FindObjectsFinal, FindObjectsFinal) {
             log::info!("{}", ckr::failure(&error));
         }
         found
-    }
-
-    fn end_search(&self) -> CallResult<()> {
-        call_in!(self, C_FindObjectsFinal, FindObjectsFinal)
     }
 
     fn found(&self) -> CallResult<Vec<ObjectHandle>> {
@@ -365,14 +351,12 @@ impl Session<'_> {
 
     /// C_SignInit.
     pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> CallResult<()> {
-        let mut mechanism = CK_MECHANISM::from(mechanism);
-        call_in!(self, C_SignInit, SignInit, &raw mut mechanism, key.0)
+        call_in!(self, C_SignInit, SignInit, &mut mechanism.into(), key.0)
     }
 
     /// C_Sign of the operation that C_SignInit has begun, without a query for the length.
     pub(super) fn sign(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        let (input, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
-        output(Function::Sign, |output, length| {
+        output(input, Function::Sign, |input, count, output, length| {
             call_in!(self, C_Sign, Sign, input, count, output, length)
         })
     }
@@ -383,14 +367,12 @@ impl Session<'_> {
         mechanism: &Mechanism<'_>,
         key: ObjectHandle,
     ) -> CallResult<()> {
-        let mut mechanism = CK_MECHANISM::from(mechanism);
-        call_in!(self, C_DecryptInit, DecryptInit, &raw mut mechanism, key.0)
+        call_in!(self, C_DecryptInit, DecryptInit, &mut mechanism.into(), key.0)
     }
 
     /// C_Decrypt of the operation that C_DecryptInit has begun.
     pub(super) fn decrypt(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        let (input, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
-        output(Function::Decrypt, |output, length| {
+        output(input, Function::Decrypt, |input, count, output, length| {
             call_in!(self, C_Decrypt, Decrypt, input, count, output, length)
         })
     }
@@ -405,10 +387,10 @@ impl Session<'_> {
         let mut mechanism = CK_MECHANISM::from(mechanism);
         let mut template = attributes(template);
         let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
-        let mut object = 0;
-        let (mechanism, handle) = (&raw mut mechanism, &raw mut object);
-        call_in!(self, C_DeriveKey, DeriveKey, mechanism, key.0, template, count, handle)?;
-        valid(object, Function::DeriveKey)
+        made(Function::DeriveKey, |object| {
+            let mechanism = &raw mut mechanism;
+            call_in!(self, C_DeriveKey, DeriveKey, mechanism, key.0, template, count, object)
+        })
     }
 
     /// C_GenerateKeyPair, in a session that can write: the public key and the private key.
@@ -419,36 +401,32 @@ impl Session<'_> {
         private: &[Attribute],
     ) -> CallResult<(ObjectHandle, ObjectHandle)> {
         let mut mechanism = CK_MECHANISM::from(mechanism);
-        let mechanism = &raw mut mechanism;
         let [mut public, mut private] = [public, private].map(attributes);
-        let (of_public, public) = (public.len() as CK_ULONG, public.as_mut_ptr());
-        let (of_private, private) = (private.len() as CK_ULONG, private.as_mut_ptr());
-        let (mut public_key, mut private_key) = (0, 0);
-        let keys = (&raw mut public_key, &raw mut private_key);
-        call_in!(
-            self,
-            C_GenerateKeyPair,
-            GenerateKeyPair,
-            mechanism,
-            public,
-            of_public,
-            private,
-            of_private,
-            keys.0,
-            keys.1
-        )?;
-        let function = Function::GenerateKeyPair;
-        Ok((valid(public_key, function)?, valid(private_key, function)?))
+        let mut public_key = CK_INVALID_HANDLE;
+        let private_key = made(Function::GenerateKeyPair, |private_key| {
+            call_in!(
+                self,
+                C_GenerateKeyPair,
+                GenerateKeyPair,
+                &raw mut mechanism,
+                public.as_mut_ptr(),
+                public.len() as CK_ULONG,
+                private.as_mut_ptr(),
+                private.len() as CK_ULONG,
+                &raw mut public_key,
+                private_key
+            )
+        })?;
+        Ok((valid(public_key, Function::GenerateKeyPair)?, private_key))
     }
 
     /// C_CreateObject, in a session that can write.
     pub(super) fn create(&self, template: &[Attribute]) -> CallResult<ObjectHandle> {
         let mut template = attributes(template);
         let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
-        let mut object = 0;
-        let handle = &raw mut object;
-        call_in!(self, C_CreateObject, CreateObject, template, count, handle)?;
-        valid(object, Function::CreateObject)
+        made(Function::CreateObject, |object| {
+            call_in!(self, C_CreateObject, CreateObject, template, count, object)
+        })
     }
 
     /// C_DestroyObject, in a session that can write, or of an object of the session.
@@ -464,35 +442,25 @@ fn function_list(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFail
     let Some(entry) = entry.ok().and_then(|entry| *entry) else {
         return Ok(None);
     };
-    let function = Function::GetFunctionList;
     let mut list: *mut CK_FUNCTION_LIST = ptr::null_mut();
     // SAFETY: `list` is valid for the library to write one pointer to.
     let code = unsafe { entry(&raw mut list) };
-    if let Rv::Error(error) = Rv::from(code) {
-        return Err(broken(function, &ckr::name(error)));
+    match Rv::from(code) {
+        Rv::Error(error) => Err(no_list(&ckr::name(error))),
+        Rv::Ok => read_list(list).map(Some),
     }
-    read_list(list, function).map(Some)
-}
-
-/// The failure of an entry point.
-fn broken(function: Function, reason: &str) -> CallFailure {
-    CallFailure { function: format!("C_{function:?}"), reason: reason.to_owned() }
 }
 
 /// Copies a function list. The last function of 2.40, C_WaitForSlotEvent, which is
 /// never called, is left out: 2.0 doesn't have it.
-fn read_list(
-    list: *const CK_FUNCTION_LIST,
-    function: Function,
-) -> Result<CK_FUNCTION_LIST, CallFailure> {
+fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, CallFailure> {
     if list.is_null() || !list.is_aligned() {
-        return Err(broken(function, "CKR_OK, but no function list"));
+        return Err(no_list("CKR_OK, but no function list"));
     }
     // SAFETY: CKR_OK promises a list, and each version's begins with its version.
     let CK_VERSION { major, minor } = unsafe { list.cast::<CK_VERSION>().read() };
     if major < 2 {
-        let reason = format!("CKR_OK, but a function list of version {major}.{minor}");
-        return Err(broken(function, &reason));
+        return Err(no_list(&format!("CKR_OK, but a function list of version {major}.{minor}")));
     }
     let mut copy = CK_FUNCTION_LIST::default();
     // SAFETY: the list of each version from 2.0 on begins with these functions, and null is a value
@@ -505,6 +473,10 @@ fn read_list(
         );
     }
     Ok(copy)
+}
+
+fn no_list(reason: &str) -> CallFailure {
+    CallFailure { function: "C_GetFunctionList".to_owned(), reason: reason.to_owned() }
 }
 
 /// A list that is asked for its length first, and may have grown until it is asked for itself.
@@ -533,16 +505,28 @@ fn list(
     }
 }
 
-/// What a call writes into a buffer that has room for all of it.
+/// What a call makes of the input, in a buffer that has room for all of it.
 fn output(
+    input: &[u8],
     function: Function,
-    call: impl FnOnce(*mut CK_BYTE, *mut CK_ULONG) -> CallResult<()>,
+    call: impl FnOnce(*mut CK_BYTE, CK_ULONG, *mut CK_BYTE, *mut CK_ULONG) -> CallResult<()>,
 ) -> CallResult<Vec<u8>> {
     let mut output = vec![0; LONGEST_OUTPUT];
     let mut length = output.len() as CK_ULONG;
-    call(output.as_mut_ptr(), &raw mut length)?;
+    let (input, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
+    call(input, count, output.as_mut_ptr(), &raw mut length)?;
     output.truncate(at_most(output.len(), length, function)?);
     Ok(output)
+}
+
+/// The object that a call makes.
+fn made(
+    function: Function,
+    call: impl FnOnce(*mut CK_OBJECT_HANDLE) -> CallResult<()>,
+) -> CallResult<ObjectHandle> {
+    let mut object = CK_INVALID_HANDLE;
+    call(&raw mut object)?;
+    valid(object, function)
 }
 
 /// A template as a call takes it; the values are the borrowed ones.
