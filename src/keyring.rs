@@ -681,7 +681,7 @@ impl OpenToken<'_> {
         let identity = token.identity(config, Some(pins))?;
         let certificate = &identity.certificate;
         let schemes = token.tls_schemes(certificate.public_key())?;
-        let key = token.key(identity.key().clone(), pins)?;
+        let key = token.key(identity.key.clone(), pins)?;
         let shown = Arc::new(OpenKey {
             chain: identity.chain(token)?,
             subject: certificate.subject.clone(),

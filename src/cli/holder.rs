@@ -27,9 +27,7 @@ impl KeyHolder {
             None => None,
         };
         match token.identity(config, reborrowed) {
-            Ok(identity) => {
-                Ok(Self { user: identity.certificate.user.clone(), key: identity.into_key() })
-            }
+            Ok(identity) => Ok(Self { user: identity.certificate.user.clone(), key: identity.key }),
             Err(error) if error.is(Kind::NoCertificate) || error.is(Kind::CertificateUnseen) => {
                 // What is missing is rather the certificate than a public key.
                 let key = token.bare_key(&config.object, pins).map_err(|_| error)?;

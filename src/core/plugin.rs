@@ -116,7 +116,7 @@ fn answer(
             let public_key = identity.certificate.public_key();
             let scheme = requested(&sign.options, public_key)?;
             token.check_mechanism(&scheme)?;
-            let key = token.key(identity.into_key(), pins)?;
+            let key = token.key(identity.key, pins)?;
             let signature = token.sign(&key, scheme, &sign.digest, pins)?;
             channel.send(&Response::Signature(&signature), request.spelling)?;
         }

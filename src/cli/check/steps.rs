@@ -78,7 +78,7 @@ pub(super) fn check_key(
         steps.tls_versions(&schemes, "the token offers what is needed for");
         return None;
     }
-    let key = token.key(identity.into_key(), pins);
+    let key = token.key(identity.key, pins);
     if token.is_logged_in() && !has_logged_in {
         steps.logged_in(&token);
     }

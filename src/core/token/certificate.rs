@@ -8,13 +8,11 @@ use std::path::Path;
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
 use super::key::{KeyReference, mismatch};
-use super::object::Query;
-use super::raw::ObjectHandle;
 use super::{Token, TokenSession};
 use crate::certificate::{
     Certificate, CertificateError, best_per_key, day, issuer_among, issuer_of,
 };
-use crate::config::{Config, ObjectSelector};
+use crate::config::{Config, ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Help, Kind};
 use crate::pin::PinProvider;
 use crate::process::{read_regular, unix_time, watchdog};
@@ -30,7 +28,8 @@ pub struct Identity {
     pub certificate: Certificate,
     /// The certificates that follow the first one in `certificateFile`, in DER.
     file_chain: Vec<Vec<u8>>,
-    key: KeyReference,
+    /// Where its key is, for [`Token::key`].
+    pub key: KeyReference,
 }
 
 impl Identity {
@@ -42,16 +41,6 @@ impl Identity {
             true => Err(self.key.mismatch()),
             false => Ok(()),
         }
-    }
-
-    /// Where its key is, for [`Token::key`].
-    pub fn key(&self) -> &KeyReference {
-        &self.key
-    }
-
-    /// [`Identity::key`], where the certificate isn't needed any more.
-    pub fn into_key(self) -> KeyReference {
-        self.key
     }
 
     /// The certificate and its issuers from `certificateFile` or the token, in DER. Issuers from
@@ -165,11 +154,11 @@ impl Token<'_> {
         let session = &self.session;
         let failed = session.failed("reading the attestation");
         let id = match &selector.id {
-            Some(id) => id.as_bytes().to_owned(),
+            Some(id) => id.clone(),
             None => session.labelled_id(selector)?,
         };
-        let query = Query { class: ObjectClass::CERTIFICATE, id: Some(&id), label: None };
-        for object in session.find(query).map_err(failed)? {
+        let beside = ObjectSelector { id: Some(id), label: None };
+        for object in session.find(ObjectClass::CERTIFICATE, &beside).map_err(failed)? {
             if session.flag(object, AttributeType::Token).map_err(failed)? == Some(false) {
                 let der = session.bytes(object, AttributeType::Value).map_err(failed)?;
                 let certificate = Certificate::from_der(&der, "the attestation")?;
@@ -191,11 +180,12 @@ impl TokenSession<'_> {
     fn certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
         let failed = self.failed("reading the certificates");
         let class = ObjectClass::CERTIFICATE;
-        let stored = self.find_stored(Query::new(class, selector)).map_err(failed)?;
-        let mut found: Vec<(ObjectHandle, Certificate)> = Vec::with_capacity(stored.len());
-        for object in &stored {
-            let der = self.bytes(*object, AttributeType::Value).map_err(failed)?;
-            match Certificate::from_der(&der, &format!("the certificate with {selector}")) {
+        let stored = self.find_stored(class, selector);
+        let stored = stored.and_then(|it| self.with_values(it, AttributeType::Value));
+        let stored = stored.map_err(failed)?;
+        let mut found = Vec::with_capacity(stored.len());
+        for (object, der) in &stored {
+            match Certificate::from_der(der, &format!("the certificate with {selector}")) {
                 Ok(certificate) => found.push((*object, certificate)),
                 // Among several, one that can't be read is no candidate.
                 Err(_) if stored.len() > 1 => {}
@@ -206,10 +196,9 @@ impl TokenSession<'_> {
         let best = best_per_key(&certificates, unix_time());
         let [index] = best[..] else {
             let several = best.iter().filter_map(|index| Some(found.get(*index)?.0));
-            let several: Vec<_> = several.collect();
-            return match several.is_empty() {
-                true => Ok(None),
-                false => Err(self.several("certificates", selector, &several, class)),
+            return match several.collect::<Vec<_>>().as_slice() {
+                [] => Ok(None),
+                several => Err(self.several("certificates", selector, several, class)),
             };
         };
         let count = found.len();
@@ -242,9 +231,10 @@ impl TokenSession<'_> {
             };
             let template =
                 [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Subject(subject)];
-            let found = self.raw.find(&template).map_err(failed)?;
-            let found = found.iter().map(|it| self.bytes(*it, AttributeType::Value));
-            let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
+            let found = self.raw.find(&template);
+            let found = found.and_then(|it| self.with_values(it, AttributeType::Value));
+            let found = found.map_err(failed)?.into_iter();
+            let found: Vec<_> = found.map(|(_, der)| der).collect();
             let Some(issuer) = issuer_among(&found, last) else {
                 break;
             };
@@ -254,14 +244,15 @@ impl TokenSession<'_> {
     }
 
     /// CKA_ID of the certificate or key with this label; empty if there is none.
-    fn labelled_id(&self, selector: &ObjectSelector) -> Result<Vec<u8>, Error> {
+    fn labelled_id(&self, selector: &ObjectSelector) -> Result<ObjectId, Error> {
         let failed = self.failed("looking for the key");
         for class in [ObjectClass::CERTIFICATE, ObjectClass::PUBLIC_KEY] {
-            let found = self.find(Query::new(class, selector)).map_err(failed)?;
+            let found = self.find(class, selector).map_err(failed)?;
             if let Some(object) = found.first() {
-                return self.bytes(*object, AttributeType::Id).map_err(failed);
+                let id = self.bytes(*object, AttributeType::Id).map_err(failed)?;
+                return Ok(ObjectId::from_bytes(id));
             }
         }
-        Ok(Vec::new())
+        Ok(ObjectId::from_bytes(Vec::new()))
     }
 }

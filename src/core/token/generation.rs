@@ -257,9 +257,8 @@ impl Token<'_> {
             let shown = session.flag(private, kind).map_err(failed)?;
             unconfirmed.extend((shown != Some(true)).then_some(promise));
         }
-        let id = session.bytes(private, AttributeType::Id).map_err(failed)?;
-        let label = session.label(private).map_err(failed)?;
-        Ok(GeneratedKey { key: FoundKey { id, label, public_key }, unconfirmed })
+        let key = session.named(private, public_key).map_err(failed)?;
+        Ok(GeneratedKey { key, unconfirmed })
     }
 
     /// C_GenerateKeyPair. Signals wait: a library that is killed while it writes may lose the whole token.

@@ -5,11 +5,11 @@
 
 use cryptoki::object::{AttributeType, ObjectClass};
 
-use super::object::Query;
 use super::raw::ObjectHandle;
 use super::yubikey::{ATTESTATION_KEY, is_placeholder};
 use super::{Token, TokenSession};
 use crate::certificate::{Certificate, CertificateError, best_per_key};
+use crate::config::ObjectSelector;
 use crate::error::Error;
 use crate::process::{unix_time, watchdog};
 
@@ -151,7 +151,7 @@ fn keys(objects: &TokenSession<'_>) -> Result<Vec<KeyObject>, Error> {
 }
 
 fn every(objects: &TokenSession<'_>, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
-    let found = objects.find_stored(Query::every(class));
+    let found = objects.find_stored(class, &ObjectSelector::default());
     found.map_err(objects.failed("listing the objects"))
 }
 
@@ -238,14 +238,12 @@ impl KeyObject {
             let is_unfit = !key.can_sign || belongs(key) == Some(false);
             (!key.is_private, is_unfit, key.label != label)
         });
-        let taken = matching.into_iter().enumerate();
-        let taken = taken.filter(|(index, key)| *index == 0 || !key.is_private);
-        taken
-            .map(|(_, key)| {
-                key.is_listed = true;
-                key
-            })
-            .collect()
+        let mut is_first = true;
+        matching.retain(|key| std::mem::take(&mut is_first) || !key.is_private);
+        for key in &mut matching {
+            key.is_listed = true;
+        }
+        matching
     }
 
     /// By CKA_ID; by the label where there is none.

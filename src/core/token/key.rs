@@ -8,7 +8,7 @@ use std::fmt::Display;
 use cryptoki::object::{AttributeType, KeyType, ObjectClass};
 use cryptoki::session::UserType;
 
-use super::object::{Query, key_type};
+use super::object::key_type;
 use super::raw::{CallResult, ObjectHandle};
 use super::{Token, TokenSession};
 use crate::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
@@ -91,10 +91,9 @@ impl KeyReference {
 
     /// The objects that stand beside the key: those with its CKA_ID.
     pub(super) fn neighbours(&self) -> ObjectSelector {
-        match self.id() {
-            Some(id) => {
-                ObjectSelector { id: Some(ObjectId::from_bytes(id.to_owned())), label: None }
-            }
+        let id = self.id().map(|id| ObjectId::from_bytes(id.to_owned()));
+        match id {
+            Some(id) => ObjectSelector { id: Some(id), label: None },
             None => self.selector.clone(),
         }
     }
@@ -159,8 +158,8 @@ impl Token<'_> {
         };
         let found = self.visible_or_hidden(&selector.to_string(), pins, find)?;
         let missing = || {
-            let private = Query::new(ObjectClass::PRIVATE_KEY, selector);
-            match self.session.find(private).is_ok_and(|found| !found.is_empty()) {
+            let private = self.session.find(ObjectClass::PRIVATE_KEY, selector);
+            match private.is_ok_and(|found| !found.is_empty()) {
                 true => no_public_key(selector, &self.name()),
                 false => self.session.no_key(&selector.to_string(), selector),
             }
@@ -298,18 +297,13 @@ impl TokenSession<'_> {
     /// those that can be the certificate's, and of these the one with the configuration's label.
     fn private_keys(&self, reference: &KeyReference) -> CallResult<Vec<ObjectHandle>> {
         let _step = watchdog::step("looking for the key (C_FindObjects)");
-        let every = Query::every(ObjectClass::PRIVATE_KEY);
-        let label = reference.selector.label.as_deref();
-        let mut found = self.find(match reference.id.as_deref() {
-            None => Query::new(ObjectClass::PRIVATE_KEY, &reference.selector),
-            Some([]) => Query { label, ..every },
-            id => Query { id, ..every },
-        })?;
+        let mut found = self.find(ObjectClass::PRIVATE_KEY, &reference.neighbours())?;
         for kind in [AttributeType::Token, AttributeType::Sign] {
             if found.len() > 1 {
                 found = self.unless_false(found, kind)?;
             }
         }
+        let label = reference.selector.label.as_deref();
         if found.len() > 1 {
             let (mut possible, mut labelled) = (Vec::new(), Vec::new());
             for object in &found {
@@ -336,9 +330,8 @@ impl TokenSession<'_> {
     ) -> Result<bool, Error> {
         let _step = watchdog::step("reading the public key (C_FindObjects)");
         let failed = self.failed("reading the public key");
-        let query = Query::new(ObjectClass::PUBLIC_KEY, selector);
         let mut is_contradicted = false;
-        for object in self.find(query).map_err(failed)? {
+        for object in self.find(ObjectClass::PUBLIC_KEY, selector).map_err(failed)? {
             match self.belongs_to(object, key).map_err(failed)? {
                 Some(true) => return Ok(false),
                 Some(false) => is_contradicted = true,
@@ -358,18 +351,26 @@ impl TokenSession<'_> {
         let failed = self.failed("reading the public keys");
         let mut found: Vec<(ObjectHandle, FoundKey)> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
-            for object in self.find_stored(Query::new(class, selector)).map_err(failed)? {
+            for object in self.find_stored(class, selector).map_err(failed)? {
                 let Some(public_key) = self.public_key(object).map_err(failed)? else {
                     continue;
                 };
                 if found.iter().all(|(_, it)| it.public_key != public_key) {
-                    let id = self.bytes(object, AttributeType::Id).map_err(failed)?;
-                    let label = self.label(object).map_err(failed)?;
-                    found.push((object, FoundKey { id, label, public_key }));
+                    found.push((object, self.named(object, public_key).map_err(failed)?));
                 }
             }
         }
         Ok(found)
+    }
+
+    /// A key object by its names.
+    pub(super) fn named(
+        &self,
+        object: ObjectHandle,
+        public_key: PublicKey,
+    ) -> CallResult<FoundKey> {
+        let id = self.bytes(object, AttributeType::Id)?;
+        Ok(FoundKey { id, label: self.label(object)?, public_key })
     }
 
     /// The public key that a key object shows; `None` if it shows none, or none that TLS clients sign with.

@@ -43,43 +43,28 @@ impl fmt::Display for ObjectSummary {
     }
 }
 
-/// What the objects of a search have in common.
-#[derive(Clone, Copy)]
-pub(super) struct Query<'a> {
-    pub(super) class: ObjectClass,
-    pub(super) id: Option<&'a [u8]>,
-    pub(super) label: Option<&'a str>,
-}
-
-impl<'a> Query<'a> {
-    pub(super) fn new(class: ObjectClass, selector: &'a ObjectSelector) -> Self {
-        Self {
-            class,
-            id: selector.id.as_ref().map(ObjectId::as_bytes),
-            label: selector.label.as_deref(),
-        }
-    }
-
-    /// Every object of a class.
-    pub(super) fn every(class: ObjectClass) -> Self {
-        Self { class, id: None, label: None }
-    }
-}
-
 impl TokenSession<'_> {
-    /// Finds all objects that fit (C_FindObjects).
-    pub(super) fn find(&self, query: Query<'_>) -> CallResult<Vec<ObjectHandle>> {
-        let mut template = vec![Attribute::Class(query.class)];
-        template.extend(query.id.map(|id| Attribute::Id(id.to_owned())));
-        let label = query.label.map(|label| label.as_bytes().to_owned());
-        template.extend(label.map(Attribute::Label));
+    /// Finds all objects of a class that fit (C_FindObjects).
+    pub(super) fn find(
+        &self,
+        class: ObjectClass,
+        wanted: &ObjectSelector,
+    ) -> CallResult<Vec<ObjectHandle>> {
+        let mut template = vec![Attribute::Class(class)];
+        template.extend(wanted.id.iter().map(|id| Attribute::Id(id.as_bytes().to_owned())));
+        let label = wanted.label.iter();
+        template.extend(label.map(|label| Attribute::Label(label.as_bytes().to_owned())));
         self.raw.find(&template)
     }
 
     /// [`TokenSession::find`] without the objects that exist in the session alone: a YubiKey's
     /// attestation certificates share CKA_ID and public key with the certificate that is meant.
-    pub(super) fn find_stored(&self, query: Query<'_>) -> CallResult<Vec<ObjectHandle>> {
-        self.unless_false(self.find(query)?, AttributeType::Token)
+    pub(super) fn find_stored(
+        &self,
+        class: ObjectClass,
+        wanted: &ObjectSelector,
+    ) -> CallResult<Vec<ObjectHandle>> {
+        self.unless_false(self.find(class, wanted)?, AttributeType::Token)
     }
 
     /// The objects whose boolean attribute isn't false; one that a library doesn't show counts as
@@ -89,13 +74,18 @@ impl TokenSession<'_> {
         objects: Vec<ObjectHandle>,
         kind: AttributeType,
     ) -> CallResult<Vec<ObjectHandle>> {
-        let mut left = Vec::with_capacity(objects.len());
-        for object in objects {
-            if self.flag(object, kind)? != Some(false) {
-                left.push(object);
-            }
-        }
-        Ok(left)
+        let mut left = self.with_values(objects, kind)?;
+        left.retain(|(_, shown)| boolean(shown) != Some(false));
+        Ok(left.into_iter().map(|(object, _)| object).collect())
+    }
+
+    /// Each object with an attribute's value.
+    pub(super) fn with_values(
+        &self,
+        objects: Vec<ObjectHandle>,
+        kind: AttributeType,
+    ) -> CallResult<Vec<(ObjectHandle, Vec<u8>)>> {
+        objects.into_iter().map(|object| Ok((object, self.bytes(object, kind)?))).collect()
     }
 
     /// An attribute's value, such as that of CKA_ID, CKA_VALUE or CKA_MODULUS; empty if the object
@@ -131,12 +121,12 @@ impl TokenSession<'_> {
         watchdog::renew();
         let shape = match key {
             PublicKey::Rsa { .. } => AttributeType::Modulus,
-            PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => AttributeType::EcParams,
+            _ => AttributeType::EcParams,
         };
         let asks = AttributeType::AlwaysAuthenticate;
         let shown = self.raw.attributes(object, &[AttributeType::KeyType, asks, shape])?;
-        let mut always = shown.iter().filter(|(kind, _)| *kind == asks);
-        let always = always.any(|(_, value)| boolean(value) == Some(true));
+        let always =
+            shown.iter().any(|(kind, value)| *kind == asks && boolean(value) == Some(true));
         Ok((always, is_of(&shown, key) == Some(false)))
     }
 
@@ -150,16 +140,13 @@ impl TokenSession<'_> {
         // A private key of an elliptic curve has no point, but a curve.
         let kinds: &[_] = match key {
             PublicKey::Rsa { .. } => &[AttributeType::Modulus],
-            PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => {
-                &[AttributeType::EcPoint, AttributeType::EcParams]
-            }
+            _ => &[AttributeType::EcPoint, AttributeType::EcParams],
         };
         for kind in kinds {
             watchdog::renew();
-            let kinds = [AttributeType::KeyType, *kind];
-            let answer = is_of(&self.raw.attributes(object, &kinds)?, key);
-            if answer.is_some() {
-                return Ok(answer);
+            let shown = self.raw.attributes(object, &[AttributeType::KeyType, *kind])?;
+            if let Some(answer) = is_of(&shown, key) {
+                return Ok(Some(answer));
             }
         }
         Ok(None)
@@ -191,9 +178,9 @@ impl TokenSession<'_> {
         class: ObjectClass,
         named: &ObjectSelector,
     ) -> Vec<ObjectSummary> {
-        let objects = self.find_stored(Query::every(class)).unwrap_or_default();
-        let mut summaries: Vec<_> =
-            objects.into_iter().map(|object| self.summary(object, Some(class))).collect();
+        let found = self.find_stored(class, &ObjectSelector::default()).unwrap_or_default();
+        let found = found.into_iter().map(|object| self.summary(object, Some(class)));
+        let mut summaries: Vec<_> = found.collect();
         let label = named.label.as_ref().map(|label| label.to_lowercase());
         // Short ids first, so that 2 stands before 10.
         summaries.sort_by_cached_key(|summary| {

@@ -3,15 +3,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
+
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 
 use super::key::FoundKey;
-use super::object::{ObjectSummary, Query, class};
+use super::object::{ObjectSummary, class};
 use super::raw::{CallResult, ObjectHandle};
 use super::{Token, TokenSession, ckr};
 use crate::certificate::Certificate;
-use crate::config::ObjectId;
+use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::process::signals::Deferral;
 use crate::process::watchdog;
@@ -30,15 +32,13 @@ impl Token<'_> {
     pub fn unused_id(&self) -> Result<ObjectId, Error> {
         let _step = watchdog::step("looking for a free CKA_ID (C_FindObjects)");
         let failed = self.session.failed("looking for a free CKA_ID");
-        let mut used = Vec::new();
-        for object in self.session.raw.find(&[]).map_err(failed)? {
-            used.push(self.session.bytes(object, AttributeType::Id).map_err(failed)?);
-        }
+        let all = self.session.raw.find(&[]);
+        let all = all.and_then(|it| self.session.with_values(it, AttributeType::Id));
+        let used: HashSet<_> = all.map_err(failed)?.into_iter().map(|(_, id)| id).collect();
         let short = (1..=u8::MAX).map(|number| vec![number]);
         let long = (1..=u16::MAX).map(|number| number.to_be_bytes().to_vec());
-        let mut free = short.chain(long).filter(|id| !used.contains(id));
-        let free = free.next().map(ObjectId::from_bytes);
-        free.ok_or_else(|| Error::internal("a token with every CKA_ID"))
+        let free = short.chain(long).find(|id| !used.contains(id));
+        free.map(ObjectId::from_bytes).ok_or_else(|| Error::internal("a token with every CKA_ID"))
     }
 
     /// Writes a certificate beside its key, with the key's CKA_ID and label. Other certificates stay.
@@ -66,11 +66,10 @@ impl Token<'_> {
     /// process, or by a call that ended with an error all the same.
     fn write(&self, certificate: &Certificate, label: &str, id: &[u8]) -> Result<(), Error> {
         let session = &self.session;
-        let failed = session.failed("looking for the certificate");
-        for present in self.same_certificates(certificate)? {
-            if id.is_empty() || session.bytes(present, AttributeType::Id).map_err(failed)? == id {
-                return Ok(());
-            }
+        let present = session.with_values(self.same_certificates(certificate)?, AttributeType::Id);
+        let present = present.map_err(session.failed("looking for the certificate"))?;
+        if present.iter().any(|(_, present)| id.is_empty() || present == id) {
+            return Ok(());
         }
         let mut template = vec![
             Attribute::Class(ObjectClass::CERTIFICATE),
@@ -86,10 +85,13 @@ impl Token<'_> {
                 Attribute::SerialNumber(names.serial_number),
             ]);
         }
-        if !id.is_empty() {
-            template.push(Attribute::Id(id.to_owned()));
-        }
-        let object = self.create(&template).map_err(|error| self.certificate_failure(&error))?;
+        template.extend((!id.is_empty()).then(|| Attribute::Id(id.to_owned())));
+        let object = {
+            let _step = watchdog::step("writing the certificate (C_CreateObject)");
+            // A library that is killed while it writes may lose the whole token.
+            let _deferral = Deferral::for_files();
+            session.raw.create(&template).map_err(|error| self.certificate_failure(&error))?
+        };
         log::info!("certificate: written");
         let kept = |attribute, value: &[u8]| Ok(session.bytes(object, attribute)? == value);
         let is_kept = kept(AttributeType::Value, certificate.der())
@@ -111,13 +113,6 @@ impl Token<'_> {
             "make room where the library keeps its objects, such as on a full disk, or update the library, \
              and run the command again",
         )
-    }
-
-    /// Signals wait: a library that is killed while it writes may lose the whole token.
-    fn create(&self, template: &[Attribute]) -> CallResult<ObjectHandle> {
-        let _step = watchdog::step("writing the certificate (C_CreateObject)");
-        let _deferral = Deferral::for_files();
-        self.session.raw.create(template)
     }
 
     /// Removes each object with exactly this certificate (C_DestroyObject); keys stay. None is removed if the
@@ -144,14 +139,12 @@ impl Token<'_> {
 
     /// The objects that are exactly this certificate.
     fn same_certificates(&self, certificate: &Certificate) -> Result<Vec<ObjectHandle>, Error> {
-        let failed = self.session.failed("looking for the certificate");
-        let query = Query::every(ObjectClass::CERTIFICATE);
-        let mut same = Vec::new();
-        for object in self.session.find_stored(query).map_err(failed)? {
-            let der = self.session.bytes(object, AttributeType::Value).map_err(failed)?;
-            same.extend((der == certificate.der()).then_some(object));
-        }
-        Ok(same)
+        let session = &self.session;
+        let all = session.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default());
+        let all = all.and_then(|it| session.with_values(it, AttributeType::Value));
+        let mut same = all.map_err(session.failed("looking for the certificate"))?;
+        same.retain(|(_, der)| der == certificate.der());
+        Ok(same.into_iter().map(|(object, _)| object).collect())
     }
 
     /// A token that never takes a certificate, or the error of [`Token::writing_failure`].
