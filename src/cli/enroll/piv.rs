@@ -1,7 +1,7 @@
 //! What a YubiKey's slot is made with: `--slot`, `--pin-policy` and `--touch-policy`.
 
 use crate::cli::selection::HEADING;
-use crate::token::{PinPolicy, PivSlot, SlotOptions, TouchPolicy};
+use crate::token::{PivSlot, SlotOptions, SlotPolicy};
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct PivOptions {
@@ -10,10 +10,10 @@ pub(super) struct PivOptions {
     pub(super) slot: Option<PivSlot>,
     /// When a YubiKey wants its PIN for the new key: default, never, once or always
     #[arg(long, value_name = "POLICY", value_parser = pin_policy, conflicts_with = "certificate")]
-    pin_policy: Option<PinPolicy>,
+    pin_policy: Option<SlotPolicy>,
     /// When it wants to be touched for it: default, never, always or cached (for 15 seconds)
     #[arg(long, value_name = "POLICY", value_parser = touch_policy, conflicts_with = "certificate")]
-    touch_policy: Option<TouchPolicy>,
+    touch_policy: Option<SlotPolicy>,
 }
 
 impl PivOptions {
@@ -42,10 +42,10 @@ fn slot(name: &str) -> Result<PivSlot, &'static str> {
     PivSlot::named(name).ok_or("it is none of 9a, 9c, 9d, 9e and 82 to 95")
 }
 
-fn pin_policy(name: &str) -> Result<PinPolicy, &'static str> {
-    PinPolicy::named(name).ok_or("it is none of default, never, once and always")
+fn pin_policy(name: &str) -> Result<SlotPolicy, &'static str> {
+    SlotPolicy::of_pin(name).ok_or("it is none of default, never, once and always")
 }
 
-fn touch_policy(name: &str) -> Result<TouchPolicy, &'static str> {
-    TouchPolicy::named(name).ok_or("it is none of default, never, always and cached")
+fn touch_policy(name: &str) -> Result<SlotPolicy, &'static str> {
+    SlotPolicy::of_touch(name).ok_or("it is none of default, never, always and cached")
 }

@@ -46,7 +46,7 @@ impl<'l> EnrollmentToken<'l> {
         let trusted = trusted.ok_or_else(|| Error::internal("a token without a library"))?;
         let token = library.token_to_write(&filter.token)?;
         let mut object = filter.object;
-        let is_usual = match (token.is_yubikey(), piv.given()) {
+        let is_usual = match (token.state().is_yubikey(), piv.given()) {
             (false, Some(option)) => {
                 return Err(not_a_yubikey(option, &token));
             }
@@ -98,7 +98,7 @@ impl<'l> EnrollmentToken<'l> {
 
     /// Refuses, before a PIN is asked for, a key that this token can't make, unless OpenSC shows something of it.
     fn check_wish(&self, arguments: &EnrollArguments, applicant: &Applicant) -> Result<(), Error> {
-        if arguments.replace && !self.token.is_yubikey() {
+        if arguments.replace && !self.token.state().is_yubikey() {
             return Err(not_a_yubikey("--replace without --certificate", &self.token));
         }
         let id = self.config.object.id.as_ref();
@@ -107,7 +107,7 @@ impl<'l> EnrollmentToken<'l> {
             Some(id) => it.id == id.as_bytes(),
             None => it.label == label,
         };
-        if self.token.takes_no_certificates() && !self.token.candidates()?.iter().any(is_meant) {
+        if self.token.state().is_piv_of_opensc() && !self.token.candidates()?.iter().any(is_meant) {
             self.token.check_card(arguments.key.unwrap_or_default(), id)?;
         }
         Ok(())
@@ -185,7 +185,7 @@ impl<'l> EnrollmentToken<'l> {
         if !present.is_empty() && !arguments.replace {
             return Err(id_in_use(&id, &self.token.name(), &present));
         }
-        let slot = PivSlot::of_id(&id).filter(|_| self.token.is_yubikey());
+        let slot = PivSlot::of_id(&id).filter(|_| self.token.state().is_yubikey());
         let in_slot = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
         if !present.is_empty() {
             let lost = candidates.iter().find(|it| it.id == id.as_bytes());
@@ -222,7 +222,7 @@ impl<'l> EnrollmentToken<'l> {
 
     /// Whether the key's label says whose it is: it was chosen when the key was made.
     pub(super) fn is_labelled_by_user(&self) -> bool {
-        self.config.object.label.is_none() && !self.token.is_yubikey()
+        self.config.object.label.is_none() && !self.token.state().is_yubikey()
     }
 
     pub(super) fn sign_request(
@@ -256,7 +256,7 @@ impl<'l> EnrollmentToken<'l> {
             Ok(Some(path))
         };
         let name = self.token.name();
-        if self.token.takes_no_certificates() {
+        if self.token.state().is_piv_of_opensc() {
             return keep(
                 format!("OpenSC writes nothing to a PIV card such as token {name}"),
                 lines,

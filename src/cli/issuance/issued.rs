@@ -58,7 +58,7 @@ impl IssuedCertificate {
         for authority in self.authorities() {
             holds_all &= token.write_authority(&authority)?;
         }
-        token.write_certificate(&self.certificate, key)?;
+        token.write_certificate(&self.certificate, Some(key))?;
         Ok(holds_all)
     }
 

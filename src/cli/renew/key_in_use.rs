@@ -109,8 +109,9 @@ impl CertificateLocation {
         if let Some(file) = Config::from_map(&mut key.map.clone())?.certificate_file {
             return Ok(Self::File(file));
         }
-        let has_slots =
-            key.with_token(|token, _, _| Ok(token.is_yubikey() || token.takes_no_certificates()))?;
+        let has_slots = key.with_token(|token, _, _| {
+            Ok(token.state().is_yubikey() || token.state().is_piv_of_opensc())
+        })?;
         Ok(match has_slots {
             true => Self::Slot,
             false => Self::Token,

@@ -72,19 +72,6 @@ pub(super) fn is_removed(error: &CryptokiError) -> bool {
     )
 }
 
-/// The error of a call on an open token: it was taken out, or what `otherwise` says.
-pub(super) fn removed_or(
-    error: &CryptokiError,
-    token: &TokenName,
-    otherwise: impl FnOnce(CallFailure) -> Error,
-) -> Error {
-    let failure = failure(error);
-    if !is_removed(error) {
-        return otherwise(failure);
-    }
-    removed(token, &failure)
-}
-
 /// What to do about a call on an open token that failed.
 pub(super) const TAKE_OUT: &str =
     "check that the token is still inserted, take it out and put it back, then try again";

@@ -11,7 +11,7 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use super::key::{ED25519_PARAMETERS, FoundKey, no_public_key};
 use super::object::ObjectSummary;
 use super::raw::ObjectHandle;
-use super::yubikey::{PivSlot, SlotOptions, is_piv_of_opensc};
+use super::yubikey::{PivSlot, SlotOptions};
 use super::{Token, ckr};
 use crate::certificate::{Curve, PublicKey};
 use crate::config::ObjectId;
@@ -164,7 +164,7 @@ pub struct GeneratedKey {
 impl Token<'_> {
     /// Whether the library makes keys at all, where that is known; `id` is that of the key to be made.
     pub fn check_card(&self, kind: KeyKind, id: Option<&ObjectId>) -> Result<(), Error> {
-        if !is_piv_of_opensc(self.state()) {
+        if !self.state().is_piv_of_opensc() {
             return Ok(());
         }
         let slot = id.and_then(PivSlot::of_id).unwrap_or(PivSlot::AUTHENTICATION).name();
@@ -195,17 +195,15 @@ impl Token<'_> {
     pub fn check_generation(&self, kind: KeyKind, purpose: KeyPurpose) -> Result<(), Error> {
         self.check_card(kind, None)?;
         let mut wanted = kind.mechanisms(purpose).iter();
-        match wanted.find(|(mechanism, _)| !self.offers(*mechanism)) {
-            None => Ok(()),
-            Some((_, wanted)) => {
-                let (token, kind) = (self.name(), kind.name());
-                let text = format!("token {token} makes no {kind} key: it offers no {wanted}");
-                Err(Error::new(Exit::Object, text).help(
-                    "choose another kind with --key, or make the key with the token's own tool: \
-                     docs/tokens.md#a-key-and-its-certificate",
-                ))
-            }
-        }
+        let Some((_, wanted)) = wanted.find(|(mechanism, _)| !self.offers(*mechanism)) else {
+            return Ok(());
+        };
+        let (token, kind) = (self.name(), kind.name());
+        let text = format!("token {token} makes no {kind} key: it offers no {wanted}");
+        Err(Error::new(Exit::Object, text).help(
+            "choose another kind with --key, or make the key with the token's own tool: \
+             docs/tokens.md#a-key-and-its-certificate",
+        ))
     }
 
     /// Makes a key pair (C_GenerateKeyPair) under a CKA_ID that no object has, or in a YubiKey's slot that may be
@@ -213,33 +211,27 @@ impl Token<'_> {
     pub fn generate(&self, new: &NewKey<'_>, options: SlotOptions) -> Result<GeneratedKey, Error> {
         self.check_generation(new.kind, new.purpose)?;
         let present = self.objects_with_id(new.id)?;
-        let is_yubikey = self.is_yubikey();
+        let is_yubikey = self.state().is_yubikey();
         if !(present.is_empty() || options.replaces && is_yubikey) {
             return Err(id_in_use(new.id, &self.name(), &present));
         }
-        let (public, private) = match self.make_pair(new, options) {
-            Ok(pair) => pair,
-            Err(error) if is_yubikey => {
-                let is_unknown = ckr::code(&error) == Some(RvError::AttributeTypeInvalid);
-                if is_unknown && !options.policies().is_empty() {
-                    let text = format!(
-                        "the library of token {} knows no PIN and touch policies: {}",
-                        self.name(),
-                        ckr::failure(&error)
-                    );
-                    return Err(Error::new(Exit::Object, text).help(
-                        "update the library (ykcs11 2.3 or later), leave the policies out, or make the key with \
-                         `ykman piv keys generate --pin-policy … --touch-policy …` and name it with --object-id",
-                    ));
-                }
-                // To remove an object there is to remove the slot's certificate.
-                return Err(self.writing_failure("making the key", &error, &[]));
+        let made = self.make_pair(new, options).map_err(|error| {
+            let is_unknown = ckr::code(&error) == Some(RvError::AttributeTypeInvalid);
+            if is_yubikey && is_unknown && !options.policies().is_empty() {
+                let (token, failure) = (self.name(), ckr::failure(&error));
+                let text = format!(
+                    "the library of token {token} knows no PIN and touch policies: {failure}"
+                );
+                return Error::new(Exit::Object, text).help(
+                    "update the library (ykcs11 2.3 or later), leave the policies out, or make the key with \
+                     `ykman piv keys generate --pin-policy … --touch-policy …` and name it with --object-id",
+                );
             }
-            Err(error) => {
-                let left = self.clear_half_pair(new.id);
-                return Err(self.writing_failure("making the key", &error, &left));
-            }
-        };
+            // To remove an object of a YubiKey is to remove the slot's certificate.
+            let left = if is_yubikey { Vec::new() } else { self.clear_half_pair(new.id) };
+            self.writing_failure("making the key", &error, &left)
+        });
+        let (public, private) = made?;
         log::info!("key: made, {}", new.kind.description());
         let session = &self.session;
         let failed = session.failed("reading the new key");
@@ -275,7 +267,7 @@ impl Token<'_> {
         let generate = |key_type, mechanism, shape: &[Attribute], uses: &[Attribute]| {
             let (public, mut private) = templates(new, key_type, shape);
             private.extend_from_slice(uses);
-            if self.is_yubikey() {
+            if self.state().is_yubikey() {
                 // ykcs11 2.2 refuses the attribute; its keys never leave the card, and do everything.
                 private.retain(|it| {
                     let is_refused = Attribute::Extractable(false);
@@ -291,6 +283,10 @@ impl Token<'_> {
             let uses: &[_] = if opens { &[Attribute::Derive(true)] } else { &[] };
             generate(KeyType::EC, Mechanism::EccKeyPairGen, &shape, uses)
         };
+        let edwards = |parameters: &[u8]| {
+            let shape = [Attribute::EcParams(parameters.to_owned())];
+            generate(KeyType::EC_EDWARDS, Mechanism::EccEdwardsKeyPairGen, &shape, &[])
+        };
         let rsa = |bits: u64| {
             let shape = [
                 Attribute::ModulusBits(bits.into()),
@@ -304,18 +300,12 @@ impl Token<'_> {
                 false => or_if_refused(used(&SIGNING_ONLY), || used(&[])),
             }
         };
+        // The standard allows both, and each has libraries that take it alone.
+        let [name, oid] = ED25519_PARAMETERS;
         match new.kind {
             KeyKind::EcP256 => on_curve(Curve::P256),
             KeyKind::EcP384 => on_curve(Curve::P384),
-            KeyKind::Ed25519 => {
-                let named = |parameters: &[u8]| {
-                    let shape = [Attribute::EcParams(parameters.to_owned())];
-                    generate(KeyType::EC_EDWARDS, Mechanism::EccEdwardsKeyPairGen, &shape, &[])
-                };
-                // The standard allows both, and each has libraries that take it alone.
-                let [name, oid] = ED25519_PARAMETERS;
-                or_if_refused(named(name), || named(oid))
-            }
+            KeyKind::Ed25519 => or_if_refused(edwards(name), || edwards(oid)),
             KeyKind::Rsa2048 => rsa(2048),
             KeyKind::Rsa3072 => rsa(3072),
             KeyKind::Rsa4096 => rsa(4096),

@@ -64,7 +64,7 @@ impl Token<'_> {
     /// certificates that the library has made up.
     pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         let mut candidates = candidates(&self.session)?;
-        if self.is_yubikey() {
+        if self.state().is_yubikey() {
             candidates.retain(|candidate| candidate.id != ATTESTATION_KEY);
             for candidate in &mut candidates {
                 let is_kept = |it: &Result<Certificate, _>| !it.as_ref().is_ok_and(is_placeholder);

@@ -147,12 +147,12 @@ impl Token<'_> {
         selector: &ObjectSelector,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<FoundKey, Error> {
-        let find = |session: &TokenSession<'_>| {
-            let mut found = session.public_keys(selector)?;
+        let find = |token: &Self| {
+            let mut found = token.session.public_keys(selector)?;
             if found.len() > 1 {
                 let found: Vec<_> = found.into_iter().map(|(object, _)| object).collect();
                 let class = ObjectClass::PUBLIC_KEY;
-                return Err(session.several("public keys", selector, &found, class));
+                return Err(token.session.several("public keys", selector, &found, class));
             }
             Ok(found.pop().map(|(_, key)| key))
         };
@@ -175,10 +175,9 @@ impl Token<'_> {
         holder: &str,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<FoundKey, Error> {
-        let find = |session: &TokenSession<'_>| {
-            let found = session.public_keys(&ObjectSelector::default())?;
-            let mut same = found.into_iter().map(|(_, found)| found);
-            Ok(same.find(|found| found.public_key == *public_key))
+        let find = |token: &Self| {
+            let mut found = token.public_keys()?.into_iter();
+            Ok(found.find(|found| found.public_key == *public_key))
         };
         let found = self.visible_or_hidden(holder, pins, find)?;
         let any = ObjectSelector::default();
@@ -196,14 +195,14 @@ impl Token<'_> {
         &mut self,
         purpose: &str,
         pins: Option<&mut dyn PinProvider>,
-        find: impl Fn(&TokenSession<'_>) -> Result<Option<T>, Error>,
+        find: impl Fn(&Self) -> Result<Option<T>, Error>,
     ) -> Result<Option<T>, Error> {
-        let found = find(&self.session)?;
+        let found = find(self)?;
         let Some(pins) = pins.filter(|_| found.is_none() && self.may_hide_objects()) else {
             return Ok(found);
         };
         self.log_in_if_required(purpose, pins)?;
-        find(&self.session)
+        find(self)
     }
 
     /// Finds the one private key that fits, after a login if the token requires one for it.

@@ -39,7 +39,7 @@ pub use opening::LockedSecret;
 pub use raw::SessionAccess;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
 pub use slot::{OccupiedSlot, PinState, TokenState, not_initialized};
-pub use yubikey::{PinPolicy, PivSlot, SlotOptions, TouchPolicy};
+pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};
 
 use std::cell::OnceCell;
 
@@ -118,7 +118,11 @@ impl TokenSession<'_> {
         error: &CryptokiError,
         otherwise: impl FnOnce(CallFailure) -> Error,
     ) -> Error {
-        ckr::removed_or(error, &self.state.name, otherwise)
+        let failure = ckr::failure(error);
+        match ckr::is_removed(error) {
+            true => ckr::removed(&self.state.name, &failure),
+            false => otherwise(failure),
+        }
     }
 }
 
@@ -146,16 +150,6 @@ impl Token<'_> {
     /// What the token said of itself when it was opened.
     pub fn state(&self) -> &TokenState {
         &self.session.state
-    }
-
-    /// Whether it is a YubiKey behind Yubico's own library: a [slot](PivSlot) has one key and one certificate.
-    pub fn is_yubikey(&self) -> bool {
-        yubikey::is_yubikey(self.state())
-    }
-
-    /// Whether it is known that the library writes no certificate to it: OpenSC to a PIV card.
-    pub fn takes_no_certificates(&self) -> bool {
-        yubikey::is_piv_of_opensc(self.state())
     }
 
     /// Whether it has the mechanism (C_GetMechanismList); one that doesn't say what it offers is tried.
@@ -195,7 +189,7 @@ impl Token<'_> {
         pins: &mut dyn PinProvider,
         ask: AskHidden<'_>,
     ) -> Result<Option<String>, Error> {
-        if !self.is_yubikey() {
+        if !self.state().is_yubikey() {
             return self.log_in_if_required(what, pins).map(|()| None);
         }
         officer::log_in(&mut self.login, &self.session, what, pins, ask)

@@ -258,14 +258,14 @@ impl TokenSession<'_> {
              is not used:"
         );
         let (count, token) = (found.len(), &self.state.name);
-        Error::new(Exit::Object, format!("{count} {what} with {selector} on token {token}"))
-            .help(Help::from(help).with_candidates(&found))
+        let text = format!("{count} {what} with {selector} on token {token}");
+        Error::new(Exit::Object, text).help(Help::from(help).with_candidates(&found))
     }
 
     /// The error of a call that failed while `doing` something with objects.
     pub(super) fn failed(&self, doing: &'static str) -> impl Fn(CryptokiError) -> Error + Copy {
         move |error| {
-            ckr::removed_or(&error, &self.state.name, |failure| {
+            self.failure(&error, |failure| {
                 Error::new(Exit::Object, format!("{doing} failed: {failure}"))
                     .help(ckr::TAKE_OUT)
                     .kind(Kind::CallFailed)

@@ -11,7 +11,7 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use super::Token;
 use super::ckr;
 use super::key::PrivateKey;
-use super::raw::{CallResult, ObjectHandle, Session};
+use super::raw::Session;
 use super::sign::{Outcome, hash_mechanisms, refuses_mechanism};
 use crate::certificate::{Curve, PublicKey};
 use crate::error::{Error, Exit, listed};
@@ -64,13 +64,10 @@ impl Token<'_> {
             }
             _ => {
                 let key = key.reference.describe();
-                return Err(Error::new(
-                    Exit::Signing,
-                    format!(
-                        "{key} ({public_key}) is of another kind than the key that it was sealed to"
-                    ),
-                )
-                .help(SEAL_AGAIN));
+                let text = format!(
+                    "{key} ({public_key}) is of another kind than the key that it was sealed to"
+                );
+                return Err(Error::new(Exit::Signing, text).help(SEAL_AGAIN));
             }
         };
         // Whatever is wrong with what comes out, it is this error.
@@ -82,7 +79,7 @@ impl Token<'_> {
         let (kind, attribute) = match locked {
             LockedSecret::Oaep { .. } => (AttributeType::Decrypt, "CKA_DECRYPT"),
             // Yubico's library says of none of its keys that it derives, and derives.
-            LockedSecret::Ecdh { .. } if self.is_yubikey() => return Ok(()),
+            LockedSecret::Ecdh { .. } if self.state().is_yubikey() => return Ok(()),
             LockedSecret::Ecdh { .. } => (AttributeType::Derive, "CKA_DERIVE"),
         };
         match self.session.flag(key.object, kind) {
@@ -135,6 +132,7 @@ impl Token<'_> {
         Ok(block.and_then(|block| oaep::message(hash, mask_hash, &block, length)))
     }
 
+    /// The value of the object that C_DeriveKey makes, which is removed again.
     fn derive(
         &mut self,
         key: &PrivateKey,
@@ -147,7 +145,23 @@ impl Token<'_> {
         }
         let length = curve.point_length() / 2;
         let mechanism = Mechanism::Ecdh1Derive(Ecdh1DeriveParams::new(EcKdf::null(), point));
-        let call = |session: &Session<'_>| derived(session, &mechanism, key.object, length);
+        let template = [
+            Attribute::Class(ObjectClass::SECRET_KEY),
+            Attribute::KeyType(KeyType::GENERIC_SECRET),
+            Attribute::Token(false),
+            Attribute::Sensitive(false),
+            Attribute::Extractable(true),
+            Attribute::ValueLen((length as u64).into()),
+        ];
+        let call = |session: &Session<'_>| {
+            let object = session.derive_key(&mechanism, key.object, &template)?;
+            let shown = session.attributes(object, &[AttributeType::Value]);
+            // It ends with the session at the latest.
+            if let Err(error) = session.destroy(object) {
+                log::info!("{}", ckr::failure(&error));
+            }
+            Ok(shown?.pop().map(|(_, value)| value).unwrap_or_default())
+        };
         let secret = self.perform_at_once(key, pins, &call)?;
         let secret = secret.map_err(|error| self.opening_failure(key, &error))?;
         Ok(Some(secret).filter(|it| !it.is_empty()).and_then(|it| with_leading_zeros(it, length)))
@@ -175,18 +189,18 @@ impl Token<'_> {
         self.session.failure(error, |failure| {
             let described = key.reference.describe();
             if is_wrong {
-                not_opened(key)
-            } else if refuses_mechanism(error) {
-                let text = format!("the token refuses to open with {described}: {failure}");
-                Error::new(Exit::Signing, text).help(OTHER_KEY)
-            } else {
-                let path = self.session.module.path().to_string_lossy();
-                let text = format!("opening with {described} failed: {failure}");
-                Error::new(Exit::Signing, text).help(format!(
-                    "check that the token is there and works: `pkcs11-tool --module {} --login -O`",
-                    shell_word(&path)
-                ))
+                return not_opened(key);
             }
+            if refuses_mechanism(error) {
+                let text = format!("the token refuses to open with {described}: {failure}");
+                return Error::new(Exit::Signing, text).help(OTHER_KEY);
+            }
+            let path = self.session.module.path().to_string_lossy();
+            let text = format!("opening with {described} failed: {failure}");
+            Error::new(Exit::Signing, text).help(format!(
+                "check that the token is there and works: `pkcs11-tool --module {} --login -O`",
+                shell_word(&path)
+            ))
         })
     }
 }
@@ -205,31 +219,6 @@ fn not_opened(key: &PrivateKey) -> Error {
 fn with_leading_zeros(bytes: Vec<u8>, length: usize) -> Option<Vec<u8>> {
     let missing = length.checked_sub(bytes.len())?;
     Some([vec![0; missing], bytes].concat())
-}
-
-/// C_DeriveKey, and the value of the object that it makes, which is removed again.
-fn derived(
-    session: &Session<'_>,
-    mechanism: &Mechanism<'_>,
-    key: ObjectHandle,
-    length: usize,
-) -> CallResult<Vec<u8>> {
-    let template = [
-        Attribute::Class(ObjectClass::SECRET_KEY),
-        Attribute::KeyType(KeyType::GENERIC_SECRET),
-        Attribute::Token(false),
-        Attribute::Sensitive(false),
-        Attribute::Extractable(true),
-        Attribute::ValueLen((length as u64).into()),
-    ];
-    let object = session.derive_key(mechanism, key, &template)?;
-    let shown = session.attributes(object, &[AttributeType::Value]);
-    // It ends with the session at the latest.
-    if let Err(error) = session.destroy(object) {
-        log::info!("{}", ckr::failure(&error));
-    }
-    let value = shown?.pop();
-    Ok(value.map(|(_, value)| value).unwrap_or_default())
 }
 
 fn is_on_curve(curve: Curve, point: &[u8]) -> bool {

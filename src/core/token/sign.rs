@@ -62,12 +62,7 @@ impl Token<'_> {
 
     /// Checks that the token has a mechanism for the scheme (C_GetMechanismList).
     pub fn check_mechanism(&self, scheme: &Scheme) -> Result<(), Error> {
-        self.paddings(scheme).map(drop)
-    }
-
-    /// How this token can pad for such a signature: the better way, and the other one if it has both.
-    fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
-        paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))
+        paddings(scheme, &self.name(), |mechanism| self.offers(mechanism)).map(drop)
     }
 
     /// Signs (C_SignInit, C_Sign) and verifies. For Ed25519 the digest is the whole message.
@@ -105,7 +100,7 @@ impl Token<'_> {
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
         let _step = watchdog::step("signing (C_SignInit, C_Sign)");
-        let (padding, other) = self.paddings(scheme)?;
+        let (padding, other) = paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))?;
         let mut sign_padded = |token: &mut Self, padding| -> Outcome {
             log::debug!("signature: {scheme}, padding: {padding:?}");
             let (mechanism, input) =
@@ -266,6 +261,7 @@ fn other_token(scheme: &Scheme) -> &'static str {
     }
 }
 
+/// How this token can pad for such a signature: the better way, and the other one if it has both.
 fn paddings(
     scheme: &Scheme,
     token: &str,

@@ -41,30 +41,30 @@ impl Token<'_> {
         free.map(ObjectId::from_bytes).ok_or_else(|| Error::internal("a token with every CKA_ID"))
     }
 
-    /// Writes a certificate beside its key, with the key's CKA_ID and label. Other certificates stay.
-    pub fn write_certificate(
-        &self,
-        certificate: &Certificate,
-        key: &FoundKey,
-    ) -> Result<(), Error> {
-        self.write(certificate, &key.label, &key.id)
-    }
-
     /// Writes the certificate of a CA, from which the chain to a server is made, unless it is there; whether the
     /// token holds it now. Behind ykcs11, each slot has room for its key's alone.
     pub fn write_authority(&self, certificate: &Certificate) -> Result<bool, Error> {
-        if self.is_yubikey() {
+        if self.state().is_yubikey() {
             return Ok(false);
         }
-        match self.write(certificate, &certificate.subject, &[]) {
+        match self.write_certificate(certificate, None) {
             Err(error) if error.is(Kind::CertificateRefused) => Ok(false),
             outcome => outcome.map(|()| true),
         }
     }
 
-    /// C_CreateObject, and what the token has of it afterwards. Nothing is written if it is there: by another
-    /// process, or by a call that ended with an error all the same.
-    fn write(&self, certificate: &Certificate, label: &str, id: &[u8]) -> Result<(), Error> {
+    /// Writes a certificate (C_CreateObject) beside its key, with the key's CKA_ID and label, and looks what the token
+    /// has of it afterwards. Other certificates stay. Nothing is written if it is there: by another process, or by a
+    /// call that ended with an error all the same.
+    pub fn write_certificate(
+        &self,
+        certificate: &Certificate,
+        key: Option<&FoundKey>,
+    ) -> Result<(), Error> {
+        let (label, id) = match key {
+            Some(key) => (&key.label, key.id.as_slice()),
+            None => (&certificate.subject, &[][..]),
+        };
         let session = &self.session;
         let present = session.with_values(self.same_certificates(certificate)?, AttributeType::Id);
         let present = present.map_err(session.failed("looking for the certificate"))?;
@@ -149,31 +149,28 @@ impl Token<'_> {
 
     /// A token that never takes a certificate, or the error of [`Token::writing_failure`].
     fn certificate_failure(&self, error: &CryptokiError) -> Error {
-        let is_refusal = match ckr::code(error) {
-            Some(code) => matches!(
-                code,
-                RvError::FunctionNotSupported
-                    | RvError::AttributeTypeInvalid
-                    | RvError::AttributeValueInvalid
-                    | RvError::TemplateInconsistent
-                    | RvError::UserTypeInvalid
-                    | RvError::TokenWriteProtected
-                    | RvError::SessionReadOnly
-            ),
-            None => matches!(error, CryptokiError::NullFunctionPointer),
-        };
-        match is_refusal {
-            true => {
-                let (token, failure) = (self.name(), ckr::failure(error));
-                Error::new(Exit::Object, format!("token {token} takes no certificate: {failure}"))
-                    .help(
-                        "write it with the token's own tool, or set certificateFile (--certificate-file) \
-                         to a file that holds it",
-                    )
-                    .kind(Kind::CertificateRefused)
-            }
-            false => self.writing_failure("writing the certificate", error, &[]),
+        let is_refusal = matches!(
+            error,
+            CryptokiError::NullFunctionPointer
+                | CryptokiError::Pkcs11(
+                    RvError::FunctionNotSupported
+                        | RvError::AttributeTypeInvalid
+                        | RvError::AttributeValueInvalid
+                        | RvError::TemplateInconsistent
+                        | RvError::UserTypeInvalid
+                        | RvError::TokenWriteProtected
+                        | RvError::SessionReadOnly,
+                    _
+                )
+        );
+        if !is_refusal {
+            return self.writing_failure("writing the certificate", error, &[]);
         }
+        let text = format!("token {} takes no certificate: {}", self.name(), ckr::failure(error));
+        Error::new(Exit::Object, text).kind(Kind::CertificateRefused).help(
+            "write it with the token's own tool, or set certificateFile (--certificate-file) to a file that \
+             holds it",
+        )
     }
 
     /// The error of a call that failed to change the token; `left` is what it has made and could not be

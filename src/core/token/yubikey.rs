@@ -24,15 +24,17 @@ const FIRST_RETIRED_ID: u8 = 5;
 /// The slots of the standard, by CKA_ID from 1 on.
 const SLOTS: [u8; 4] = [0x9a, 0x9c, 0x9d, 0x9e];
 
-/// Whether it is one. Yubico's HSM has the same maker and another model; OpenSC calls a YubiKey a card
-/// like any other.
-pub(super) fn is_yubikey(token: &TokenState) -> bool {
-    token.manufacturer.starts_with("Yubico") && token.model.starts_with("YubiKey")
-}
+impl TokenState {
+    /// Whether it is a YubiKey behind Yubico's own library: a [slot](PivSlot) has one key and one certificate.
+    /// Yubico's HSM has the same maker and another model; OpenSC calls a YubiKey a card like any other.
+    pub fn is_yubikey(&self) -> bool {
+        self.manufacturer.starts_with("Yubico") && self.model.starts_with("YubiKey")
+    }
 
-/// Whether it is a PIV card behind OpenSC, whose driver for them makes no keys and writes nothing.
-pub(super) fn is_piv_of_opensc(token: &TokenState) -> bool {
-    token.manufacturer.to_lowercase().starts_with("piv_ii") && token.model.contains("PKCS#15")
+    /// Whether it is a PIV card behind OpenSC, whose driver for them makes no keys and writes nothing.
+    pub fn is_piv_of_opensc(&self) -> bool {
+        self.manufacturer.to_lowercase().starts_with("piv_ii") && self.model.contains("PKCS#15")
+    }
 }
 
 /// Whether it is the certificate that ykcs11 puts beside a key that it makes, which no CA has issued.
@@ -85,35 +87,35 @@ impl PivSlot {
     }
 }
 
-/// When the card wants its PIN for a key: CKA_YUBICO_PIN_POLICY's value, or 0 for what the card does anyway.
+/// When the card wants its PIN or a touch for a key: the attribute that says so, and its value, which is 0 for
+/// what the card does anyway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PinPolicy(u8);
-
-/// When it wants to be touched for a key, likewise. `cached`: once within fifteen seconds.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct TouchPolicy(u8);
-
-impl PinPolicy {
-    pub fn named(name: &str) -> Option<Self> {
-        position(name, &["default", "never", "once", "always"]).map(Self)
-    }
+pub struct SlotPolicy {
+    attribute: u64,
+    value: u8,
 }
 
-impl TouchPolicy {
-    pub fn named(name: &str) -> Option<Self> {
-        position(name, &["default", "never", "always", "cached"]).map(Self)
+impl SlotPolicy {
+    pub fn of_pin(name: &str) -> Option<Self> {
+        Self::named(name, PIN_POLICY, &["default", "never", "once", "always"])
     }
-}
 
-fn position(name: &str, names: &[&str]) -> Option<u8> {
-    u8::try_from(names.iter().position(|it| *it == name)?).ok()
+    /// `cached`: once within fifteen seconds.
+    pub fn of_touch(name: &str) -> Option<Self> {
+        Self::named(name, TOUCH_POLICY, &["default", "never", "always", "cached"])
+    }
+
+    fn named(name: &str, attribute: u64, names: &[&str]) -> Option<Self> {
+        let value = names.iter().position(|it| *it == name)?;
+        Some(Self { attribute, value: u8::try_from(value).ok()? })
+    }
 }
 
 /// What only a YubiKey's new key has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlotOptions {
-    pub pin_policy: Option<PinPolicy>,
-    pub touch_policy: Option<TouchPolicy>,
+    pub pin_policy: Option<SlotPolicy>,
+    pub touch_policy: Option<SlotPolicy>,
     /// The key that is in the slot is lost, because a person has said so.
     pub replaces: bool,
 }
@@ -121,13 +123,11 @@ pub struct SlotOptions {
 impl SlotOptions {
     /// Without what the card does anyway.
     pub(super) fn policies(self) -> Vec<Attribute> {
-        let pin = self.pin_policy.map(|PinPolicy(value)| (PIN_POLICY, value));
-        let touch = self.touch_policy.map(|TouchPolicy(value)| (TOUCH_POLICY, value));
-        let given = pin.into_iter().chain(touch).filter(|(_, value)| *value != 0);
-        let attribute = |(kind, value)| {
-            Attribute::VendorDefined((AttributeType::VendorDefined(kind), vec![value]))
+        let given = [self.pin_policy, self.touch_policy].into_iter().flatten();
+        let attribute = |SlotPolicy { attribute, value }| {
+            Attribute::VendorDefined((AttributeType::VendorDefined(attribute), vec![value]))
         };
-        given.map(attribute).collect()
+        given.filter(|policy| policy.value != 0).map(attribute).collect()
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
             let mut state = state_with_label("one");
             state.manufacturer = manufacturer.to_owned();
             state.model = model.to_owned();
-            (is_yubikey(&state), is_piv_of_opensc(&state))
+            (state.is_yubikey(), state.is_piv_of_opensc())
         };
         assert_eq!(of("Yubico (www.yubico.com)", "YubiKey YK5"), (true, false));
         assert_eq!(of("Yubico (www.yubico.com)", "YubiHSM"), (false, false));
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn the_cards_own_policy_is_not_asked_for() {
         let options = SlotOptions {
-            pin_policy: PinPolicy::named("default"),
-            touch_policy: TouchPolicy::named("cached"),
+            pin_policy: SlotPolicy::of_pin("default"),
+            touch_policy: SlotPolicy::of_touch("cached"),
             replaces: false,
         };
         let kind = AttributeType::VendorDefined(0xd955_4201);
