@@ -12,11 +12,11 @@ use crate::error::{Error, Exit};
 
 /// A PKCS#11 call that failed, in the words people search for.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CallFailure {
+pub(super) struct CallFailure {
     /// The function, such as `C_Sign`; empty where the failure is not one call's.
-    pub function: String,
+    pub(super) function: String,
     /// The return value's name, such as `CKR_DEVICE_ERROR`, or what was wrong with the answer.
-    pub reason: String,
+    pub(super) reason: String,
 }
 
 impl fmt::Display for CallFailure {

@@ -88,12 +88,6 @@ impl KeyKind {
         description
     }
 
-    /// The kind of this key; `None` for one that isn't made here.
-    pub fn of(key: &PublicKey) -> Option<Self> {
-        let description = key.to_string();
-        Self::ALL.into_iter().find(|kind| kind.description() == description)
-    }
-
     /// What the token has to offer: to make the key, to sign with it, and to open what was sealed to it. RSA keys
     /// sign and open in several ways.
     fn mechanisms(self, purpose: KeyPurpose) -> &'static [(MechanismType, &'static str)] {

@@ -27,13 +27,11 @@ mod writing;
 mod yubikey;
 
 pub use certificate::{Identity, read_certificates};
-pub use ckr::CallFailure;
 pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
 pub use inventory::{Candidate, Selectable, VisibleKey};
 pub use key::{FoundKey, KeyReference, PrivateKey};
 pub use login::AcceptedPin;
-pub use module::{Module, WaitObserver};
-pub use object::ObjectSummary;
+pub use module::Module;
 pub use officer::AskHidden;
 pub use opening::LockedSecret;
 pub use raw::SessionAccess;
@@ -47,6 +45,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::MechanismType;
 use cryptoki::slot::Slot;
 
+use self::ckr::CallFailure;
 use self::login::Login;
 use self::raw::Session;
 use self::tried::TRIED_PINS;
@@ -133,13 +132,6 @@ impl Token<'_> {
             true => Ok(()),
             false => Err(ckr::removed(&self.state().name, &ckr::answer("its session has ended"))),
         }
-    }
-
-    /// Whether it isn't there any more, as far as the library says (C_GetTokenInfo).
-    pub fn is_missing(&self) -> bool {
-        let state = self.session.live_state();
-        let is_same = state.is_ok_and(|state| state.name.is_same_token(&self.state().name));
-        !is_same || self.check_session().is_err()
     }
 
     /// Label, serial and slot, for messages.

@@ -31,7 +31,7 @@ pub struct Module {
 
 /// Called when a token waits for a person to touch it or to use the reader's keypad, with the time
 /// after which to show the text, and the text. The wait ends when the result is dropped.
-pub type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
+pub(super) type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
 
 impl Module {
     /// Loads and initialises the library (C_GetFunctionList, C_Initialize). A library is initialised

@@ -308,45 +308,42 @@ impl Session<'_> {
                 other => other.map(|()| true),
             }
         };
-        let attribute = |kind: AttributeType, value: *mut CK_BYTE, length: usize| CK_ATTRIBUTE {
-            type_: kind.into(),
-            pValue: value.cast(),
-            ulValueLen: length as CK_ULONG,
+        // Without a value it asks for the length.
+        let template = |values: &mut [(AttributeType, Vec<u8>)]| -> Vec<CK_ATTRIBUTE> {
+            let attribute = |(kind, value): &mut (AttributeType, Vec<u8>)| CK_ATTRIBUTE {
+                type_: (*kind).into(),
+                pValue: if value.is_empty() { ptr::null_mut() } else { value.as_mut_ptr().cast() },
+                ulValueLen: value.len() as CK_ULONG,
+            };
+            values.iter_mut().map(attribute).collect()
         };
-        let mut queries: Vec<_> =
-            kinds.iter().map(|kind| attribute(*kind, ptr::null_mut(), 0)).collect();
+        let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
+        let mut queries = template(&mut values);
         let wants_buffers = match read(&mut queries) {
             Err(Error::Pkcs11(RvError::ArgumentsBad, _)) => true,
             shown => shown.map(|_| false)?,
         };
-        let length = |query: &CK_ATTRIBUTE| match usize::try_from(query.ulValueLen) {
-            _ if wants_buffers => Some(LONGEST_ATTRIBUTE),
-            Ok(length) if (1..=LONGEST_ATTRIBUTE).contains(&length) => Some(length),
-            _ => None,
-        };
-        let mut values: Vec<_> = kinds
-            .iter()
-            .zip(&queries)
-            .filter_map(|(kind, query)| Some((*kind, vec![0_u8; length(query)?])))
-            .collect();
-        let mut template: Vec<_> = values
-            .iter_mut()
-            .map(|(kind, value)| attribute(*kind, value.as_mut_ptr(), value.len()))
-            .collect();
+        for ((_, value), query) in values.iter_mut().zip(queries) {
+            let length = match usize::try_from(query.ulValueLen) {
+                _ if wants_buffers => LONGEST_ATTRIBUTE,
+                Ok(length) if length <= LONGEST_ATTRIBUTE => length,
+                _ => 0,
+            };
+            value.resize(length, 0_u8);
+        }
+        values.retain(|(_, value)| !value.is_empty());
+        let mut answers = template(&mut values);
         // Zeros in a buffer that the library has refused to fill are no value.
-        if template.is_empty() || !read(&mut template)? {
+        if answers.is_empty() || !read(&mut answers)? {
             return Ok(Vec::new());
         }
-        let mut shown = Vec::with_capacity(template.len());
-        for ((kind, mut value), CK_ATTRIBUTE { ulValueLen, .. }) in values.into_iter().zip(template)
-        {
-            if ulValueLen == CK_UNAVAILABLE_INFORMATION {
-                continue;
-            }
-            value.truncate(at_most(value.len(), ulValueLen, Function::GetAttributeValue)?);
-            shown.extend((!value.is_empty()).then_some((kind, value)));
+        for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(answers) {
+            let is_shown = ulValueLen != CK_UNAVAILABLE_INFORMATION;
+            let length = if is_shown { ulValueLen } else { 0 };
+            value.truncate(at_most(value.len(), length, Function::GetAttributeValue)?);
         }
-        Ok(shown)
+        values.retain(|(_, value)| !value.is_empty());
+        Ok(values)
     }
 
     /// C_SignInit.

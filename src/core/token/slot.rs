@@ -311,8 +311,7 @@ const SERIAL: &str = "tokenSerial (--token-serial)";
 /// The setting that distinguishes these tokens, a lasting one if there is any.
 fn what_differs(tokens: &[TokenName]) -> String {
     let differ = |name: fn(&TokenName) -> [&str; 2]| {
-        let names: HashSet<_> = tokens.iter().map(name).collect();
-        names.len() == tokens.len()
+        tokens.iter().map(name).collect::<HashSet<_>>().len() == tokens.len()
     };
     if differ(|token| [&token.serial, ""]) {
         SERIAL.to_owned()
