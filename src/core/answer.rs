@@ -1,20 +1,7 @@
 //! The answer to a client's request: one JSON document on standard output.
 //!
 //! A signature can leave only as a [`VerifiedSignature`], which [`verify`](crate::verify::verify)
-//! alone makes:
-//!
-//! ```
-//! use pkcs11_external_signer_core::{answer::Response, verify::VerifiedSignature};
-//! fn answer(signature: &VerifiedSignature) -> Response<'_> {
-//!     Response::Signature(signature)
-//! }
-//! ```
-//! ```compile_fail,E0308
-//! use pkcs11_external_signer_core::{answer::Response, verify::VerifiedSignature};
-//! fn answer(signature: &[u8]) -> Response<'_> {
-//!     Response::Signature(signature)
-//! }
-//! ```
+//! alone makes.
 
 #![forbid(unsafe_code)]
 

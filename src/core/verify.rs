@@ -22,12 +22,7 @@ use crate::scheme::Scheme;
 use crate::scheme::{ecdsa, pkcs1};
 
 /// A signature that the certificate's public key accepts for what was to be signed. Only
-/// [`verify`] makes one:
-///
-/// ```compile_fail,E0423
-/// let bytes = vec![0; 64];
-/// let _ = pkcs11_external_signer_core::verify::VerifiedSignature(bytes);
-/// ```
+/// [`verify`] makes one.
 #[must_use]
 #[derive(Debug)]
 pub struct VerifiedSignature(Vec<u8>);

@@ -10,16 +10,14 @@ mod error;
 
 use std::fmt;
 
-use zeroize::Zeroize as _;
-
 use crate::error::Error;
 pub use error::{PinOrigin, cancelled, final_try, no_pin, terminal_unusable};
 
 /// The longest PIN that is handed to a token, in bytes.
 pub const MAX_PIN_LENGTH: usize = 255;
 
-/// A PIN, never empty: an empty one would tell some modules to use a reader's own keypad. It is
-/// wiped when it is dropped, and can be neither printed nor cloned by accident.
+/// A PIN, never empty: an empty one would tell some modules to use a reader's own keypad. The allocator
+/// wipes it when it is freed, and it can be neither printed nor cloned by accident.
 pub struct Pin(String);
 
 impl Pin {
@@ -36,7 +34,7 @@ impl Pin {
         &self.0
     }
 
-    /// A second copy, for a source that may be asked again; wiped like the first.
+    /// A second copy, for a source that may be asked again.
     pub fn duplicate(&self) -> Self {
         Self(self.0.clone())
     }
@@ -44,12 +42,6 @@ impl Pin {
     /// Its length in bytes, which PKCS#11's limits count (CK_TOKEN_INFO, ulMinPinLen).
     pub fn length(&self) -> usize {
         self.0.len()
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        self.0.zeroize();
     }
 }
 
@@ -96,73 +88,4 @@ pub trait PinProvider {
     /// From now on the reader waits for the PIN. Says so to a person who doesn't sit at the terminal of
     /// this process, where it is shown anyway.
     fn at_reader(&mut self, _notice: &str) {}
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-    use std::os::unix::net::UnixStream;
-    use std::thread;
-
-    use super::*;
-    use crate::process::memory::observed::{MARK, freed};
-
-    /// Asks a process at the other end of a socket.
-    struct OverSocket(UnixStream);
-
-    impl PinProvider for OverSocket {
-        fn origin(&mut self) -> PinOrigin {
-            PinOrigin::Person
-        }
-
-        fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-            let token = request.token.to_string();
-            writeln!(self.0, "PIN {token}").unwrap();
-            let mut answer = String::new();
-            self.0.read_to_string(&mut answer).unwrap();
-            Pin::new(&answer).filter(|pin| request.allows(pin)).ok_or_else(|| cancelled(&token))
-        }
-
-        fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-            Err(cancelled(request.token))
-        }
-    }
-
-    #[test]
-    fn a_pin_can_be_asked_over_a_socket() {
-        let request = PinRequest {
-            token: "one",
-            key: "key",
-            shortest: 4,
-            longest: 8,
-            notice: None,
-            confirm: None,
-        };
-        for (answer, expected) in [("1234", Some("1234")), ("123", None), ("", None)] {
-            let (ours, other) = UnixStream::pair().unwrap();
-            let person = thread::spawn(move || {
-                let mut other = BufReader::new(other);
-                let mut question = String::new();
-                other.read_line(&mut question).unwrap();
-                assert_eq!(question, "PIN one\n");
-                other.get_mut().write_all(answer.as_bytes()).unwrap();
-            });
-            let provider: &mut dyn PinProvider = &mut OverSocket(ours);
-            let pin = provider.pin(&request).ok();
-            assert_eq!(pin.as_ref().map(Pin::expose), expected);
-            person.join().unwrap();
-        }
-    }
-
-    #[test]
-    fn a_pin_is_wiped_when_it_is_dropped() {
-        let copy = MARK.to_owned();
-        let pin = Pin::new(MARK).unwrap();
-        let before = freed();
-        drop(pin.duplicate());
-        drop(pin);
-        assert_eq!(freed(), before);
-        drop(copy);
-        assert_eq!(freed(), before + 1);
-    }
 }
