@@ -85,9 +85,8 @@ fn widened(signature: Vec<u8>, length: usize) -> Option<Vec<u8>> {
 }
 
 fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Option<rsa::PublicKey> {
-    let [n, e] =
-        [modulus, exponent].map(|bytes| BoxedUint::from_be_slice(bytes, precision(bytes)).ok());
-    rsa::PublicKey::new(n?, e?).ok()
+    let [n, e] = [modulus, exponent].map(BoxedUint::from_be_slice_vartime);
+    rsa::PublicKey::new(n, e).ok()
 }
 
 fn pss_accepts<D: Digest + FixedOutputReset>(
@@ -97,11 +96,6 @@ fn pss_accepts<D: Digest + FixedOutputReset>(
     signature: &[u8],
 ) -> bool {
     key.verify(Pss::<D>::new_with_salt(salt), digest, signature).is_ok()
-}
-
-/// In bits, as long as the number.
-fn precision(number: &[u8]) -> u32 {
-    u32::try_from(number.len() * 8).unwrap_or(u32::MAX)
 }
 
 fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) -> bool {
@@ -128,7 +122,7 @@ fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) ->
 /// one that is longer than P-521's order for a number of 528 bits.
 fn order_sized(curve: Curve, digest: &[u8]) -> Vec<u8> {
     let digest = ecdsa::digest_for(curve, digest);
-    let zeros = ecdsa::field_length(curve).saturating_sub(digest.len());
+    let zeros = curve.field_length().saturating_sub(digest.len());
     let mut number = [vec![0; zeros], digest].concat();
     // 66 bytes have 7 bits more than the order.
     if curve == Curve::P521 && zeros == 0 {

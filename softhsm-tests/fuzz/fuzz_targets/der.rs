@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use p256::pkcs8::DecodePublicKey as _;
 use pkcs11_external_signer::certificate::{Certificate, Curve, PublicKey};
-use pkcs11_external_signer::scheme::ecdsa::{field_length, to_der};
+use pkcs11_external_signer::scheme::ecdsa::to_der;
 use rsa::traits::PublicKeyParts as _;
 use x509_parser::asn1_rs::{FromDer as _, Integer, Sequence};
 
@@ -46,7 +46,7 @@ fn of_der(der: &[u8]) -> Option<[Vec<u8>; 2]> {
 /// Two halves of the same length, at most as long as a field element.
 fn of_halves(curve: Curve, signature: &[u8]) -> Option<[&[u8]; 2]> {
     let (r, s) = signature.split_at(signature.len() / 2);
-    let is_one = r.len() == s.len() && r.len() <= field_length(curve);
+    let is_one = r.len() == s.len() && r.len() <= curve.field_length();
     let halves = [without_zeros(r), without_zeros(s)];
     (is_one && halves.iter().all(|half| is_scalar(curve, half))).then_some(halves)
 }

@@ -226,13 +226,18 @@ impl Curve {
         all.find(|curve| curve.parameters() == parameters)
     }
 
+    /// The length of a field element in bytes.
+    pub fn field_length(self) -> usize {
+        match self {
+            Self::P256 => 32,
+            Self::P384 => 48,
+            Self::P521 => 66,
+        }
+    }
+
     /// The length in bytes of a point that isn't compressed (SEC 1, section 2.3.3).
     pub fn point_length(self) -> usize {
-        match self {
-            Self::P256 => 65,
-            Self::P384 => 97,
-            Self::P521 => 133,
-        }
+        1 + 2 * self.field_length()
     }
 
     /// [`Curve::from_parameters`], the other way round.

@@ -4,21 +4,12 @@
 
 use crate::certificate::Curve;
 
-/// The length of a field element in bytes.
-pub fn field_length(curve: Curve) -> usize {
-    match curve {
-        Curve::P256 => 32,
-        Curve::P384 => 48,
-        Curve::P521 => 66,
-    }
-}
-
 /// The part of a digest that ECDSA signs: its leftmost bits, as many as the curve's order has
 /// (FIPS 186-5, section 6.4.1). A shorter one gets zeros in front, which leave the number that is
 /// signed as it was: PIV cards take nothing but the order's length. P-521's order ends within a byte,
 /// where this would shift the number. No TLS digest is longer than it.
 pub fn digest_for(curve: Curve, digest: &[u8]) -> Vec<u8> {
-    let length = field_length(curve);
+    let length = curve.field_length();
     let digest = digest.get(..length).unwrap_or(digest);
     let zeros = match curve {
         Curve::P256 | Curve::P384 => length - digest.len(),
@@ -36,7 +27,7 @@ pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
             if Signature::from_der(&signature).is_ok() {
                 return Some(signature);
             }
-            let raw = widen(&signature, field_length(curve))?;
+            let raw = widen(&signature, curve.field_length())?;
             Some(Signature::from_slice(&raw).ok()?.to_der().as_bytes().to_owned())
         }};
     }
@@ -99,7 +90,7 @@ mod tests {
 
     /// `r ‖ s` with these last bytes and zeros before them.
     fn raw(curve: Curve, r: &[u8], s: &[u8]) -> Vec<u8> {
-        let field = field_length(curve);
+        let field = curve.field_length();
         let mut raw = vec![0; 2 * field];
         raw[field - r.len()..field].copy_from_slice(r);
         raw[2 * field - s.len()..].copy_from_slice(s);
@@ -123,7 +114,7 @@ mod tests {
     #[test]
     fn the_largest_integers_keep_their_length() {
         for (curve, length) in [(Curve::P256, 70), (Curve::P384, 102), (Curve::P521, 139)] {
-            let field = field_length(curve);
+            let field = curve.field_length();
             let mut number = vec![0x70; field];
             if curve == Curve::P521 {
                 number[0] = 1;
@@ -173,7 +164,7 @@ mod tests {
     #[test]
     fn what_is_no_signature_is_refused() {
         for curve in CURVES {
-            let field = field_length(curve);
+            let field = curve.field_length();
             for nonsense in [
                 Vec::new(),
                 vec![1],
