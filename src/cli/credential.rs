@@ -7,6 +7,7 @@ mod certificate;
 mod output;
 mod short_lived;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::exec_credential::{ApiVersion, ExecCredential, ExecProof, ExecRequest,
 use crate::kubeconfig::{Kubeconfig, tunnelled};
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
-use crate::process::environment::{NotUtf8, SingleThreaded};
+use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
 use crate::process::watched::parent;
 use crate::report;
@@ -67,14 +68,14 @@ pub(super) struct CredentialArguments {
 #[cold]
 pub(super) fn run(
     arguments: &CredentialArguments,
-    request: Option<Result<String, NotUtf8>>,
+    request: Option<OsString>,
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     arguments.key.invocation().set_call();
-    let request = request.map(|text| match text {
-        Ok(text) => ExecRequest::decode(&text),
-        Err(NotUtf8) => Err(ExecRequest::error("it is not UTF-8")),
+    let request = request.map(|text| match text.to_str() {
+        Some(text) => ExecRequest::decode(text),
+        None => Err(ExecRequest::error("it is not UTF-8")),
     });
     let request = request.transpose()?;
     match arguments.short_lived.kind {

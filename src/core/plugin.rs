@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
+
 use crate::answer::{AnswerChannel, Response};
 use crate::certificate::{Certificate, of_subject};
 use crate::config::{Config, Keep, PinSource, key_selection};
@@ -9,7 +11,7 @@ use crate::error::Error;
 use crate::library::{self, Library};
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
-use crate::process::environment::{NotUtf8, SingleThreaded, TakenVariables};
+use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::{lock, unix_time};
 use crate::protocol::{Operation, Request, SignRequest, no_request};
 use crate::report;
@@ -41,7 +43,7 @@ pub struct KeptKey {
 
 /// Answers the request, or reports why not; the exit code. `kept` is for configurations that want the
 /// key to stay open.
-pub fn run(request: Result<String, NotUtf8>, alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
+pub fn run(request: OsString, alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
     // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
     let (mut library, mut pins) = (None, None);
     let code = match answer(request, alone, kept, &mut pins, &mut library) {
@@ -60,14 +62,14 @@ pub fn run(request: Result<String, NotUtf8>, alone: SingleThreaded, kept: &mut d
 }
 
 fn answer(
-    request: Result<String, NotUtf8>,
+    request: OsString,
     alone: SingleThreaded,
     kept: &mut dyn KeptKeys,
     pins: &mut Option<Sources>,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
     let channel = AnswerChannel::open()?;
-    let text = request.map_err(|NotUtf8| no_request("valid UTF-8"))?;
+    let text = request.into_string().map_err(|_| no_request("valid UTF-8"))?;
     let mut request = Request::decode(&text)?;
     drop(text);
     let selection = request.configuration.has("keep");

@@ -1,5 +1,6 @@
 //! The sources of a configuration, in their order.
 
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -10,14 +11,14 @@ use super::{askpass, file, standard_input, wrong_length};
 use crate::config::PinSource;
 use crate::error::{Error, Exit, PROGRAM};
 use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
-use crate::process::environment::{NotUtf8, TakenVariables};
+use crate::process::environment::TakenVariables;
 use crate::process::watchdog;
 
 /// Where this run's PIN comes from.
 pub struct Sources {
     source: PinSource,
     /// What stood in the variable that the source names.
-    variable: Taken,
+    variable: Option<OsString>,
     /// Set when the terminal belongs to a command.
     unattended: Arc<AtomicBool>,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
@@ -25,8 +26,6 @@ pub struct Sources {
     /// Where a person entered a PIN last, and for which token.
     entered: Option<(PromptKind, String)>,
 }
-
-type Taken = Option<Result<String, NotUtf8>>;
 
 impl Sources {
     /// To be made before the lock on a library is taken. A variable that the source names has to be
@@ -42,8 +41,8 @@ impl Sources {
         variables: &TakenVariables,
         unattended: Arc<AtomicBool>,
     ) -> Self {
-        let value = source.variable().and_then(|name| variables.get(name));
-        let variable = value.map(|value| value.map(str::to_owned));
+        let variable = source.variable().and_then(|name| variables.get(name));
+        let variable = variable.map(OsStr::to_owned);
         Self { source, variable, unattended, since: None, entered: None }
     }
 
@@ -85,15 +84,11 @@ impl Sources {
                  prompt, stdin or file:/path",
             )
         };
-        match &self.variable {
-            None => Err(failure("is not set")),
-            Some(Err(NotUtf8)) => Err(failure("is not UTF-8 text")),
-            Some(Ok(value)) => Pin::new(value).ok_or_else(|| {
-                failure(
-                    "holds no PIN (empty, too long, or with a line ending or control character)",
-                )
-            }),
-        }
+        let value = self.variable.as_ref().ok_or_else(|| failure("is not set"))?;
+        let value = value.to_str().ok_or_else(|| failure("is not UTF-8 text"))?;
+        Pin::new(value).ok_or_else(|| {
+            failure("holds no PIN (empty, too long, or with a line ending or control character)")
+        })
     }
 }
 

@@ -3,11 +3,8 @@
 //! Other processes of this user can't read the block itself ([`harden`](super::harden)).
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::marker::PhantomData;
-
-/// The value is not UTF-8 text.
-#[derive(Clone, Copy, Debug)]
-pub struct NotUtf8;
 
 /// Proof that the process has one thread: another one could be reading the environment while it is
 /// changed.
@@ -24,7 +21,7 @@ impl SingleThreaded {
 }
 
 /// The value of the variable, which is gone from the environment afterwards, whatever it was.
-pub fn take(name: &str, _alone: &SingleThreaded) -> Option<Result<String, NotUtf8>> {
+pub fn take(name: &str, _alone: &SingleThreaded) -> Option<OsString> {
     // No variable has such a name, and removing one panics.
     if name.is_empty() || name.contains(['=', '\0']) {
         return None;
@@ -32,12 +29,12 @@ pub fn take(name: &str, _alone: &SingleThreaded) -> Option<Result<String, NotUtf
     let value = std::env::var_os(name)?;
     // SAFETY: with one thread nothing reads the environment meanwhile.
     unsafe { std::env::remove_var(name) };
-    Some(value.into_string().map_err(|_| NotUtf8))
+    Some(value)
 }
 
 /// Variables that were taken out of the environment, by name.
 #[derive(Default)]
-pub struct TakenVariables(BTreeMap<String, Result<String, NotUtf8>>);
+pub struct TakenVariables(BTreeMap<String, OsString>);
 
 impl TakenVariables {
     /// [Takes](take) all of these, after which the process may start threads.
@@ -47,15 +44,13 @@ impl TakenVariables {
     }
 
     /// `None` for a variable that was not set.
-    pub fn get(&self, name: &str) -> Option<Result<&str, NotUtf8>> {
-        let value = self.0.get(name)?;
-        Some(value.as_deref().map_err(|error| *error))
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(name).map(OsString::as_os_str)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
 
     use super::super::{child, leave};
@@ -72,8 +67,7 @@ mod tests {
     fn what_is_taken_is_gone_whatever_it_is() {
         if child::is_this() {
             let expected = std::env::var_os(NAME).unwrap();
-            let taken = take(NAME, &alone()).unwrap();
-            assert_eq!(taken.ok().as_deref(), expected.to_str());
+            assert_eq!(take(NAME, &alone()), Some(expected));
             assert!(std::env::var_os(NAME).is_none() && take(NAME, &alone()).is_none());
             leave(23);
         }
