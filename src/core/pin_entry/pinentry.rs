@@ -24,7 +24,7 @@ pub(super) fn ask(
 ) -> io::Result<Option<Pin>> {
     let description = format!("Token {}\n{}", printable(request.token), printable(request.key));
     let mut dialog = Dialog { input, output };
-    dialog.reply()?;
+    let _ = dialog.reply()?;
     if has_terminal {
         dialog.set("OPTION", "ttyname=/dev/tty")?;
         for (option, variable) in [("ttytype", "TERM"), ("lc-ctype", "LC_ALL")] {
@@ -54,15 +54,6 @@ struct Dialog<I, O> {
     output: O,
 }
 
-/// The end of an answer.
-enum PinentryReply {
-    Ok(Vec<u8>),
-    /// The person has cancelled, said no, or said nothing.
-    Cancelled,
-    /// It could not be done, for the reason in this line.
-    Failed(String),
-}
-
 impl<I: Write, O: Read> Dialog<I, O> {
     /// A setting, which a pinentry of another kind may not know.
     fn set(&mut self, command: &str, value: &str) -> io::Result<()> {
@@ -72,20 +63,20 @@ impl<I: Write, O: Read> Dialog<I, O> {
     /// The person's answer, if there is one.
     fn ask(&mut self, command: &str) -> io::Result<Option<Vec<u8>>> {
         match self.send(command)? {
-            PinentryReply::Ok(data) => Ok(Some(data)),
-            PinentryReply::Cancelled => Ok(None),
-            PinentryReply::Failed(line) => Err(io::Error::other(format!("it answered {line}"))),
+            Ok(data) => Ok(Some(data)),
+            Err(line) if is_cancelled(&line) => Ok(None),
+            Err(line) => Err(io::Error::other(format!("it answered {line}"))),
         }
     }
 
-    fn send(&mut self, command: &str) -> io::Result<PinentryReply> {
+    fn send(&mut self, command: &str) -> io::Result<Result<Vec<u8>, String>> {
         self.input.write_all(format!("{command}\n").as_bytes())?;
         self.input.flush()?;
         self.reply()
     }
 
-    /// Up to OK or ERR; what is neither that nor data says nothing to us.
-    fn reply(&mut self) -> io::Result<PinentryReply> {
+    /// The data before OK, or the line with ERR; what is neither says nothing to us.
+    fn reply(&mut self) -> io::Result<Result<Vec<u8>, String>> {
         let mut data = Vec::new();
         loop {
             let line = self.line()?;
@@ -93,9 +84,9 @@ impl<I: Write, O: Read> Dialog<I, O> {
                 // What doesn't fit any more is no PIN anyway.
                 data.extend(percent_decode(piece).take(LINE - data.len()));
             } else if line.starts_with(b"OK") {
-                return Ok(PinentryReply::Ok(data));
+                return Ok(Ok(data));
             } else if line.starts_with(b"ERR") {
-                return Ok(failed(&line));
+                return Ok(Err(String::from_utf8_lossy(&line).into_owned()));
             }
         }
     }
@@ -116,14 +107,11 @@ impl<I: Write, O: Read> Dialog<I, O> {
     }
 }
 
-/// `ERR`, the number and some words. The number's upper half says which program speaks.
-fn failed(line: &[u8]) -> PinentryReply {
-    let text = String::from_utf8_lossy(line).into_owned();
-    let number = text.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
-    match number {
-        Some(number) if CANCELLED.contains(&(number & 0xffff)) => PinentryReply::Cancelled,
-        _ => PinentryReply::Failed(text),
-    }
+/// Whether the person has cancelled, said no, or said nothing, by `ERR`, a number and some words. The number's
+/// upper half says which program speaks.
+fn is_cancelled(line: &str) -> bool {
+    let number = line.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
+    number.is_some_and(|number| CANCELLED.contains(&(number & 0xffff)))
 }
 
 fn escaped(text: &str) -> String {

@@ -69,7 +69,7 @@ pub fn ask_hidden(question: &str) -> Option<Option<Vec<u8>>> {
 }
 
 fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
-    let prompt = Prompt { terminal: open_terminal()?, token: String::new(), slot: None };
+    let prompt = Prompt { terminal: open_terminal()?, slot: None };
     Some(match prompt.enter_again(question, echo) {
         Ok(Entry::Line(line)) => Some(line),
         _ => None,
@@ -79,8 +79,6 @@ fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
 /// The terminal, on which no other process asks meanwhile.
 pub(super) struct Prompt {
     terminal: File,
-    /// What is asked for, for messages.
-    token: String,
     /// `None` for a question that need not wait for others.
     slot: Option<PromptSlot>,
 }
@@ -92,11 +90,8 @@ impl Prompt {
         let Some(terminal) = open_terminal() else {
             return Ok(None);
         };
-        Ok(Some(Self {
-            terminal,
-            token: token.to_owned(),
-            slot: Some(PromptSlot::take(PromptKind::Terminal, token, since)?),
-        }))
+        let slot = PromptSlot::take(PromptKind::Terminal, token, since)?;
+        Ok(Some(Self { terminal, slot: Some(slot) }))
     }
 
     /// Asks until there is a PIN that the token can have.
@@ -127,7 +122,7 @@ impl Prompt {
             return Ok(());
         }
         self.cancelled();
-        Err(pin::final_try(&self.token, &origin))
+        Err(pin::final_try(request.token, &origin))
     }
 
     fn cancelled(&self) {
@@ -142,7 +137,7 @@ impl Prompt {
             Entry::Empty => self.cancelled(),
             Entry::Nothing | Entry::Signal(_) => {}
         }
-        Err(pin::cancelled(&self.token))
+        Err(pin::cancelled(request.token))
     }
 
     /// Asks, and once more after each stop.
