@@ -13,7 +13,7 @@ use std::mem;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::library::{Library, LibraryLock, LockWait};
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
-use crate::process::{lock, preparation, unix_time};
+use crate::process::{lock, locked, preparation, unix_time};
 use crate::scheme::Scheme;
 use crate::token::{AcceptedPin, FoundToken, KeyReference, PrivateKey, SessionAccess, Token};
 use crate::verify::VerifiedSignature;
@@ -62,7 +62,7 @@ impl OpenKey {
 
     /// Why servers refuse it or will, now or soon; once.
     pub fn take_warnings(&self) -> Vec<String> {
-        mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut *locked(&self.warnings))
     }
 }
 
@@ -200,7 +200,7 @@ impl Keyring {
         accepted: Option<AcceptedPin>,
     ) -> Result<KeyNumber, Error> {
         let path = config.library.path().to_owned();
-        let mut threads = self.threads();
+        let mut threads = locked(&self.libraries);
         let known = threads.iter().position(|thread| thread.path == path);
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
@@ -216,7 +216,7 @@ impl Keyring {
 
     /// The path of the key's library.
     pub fn library(&self, key: KeyNumber) -> PathBuf {
-        let threads = self.threads();
+        let threads = locked(&self.libraries);
         let library = threads.get(key.library);
         library.map_or_else(PathBuf::new, |library| library.path.clone())
     }
@@ -283,7 +283,7 @@ impl Keyring {
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        let library = self.threads().get(library).cloned().ok_or_else(ended)?;
+        let library = locked(&self.libraries).get(library).cloned().ok_or_else(ended)?;
         let is_limited = matches!(access, KeyAccess::InTime);
         let (sender, made) = mpsc::channel();
         let work: KeyWork = Box::new(move |token, opened, pins| {
@@ -318,7 +318,7 @@ impl Keyring {
     /// session, the login and the PIN with it, and the last one of a library has it finalised
     /// (C_Finalize). Doesn't wait for that: it comes after the requests that were made before.
     pub fn close(&self, key: KeyNumber) {
-        if let Some(library) = self.threads().get(key.library) {
+        if let Some(library) = locked(&self.libraries).get(key.library) {
             let _ = library.requests.send(ThreadRequest::Close(key.key));
         }
     }
@@ -326,7 +326,7 @@ impl Keyring {
     /// From now on the next [client](Keyring::open_for) logs in to use the key, which stays open for what uses
     /// it already.
     pub fn dismiss_clients(&self, key: KeyNumber) {
-        if let Some(library) = self.threads().get(key.library) {
+        if let Some(library) = locked(&self.libraries).get(key.library) {
             let _ = library.requests.send(ThreadRequest::Dismiss(key.key));
         }
     }
@@ -339,17 +339,13 @@ impl Keyring {
     /// Finalises the libraries (C_Finalize); the process ends with `code` even if one hangs or
     /// crashes.
     pub fn finish(&self, code: u8) {
-        let libraries = self.threads().clone();
+        let libraries = locked(&self.libraries).clone();
         for library in libraries {
             let (reply, done) = mpsc::channel();
             if library.requests.send(ThreadRequest::Finish(code, reply)).is_ok() {
                 let _ = done.recv_timeout(FINISH_LIMIT);
             }
         }
-    }
-
-    fn threads(&self) -> MutexGuard<'_, Vec<LibraryThread>> {
-        self.libraries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -729,7 +725,7 @@ mod tests {
         let (keyring, numbers) = keyring(&configs);
         let numbered: Vec<_> = numbers.iter().map(|it| (it.library, it.key)).collect();
         assert_eq!(numbered, [(0, 0), (1, 0), (0, 1)]);
-        assert_eq!(keyring.threads().len(), 2);
+        assert_eq!(locked(&keyring.libraries).len(), 2);
         assert_eq!(keyring.library(numbers[1]), Path::new("/no/b.so"));
     }
 

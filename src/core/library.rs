@@ -4,14 +4,14 @@
 #![forbid(unsafe_code)]
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::config::{Config, InitArgs, TokenSelector, TrustedLibrary};
 use crate::error::{Error, Exit};
 use crate::pin_entry;
 use crate::process::lock::{self, Lock, LockError};
-use crate::process::{leave, watchdog};
+use crate::process::{leave, locked, watchdog};
 use crate::report;
 use crate::token::{FoundToken, Module, SessionAccess, Token};
 
@@ -99,13 +99,13 @@ impl LibraryLock {
         patience: Duration,
         waiting: LockWait<'_>,
     ) -> Result<(), Error> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.held().is_some() {
+        let _turn = locked(&self.turn);
+        if locked(&self.held).is_some() {
             return Ok(());
         }
         let name = library.path().to_string_lossy();
         match Lock::acquire_within(patience, &name, waiting) {
-            Ok(lock) => *self.held() = Some(lock),
+            Ok(lock) => *locked(&self.held) = Some(lock),
             Err(LockError::Busy(busy)) => return Err(busy.into()),
             Err(LockError::Unavailable(reason)) => report::warning(&format!(
                 "requests at the same time may disturb each other: {reason}"
@@ -115,16 +115,12 @@ impl LibraryLock {
     }
 
     pub fn release(&self) {
-        *self.held() = None;
+        *locked(&self.held) = None;
     }
 
     /// Whether another process held the lock when it was acquired.
     pub fn has_waited(&self) -> bool {
-        self.held().as_ref().is_some_and(Lock::waited)
-    }
-
-    fn held(&self) -> MutexGuard<'_, Option<Lock>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.held).as_ref().is_some_and(Lock::waited)
     }
 }
 

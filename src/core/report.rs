@@ -8,14 +8,15 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
 
 use log::{LevelFilter, Log, Metadata, Record};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use crate::certificate;
 use crate::error::{Error, PROGRAM};
 use crate::printable::{line, printable};
-use crate::process::watchdog;
+use crate::process::{wait_for, watchdog};
 
 /// Reports the error in one line, what to do in the next, and the candidates that it lists, one a
 /// line. Returns its exit code.
@@ -34,10 +35,8 @@ pub fn error_in_one_line(error: &Error) -> u8 {
 /// The same of a process that has to end now: not at all, if standard error takes nothing for a
 /// second.
 pub fn last_error(error: &Error) {
-    let stderr = io::stderr();
-    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
-    let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
-    if poll(&mut ready, Some(&limit)).is_ok_and(|ready| ready > 0) {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    if wait_for(io::stderr(), PollFlags::OUT, deadline).unwrap_or(false) {
         to_standard_error(&error_message(error));
     }
 }

@@ -1,7 +1,7 @@
 //! Who may connect: a client certificate for each key, and the connections that were made with it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use p256::SecretKey;
@@ -18,7 +18,7 @@ use super::server_identity::{key_pair, lasting};
 use crate::error::Error;
 use crate::keyring::KeyNumber;
 use crate::kubeconfig::ClientIdentity;
-use crate::process::{preparation, time_since_boot};
+use crate::process::{locked, preparation, time_since_boot};
 
 /// A certificate and its key, in PEM. They are worth nothing but at the tunnels that they were made
 /// for.
@@ -81,7 +81,7 @@ impl Clients {
 
     /// The certificate of the user with this key: the same one until it is withdrawn.
     pub(super) fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
-        let mut users = self.users();
+        let mut users = locked(&self.users);
         if let Some(user) = users.get(&key) {
             return Ok(user.certificate.clone());
         }
@@ -110,7 +110,7 @@ impl Clients {
 
     /// The key that this certificate stands for; `None` once it was withdrawn.
     pub(super) fn key(&self, shown: &CertificateDer<'_>) -> Option<KeyNumber> {
-        let users = self.users();
+        let users = locked(&self.users);
         let mut users = users.iter();
         let user = users.find(|(_, user)| user.der == *shown);
         user.map(|(key, _)| *key)
@@ -124,7 +124,7 @@ impl Clients {
         number: u64,
         task: AbortHandle,
     ) -> Option<ClientConnection> {
-        let mut users = self.users();
+        let mut users = locked(&self.users);
         let user = users.get_mut(&key)?;
         user.connections.insert(number, task);
         user.made += 1;
@@ -132,7 +132,7 @@ impl Clients {
     }
 
     pub(super) fn usage(&self, key: KeyNumber) -> KeyUsage {
-        let users = self.users();
+        let users = locked(&self.users);
         users.get(&key).map_or_else(KeyUsage::default, |user| KeyUsage {
             open: user.connections.len(),
             made: user.made,
@@ -142,14 +142,10 @@ impl Clients {
 
     /// Refuses the certificate of the user with this key from now on, and ends the connections with it.
     pub(super) fn withdraw(&self, key: KeyNumber) {
-        let user = self.users().remove(&key);
+        let user = locked(&self.users).remove(&key);
         for task in user.iter().flat_map(|user| user.connections.values()) {
             task.abort();
         }
-    }
-
-    fn users(&self) -> MutexGuard<'_, HashMap<KeyNumber, User>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,7 +164,7 @@ impl ClientConnection {
 
 impl Drop for ClientConnection {
     fn drop(&mut self) {
-        let mut users = self.clients.users();
+        let mut users = locked(&self.clients.users);
         // Without it the certificate was withdrawn.
         let user = users.get_mut(&self.key);
         let Some(user) = user.filter(|user| user.connections.contains_key(&self.number)) else {

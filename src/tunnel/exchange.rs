@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyper::body::Body as _;
@@ -19,6 +19,7 @@ use super::upstream::Upstream;
 use super::{TunnelObserver, TunnelTarget, route};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
+use crate::process::locked;
 
 /// How long an answer may take, once there is a connection.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -90,7 +91,7 @@ impl ServerExchange {
                 .body(body.unwrap_or_default().to_owned())
                 .map_err(|error| self.error(UpstreamFailure::unusable(error.to_string())))
         };
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = locked(&self.connection);
         runtime.block_on(async {
             let kept = match connection.take() {
                 // A server closes a connection that was idle for long.

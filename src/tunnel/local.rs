@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor};
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustls::server::{Acceptor, ClientHello};
@@ -34,7 +34,7 @@ use super::upstream::{Connection, Upstream};
 use super::wire::Wire;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
-use crate::process::fnv_1a;
+use crate::process::{fnv_1a, locked};
 
 /// A connection whose handshake takes longer is no client's.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -88,12 +88,6 @@ pub(super) struct Handshakes {
     is_shortage_reported: AtomicBool,
 }
 
-impl Handshakes {
-    fn tasks(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A handshake with a client, until this is dropped.
 struct Handshake {
     all: Arc<Handshakes>,
@@ -103,7 +97,7 @@ struct Handshake {
 impl Handshake {
     /// Its task, which is no longer one of those that make room; `None` if it was ended meanwhile.
     fn finish(&self) -> Option<AbortHandle> {
-        self.all.tasks().remove(&self.number)
+        locked(&self.all.tasks).remove(&self.number)
     }
 }
 
@@ -163,7 +157,7 @@ impl Port {
         let handshake = Handshake { all: Arc::clone(&self.handshakes), number };
         let port = Arc::clone(self);
         // It waits for the lock until it is listed.
-        let mut tasks = self.handshakes.tasks();
+        let mut tasks = locked(&self.handshakes.tasks);
         let task = tokio::spawn(async move { port.serve(connection, handshake).await });
         tasks.insert(number, task.abort_handle());
         if tasks.len() > HANDSHAKES
@@ -263,15 +257,11 @@ impl Port {
 
     /// Forgets the key's sessions, which let in without a signature.
     pub(super) fn forget(&self, key: KeyNumber) {
-        self.upstreams().remove(&key);
-    }
-
-    fn upstreams(&self) -> MutexGuard<'_, HashMap<KeyNumber, Arc<Upstream>>> {
-        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.upstreams).remove(&key);
     }
 
     fn upstream(&self, key: KeyNumber) -> Arc<Upstream> {
-        let mut upstreams = self.upstreams();
+        let mut upstreams = locked(&self.upstreams);
         let new = || Arc::new(Upstream::new(Arc::clone(&self.server), &self.keyring, key));
         Arc::clone(upstreams.entry(key).or_insert_with(new))
     }

@@ -38,7 +38,7 @@ pub use server_identity::ServerIdentity;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -52,7 +52,7 @@ use crate::error::{Error, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::Cluster;
 use crate::printable::line;
-use crate::process::{preparation, signals};
+use crate::process::{locked, preparation, signals};
 
 /// How long the end of the tunnels waits for a thread that waits for a token.
 const END_LIMIT: Duration = Duration::from_millis(500);
@@ -157,7 +157,7 @@ impl Tunnels {
         let socket = TcpListener::from_std(socket).map_err(failed)?;
         let server = Server::new(target, Arc::clone(&self.observer));
         let port = Port::new(server, &self.keyring, &self.credentials, &self.handshakes);
-        self.ports().push(Arc::clone(&port));
+        locked(&self.ports).push(Arc::clone(&port));
         runtime.spawn(port.listen(socket));
         Ok(address)
     }
@@ -169,7 +169,7 @@ impl Tunnels {
 
     /// Forgets the sessions at servers that were made with the key: they let in without a signature.
     pub fn forget_sessions(&self, key: KeyNumber) {
-        for port in &*self.ports() {
+        for port in &*locked(&self.ports) {
             port.forget(key);
         }
     }
@@ -185,10 +185,6 @@ impl Tunnels {
     /// How the certificate of the user with this key is used.
     pub fn usage(&self, key: KeyNumber) -> KeyUsage {
         self.credentials.clients.usage(key)
-    }
-
-    fn ports(&self) -> MutexGuard<'_, Vec<Arc<Port>>> {
-        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

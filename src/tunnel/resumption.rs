@@ -6,13 +6,15 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
+
+use crate::process::locked;
 
 /// More connections than this are not made at once.
 const TICKETS: usize = 64;
@@ -58,7 +60,7 @@ impl Sessions {
         loop {
             let changed = self.changed.notified();
             {
-                let mut state = self.state();
+                let mut state = locked(&self.state);
                 let resumes = state.tls12.is_some() || state.tickets.len() > state.promised;
                 let is_fast = state.signature.is_some_and(|took| took < SLOW);
                 if resumes || state.under_way == 0 || is_fast || state.is_stuck {
@@ -73,26 +75,22 @@ impl Sessions {
 
     /// Notes how long a signature took.
     pub(super) fn signed(&self, took: Duration) {
-        self.state().signature = Some(took);
+        locked(&self.state).signature = Some(took);
         self.changed.notify_waiters();
-    }
-
-    fn state(&self) -> MutexGuard<'_, SessionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HandshakePermit {
     /// The server is silent: others no longer wait for the ticket.
     pub(super) fn stuck(&self) {
-        self.sessions.state().is_stuck = true;
+        locked(&self.sessions.state).is_stuck = true;
         self.sessions.changed.notify_waiters();
     }
 
     /// The handshake is made; others may go on when its ticket has come, or won't.
     pub(super) fn made(mut self) {
         self.release_ticket();
-        self.sessions.state().is_stuck = false;
+        locked(&self.sessions.state).is_stuck = false;
         tokio::spawn(async move {
             tokio::time::sleep(TICKET_DELAY).await;
             drop(self);
@@ -102,7 +100,7 @@ impl HandshakePermit {
     /// The ticket was used, or won't be.
     fn release_ticket(&mut self) {
         if mem::take(&mut self.resumes) {
-            let mut state = self.sessions.state();
+            let mut state = locked(&self.sessions.state);
             state.promised = state.promised.saturating_sub(1);
         }
     }
@@ -111,7 +109,7 @@ impl HandshakePermit {
 impl Drop for HandshakePermit {
     fn drop(&mut self) {
         self.release_ticket();
-        let mut state = self.sessions.state();
+        let mut state = locked(&self.sessions.state);
         state.under_way = state.under_way.saturating_sub(1);
         drop(state);
         self.sessions.changed.notify_waiters();
@@ -120,28 +118,28 @@ impl Drop for HandshakePermit {
 
 impl ClientSessionStore for Sessions {
     fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
-        self.state().group = Some(group);
+        locked(&self.state).group = Some(group);
     }
 
     fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        self.state().group
+        locked(&self.state).group
     }
 
     fn set_tls12_session(&self, _: ServerName<'static>, session: Tls12ClientSessionValue) {
-        self.state().tls12 = Some(session);
+        locked(&self.state).tls12 = Some(session);
         self.changed.notify_waiters();
     }
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.state().tls12.clone()
+        locked(&self.state).tls12.clone()
     }
 
     fn remove_tls12_session(&self, _: &ServerName<'static>) {
-        self.state().tls12 = None;
+        locked(&self.state).tls12 = None;
     }
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         if state.tickets.len() == TICKETS {
             state.tickets.pop_front();
         }
@@ -152,7 +150,7 @@ impl ClientSessionStore for Sessions {
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         // The newest: it is valid for the longest time.
-        self.state().tickets.pop_back()
+        locked(&self.state).tickets.pop_back()
     }
 }
 
@@ -173,11 +171,11 @@ mod tests {
         in_runtime(async {
             for resumes in [false, true] {
                 let sessions = Arc::new(Sessions::default());
-                sessions.state().under_way = 1;
-                sessions.state().promised = usize::from(resumes);
+                locked(&sessions.state).under_way = 1;
+                locked(&sessions.state).promised = usize::from(resumes);
                 let first = HandshakePermit { sessions: Arc::clone(&sessions), resumes };
                 first.made();
-                assert_eq!(sessions.state().promised, 0);
+                assert_eq!(locked(&sessions.state).promised, 0);
                 let next = timeout(TICKET_DELAY / 2, sessions.permit()).await;
                 assert!(next.is_err(), "resumes: {resumes}");
                 sleep(TICKET_DELAY).await;

@@ -2,7 +2,7 @@
 //! what is reported of it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Uri;
@@ -15,6 +15,7 @@ use super::wire::Stream;
 use super::{TunnelObserver, TunnelTarget};
 use crate::error::Error;
 use crate::kubeconfig::Cluster;
+use crate::process::locked;
 
 /// How long a server may take to accept a connection: as long as kubectl gives it.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
@@ -30,7 +31,7 @@ pub(super) struct Server {
     target: TunnelTarget,
     pub(super) observer: Arc<dyn TunnelObserver>,
     /// What it chooses of the offers.
-    choices: Mutex<HashMap<Offer, Option<Vec<u8>>>>,
+    pub(super) choices: Mutex<HashMap<Offer, Option<Vec<u8>>>>,
 }
 
 impl Server {
@@ -47,8 +48,7 @@ impl Server {
         match &offer[..] {
             [] => None,
             [only] => Some(only.clone()),
-            _ => self
-                .choices()
+            _ => locked(&self.choices)
                 .get(offer)
                 .cloned()
                 .unwrap_or_else(|| offer.iter().find(|protocol| *protocol == HTTP_1_1).cloned()),
@@ -57,17 +57,12 @@ impl Server {
 
     /// Whether the server's choice isn't known, and nobody asks for it yet; until then it is this one.
     pub(super) fn is_first_to_ask(&self, offer: &Offer, choice: Option<Vec<u8>>) -> bool {
-        let mut choices = self.choices();
+        let mut choices = locked(&self.choices);
         let is_unknown = offer.len() > 1 && !choices.contains_key(offer);
         if is_unknown {
             choices.insert(offer.clone(), choice);
         }
         is_unknown
-    }
-
-    /// What it chose, by the offers.
-    pub(super) fn choices(&self) -> MutexGuard<'_, HashMap<Offer, Option<Vec<u8>>>> {
-        self.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The URL to dial, and the name that the server's certificate must bear.

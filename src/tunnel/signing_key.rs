@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustls::client::ResolvesClientCert;
@@ -16,6 +16,7 @@ use crate::certificate::Curve;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
+use crate::process::locked;
 use crate::scheme::Scheme;
 use crate::verify::VerifiedSignature;
 
@@ -78,7 +79,7 @@ impl TokenIdentity {
 
     /// The key if it has been opened, and nothing has gone wrong with it since.
     pub(super) fn key(&self) -> Option<Arc<OpenKey>> {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = locked(&self.shown);
         shown.as_ref().map(|shown| Arc::clone(&shown.key))
     }
 
@@ -88,7 +89,7 @@ impl TokenIdentity {
         let chain = key.chain.iter().cloned().map(CertificateDer::from);
         let signing_key = TokenKey { identity: Arc::clone(self), schemes: key.schemes.clone() };
         let certified = CertifiedKey::new(chain.collect(), Arc::new(signing_key));
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) =
+        *locked(&self.shown) =
             Some(Shown { key: Arc::clone(&key), certified: Arc::new(certified) });
         Ok(key)
     }
@@ -105,7 +106,7 @@ impl TokenIdentity {
                 Record::note(|record| _ = record.signature.set(took));
             }
             // The next connection opens the key again.
-            Err(_) => *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = None,
+            Err(_) => *locked(&self.shown) = None,
         }
         Record::note(|record| record.is_signing.store(false, Ordering::Relaxed));
         outcome
@@ -121,7 +122,7 @@ impl fmt::Debug for TokenIdentity {
 impl ResolvesClientCert for TokenIdentity {
     /// The one certificate, for any issuers that the server names.
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = locked(&self.shown);
         shown.as_ref().map(|shown| Arc::clone(&shown.certified))
     }
 

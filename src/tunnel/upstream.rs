@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustls::client::Resumption;
@@ -23,6 +23,7 @@ use super::trust::{self, ServerVerifier};
 use super::wire::{Stream, Wire};
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
+use crate::process::locked;
 
 /// How long a server may be silent in a handshake, in seconds: as long as kubectl gives it for the whole.
 const SILENCE_LIMIT: u64 = 10;
@@ -78,7 +79,7 @@ impl Upstream {
         };
         // A server that says nothing without a client certificate is spoken to as before.
         if let Some(choice) = ask.await {
-            self.server.choices().insert(offer, choice);
+            locked(&self.server.choices).insert(offer, choice);
         }
     }
 
@@ -146,7 +147,7 @@ impl Upstream {
             None => protocol.is_none_or(|it| it == HTTP_1_1),
         };
         if !is_as_agreed {
-            self.server.choices().clear();
+            locked(&self.server.choices).clear();
             let reason = "the server no longer speaks the protocol that it chose before";
             return Err(self.error(UpstreamFailure::broken(reason)));
         }
@@ -190,7 +191,7 @@ impl Upstream {
             let trouble = tls_error(&error).and_then(token_trouble);
             trouble.unwrap_or_else(|| {
                 // Another server may stand there now.
-                self.server.choices().clear();
+                locked(&self.server.choices).clear();
                 let key = self.identity.key();
                 self.error(UpstreamFailure::of_handshake(&error, key.as_deref()))
             })
@@ -207,7 +208,7 @@ impl Upstream {
                 opened.map_err(|error| Error::internal(format!("opening a key: {error}")))??
             }
         };
-        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut config = locked(&self.config);
         if let Some(config) = &*config {
             return Ok(Arc::clone(config));
         }

@@ -1,10 +1,11 @@
 //! The PIN of a key, asked for at the client that wants the key opened.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::message::{Answer, Conversation, Question, Reply};
 use crate::error::Error;
 use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
+use crate::process::locked;
 
 /// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
 pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
@@ -16,7 +17,7 @@ impl ClientPins {
     }
 
     pub(super) fn send(&self, reply: &Reply) -> Option<MutexGuard<'_, Conversation>> {
-        let mut conversation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut conversation = locked(&self.0);
         conversation.send(reply).ok()?;
         Some(conversation)
     }

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use crate::kubeconfig::Cluster;
 use crate::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
 use crate::process::environment::TakenVariables;
 use crate::process::watched::{WatchedProcess, is_caller};
-use crate::process::{background, session_of, time_since_boot};
+use crate::process::{background, locked, session_of, time_since_boot};
 use crate::protocol::Configuration;
 use crate::tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels};
 
@@ -229,10 +229,6 @@ impl Service {
         Ok((Self { keyring: Arc::new(keyring), socket, state: Mutex::default(), waker }, woken))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Serves clients until there is nothing left to be kept.
     fn run(self: &Arc<Self>, listener: &UnixListener, woken: &UnixStream) {
         let Ok(termination) = background::on_termination() else {
@@ -242,7 +238,7 @@ impl Service {
         let start = time_since_boot();
         loop {
             let (watched, limit) = {
-                let mut state = self.state();
+                let mut state = locked(&self.state);
                 let limit = state.tidy(&self.keyring);
                 let is_idle = state.clients == 0 && !state.holds_keys();
                 let waits = FIRST_CLIENT.saturating_sub(time_since_boot().saturating_sub(start));
@@ -282,7 +278,7 @@ impl Service {
 
     fn take_client(self: &Arc<Self>, stream: UnixStream) {
         {
-            let mut state = self.state();
+            let mut state = locked(&self.state);
             if state.clients >= CLIENTS {
                 return;
             }
@@ -293,11 +289,11 @@ impl Service {
         let thread = thread::Builder::new().name("client".to_owned());
         let started = thread.spawn(move || {
             let _ = service.converse(stream);
-            service.state().clients -= 1;
+            locked(&service.state).clients -= 1;
             service.waker.wake();
         });
         if started.is_err() {
-            self.state().clients -= 1;
+            locked(&self.state).clients -= 1;
         }
     }
 
@@ -313,7 +309,7 @@ impl Service {
             ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
             ControlRequest::Register(registration) if version == VERSION => {
                 let config = Config::from_map(&mut configured(&registration.configuration));
-                let is_served = self.state().can_serve(&registration, config.as_ref().ok());
+                let is_served = locked(&self.state).can_serve(&registration, config.as_ref().ok());
                 match (is_served, config) {
                     (false, _) => self.stop(conversation),
                     (true, Ok(_)) if peer.process != process => {
@@ -330,7 +326,7 @@ impl Service {
 
     /// Ends this process; the client may start one that can serve it.
     fn stop(&self, mut conversation: Conversation) -> io::Result<()> {
-        self.state().is_stopping = true;
+        locked(&self.state).is_stopping = true;
         self.waker.wake();
         conversation.send(&Reply::Gone)?;
         // The client waits for the end of this process.
@@ -348,7 +344,7 @@ impl Service {
         let signs = registration.signs;
         let conversation = Arc::new(Mutex::new(conversation));
         let registered = self.registered(&conversation, peer, registration, config);
-        let mut conversation = conversation.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut conversation = locked(&conversation);
         let number = match registered {
             Ok((number, registered)) => {
                 conversation.send(&Reply::Registered(registered))?;
@@ -375,7 +371,7 @@ impl Service {
         let Registration { configuration, keep, caller, clusters, signs, .. } = registration;
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
         let number = {
-            let mut state = self.state();
+            let mut state = locked(&self.state);
             if let Some(loaded) = state.library_beside(&config.library) {
                 return Err(error::other_library(loaded, config.library.path()));
             }
@@ -398,7 +394,7 @@ impl Service {
         let client = ClientPins(Arc::clone(conversation));
         let notices = Box::new(move |holder| drop(client.send(&Reply::Waiting(holder))));
         let opened = self.keyring.open_for(number, KeyClient { pins, signs }, notices);
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         let client = state.tunnels.as_ref().map(|tunnels| tunnels.certificate(number));
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
@@ -452,7 +448,7 @@ impl Service {
     }
 
     fn status(&self) -> StatusDocument {
-        let state = self.state();
+        let state = locked(&self.state);
         let open = state.keys.iter().filter_map(|key| {
             let callers = key.callers.iter().map(|caller| &caller.process);
             let callers = callers.filter(|process| !process.has_ended()).map(|process| {
@@ -477,7 +473,7 @@ impl Service {
     /// Frees the addresses, then the name of the socket: a process that is started from now on finds both
     /// free.
     fn end(&self) {
-        let tunnels = self.state().tunnels.take();
+        let tunnels = locked(&self.state).tunnels.take();
         drop(tunnels);
         if let Some((socket, identity)) = &self.socket {
             socket.remove(*identity);

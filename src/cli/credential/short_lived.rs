@@ -1,7 +1,7 @@
 //! `credential --as`: a short-lived credential that comes from the token's key, for clients that can't use a tunnel.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -29,7 +29,7 @@ use crate::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
-use crate::process::unix_time;
+use crate::process::{locked, unix_time};
 use crate::report;
 use crate::scheme::Scheme;
 use crate::token::Token;
@@ -169,7 +169,7 @@ pub(super) fn hand_out(
         }
         _ => jwt(options, &config, &mut pins, &mut session.library),
     };
-    let made = made.inspect_err(|error| pins.source().failed(error))?;
+    let made = made.inspect_err(|error| locked(&pins.0).failed(error))?;
     if made.ends <= unix_time() {
         // Clients would ask again at once, for ever.
         let text = format!("what was issued has ended already, at {}", rfc_3339(made.ends));
@@ -314,26 +314,20 @@ pub(super) fn random_id() -> Result<String, Error> {
 #[derive(Clone)]
 struct SharedPins(Arc<Mutex<Sources>>);
 
-impl SharedPins {
-    fn source(&self) -> MutexGuard<'_, Sources> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl PinProvider for SharedPins {
     fn origin(&mut self) -> PinOrigin {
-        self.source().origin()
+        locked(&self.0).origin()
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        self.source().pin(request)
+        locked(&self.0).pin(request)
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        self.source().confirm_at_reader(request)
+        locked(&self.0).confirm_at_reader(request)
     }
 
     fn at_reader(&mut self, notice: &str) {
-        self.source().at_reader(notice);
+        locked(&self.0).at_reader(notice);
     }
 }

@@ -1,9 +1,10 @@
 //! Reports what happens in the tunnels of a run and can't be told to the command.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::process::locked;
 use crate::report;
 use crate::tunnel::TunnelObserver;
 
@@ -19,7 +20,7 @@ pub(super) struct Reporter {
 impl Reporter {
     /// Whether this is to be reported now.
     fn is_news(&self, text: String, now: Instant) -> bool {
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = locked(&self.reported);
         let is_known = reported.as_ref().is_some_and(|(known, at)| {
             *known == text && now.saturating_duration_since(*at) < REPORT_INTERVAL
         });

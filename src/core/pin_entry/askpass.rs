@@ -16,11 +16,12 @@ use rustix::event::PollFlags;
 
 use super::prompt::{Settings, open_terminal};
 use super::queue::{CANCELLED, PromptSlot, TIMED_OUT};
-use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wait_for, wrong_length};
+use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wrong_length};
 use crate::error::{Error, Exit};
 use crate::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
 use crate::printable::printable;
 use crate::process::descriptors::inherit_only_stdio;
+use crate::process::wait_for;
 
 /// How often a program that has answered is looked at for its end.
 const EXIT_PAUSE: Duration = Duration::from_millis(5);

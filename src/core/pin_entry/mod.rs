@@ -16,12 +16,7 @@ pub use notice::show_after;
 pub use prompt::{ask_hidden, ask_openly};
 pub use sources::Sources;
 
-use std::io;
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use std::time::Duration;
 
 use crate::error::{Error, Exit};
 use crate::pin::{Pin, PinOrigin, PinRequest};
@@ -64,17 +59,4 @@ fn pin_of(bytes: &[u8]) -> Option<Pin> {
 fn first_line(bytes: &[u8]) -> Option<Pin> {
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     pin_of(line.strip_suffix(b"\r").unwrap_or(line))
-}
-
-/// Whether one of the events, or the end of the descriptor, came before the deadline.
-fn wait_for(descriptor: impl AsFd, events: PollFlags, deadline: Instant) -> io::Result<bool> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut descriptor = [PollFd::new(&descriptor, events)];
-        match poll(&mut descriptor, Timespec::try_from(left).ok().as_ref()) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

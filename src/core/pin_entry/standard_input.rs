@@ -7,9 +7,10 @@ use rustix::event::PollFlags;
 use rustix::io::{Errno, read};
 use rustix::stdio::stdin;
 
-use super::{first_line, wait_for};
+use super::first_line;
 use crate::error::{Error, Exit};
 use crate::pin::{MAX_PIN_LENGTH, Pin};
+use crate::process::wait_for;
 
 /// How long the line may take.
 const LINE_LIMIT: Duration = Duration::from_secs(60);

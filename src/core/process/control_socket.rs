@@ -142,7 +142,7 @@ mod tests {
         set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
         ControlSocket {
             path: directory.join(NAME),
-            directory: runtime::open_existing(directory).unwrap(),
+            directory: runtime::open_directory(directory).unwrap(),
         }
     }
 

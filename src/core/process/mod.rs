@@ -38,10 +38,14 @@ pub use runtime::fnv_1a;
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The clock, in whole seconds since 1970; 0 for a clock that is set before that.
@@ -90,6 +94,24 @@ pub fn session() -> i32 {
 pub fn session_of(process: i32) -> i32 {
     // SAFETY: getsid has no preconditions.
     unsafe { libc::getsid(process) }
+}
+
+/// Whether one of the events, or the end of the descriptor, came before the deadline.
+pub fn wait_for(descriptor: impl AsFd, events: PollFlags, deadline: Instant) -> io::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut descriptor = [PollFd::new(&descriptor, events)];
+        match poll(&mut descriptor, Timespec::try_from(left).ok().as_ref()) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The mutex's value, also after a thread has panicked while it had it.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers

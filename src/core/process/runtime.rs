@@ -79,13 +79,9 @@ pub(super) fn open_first(paths: &[PathBuf]) -> Result<(&Path, OwnedFd), String> 
 /// Opens the directory, made if it isn't there, unless another user could have prepared it.
 pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
     match mkdir(path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => open_existing(path),
-        Err(error) => Err(failure(path, error)),
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(failure(path, error)),
     }
-}
-
-/// The same of one that is there.
-pub(super) fn open_existing(path: &Path) -> Result<OwnedFd, String> {
     let directory = open_owned(path)?;
     // On a read-only file system one from before is there, but takes nothing.
     access(path, Access::WRITE_OK).map_err(|error| failure(path, error))?;

@@ -7,9 +7,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
+
+use super::locked;
 
 /// How long one step may take, unless it has a limit of its own. A token that waits for a touch gives up long before.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -38,7 +40,7 @@ struct Step {
 /// From now on `expired` is called with what a step does and its limit, in a thread of its own, if that
 /// step takes longer. It should end the process. If no thread can be started, there is no limit.
 pub fn start(expired: impl FnOnce(&'static str, Duration) + Send + 'static) {
-    if std::mem::replace(&mut lock().is_on, true) {
+    if std::mem::replace(&mut locked(&WATCH).is_on, true) {
         return;
     }
     let (started, start) = mpsc::channel();
@@ -56,7 +58,7 @@ pub fn start(expired: impl FnOnce(&'static str, Duration) + Send + 'static) {
 fn watch() -> Option<(&'static str, Duration)> {
     loop {
         thread::sleep(TICK);
-        let mut watch = lock();
+        let mut watch = locked(&WATCH);
         if !watch.is_on {
             return None;
         }
@@ -71,7 +73,7 @@ fn watch() -> Option<(&'static str, Duration)> {
 
 /// From now on no step is timed.
 pub fn stop() {
-    *lock() = Watch { is_on: false, step: None };
+    *locked(&WATCH) = Watch { is_on: false, step: None };
 }
 
 /// Times this step until the guard is dropped. A step within another has its own time, and the outer
@@ -87,7 +89,7 @@ pub fn step_within(doing: &'static str, limit: Duration) -> Guard {
 
 /// Gives the current step its full time again: a loop of many calls is not one call that hangs.
 pub fn renew() {
-    if let Some(step) = &mut lock().step {
+    if let Some(step) = &mut locked(&WATCH).step {
         step.ticks = 0;
     }
 }
@@ -110,12 +112,8 @@ impl Drop for Guard {
 }
 
 fn replace(step: Option<(&'static str, Duration)>) -> Option<(&'static str, Duration)> {
-    let mut watch = lock();
+    let mut watch = locked(&WATCH);
     let step = step.filter(|_| watch.is_on).map(|(doing, limit)| Step { doing, limit, ticks: 0 });
     let before = std::mem::replace(&mut watch.step, step);
     before.map(|step| (step.doing, step.limit))
-}
-
-fn lock() -> MutexGuard<'static, Watch> {
-    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, test_kill_process};
 
-use super::session_of;
+use super::{session_of, wait_for};
 
 /// A process that was there when it was named. A later process with its number isn't taken for it.
 #[derive(Debug)]
@@ -42,9 +42,7 @@ impl WatchedProcess {
 
     /// Waits for its end; whether it has come.
     pub fn ends_within(&self, limit: Duration) -> bool {
-        let mut end = [PollFd::new(&self.end, PollFlags::IN)];
-        let limit = Timespec::try_from(limit).unwrap_or_default();
-        poll(&mut end, Some(&limit)).is_ok_and(|ready| ready > 0)
+        wait_for(&self.end, PollFlags::IN, Instant::now() + limit).unwrap_or(false)
     }
 
     /// Ends it: SIGTERM, and after a while SIGKILL.
