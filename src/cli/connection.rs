@@ -31,16 +31,13 @@ pub(super) fn connect(
     TokenConnection::new(target, key, keyring, &observer)
 }
 
-/// Passes on what happens on connections.
+/// Passes on what happens on connections; trouble is the error of the request, too.
 struct ConnectionLog;
 
 impl TunnelObserver for ConnectionLog {
     fn connection(&self, line: &str) {
         log::info!("{line}");
     }
-
-    /// It is the error of the request, too.
-    fn trouble(&self, _: &Error) {}
 
     fn concern(&self, text: &str) {
         report::warning(text);

@@ -78,11 +78,7 @@ pub(super) fn run(
         verbosity,
     };
     let listing = query.run(&mut session.library).or_else(|error| match query.library() {
-        Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry {
-            path_lib: path,
-            error: Some(ErrorEntry::from(&error)),
-            ..LibraryEntry::default()
-        }])),
+        Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry::failed(path, &error)])),
         _ => Err(error),
     })?;
     if arguments.json {

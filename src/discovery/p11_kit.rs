@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Installed, locations};
+use crate::error::PROGRAM;
 
 /// Later ones win, option by option, as p11-kit has it.
 const DIRECTORIES: &[&str] = &[
@@ -16,9 +17,6 @@ const DIRECTORIES: &[&str] = &[
     "/usr/local/etc/pkcs11/modules",
     "/etc/pkcs11/modules",
 ];
-
-/// The name that enable-in and disable-in know this program by.
-const PROGRAM: &str = "pkcs11-external-signer";
 
 /// A longer file is no registration.
 const LONGEST_FILE: u64 = 64 * 1024;

@@ -262,7 +262,7 @@ fn local_cluster(
     if !entry["disable-compression"].is_null() {
         local["disable-compression"] = entry["disable-compression"].clone();
     }
-    tunnelled::describe(&mut local, description);
+    set_extension(&mut local, tunnelled::EXTENSION, Some(description));
     Ok((name, local))
 }
 

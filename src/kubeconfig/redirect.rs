@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use serde_json::Value;
 
-use super::{Context, EntryKind, Kubeconfig, remove, tunnelled};
+use super::{Context, EntryKind, Kubeconfig, remove, set_extension, tunnelled};
 
 /// Where a tunnel serves a cluster.
 #[derive(Clone, Copy)]
@@ -77,7 +77,9 @@ pub(super) fn point_at(cluster: &mut Value, endpoint: &TunnelEndpoint<'_>) {
     cluster["certificate-authority-data"] = STANDARD.encode(endpoint.authority_pem).into();
     cluster["tls-server-name"] = endpoint.server_name.into();
     remove(cluster, &["certificate-authority", "insecure-skip-tls-verify", "proxy-url"]);
-    tunnelled::forget(cluster);
+    if tunnelled::of(cluster).is_some() {
+        set_extension(cluster, tunnelled::EXTENSION, None);
+    }
 }
 
 /// The path of a server's URL, as in Rancher's `https://HOST/k8s/clusters/c-x`. client-go passes

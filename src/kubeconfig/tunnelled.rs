@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::error::{error, write_command};
 use super::shape::{self, decode_base64};
-use super::{Cluster, EntryKind, Kubeconfig, extension, set_extension, text};
+use super::{Cluster, EntryKind, Kubeconfig, extension, text};
 use crate::error::Error;
 use crate::exec_credential::LocalCluster;
 
 /// The one extension of a cluster that reaches a plugin.
-const EXTENSION: &str = "client.authentication.k8s.io/exec";
+pub(super) const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// Whose extension it is, in its member `plugin`.
 pub(super) const PLUGIN: &str = "pkcs11-external-signer";
@@ -80,18 +80,6 @@ impl Kubeconfig {
 /// The extension of a cluster entry, if this program has written it.
 pub(super) fn of(cluster: &Value) -> Option<&Value> {
     Some(extension(cluster, EXTENSION)).filter(|it| is_ours(it))
-}
-
-/// Takes the extension out of a cluster entry, if this program has written it.
-pub(super) fn forget(cluster: &mut Value) {
-    if of(cluster).is_some() {
-        set_extension(cluster, EXTENSION, None);
-    }
-}
-
-/// Notes the real cluster in an entry, as [`tunnelled`] reads it.
-pub(super) fn describe(cluster: &mut Value, real: Value) {
-    set_extension(cluster, EXTENSION, Some(real));
 }
 
 /// Whether this program has written the extension.

@@ -196,16 +196,12 @@ mod tests {
     use tokio::spawn;
 
     use super::*;
-    use crate::error::Error;
 
     /// Counts how often a key became idle.
     #[derive(Default)]
     struct IdleCount(AtomicUsize);
 
     impl TunnelObserver for IdleCount {
-        fn connection(&self, _: &str) {}
-        fn trouble(&self, _: &Error) {}
-        fn concern(&self, _: &str) {}
         fn idle(&self, _: KeyNumber) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }

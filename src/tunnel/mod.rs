@@ -76,13 +76,13 @@ impl TunnelTarget {
 /// What happens in a tunnel, reported from any thread.
 pub trait TunnelObserver: Send + Sync {
     /// A connection was made or refused; of interest to verbose users only.
-    fn connection(&self, line: &str);
+    fn connection(&self, _line: &str) {}
 
     /// The last connection with this key has ended.
     fn idle(&self, _key: KeyNumber) {}
 
     /// A connection failed, and the client could not be told.
-    fn trouble(&self, error: &Error);
+    fn trouble(&self, _error: &Error) {}
 
     /// The answer to a client whose connection can't be made, in one line.
     fn answer(&self, error: &Error) -> String {
@@ -90,7 +90,7 @@ pub trait TunnelObserver: Send + Sync {
     }
 
     /// Something works, but should not stay as it is.
-    fn concern(&self, text: &str);
+    fn concern(&self, _text: &str) {}
 }
 
 /// Ports that lead to clusters; they end when this is dropped.
@@ -229,11 +229,7 @@ mod tests {
 
     pub(super) struct Silent;
 
-    impl TunnelObserver for Silent {
-        fn connection(&self, _: &str) {}
-        fn trouble(&self, _: &Error) {}
-        fn concern(&self, _: &str) {}
-    }
+    impl TunnelObserver for Silent {}
 
     fn tunnels() -> Tunnels {
         tunnels_of(&ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap())

@@ -203,15 +203,9 @@ impl Waker {
 }
 
 impl TunnelObserver for Waker {
-    fn connection(&self, _line: &str) {}
-
     fn idle(&self, _key: KeyNumber) {
         self.wake();
     }
-
-    fn trouble(&self, _error: &Error) {}
-
-    fn concern(&self, _text: &str) {}
 }
 
 impl Service {

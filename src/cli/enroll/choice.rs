@@ -4,7 +4,7 @@ use crate::cli::key_choice::{Search, token_configuration};
 use crate::cli::key_options::KeyOptions;
 use crate::cli::listing::ListQuery;
 use crate::cli::question::pick;
-use crate::config::{Filter, PinSource};
+use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help};
 use crate::library::Library;
 use crate::printable::shell_word;
@@ -17,14 +17,15 @@ pub(super) fn choose(
     options: &KeyOptions,
     verbosity: u8,
     opened: &mut Option<Library>,
-) -> Result<(Filter, PinSource), Error> {
+) -> Result<Config, Error> {
     let mut map = options.options_source().configuration;
     let named = Filter::from_map(&mut map.clone())?;
     if named.library.is_none() || !named.token.is_given() {
         add_found(options, &mut map, verbosity, opened)?;
     }
-    let filter = Filter::from_map(&mut map.clone())?;
-    Ok((filter, PinSource::from_map(&mut map)?.unwrap_or(PinSource::Prompt)))
+    // That of the new one, if the token doesn't take it.
+    drop(map.take("certificateFile"));
+    Config::of_token(&mut map)
 }
 
 /// Adds the library and the token that are found on this machine to what the options say.

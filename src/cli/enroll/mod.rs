@@ -10,8 +10,8 @@ mod cluster;
 mod piv;
 mod token;
 
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{io, mem};
 
 use self::cluster::IssuingCluster;
 use self::piv::PivOptions;
@@ -22,14 +22,14 @@ use super::issuance::{
 };
 use super::key_options::KeyOptions;
 use super::session::CommandSession;
-use crate::config::Filter;
+use crate::config::PinSource;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, for_another};
 use crate::error::{Error, Exit};
-use crate::library::{self, Library};
+use crate::library;
 use crate::pin_entry::Sources;
 use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
-use crate::process::{lock, read_regular, unix_time};
+use crate::process::{read_regular, unix_time};
 use crate::report;
 use crate::token::{FoundKey, KeyKind, KeyPurpose};
 
@@ -176,13 +176,10 @@ pub(super) fn run(
         report::note("the context uses a key on a token already");
         return output.print(&format!("{}\n", printable(&proof)));
     }
-    let (filter, pin) = choice::choose(options, *verbosity, opened)?;
-    let library = match opened {
-        Some(library) => library,
-        None => opened.insert(open_library(&filter)?),
-    };
-    let pins = Sources::new(pin, &variables);
-    let mut token = EnrollmentToken::open(library, filter, pins, &arguments.piv, purpose)?;
+    let mut config = choice::choose(options, *verbosity, opened)?;
+    let library = library::open_in(opened, &config)?;
+    let pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
+    let mut token = EnrollmentToken::open(library, config, pins, &arguments.piv, purpose)?;
     let mut lines = Vec::new();
     match task {
         Task::Request(applicant, target) => {
@@ -211,11 +208,6 @@ pub(super) fn run(
     }
     let text: String = lines.iter().map(|line| format!("{}\n", printable(line))).collect();
     output.print(&text)
-}
-
-fn open_library(filter: &Filter) -> Result<Library, Error> {
-    let path = filter.library.as_ref().ok_or_else(|| Error::internal("no library was found"))?;
-    library::open(path, filter.init_args.as_ref(), lock::LIMIT)
 }
 
 /// A key, and the certificate that the cluster issues for it; the file that it is in, if it isn't on the token.

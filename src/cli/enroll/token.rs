@@ -7,7 +7,7 @@ use super::piv::PivOptions;
 use crate::certificate::{Certificate, day};
 use crate::cli::issuance::{IssuedCertificate, log_in_to_write};
 use crate::cli::question::confirm;
-use crate::config::{Config, Filter, ObjectId, PinSource, TokenName};
+use crate::config::{Config, ObjectId, TokenName};
 use crate::enrollment::{
     Applicant, KeyWish, find_key, fingerprint, has_valid_certificate, installation, of_key,
     selector, sign_request,
@@ -37,37 +37,25 @@ pub(super) struct EnrollmentToken<'l> {
 impl<'l> EnrollmentToken<'l> {
     pub(super) fn open(
         library: &'l Library,
-        filter: Filter,
+        mut config: Config,
         pins: Sources,
         piv: &PivOptions,
         purpose: KeyPurpose,
     ) -> Result<Self, Error> {
-        let trusted = filter.library;
-        let trusted = trusted.ok_or_else(|| Error::internal("a token without a library"))?;
-        let token = library.token_to_write(&filter.token)?;
-        let mut object = filter.object;
+        let token = library.token_to_write(&config.token)?;
         let is_usual = match (token.state().is_yubikey(), piv.given()) {
             (false, Some(option)) => {
                 return Err(not_a_yubikey(option, &token));
             }
-            (true, _) if piv.slot.is_some() || !object.is_given() => {
+            (true, _) if piv.slot.is_some() || !config.object.is_given() => {
                 let usual = match purpose {
                     KeyPurpose::Signing => PivSlot::AUTHENTICATION,
                     KeyPurpose::Unsealing => PivSlot::KEY_MANAGEMENT,
                 };
-                object.id = Some(piv.slot.unwrap_or(usual).id());
+                config.object.id = Some(piv.slot.unwrap_or(usual).id());
                 piv.slot.is_none()
             }
             _ => false,
-        };
-        let config = Config {
-            library: trusted,
-            init_args: filter.init_args,
-            token: filter.token,
-            object,
-            certificate_file: None,
-            pin: PinSource::Prompt,
-            keep: None,
         };
         let piv = piv.clone();
         Ok(Self { library, token, config, pins, piv, purpose, is_usual })

@@ -200,6 +200,13 @@ impl From<&Error> for ErrorEntry {
     }
 }
 
+impl LibraryEntry {
+    /// One of whose tokens nothing is known.
+    pub(in crate::cli) fn failed(path_lib: String, error: &Error) -> Self {
+        Self { path_lib, error: Some(error.into()), ..Self::default() }
+    }
+}
+
 impl TokenEntry {
     /// What its PIN's state has to say to a person, if anything.
     pub(in crate::cli) fn pin_note(&self) -> Option<&'static str> {

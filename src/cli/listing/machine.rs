@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{ErrorEntry, LibraryEntry, Listing};
+use super::{LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
 use crate::error::{Error, Exit, PROGRAM};
 use crate::printable::shell_word;
@@ -134,9 +134,5 @@ fn failed(library: &Path, reason: &str) -> LibraryEntry {
          update the library",
         shell_word(&library.to_string_lossy())
     ));
-    LibraryEntry {
-        path_lib: library.to_string_lossy().into_owned(),
-        error: Some(ErrorEntry::from(&error)),
-        ..LibraryEntry::default()
-    }
+    LibraryEntry::failed(library.to_string_lossy().into_owned(), &error)
 }
