@@ -219,12 +219,10 @@ impl Login {
         // again, so that a process that is killed in between loses the token.
         let deferral = Deferral::for_login();
         let outcome = session.raw.login(user, Some(kept.pin.expose()));
-        let answer = answer_of(&outcome);
+        let answer = answer_of(&outcome, kept.is_accepted);
         ledger.end(match answer {
             // The token has accepted this PIN before: what was pulled and is put back goes on.
-            PinAnswer::Unclear if kept.is_accepted && is_no_answer(&outcome) => {
-                PinAnswer::NotLookedAt
-            }
+            PinAnswer::Unclear if kept.is_accepted && is_gone(&outcome) => PinAnswer::NotLookedAt,
             answer => answer,
         });
         drop(deferral);
@@ -284,7 +282,7 @@ impl Login {
         let notice = session.module.waiting(Duration::ZERO, &text);
         let outcome = session.raw.login(user, None);
         drop(notice);
-        let answer = answer_of(&outcome);
+        let answer = answer_of(&outcome, false);
         ledger.end(answer);
         match outcome {
             Err(error) if answer == PinAnswer::Refused => {
@@ -477,24 +475,22 @@ fn is_logged_in(error: &CryptokiError) -> bool {
     ckr::code(error) == Some(RvError::UserAlreadyLoggedIn)
 }
 
-/// Whether the token was taken out, or the session went with it (ykcs11 says CKR_DEVICE_ERROR then), or there is no
-/// operation to log in for: nothing that a PIN of before has to answer for.
-fn is_no_answer(outcome: &Result<(), CryptokiError>) -> bool {
+/// Whether the token was taken out, or the session went with it. ykcs11 says CKR_DEVICE_ERROR then.
+fn is_gone(outcome: &Result<(), CryptokiError>) -> bool {
     let code = outcome.as_ref().err().and_then(ckr::code);
-    let codes = [
+    let gone = [
         RvError::DeviceError,
         RvError::DeviceRemoved,
-        RvError::OperationNotInitialized,
         RvError::SessionClosed,
         RvError::SessionHandleInvalid,
         RvError::TokenNotPresent,
     ];
-    code.is_some_and(|code| codes.contains(&code))
+    code.is_some_and(|code| gone.contains(&code))
 }
 
-/// What a login says of the PIN. A token that is gone or whose session has ended may have
-/// counted it before, and some libraries say that of each failure.
-fn answer_of(outcome: &Result<(), CryptokiError>) -> PinAnswer {
+/// What a login says of the PIN, which the token may have accepted before. A token that is gone or whose session has
+/// ended may have counted it before, and some libraries say that of each failure.
+fn answer_of(outcome: &Result<(), CryptokiError>, is_accepted: bool) -> PinAnswer {
     let Err(error) = outcome else {
         return PinAnswer::Accepted;
     };
@@ -511,6 +507,8 @@ fn answer_of(outcome: &Result<(), CryptokiError>) -> PinAnswer {
             | RvError::UserPinNotInitialized
             | RvError::UserTooManyTypes,
         ) => PinAnswer::NotLookedAt,
+        // No operation waits for the login.
+        Some(RvError::OperationNotInitialized) if is_accepted => PinAnswer::NotLookedAt,
         Some(RvError::PinLocked) => PinAnswer::Locked,
         _ => PinAnswer::Unclear,
     }
@@ -567,8 +565,11 @@ mod tests {
         ] {
             for code in codes {
                 let error = Err(CryptokiError::Pkcs11(*code, Function::Login));
-                assert_eq!(answer_of(&error), expected, "{code:?}");
+                assert_eq!(answer_of(&error, false), expected, "{code:?}");
             }
         }
+        let error = Err(CryptokiError::Pkcs11(RvError::OperationNotInitialized, Function::Login));
+        assert_eq!(answer_of(&error, false), PinAnswer::Unclear);
+        assert_eq!(answer_of(&error, true), PinAnswer::NotLookedAt);
     }
 }
