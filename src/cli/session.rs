@@ -38,10 +38,13 @@ impl CommandSession {
         let mut session = Self { output, palette, verbosity, library: None, keyring, exit_code: 0 };
         let outcome = command(&mut session);
         let code = outcome.map_or_else(|error| show(&error), |()| session.exit_code);
-        if let Some(library) = session.library {
+        let Self { output, library, keyring, .. } = session;
+        // Who reads it need not wait for the library's end.
+        drop(output);
+        if let Some(library) = library {
             library.finalize(code);
         }
-        session.keyring.finish(code);
+        keyring.finish(code);
         code
     }
 }

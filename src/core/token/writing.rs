@@ -66,9 +66,13 @@ impl Token<'_> {
             None => (&certificate.subject, &[][..]),
         };
         let session = &self.session;
-        let present = session.with_values(self.same_certificates(certificate)?, AttributeType::Id);
+        let same = self.same_certificates(certificate)?;
+        if id.is_empty() && !same.is_empty() {
+            return Ok(());
+        }
+        let present = session.with_values(same, AttributeType::Id);
         let present = present.map_err(session.failed("looking for the certificate"))?;
-        if present.iter().any(|(_, present)| id.is_empty() || present == id) {
+        if present.iter().any(|(_, present)| present == id) {
             return Ok(());
         }
         let mut template = vec![
