@@ -72,7 +72,7 @@ pub fn final_try(token: &str, origin: &PinOrigin) -> Error {
         _ => (
             format!("token {token} has one PIN try left; the PIN {origin} was not sent to it"),
             "run the command from a terminal without pin and pinSource (--pin-source) and type the PIN \
-             yourself; a wrong one locks the token",
+             yourself; a wrong one locks the token, and unblocking it with the PUK is safer than guessing",
         ),
     };
     Error::new(Exit::Login, text).help(help)

@@ -13,7 +13,7 @@ use crate::certificate::{
     Certificate, CertificateError, best_per_key, day, issuer_among, issuer_of,
 };
 use crate::config::{Config, ObjectId, ObjectSelector};
-use crate::error::{Error, Exit, Help, Kind};
+use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
 use crate::pin::PinProvider;
 use crate::process::{read_regular, unix_time, watchdog};
 
@@ -131,11 +131,11 @@ impl Token<'_> {
             false => (Kind::NoCertificate, ""),
         };
         let help = match self.session.summaries(ObjectClass::CERTIFICATE, selector).as_slice() {
-            [] => {
-                "the token shows no certificate: write one to it under the key's CKA_ID, or set certificateFile \
-                 (--certificate-file) to a file that holds it"
-                    .into()
-            }
+            [] => format!(
+                "the token shows no certificate: write one beside the key (`{PROGRAM} enroll{THIS_TOKEN} \
+                 --certificate=FILE`), or set certificateFile (--certificate-file) to a file that holds it"
+            )
+            .into(),
             present => Help::from(
                 "name one of the certificates that are there, or set certificateFile (--certificate-file) if \
                  the token holds none for this key:",
