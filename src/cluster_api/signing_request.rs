@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
-use crate::error::{Error, Exit, Kind};
+use crate::error::{Error, Exit, Kind, THIS_KEY};
 use crate::printable::excerpt;
 
 pub(super) const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -169,7 +169,7 @@ impl SigningRequest {
             let why = [reason, message].map(String::as_str).into_iter().filter(|it| !it.is_empty());
             let text = [text.as_str()].into_iter().chain(why).collect::<Vec<_>>().join(": ");
             return Err(Error::new(Exit::Cluster, text).help(
-                "ask who approves requests in the cluster; `enroll` and `renew` make another one with --again",
+                "ask who approves requests in the cluster; the requester's command makes another one with --again",
             ));
         }
         let issued = self.status.certificate.as_deref().filter(|text| !text.is_empty());
@@ -257,7 +257,9 @@ fn check_name(name: &str) -> Result<(), Error> {
             Exit::Request,
             format!("\"{}\" can't be the name of a CertificateSigningRequest", excerpt(name)),
         )
-        .help("give the name that `kubectl get certificatesigningrequests` shows")),
+        .help(format!(
+            "give the name that `kubectl get certificatesigningrequests{THIS_KEY}` shows"
+        ))),
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io;
 
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM};
 
 /// The answer has nowhere to go.
 pub fn answer_lost(error: &io::Error) -> Error {
@@ -24,5 +24,7 @@ pub fn preparation(reason: impl Display) -> Error {
 
 pub fn command_not_found(name: &OsStr) -> Error {
     Error::new(Exit::NotFound, format!("{}: command not found", name.display()))
-        .help("check its spelling and PATH; the command follows `run --`, as in `run -- kubectl get pods`")
+        .help(format!(
+            "check its spelling and PATH; the command follows `--`, as in `{PROGRAM} run -- kubectl get pods`"
+        ))
 }
