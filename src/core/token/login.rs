@@ -188,6 +188,8 @@ impl Login {
             if at_reader {
                 return self.authenticate_at_reader(session, user, ledger, pins);
             }
+            // From before the PIN is recorded as sent: Ctrl-C would leave that behind for one that wasn't.
+            let deferral = Deferral::for_login();
             if let Err(reason) = ledger.begin()
                 && let PinSourceKind::Stored { despite_refusal: false, .. } = source
             {
@@ -197,7 +199,7 @@ impl Login {
             let Some(kept) = kept.or_else(|| self.kept.take()) else {
                 return Err(Error::internal("there is no PIN to send"));
             };
-            match self.send(session, user, kept, ledger)? {
+            match self.send(session, user, kept, ledger, deferral)? {
                 Some(refused) => refusal = Some(refused),
                 None => return Ok(()),
             }
@@ -212,12 +214,12 @@ impl Login {
         user: UserType,
         kept: KeptPin,
         mut ledger: Ledger,
+        // Meanwhile Ctrl-C and its like wait: SoftHSM empties the token's file at each login before it writes it
+        // again, so that a process that is killed in between loses the token.
+        deferral: Deferral,
     ) -> Result<Option<String>, Error> {
         let token = &session.state.name;
         log::debug!("login: C_Login as {user:?}");
-        // Meanwhile Ctrl-C and its like wait: SoftHSM empties the token's file at each login before it writes it
-        // again, so that a process that is killed in between loses the token.
-        let deferral = Deferral::for_login();
         let outcome = session.raw.login(user, Some(kept.pin.expose()));
         let answer = answer_of(&outcome, kept.is_accepted);
         ledger.end(match answer {
