@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
+use crate::fixture::cluster::cluster;
 use crate::fixture::files::write_file;
 use crate::fixture::keys::Kind;
 use crate::fixture::openssl::assert_signed;
@@ -240,6 +241,21 @@ fn a_login_that_a_remedy_names_is_to_the_same_token() {
         let told = terminal.finish().0.told(0);
         assert!(told.contains("context \"it's b\""), "{told}");
     }
+}
+
+#[test]
+fn kubectl_finds_it_as_its_plugin() {
+    let store = token_with_pair(Kind::P256);
+    let directory = store.directory.path();
+    plugin(directory);
+    let kubectl = cluster().kubectl(&store, &store.configuration_with_pin_source());
+    let path = format!("{}:/usr/bin:/bin", directory.display());
+    let listed = kubectl
+        .variable("PATH", path)
+        .arguments(&["pkcs11", "list", "--token-label=test token"])
+        .run()
+        .printed();
+    assert!(listed.contains("test p256"), "{listed}");
 }
 
 /// Demands clap's words about a wrong command line; none of the values stands there.
