@@ -113,7 +113,9 @@ impl Source {
                     match (&*name, next) {
                         ("impl", _) => is_associated = true,
                         ("unsafe", _) => self.note(vec![name], span),
-                        ("use", Some(TokenTree::Ident(_))) => self.import(&mut tokens, &[]),
+                        ("use", Some(next)) if next.to_string() != "<" => {
+                            self.import(&mut tokens, &[])
+                        }
                         ("mod", Some(TokenTree::Ident(child))) => {
                             tokens.next();
                             match tokens.next() {
