@@ -42,8 +42,9 @@ fn every_kind_of_key_is_let_in_under_its_name() {
 #[test]
 fn openssl_accepts_every_kind_of_key_and_scheme() {
     let [authority, _] = cluster().authority();
+    let directory = tempfile::tempdir().unwrap();
+    let own = server_certificate(directory.path());
     let page = |store: &Store, options: &[&str]| {
-        let own = server_certificate(store.directory.path());
         let (_server, address) = Server::start(&own.each_ref().map(Path::new), &authority, options);
         let invocation = cluster().client(store, &store.configuration_with_pin_source());
         let mut config = read_json(store.path("kubeconfig"));

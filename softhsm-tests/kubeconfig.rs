@@ -327,7 +327,6 @@ fn of_what_kubectl_does_not_know_the_first_one_counts_too() {
     assert!(copy.contains("\"x-top\":[1]") && copy.contains("\"x-second\":4"), "{copy}");
 }
 
-/// As the clusters' tools write them.
 #[test]
 fn the_copy_for_a_command_says_what_kubectl_reads() {
     for (name, content) in CORPUS {

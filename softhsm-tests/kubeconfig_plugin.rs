@@ -94,6 +94,13 @@ fn file(store: &Store, text: &str) -> PathBuf {
     path
 }
 
+/// A token, and a kubeconfig with [`BEFORE`].
+fn token_and_file() -> (Store, PathBuf) {
+    let store = token();
+    let path = file(&store, BEFORE);
+    (store, path)
+}
+
 /// What stock kubectl reads.
 #[track_caller]
 fn view(store: &Store, path: &Path) -> Value {
@@ -125,8 +132,7 @@ fn address() -> String {
 
 #[test]
 fn what_is_written_is_what_stock_kubectl_reads() {
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     let outcome = write(&store, &path, "prod", &["--keep=terminal"]);
     assert!(outcome.status.success(), "{}", outcome.stderr);
     assert_eq!(outcome.printed_beside(&["context \"prod\" uses user"]), "");
@@ -183,7 +189,7 @@ fn what_is_written_is_what_stock_kubectl_reads() {
     assert!(exec["installHint"].as_str().unwrap().ends_with('.'));
 }
 
-/// The kubeconfigs that clusters' tools write, and one that is hard to read.
+/// The kubeconfigs that clusters' tools write, and some that are hard to read.
 #[test]
 fn everything_else_stays_and_comes_back() {
     let store = token();
@@ -213,8 +219,7 @@ fn everything_else_stays_and_comes_back() {
 
 #[test]
 fn a_context_is_written_once_and_others_beside_it() {
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     write(&store, &path, "prod", &[]);
     let once = text(&path);
     let again = write(&store, &path, "prod", &[]);
@@ -313,8 +318,7 @@ fn contexts_share_the_cluster_and_the_user_that_are_the_same() {
 
 #[test]
 fn a_port_of_another_entry_is_not_taken_and_ones_own_stays() {
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     write(&store, &path, "prod", &[]);
     let first = local_server(&path);
     let taken = format!("clusters:\n- cluster:\n{first}\n  name: taken\n");
@@ -362,8 +366,7 @@ fn twenty_clusters_have_twenty_ports() {
 
 #[test]
 fn an_excerpt_is_what_would_be_written() {
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     let module = softhsm_option();
     let user = command(&store, &path, &[module]).run();
     let user = user.silently().printed();
@@ -475,8 +478,7 @@ fn stock_kubectl_works_with_what_is_written() {
 
 #[test]
 fn what_can_not_be_written_leaves_everything_as_it_was() {
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     let refused = |outcome: Outcome, code: i32, fragments: &[&str]| {
         outcome.fails(code, fragments);
         assert_eq!(text(&path), BEFORE);
@@ -503,8 +505,7 @@ fn what_can_not_be_written_leaves_everything_as_it_was() {
 #[expect(clippy::disallowed_methods, reason = "nobody else is here")]
 fn what_the_tunnel_is_known_by_is_this_users_alone() {
     need_root();
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     let place = store.path("data");
     let identity = place.join("tunnel.pem");
     write(&store, &path, "prod", &[]);
@@ -543,8 +544,7 @@ fn what_the_tunnel_is_known_by_is_this_users_alone() {
 #[test]
 fn a_full_or_read_only_home_leaves_nothing_half_written() {
     need_root();
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     for (mount, told) in [
         ("mount -t tmpfs -o size=4k,mode=700 none $machine", "No space left"),
         ("mount -t tmpfs -o ro,mode=700 none $machine", "Read-only file system"),
@@ -620,8 +620,7 @@ fn writing(store: &Store, path: &Path) -> Invocation {
 
 #[test]
 fn what_is_no_file_is_not_written() {
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     for (files, named) in [
         ("<(cat config)", "/dev/fd/"),
         ("config:/dev/null", "/dev/null"),
@@ -641,8 +640,7 @@ fn what_is_no_file_is_not_written() {
 
 #[test]
 fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_else() {
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     let took = writing(&store, &path).run().took;
     let new = text(&path);
     let moments = (0..40).flat_map(|moment| [(moment, Signal::INT), (moment, Signal::KILL)]);
@@ -673,8 +671,7 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
 /// While it waits for another program's lock.
 #[test]
 fn an_interruption_leaves_the_file_alone_and_no_lock_behind() {
-    let store = token();
-    let path = file(&store, BEFORE);
+    let (store, path) = token_and_file();
     fs::write(store.path("config.lock"), "").unwrap();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let running = writing(&store, &path).start(None);

@@ -25,10 +25,10 @@ fn no_answer_makes_the_program_touch_memory_that_is_not_its_own() {
         for _ in 0..2 {
             scope.spawn(|| {
                 loop {
-                    let store = store();
                     let Some((faults, code, told)) = left.lock().unwrap().next() else {
                         break;
                     };
+                    let store = store();
                     let outcome = watched(sign(&store, faults)).run();
                     assert_is(&outcome, faults, *code, told);
                     assert!(!outcome.stderr.contains("=="), "{faults}: {outcome:?}");
