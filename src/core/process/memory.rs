@@ -38,24 +38,19 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
     }
 }
 
-/// For tests of what is wiped before it is freed: an allocator that doesn't wipe, and counts the blocks
-/// that are freed with [`MARK`](observed::MARK) at their beginning.
 #[cfg(test)]
-pub(crate) mod observed {
-    use std::alloc::{GlobalAlloc, Layout, System};
+mod tests {
+    use std::alloc::System;
     use std::cell::Cell;
     use std::slice;
 
-    pub(crate) const MARK: &str = "freed with this at its beginning";
+    use super::*;
 
-    #[global_allocator]
-    static ALLOCATOR: Observed = Observed;
+    const MARK: &str = "freed with this at its beginning";
 
-    thread_local! {
-        static FREED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(crate) struct Observed;
+    /// An allocator that doesn't wipe, and counts the blocks that are freed with [`MARK`] at their beginning.
+    #[derive(Default)]
+    struct Observed(Cell<usize>);
 
     // SAFETY: each block comes from the system's allocator and goes back to it unchanged.
     unsafe impl GlobalAlloc for Observed {
@@ -68,32 +63,17 @@ pub(crate) mod observed {
             // SAFETY: the block has this size and was zeroed when it was allocated.
             let bytes = unsafe { slice::from_raw_parts(block, layout.size()) };
             if bytes.starts_with(MARK.as_bytes()) {
-                FREED.set(FREED.get() + 1);
+                self.0.set(self.0.get() + 1);
             }
             // SAFETY: the caller's promises are passed on.
             unsafe { System.dealloc(block, layout) }
         }
     }
 
-    /// How many blocks this thread has freed so.
-    pub(crate) fn freed() -> usize {
-        FREED.get()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::slice;
-
-    use super::observed::{MARK, Observed, freed};
-    use super::*;
-
-    #[test]
-    fn what_grows_and_what_is_freed_leaves_nothing_behind() {
-        let allocator = Wiping(Observed);
+    /// Writes the mark into a block that grows, and frees it.
+    fn use_block(allocator: &impl GlobalAlloc) {
         let small = Layout::array::<u8>(MARK.len()).unwrap();
         let large = Layout::array::<u8>(1 << 20).unwrap();
-        let before = freed();
         // SAFETY: the layout is not empty.
         let block = unsafe { allocator.alloc(small) };
         // SAFETY: the block is as long as the mark.
@@ -105,6 +85,15 @@ mod tests {
         assert_eq!(kept, MARK.as_bytes());
         // SAFETY: the block has this layout now.
         unsafe { allocator.dealloc(block, large) };
-        assert_eq!(freed(), before);
+    }
+
+    #[test]
+    fn what_grows_and_what_is_freed_leaves_nothing_behind() {
+        let allocator = Observed::default();
+        use_block(&allocator);
+        assert_eq!(allocator.0.get(), 2);
+        let allocator = Wiping(Observed::default());
+        use_block(&allocator);
+        assert_eq!(allocator.0.0.get(), 0);
     }
 }
