@@ -8,7 +8,7 @@
 pub mod hash;
 // Makes text from elsewhere fit for a terminal.
 pub mod printable;
-// What can go wrong: the text, the remedy and the exit code of each error.
+// An error: its exit code, its text and the remedy.
 pub mod error;
 // The operating system: memory, environment, signals, locks, the end of the process.
 pub mod process;

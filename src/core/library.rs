@@ -126,7 +126,7 @@ impl LibraryLock {
 
 /// Says which process has the library.
 pub fn note_wait(holder: Option<u32>) {
-    let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+    let holder = lock::in_brackets(holder);
     report::note(&format!("waiting for another request{holder} to finish with the token"));
 }
 

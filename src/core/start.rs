@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Rlimit;
 
-use crate::error::{self, Call, Error};
+use crate::error::{self, Call, Error, Exit};
 use crate::plugin::{self, KeptKeys};
 use crate::process::environment::{self, SingleThreaded};
 use crate::process::{harden, signals};
@@ -53,7 +53,7 @@ pub fn run(alone: SingleThreaded, kept: &mut dyn KeptKeys, commands: fn(Started)
         }
         _ => commands(Started { core, alone }),
     }));
-    outcome.unwrap_or(70)
+    outcome.unwrap_or(Exit::Internal as u8)
 }
 
 /// A source file's path from its crate on, such as `tokio-1.54.1/src/runtime/time/entry.rs`, without

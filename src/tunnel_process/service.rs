@@ -91,7 +91,7 @@ fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
     key(one) == key(other)
 }
 
-/// A key that was asked for once. It is closed when it has no wishes.
+/// A key that was asked for once. It is closed when no request keeps it.
 struct ServedKey {
     configuration: Vec<(String, String)>,
     number: KeyNumber,

@@ -155,7 +155,7 @@ fn acquire(lock_name: &str) -> Result<Option<Lock>, Error> {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable(_)) => Ok(None),
         Err(LockError::Busy(LockBusy { waited, holder })) => {
-            let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+            let holder = lock::in_brackets(holder);
             let seconds = waited.as_secs();
             Err(pin::terminal_unusable(format!(
                 "another prompt{holder} has had it for {seconds} s"

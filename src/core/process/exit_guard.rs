@@ -17,6 +17,7 @@ use signal_hook::low_level::signal_name;
 
 use super::leave;
 use super::signals::{INTERRUPTING, alarm, handle, mask};
+use crate::error::Exit;
 
 /// The exit code, where a signal handler can read it.
 static CODE: AtomicU8 = AtomicU8::new(0);
@@ -35,8 +36,8 @@ const CRASHES: [libc::c_int; 7] = [
     libc::SIGTRAP,
 ];
 
-/// The exit code of a library error, as `ModuleError` has it.
-const CRASHED: u8 = 4;
+/// The exit code of a library error.
+const CRASHED: u8 = Exit::Library as u8;
 
 /// In bytes: for a handler and the processor's state, which alone takes 11 KiB with AMX.
 const CRASH_STACK: usize = 64 * 1024;

@@ -58,9 +58,14 @@ pub struct LockBusy {
     pub holder: Option<u32>,
 }
 
+/// The holder for a sentence, as ` (process 7)`; nothing if its number isn't known.
+pub fn in_brackets(holder: Option<u32>) -> String {
+    holder.map_or_else(String::new, |holder| format!(" (process {holder})"))
+}
+
 impl From<LockBusy> for Error {
     fn from(LockBusy { waited, holder }: LockBusy) -> Self {
-        let holder = holder.map_or_else(String::new, |holder| format!(" (process {holder})"));
+        let holder = in_brackets(holder);
         let text = format!(
             "the token is in use by another request{holder} and did not become free within {} s",
             waited.as_secs()

@@ -245,7 +245,7 @@ impl Token<'_> {
     ) -> Result<ObjectHandle, Error> {
         let session = &self.session;
         let missing = match session.private_key(reference) {
-            Err(error) if !self.login.is_done() && error.is(Kind::NoKey) => error,
+            Err(error) if !self.login.is_done && error.is(Kind::NoKey) => error,
             outcome => return outcome,
         };
         match self.login.authenticate(session, UserType::User, name, pins) {

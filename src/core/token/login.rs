@@ -41,6 +41,7 @@ struct KeptPin {
 /// The login of a session, and the PIN that was sent for it.
 #[derive(Default)]
 pub(super) struct Login {
+    /// Whether the session has logged in.
     pub(super) is_done: bool,
     /// The security officer's, not the user's (`officer`).
     pub(super) is_officer: bool,
@@ -61,11 +62,6 @@ impl AcceptedPin {
 }
 
 impl Login {
-    /// Whether the session has logged in.
-    pub(super) fn is_done(&self) -> bool {
-        self.is_done
-    }
-
     /// Has a stored PIN sent although the token may have refused one: the user says that it is another.
     pub(super) fn disregard_refusals(&mut self) {
         self.disregards_refusals = true;
@@ -309,8 +305,10 @@ fn same_token(session: &TokenSession<'_>) -> Result<TokenState, Error> {
     Err(ckr::removed(&session.state.name, &ckr::answer("another token is in its place")))
 }
 
+/// The token's state now (C_GetTokenInfo).
 fn live_state(session: &TokenSession<'_>) -> Result<TokenState, Error> {
-    session.live_state().map_err(|error| call_failure(session, &error))
+    let state = session.module.token_state(session.slot);
+    state.map_err(|error| call_failure(session, &error))
 }
 
 /// The record, for a PIN that a person was asked for when the token was in this state. `None` if others have

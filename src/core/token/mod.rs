@@ -106,11 +106,6 @@ impl FoundToken {
 }
 
 impl TokenSession<'_> {
-    /// The token's state now (C_GetTokenInfo).
-    fn live_state(&self) -> Result<TokenState, CryptokiError> {
-        self.module.token_state(self.slot)
-    }
-
     /// The error of a call that failed: the token was taken out, or what `otherwise` says.
     fn failure(
         &self,
@@ -154,7 +149,7 @@ impl Token<'_> {
 
     /// Whether this session has logged in.
     pub fn is_logged_in(&self) -> bool {
-        self.login.is_done()
+        self.login.is_done
     }
 
     /// Whether a login that the token requires has not been made.
@@ -217,7 +212,7 @@ impl Token<'_> {
     /// token has accepted, for another session: some libraries keep the security officer's login as long as a
     /// session is open, and refuse the user's.
     pub fn close(self) -> Option<AcceptedPin> {
-        self.session.raw.close(self.login.is_done());
+        self.session.raw.close(self.login.is_done);
         self.login.into_accepted_pin(self.session.state.name)
     }
 }

@@ -143,7 +143,7 @@ impl Token<'_> {
         if !self.offers(MechanismType::ECDH1_DERIVE) {
             return Err(self.no_opening_mechanism(&["CKM_ECDH1_DERIVE"]));
         }
-        let length = curve.point_length() / 2;
+        let length = curve.field_length();
         let mechanism = Mechanism::Ecdh1Derive(Ecdh1DeriveParams::new(EcKdf::null(), point));
         let template = [
             Attribute::Class(ObjectClass::SECRET_KEY),

@@ -7,10 +7,11 @@
 #![forbid(unsafe_code)]
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use crate::config::TokenName;
 use crate::pin::Pin;
+use crate::process::locked;
 
 /// After so many logins without a clear answer the same PIN is not taken from a program again.
 pub(super) const UNCLEAR_LOGINS: usize = 2;
@@ -59,7 +60,7 @@ impl TriedPins {
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Try>> {
-        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.tries)
     }
 }
 
