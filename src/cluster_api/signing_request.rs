@@ -105,11 +105,12 @@ impl SigningRequest {
         let is_whole = object.is_object()
             && object.get("status").is_none_or(Value::is_object)
             // Without it, sending the object back would approve whatever is there by then.
-            && !request.metadata.resource_version.is_empty();
+            && !request.metadata.resource_version.is_empty()
+            // It could lead to another path.
+            && is_name(&request.metadata.name);
         if !is_whole {
             return Err(unusable(api.cluster(), purpose, "it is no whole object"));
         }
-        check_name(&request.metadata.name)?;
         request.pem = from_base64(&request.spec.request).unwrap_or_default();
         request.object = object;
         Ok(request)
