@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::certificate::{Certificate, of_subject, renewal_remedy};
-use crate::config::{Config, InitArgs, PinSource, TokenName};
+use crate::config::{Config, InitArgs, TokenName};
 use crate::error::{Error, Exit, Kind};
 use crate::library::{Library, LibraryLock, LockWait};
 use crate::pin::PinProvider;
@@ -188,7 +188,7 @@ impl Keyring {
         config: &mut Config,
         variables: &TakenVariables,
     ) -> Box<dyn PinProvider + Send> {
-        let source = mem::replace(&mut config.pin, PinSource::Prompt);
+        let source = mem::take(&mut config.pin);
         Box::new(Sources::for_run(source, variables, Arc::clone(&self.unattended)))
     }
 

@@ -77,7 +77,7 @@ fn options(selection: &Selection) -> String {
 }
 
 /// ` --name='value'`, for a shell; the value could begin with a hyphen.
-fn option(name: &str, value: Option<impl AsRef<str>>) -> String {
+pub(super) fn option(name: &str, value: Option<impl AsRef<str>>) -> String {
     value.map_or_else(String::new, |value| format!(" {name}={}", shell_word(value.as_ref())))
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::again::option;
 use super::error::standard_input_is_the_clients;
 use super::key_choice::{SelectedKey, key_configuration, names_key, set};
 use crate::config::Keep;
@@ -10,7 +11,6 @@ use crate::kubeconfig::{
     Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalEndpoint, Locations, PluginEntries,
     PluginUser, Provider, file_for, local_address,
 };
-use crate::printable::shell_word;
 use crate::process::signals::Deferral;
 use crate::report;
 use crate::start;
@@ -50,9 +50,8 @@ impl ContextEntries<'_> {
             file.put(&entries, kubeconfig)?;
             Ok(entries.user)
         })?;
-        let option = |name: &str, value: &str| format!(" {name}={}", shell_word(value));
-        let file = self.kubeconfig.map(|it| option("--kubeconfig", &it.to_string_lossy()));
-        let options = file.unwrap_or_default() + &option("--context", self.context);
+        let file = self.kubeconfig.map(Path::to_string_lossy);
+        let options = option("--kubeconfig", file) + &option("--context", Some(self.context));
         report::steps(
             &format!("context \"{}\" uses user \"{user}\"; next:", self.context),
             &[

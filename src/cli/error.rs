@@ -1,6 +1,7 @@
 //! Errors of several commands.
 
-use crate::error::{Error, Exit, PROGRAM, THIS_KUBECONFIG};
+use crate::error::{Error, Exit};
+use crate::kubeconfig::write_command;
 
 /// Arguments don't go together.
 pub(super) fn needs(argument: &str, other: &str) -> Error {
@@ -11,8 +12,8 @@ pub(super) fn needs(argument: &str, other: &str) -> Error {
 /// The entries of a kubeconfig are of no use here.
 pub(super) fn foreign_entry(what: impl Into<String>) -> Error {
     Error::new(Exit::Configuration, what).help(format!(
-        "have the context's entries written for this user on this machine: `{PROGRAM} kubeconfig \
-         --write{THIS_KUBECONFIG} --context NAME`"
+        "have the context's entries written for this user on this machine: {}",
+        write_command("NAME")
     ))
 }
 

@@ -130,6 +130,11 @@ impl KeyOptions {
         Ok(kubeconfig)
     }
 
+    /// What there is of what the options name, without a login.
+    pub(super) fn query(&self, verbosity: u8) -> ListQuery<'_> {
+        ListQuery { selection: &self.selection, uri: self.uri.as_deref(), login: None, verbosity }
+    }
+
     /// Adds what the options don't say of library, token and key, if there is only one or a person picks
     /// one. Returns the URI of the key, or `None` if nothing was missing.
     pub(super) fn complete(
@@ -137,12 +142,7 @@ impl KeyOptions {
         map: &mut Configuration,
         verbosity: u8,
     ) -> Result<Option<String>, Error> {
-        let query = ListQuery {
-            selection: &self.selection,
-            uri: self.uri.as_deref(),
-            login: None,
-            verbosity,
-        };
+        let query = self.query(verbosity);
         let named = query.filter()?;
         let is_whole = named.library.is_some() && named.token.is_given() && named.object.is_given();
         if is_whole {

@@ -94,14 +94,11 @@ pub(super) fn run(
         return undo(kubeconfig, context);
     }
     // Read as one, since options and URI have to agree.
-    let configuration = || {
-        arguments.selection.configuration([
-            ("uri", arguments.uri.as_deref()),
-            ("pinSource", arguments.pin_source.as_deref()),
-        ])
-    };
-    let variables = super::take_variables(configuration(), alone);
-    let mut map = configuration();
+    let mut map = arguments.selection.configuration([
+        ("uri", arguments.uri.as_deref()),
+        ("pinSource", arguments.pin_source.as_deref()),
+    ]);
+    let variables = super::take_variables(map.clone(), alone);
     let wanted = Filter::from_map(&mut map)?.object;
     let pin_source = map.value("pinSource");
     if let Some(source) = pin_source {

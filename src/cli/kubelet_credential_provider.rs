@@ -62,7 +62,7 @@ pub(super) fn run(
     let request = request()?;
     let file = sealed::read(&arguments.provider.sealed)?;
     let mut config = Config::of_token(&mut arguments.configuration())?;
-    let source = std::mem::replace(&mut config.pin, PinSource::Prompt);
+    let source = std::mem::take(&mut config.pin);
     if matches!(source, PinSource::Askpass | PinSource::StandardInput) {
         let text = "kubelet's provider has no person to ask for the PIN, and standard input is kubelet's request";
         let help = format!(

@@ -75,7 +75,7 @@ fn answer(
     let selection = request.configuration.has("keep");
     let selection = selection.then(|| key_selection(&request.configuration));
     let mut config = Config::from_map(&mut request.configuration)?;
-    let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
+    let pin_source = std::mem::take(&mut config.pin);
     let asks_a_person = matches!(pin_source, PinSource::Askpass | PinSource::Prompt);
     let pin_in_configuration = matches!(pin_source, PinSource::Configuration(_));
     let variables = TakenVariables::take(pin_source.variable(), alone);

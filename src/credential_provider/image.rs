@@ -52,7 +52,7 @@ impl Image {
         let (labels, wanted) = (self.location.host.split('.'), entry.host.split('.'));
         entry.port == self.location.port
             && labels.clone().count() == wanted.clone().count()
-            && labels.zip(wanted).all(|(labels, wanted)| matches(wanted, labels))
+            && labels.zip(wanted).all(|(label, wanted)| matches(wanted, label))
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Installed, locations};
 use crate::error::PROGRAM;
+use crate::start::PLUGIN;
 
 /// Later ones win, option by option, as p11-kit has it.
 const DIRECTORIES: &[&str] = &[
@@ -81,9 +82,8 @@ fn libraries(
 }
 
 fn is_for_us(options: &Options) -> bool {
-    let lists_us = |list: &String| {
-        list.split([' ', ',']).any(|program| program == PROGRAM || program == "kubectl-pkcs11")
-    };
+    let lists_us =
+        |list: &String| list.split([' ', ',']).any(|program| [PROGRAM, PLUGIN].contains(&program));
     let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
     !is_anchors
         // A command to talk to, in place of a library to load.

@@ -11,9 +11,10 @@ use super::{EntryKind, Kubeconfig, text, yaml};
 use crate::error::{Error, PROGRAM};
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
+use crate::start::PLUGIN;
 
 /// What this program is called as a plugin.
-const PROGRAMS: [&str; 2] = [PROGRAM, "kubectl-pkcs11"];
+const PROGRAMS: [&str; 2] = [PROGRAM, PLUGIN];
 
 /// The command that answers exec credential requests.
 pub(super) const COMMAND: &str = "credential";
@@ -84,8 +85,8 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
         )
     };
     let mut configuration = Configuration::default();
-    let mut args_of = args_of(exec).skip(1);
-    while let Some(word) = args_of.next() {
+    let mut words = args_of(exec).skip(1);
+    while let Some(word) = words.next() {
         let letters = word.strip_prefix('-').unwrap_or_default();
         if word == "--verbose" || !letters.is_empty() && letters.bytes().all(|it| it == b'v') {
             continue;
@@ -96,7 +97,7 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
         }
         let (option, value) = match word.split_once('=') {
             Some((option, value)) => (option, Some(value)),
-            None => (word, args_of.next()),
+            None => (word, words.next()),
         };
         let Some((key, _)) = options().find(|(_, known)| *known == option) else {
             // It says where the cluster is, or what is handed out.
@@ -128,10 +129,10 @@ pub(super) fn with(configuration: &Configuration, old: &Value) -> Value {
         exec[key] = value.clone();
     }
     // In one word each, since a value could begin with a hyphen.
-    let args_of = options().chain([KUBECONFIG]).filter_map(|(key, option)| {
+    let words = options().chain([KUBECONFIG]).filter_map(|(key, option)| {
         Some(format!("{option}={}", configuration.value(key).filter(|it| !it.is_empty())?))
     });
-    exec["args"] = [COMMAND.to_owned()].into_iter().chain(args_of).collect();
+    exec["args"] = [COMMAND.to_owned()].into_iter().chain(words).collect();
     exec["provideClusterInfo"] = true.into();
     exec
 }

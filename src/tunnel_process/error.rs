@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::message::RegisteredCluster;
 use super::status::ClusterStatus;
-use crate::error::{Error, THIS_KUBECONFIG};
+use crate::error::Error;
+use crate::kubeconfig::write_command;
 use crate::tunnel::tunnel_error;
 
 /// Two entries of a kubeconfig, or of two, have the same local address, or one has changed while it was in use.
@@ -17,8 +18,8 @@ pub fn address_of_another(wanted: &RegisteredCluster, served: &ClusterStatus) ->
             wanted.address, served.name, served.server, wanted.name
         ),
         format!(
-            "give one of them another address: `pkcs11-external-signer kubeconfig --write{THIS_KUBECONFIG} \
-             --context NAME`; or end what is served with `pkcs11-external-signer stop`"
+            "give one of them another address: {}; or end what is served with `pkcs11-external-signer stop`",
+            write_command("NAME")
         ),
     )
 }

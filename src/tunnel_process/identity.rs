@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::error::{Error, Exit, PROGRAM, THIS_KUBECONFIG};
+use crate::error::{Error, Exit};
+use crate::kubeconfig::write_command;
 use crate::process::data_file;
 use crate::tunnel::ServerIdentity;
 
@@ -14,8 +15,8 @@ pub fn identity() -> Result<Option<ServerIdentity>, Error> {
     let not_read = |reason: String| {
         Error::new(Exit::Cluster, format!("the tunnel's own key can't be used: {reason}")).help(format!(
             "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, remove the \
-             file and have the contexts written again: `{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} \
-             --context NAME`"
+             file and have the contexts written again: {}",
+            write_command("NAME")
         ))
     };
     let Some(content) = data_file::read(FILE).map_err(not_read)? else {

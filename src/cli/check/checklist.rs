@@ -99,12 +99,8 @@ impl<'o> Checklist<'o> {
     }
 
     /// What came of a step; an error is reported.
-    pub(super) fn keep<T, E: Into<Error>>(
-        &mut self,
-        step: CheckStep,
-        outcome: Result<T, E>,
-    ) -> Option<T> {
-        outcome.map_err(|error| self.bad(step, &error.into())).ok()
+    pub(super) fn keep<T>(&mut self, step: CheckStep, outcome: Result<T, Error>) -> Option<T> {
+        outcome.map_err(|error| self.bad(step, &error)).ok()
     }
 
     fn add(
@@ -142,16 +138,15 @@ impl<'o> Checklist<'o> {
     }
 
     /// Prints the document, if that is wanted; what kept it or a line from being printed.
-    pub(super) fn finish(mut self) -> Result<(), Error> {
-        if self.is_json {
-            // Described in docs/commands.md.
-            let printed = self.output.print_json(&json!({
-                "apiVersion": "pkcs11-external-signer/v1",
-                "exitCode": self.exit_code(),
-                "steps": self.entries,
-            }));
-            self.failure = printed.err();
+    pub(super) fn finish(self) -> Result<(), Error> {
+        if !self.is_json {
+            return self.failure.map_or(Ok(()), Err);
         }
-        self.failure.map_or(Ok(()), Err)
+        // Described in docs/commands.md.
+        self.output.print_json(&json!({
+            "apiVersion": "pkcs11-external-signer/v1",
+            "exitCode": self.exit_code(),
+            "steps": self.entries,
+        }))
     }
 }

@@ -4,8 +4,8 @@
 use super::checklist::{CheckStep, Checklist};
 use crate::cli::credential::registered;
 use crate::cli::error::no_identity;
-use crate::error::{Error, PROGRAM, THIS_KUBECONFIG};
-use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, local_address};
+use crate::error::Error;
+use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, local_address, write_command};
 use crate::printable::shell_word;
 use crate::tunnel::check_port;
 use crate::tunnel_process::{self, RegisteredCluster};
@@ -25,10 +25,8 @@ pub(super) fn check_client(
     let RegisteredCluster { address, name, cluster, .. } = &served;
     let concerns: Vec<_> = concerns(kubeconfig, context, &served).collect();
     for text in &concerns {
-        let context = shell_word(&context.name);
-        let help = format!(
-            "have the context's entries written again: `{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context {context}`"
-        );
+        let write = write_command(&shell_word(&context.name));
+        let help = format!("have the context's entries written again: {write}");
         checklist.concern(CheckStep::CLIENT, text, help);
     }
     if concerns.is_empty() {

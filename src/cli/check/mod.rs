@@ -17,6 +17,7 @@ use self::client::check_client;
 use self::sealed::check_sealed;
 use self::short_lived::check_short_lived;
 use self::steps::check_key;
+use super::again::option;
 use super::connection::connect;
 use super::credential::ShortLived;
 use super::error::needs;
@@ -27,9 +28,10 @@ use crate::cluster_api::{ClusterUser, Recognition};
 use crate::config::{Config, PinSource};
 use crate::error::{Error, Kind, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
+use crate::kubeconfig::write_command;
 use crate::library::Library;
 use crate::pin_entry::Sources;
-use crate::printable::{quoted, shell_word};
+use crate::printable::quoted;
 use crate::process::environment::SingleThreaded;
 use crate::process::watchdog;
 use crate::tunnel::TunnelTarget;
@@ -123,7 +125,7 @@ fn check(
         false => None,
     };
     // The token is opened twice; the second time with the PIN that it has accepted the first time.
-    let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
+    let mut pins = Sources::new(mem::take(&mut config.pin), &variables);
     let accepted = check_key(&config, arguments, &mut pins, opened, checklist);
     if checklist.exit_code() != 0 {
         return None;
@@ -165,7 +167,7 @@ fn configuration(
         (Some((uri, Some(why))), _) => checklist.concern(
             step,
             format!("{why}; the only key that can be used is checked: {uri}"),
-            format!("have a context use it: `{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context NAME`"),
+            format!("have a context use it: {}", write_command("NAME")),
         ),
         (Some((uri, None)), _) => {
             checklist.good(step, format!("from the options, completed: {uri}"));
@@ -247,8 +249,7 @@ fn check_server(
     checklist: &mut Checklist<'_>,
 ) {
     let server = target.cluster.server.clone();
-    let context = arguments.key.context.as_ref();
-    let context = context.map_or_else(String::new, |it| format!(" --context={}", shell_word(it)));
+    let context = option("--context", arguments.key.context.as_ref());
     let connection = connect(target, key, keyring);
     let Some(connection) = checklist.keep(CheckStep::SERVER, connection) else {
         return;

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::CheckArguments;
 use super::checklist::{CheckStep, Checklist};
 use crate::cli::sealed::{self, FileOpener};
-use crate::config::{Config, PinSource};
+use crate::config::Config;
 use crate::credential_provider::Image;
 use crate::error::{Error, Exit};
 use crate::library::{self, Library};
@@ -32,7 +32,7 @@ pub(super) fn check_sealed(
     let mut map = arguments.key.options_source().configuration;
     let variables = crate::cli::take_variables(map.clone(), alone);
     let mut config = checklist.keep(CheckStep::CONFIGURATION, Config::of_token(&mut map))?;
-    let mut pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
+    let mut pins = Sources::new(mem::take(&mut config.pin), &variables);
     let library = library::open_in(opened, &config);
     let library = checklist.keep(CheckStep::LIBRARY, library)?;
     checklist.good(CheckStep::LIBRARY, config.library.path().display().to_string());

@@ -150,7 +150,7 @@ pub(super) fn hand_out(
     }
     let KeySource { mut configuration, context } = source;
     let mut config = Config::from_map(&mut configuration)?;
-    let pin_source = std::mem::replace(&mut config.pin, PinSource::Prompt);
+    let pin_source = std::mem::take(&mut config.pin);
     if matches!(pin_source, PinSource::StandardInput) {
         return Err(standard_input_is_the_clients());
     }

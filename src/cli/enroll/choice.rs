@@ -2,7 +2,6 @@
 
 use crate::cli::key_choice::{Search, token_configuration};
 use crate::cli::key_options::KeyOptions;
-use crate::cli::listing::ListQuery;
 use crate::cli::question::pick;
 use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help};
@@ -35,12 +34,7 @@ fn add_found(
     verbosity: u8,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
-    let query = ListQuery {
-        selection: &options.selection,
-        uri: options.uri.as_deref(),
-        login: None,
-        verbosity,
-    };
+    let query = options.query(verbosity);
     // Whatever key.
     let search = Search { query, wanted: Default::default(), has_certificate: false };
     let listing = search.look(opened)?;

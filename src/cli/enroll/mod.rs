@@ -22,7 +22,6 @@ use super::issuance::{
 };
 use super::key_options::KeyOptions;
 use super::session::CommandSession;
-use crate::config::PinSource;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, for_another};
 use crate::error::{Error, Exit};
 use crate::library;
@@ -178,7 +177,7 @@ pub(super) fn run(
     }
     let mut config = choice::choose(options, *verbosity, opened)?;
     let library = library::open_in(opened, &config)?;
-    let pins = Sources::new(mem::replace(&mut config.pin, PinSource::Prompt), &variables);
+    let pins = Sources::new(mem::take(&mut config.pin), &variables);
     let mut token = EnrollmentToken::open(library, config, pins, &arguments.piv, purpose)?;
     let mut lines = Vec::new();
     match task {

@@ -59,7 +59,7 @@ impl ListQuery<'_> {
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
                 let pins = self.login.map(|ListLogin { variables, .. }| {
-                    Sources::new(pin.unwrap_or(PinSource::Prompt), variables)
+                    Sources::new(pin.unwrap_or_default(), variables)
                 });
                 let found = list_library(&path, library, &filter, pins, opened)?;
                 Ok(Listing::new(vec![found]))

@@ -85,7 +85,7 @@ impl Config {
             token,
             object,
             certificate_file: take(map, "certificateFile", certificate_file)?,
-            pin: PinSource::take(map)?.unwrap_or(PinSource::Prompt),
+            pin: PinSource::take(map)?.unwrap_or_default(),
             keep: take(map, "keep", kept)?,
         })
     }

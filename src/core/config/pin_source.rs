@@ -10,6 +10,7 @@ use crate::pin::{MAX_PIN_LENGTH, Pin};
 use crate::protocol::Configuration;
 
 /// `pin` goes before `pinSource`, and without both the PIN is asked for.
+#[derive(Default)]
 pub enum PinSource {
     /// A program that the environment names.
     Askpass,
@@ -18,6 +19,7 @@ pub enum PinSource {
     Environment(String),
     /// Absolute.
     File(PathBuf),
+    #[default]
     Prompt,
     StandardInput,
 }
