@@ -18,7 +18,10 @@ fuzz_target!(|text: &str| {
         Ok(request) => request,
         Err(error) => return refused(error),
     };
-    let json: serde_json::Value = serde_json::from_str(text).unwrap();
+    // The comparing decoder refuses what is deep or a number beyond all bounds, which unknown fields may be.
+    let Ok(json) = serde_json::from_str::<serde_json::Value>(text) else {
+        return;
+    };
     assert_eq!(json["kind"], "ExecCredential");
     let Some(cluster) = request.cluster else {
         return;

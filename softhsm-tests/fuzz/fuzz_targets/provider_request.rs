@@ -17,7 +17,10 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(request) => request,
         Err(error) => return assert_eq!(told(error).exit_code(), 2),
     };
-    let json: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+    // The comparing decoder refuses what is deep or a number beyond all bounds, which unknown fields may be.
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(bytes) else {
+        return;
+    };
     assert_eq!(json["kind"], "CredentialProviderRequest");
     assert_eq!(json["apiVersion"], request.version);
     assert_eq!(json["image"], request.image.text.as_str());

@@ -25,7 +25,7 @@ fuzz_target!(|text: &str| match Request::decode(text) {
 
 /// With another decoder's view of the same text.
 fn compare(text: &str, request: &Request) {
-    // It refuses what is deep or a number beyond all bounds, which fields unknown here may be.
+    // The comparing decoder refuses what is deep or a number beyond all bounds, which unknown fields may be.
     let Ok(document) = serde_json::from_str::<Value>(text) else {
         return;
     };
