@@ -255,6 +255,24 @@ fn a_stored_pin_that_was_right_is_not_sent_as_the_final_try() {
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
+/// Somebody else tries a wrong PIN between the login and the signature. A module that was logged in already
+/// hasn't looked at ours.
+#[test]
+fn while_the_token_counts_wrong_pins_a_stored_one_is_sent_again_only_if_it_was_right() {
+    let store = token_asking_each_time(Kind::P256);
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let counting = "C_GetTokenInfo#3+:set=CKF_USER_PIN_COUNT_LOW";
+    let sign = |plan: &str| {
+        let signing = store.sign_with(&configuration).variable("TOKEN_PIN", PIN);
+        signing.suffering(&store, plan).run()
+    };
+    assert_signed(&sign(counting));
+    assert_eq!(store.calls("C_Login"), ["0x0"; 2]);
+    let outcome = sign(&format!("C_Login#1:then-return=0x100,{counting}"));
+    outcome.fails(7, &["seems to have refused a PIN", "was not sent"]);
+    assert_eq!(store.calls("C_Login")[2..], ["0x100"]);
+}
+
 #[test]
 fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
     let store = token_asking_each_time(Kind::P256);

@@ -37,12 +37,11 @@ fn a_server_that_goes_away_is_told_and_asked_again_when_it_is_back() {
     let mut running = newcomer.enroll(&[]).start(None);
     running.wait_for_error("waiting for the request");
     forwarder.stop();
-    let outcome = running.finish();
-    outcome.fails(
+    // What kubectl says of it depends on what the connection was doing.
+    running.finish().fails(
         9,
         &[
             "context \"prod\": kubectl could not show the CertificateSigningRequest",
-            " to the server",
             "must succeed first",
         ],
     );
