@@ -167,7 +167,9 @@ fn a_certificate_is_renewed_twice_in_a_row_and_the_key_goes_on_working() {
     let name = jane.request();
     let before = credential_id(&first);
     assert_eq!(jane.certificates(), [before.as_str()]);
-    let running = jane.renew(&[]).start(None);
+    let mut running = jane.renew(&[]).start(None);
+    // Approved earlier, it would be found so, and not explained.
+    running.wait_for_error("waiting for the request");
     jane.decide("approve", &name);
     let outcome = running.finish();
     assert_renewed(&jane, &outcome);
