@@ -20,13 +20,15 @@ use std::time::Duration;
 use crate::certificate::{Certificate, of_subject, renewal_remedy};
 use crate::config::{Config, InitArgs, TokenName};
 use crate::error::{Error, Exit, Kind};
-use crate::library::{Library, LibraryLock, LockWait};
+use crate::library::{Library, LibraryLock};
 use crate::pin::PinProvider;
-use crate::pin_entry::Sources;
+use crate::pin_entry::{Sources, show_after};
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, locked, preparation, unix_time};
 use crate::scheme::Scheme;
-use crate::token::{AcceptedPin, FoundToken, KeyReference, PrivateKey, SessionAccess, Token};
+use crate::token::{
+    AcceptedPin, FoundToken, KeyReference, Module, PrivateKey, SessionAccess, Token,
+};
 use crate::verify::VerifiedSignature;
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
@@ -126,6 +128,7 @@ enum ThreadRequest {
 struct KeyRequest {
     key: usize,
     access: KeyAccess,
+    waiting: Waiting,
     work: KeyWork,
     reply: Sender<Result<(), Error>>,
 }
@@ -135,9 +138,9 @@ enum KeyAccess {
     /// For a TLS client, unless the key was closed.
     InTime,
     /// For this client of ours, or for whoever has this keyring.
-    Opening(Option<KeyClient>, Waiting),
+    Opening(Option<KeyClient>),
     /// Like opening, and no other process uses the library meanwhile.
-    Exclusive(Waiting),
+    Exclusive,
 }
 
 /// Called when another process, with this number if it is known, has had the library for a while.
@@ -145,7 +148,7 @@ pub type Waiting = Box<dyn FnMut(Option<u32>) + Send>;
 
 /// In the session and the login of the keyring. It is done once more if the token was lost in it.
 type KeyWork =
-    Box<dyn FnMut(&mut Token<'_>, &OpenedKey, &mut dyn PinProvider) -> Result<(), Error> + Send>;
+    Box<dyn FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<(), Error> + Send>;
 
 impl Keyring {
     /// A keyring whose sessions can change their tokens.
@@ -199,12 +202,11 @@ impl Keyring {
         opened: Option<Library>,
         accepted: Option<AcceptedPin>,
     ) -> Result<KeyNumber, Error> {
-        let path = config.library.path().to_owned();
         let mut threads = locked(&self.libraries);
-        let known = threads.iter().position(|thread| thread.path == path);
+        let known = threads.iter().position(|thread| thread.path == config.library.path());
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
-            threads.push(LibraryThread::start(path, opened, accepted, self.access)?);
+            threads.push(LibraryThread::start(&config, opened, accepted, self.access)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
         let key = ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None };
@@ -224,7 +226,7 @@ impl Keyring {
     /// Opens the key, unless it is open, with a login if its token requires one. There is no limit
     /// of time; a person may be typing.
     pub fn open(&self, key: KeyNumber, waiting: Waiting) -> Result<Arc<OpenKey>, Error> {
-        self.shown(key, KeyAccess::Opening(None, waiting))
+        self.shown(key, KeyAccess::Opening(None), waiting)
     }
 
     /// [`Keyring::open`] for this client, which logs in to the token itself unless the key is open for
@@ -235,16 +237,21 @@ impl Keyring {
         client: KeyClient,
         waiting: Waiting,
     ) -> Result<Arc<OpenKey>, Error> {
-        self.shown(key, KeyAccess::Opening(Some(client), waiting))
+        self.shown(key, KeyAccess::Opening(Some(client)), waiting)
     }
 
     /// [`Keyring::open`] while a client waits, 60 s at most, unless the key was closed.
     pub fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.shown(key, KeyAccess::InTime)
+        self.shown(key, KeyAccess::InTime, Box::new(|_| ()))
     }
 
-    fn shown(&self, key: KeyNumber, access: KeyAccess) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, access, |_, opened, _| Ok(Arc::clone(&opened.shown)))
+    fn shown(
+        &self,
+        key: KeyNumber,
+        access: KeyAccess,
+        waiting: Waiting,
+    ) -> Result<Arc<OpenKey>, Error> {
+        self.request(key, access, waiting, |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
     /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
@@ -255,7 +262,7 @@ impl Keyring {
         scheme: Scheme,
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
-        self.request(key, KeyAccess::InTime, move |token, opened, pins| {
+        self.request(key, KeyAccess::InTime, Box::new(|_| ()), move |token, opened, pins| {
             token.sign(&opened.key, scheme, &digest, pins)
         })
     }
@@ -266,11 +273,11 @@ impl Keyring {
         &self,
         key: KeyNumber,
         waiting: Waiting,
-        mut work: impl FnMut(&mut Token<'_>, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
+        mut work: impl FnMut(&mut Token, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        self.request(key, KeyAccess::Exclusive(waiting), move |token, opened, pins| {
+        self.request(key, KeyAccess::Exclusive, waiting, move |token, opened, pins| {
             work(token, &opened.key.reference, pins)
         })
     }
@@ -279,7 +286,8 @@ impl Keyring {
         &self,
         KeyNumber { library, key }: KeyNumber,
         access: KeyAccess,
-        mut work: impl FnMut(&mut Token<'_>, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>
+        waiting: Waiting,
+        mut work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
@@ -291,7 +299,7 @@ impl Keyring {
             Ok(())
         });
         let (reply, answer) = mpsc::channel();
-        let request = ThreadRequest::Key(KeyRequest { key, access, work, reply });
+        let request = ThreadRequest::Key(KeyRequest { key, access, waiting, work, reply });
         library.requests.send(request).map_err(|_| ended())?;
         match is_limited {
             false => answer.recv().map_err(|_| ended())??,
@@ -356,27 +364,34 @@ fn ended() -> Error {
 impl KeyRequest {
     /// Ends the request: what was given for it is dropped before the reply.
     fn answer(self, outcome: Result<(), Error>) {
-        drop((self.access, self.work));
+        drop((self.access, self.waiting, self.work));
         let _ = self.reply.send(outcome);
     }
 }
 
 impl LibraryThread {
     fn start(
-        path: PathBuf,
+        config: &Config,
         library: Option<Library>,
         accepted: Option<AcceptedPin>,
         access: SessionAccess,
     ) -> Result<Self, Error> {
         let (sender, requests) = mpsc::channel();
-        let lock = library.as_ref().map(|library| library.lock.clone()).unwrap_or_default();
-        let accepted = accepted.into_iter().collect();
-        let worker =
-            Worker { keys: Vec::new(), requests, library, lock: lock.clone(), accepted, access };
+        let (module, lock) = library.map(|it| (it.module, it.lock)).unzip();
+        let lock = lock.unwrap_or_default();
+        let opened = OpenLibrary {
+            module,
+            init_args: config.init_args.clone(),
+            lock: lock.clone(),
+            tokens: Vec::new(),
+            accepted: accepted.into_iter().collect(),
+            access,
+        };
+        let worker = Worker { requests, keys: Vec::new(), opened };
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || worker.run());
         thread.map_err(|error| preparation(format!("no thread for a token: {error}")))?;
-        Ok(Self { path, keys: 0, requests: sender, lock })
+        Ok(Self { path: config.library.path().to_owned(), keys: 0, requests: sender, lock })
     }
 }
 
@@ -391,171 +406,93 @@ struct ConfiguredKey {
     open_for: Option<bool>,
 }
 
-/// What a library's thread has, beside the tokens that are open.
+/// What a library's thread has.
 struct Worker {
-    keys: Vec<ConfiguredKey>,
     requests: Receiver<ThreadRequest>,
-    /// `None` while it is closed, or in use by [`Worker::serve`].
-    library: Option<Library>,
-    lock: LibraryLock,
-    /// For tokens that are opened again.
-    accepted: Vec<AcceptedPin>,
-    access: SessionAccess,
-}
-
-/// What a library's thread does next.
-enum Next {
-    Serve(KeyRequest),
-    /// The last key was closed.
-    Rest,
-    Finish(u8, Sender<()>),
-    /// The keyring is gone.
-    End,
+    keys: Vec<ConfiguredKey>,
+    opened: OpenLibrary,
 }
 
 impl Worker {
-    /// Opens the library when there is a request for a key, and again when a token was lost.
+    /// Serves requests until there is no keyring any more.
     fn run(mut self) {
-        let mut next = self.next(&mut Vec::new());
-        loop {
-            next = match next {
-                Next::Serve(request) => self.serve(request),
-                Next::Rest => {
-                    if let Some(library) = self.library.take() {
-                        library.close();
-                    }
-                    self.next(&mut Vec::new())
+        while let Ok(request) = self.requests.recv() {
+            match request {
+                ThreadRequest::Add(key) => self.keys.push(*key),
+                ThreadRequest::Key(mut request) => {
+                    let outcome = self.serve(&mut request);
+                    self.opened.lock.release();
+                    request.answer(outcome);
                 }
-                Next::Finish(code, reply) => {
-                    // PINs are wiped even if C_Finalize hangs.
-                    drop((self.keys, self.accepted));
-                    if let Some(library) = self.library {
-                        library.finalize(code);
-                    }
-                    let _ = reply.send(());
-                    return;
-                }
-                Next::End => return,
-            };
-        }
-    }
-
-    /// Waits for the next request that an open library is needed for.
-    fn next(&mut self, tokens: &mut Vec<OpenToken<'_>>) -> Next {
-        loop {
-            match self.requests.recv() {
-                Ok(ThreadRequest::Add(key)) => self.keys.push(*key),
-                Ok(ThreadRequest::Key(request)) => {
-                    let is_closed = self.keys.get(request.key).is_some_and(|key| key.is_closed);
-                    match is_closed && matches!(request.access, KeyAccess::InTime) {
-                        true => request.answer(Err(Error::internal("the key was closed"))),
-                        false => return Next::Serve(request),
-                    }
-                }
-                Ok(ThreadRequest::Close(key)) => {
-                    self.close(key, tokens);
-                    if tokens.is_empty() {
-                        return Next::Rest;
-                    }
-                }
-                Ok(ThreadRequest::Dismiss(key)) => {
+                ThreadRequest::Close(key) => self.close(key),
+                ThreadRequest::Dismiss(key) => {
                     if let Some(key) = self.keys.get_mut(key) {
                         key.open_for = None;
                     }
                 }
-                Ok(ThreadRequest::Finish(code, reply)) => return Next::Finish(code, reply),
-                Err(_) => return Next::End,
+                ThreadRequest::Finish(code, reply) => {
+                    let OpenLibrary { module, tokens, accepted, .. } = self.opened;
+                    // PINs are wiped even if C_Finalize hangs.
+                    drop((self.keys, tokens, accepted));
+                    if let Some(module) = module {
+                        module.finalize(code);
+                    }
+                    let _ = reply.send(());
+                    return;
+                }
             }
         }
     }
 
-    /// Closes the key, and what no other key holds: the session and the login of its token, and the PIN.
-    fn close(&mut self, number: usize, tokens: &mut Vec<OpenToken<'_>>) {
+    /// Closes the key, and what no other key holds: the session and the login of its token, and the PIN; without
+    /// any, the library.
+    fn close(&mut self, number: usize) {
         if let Some(key) = self.keys.get_mut(number) {
             key.token = None;
             key.is_closed = true;
             key.open_for = None;
         }
-        let keys = &self.keys;
         let is_held = |token: &TokenName| {
-            let mut held = keys.iter().filter_map(|key| key.token.as_ref());
+            let mut held = self.keys.iter().filter_map(|key| key.token.as_ref());
             held.any(|held| held.is_same_token(token))
         };
+        let OpenLibrary { tokens, accepted, .. } = &mut self.opened;
         for open in tokens.extract_if(.., |open| !is_held(&open.token.state().name)) {
             open.token.close();
         }
-        for open in tokens {
+        for open in tokens.iter_mut() {
             open.keys.remove(&number);
         }
-        self.accepted.retain(|pin| is_held(pin.token()));
-    }
-
-    /// Serves this request and those that follow. [`Next::Serve`] is a request whose token was lost: the library
-    /// has to be opened again for it.
-    fn serve(&mut self, mut request: KeyRequest) -> Next {
-        let library = match self.open_library(&mut request) {
-            Ok(library) => library,
-            Err(error) => {
-                self.lock.release();
-                request.answer(Err(error));
-                return self.next(&mut Vec::new());
-            }
-        };
-        let config = self.keys.get(request.key).map(|key| &key.config);
-        let mut open = OpenKeys {
-            library: &library,
-            init_args: config.and_then(|config| config.init_args.clone()),
-            tokens: Vec::new(),
-            access: self.access,
-        };
-        let next = loop {
-            let was_open = self.keys.get(request.key).is_some_and(|key| {
-                let mut tokens = open.tokens.iter().map(|open| open.token.state());
-                tokens.any(|state| state.fits(&key.config.token))
-            });
-            match self.serve_one(&mut open, &mut request) {
-                Err(error) if was_open && may_be_lost(&error) => break Next::Serve(request),
-                outcome => request.answer(outcome),
-            }
-            self.lock.release();
-            match self.next(&mut open.tokens) {
-                Next::Serve(next) => request = next,
-                end => break end,
-            }
-        };
-        let tokens = open.tokens.into_iter().map(|open| open.token);
-        self.accepted.extend(tokens.filter_map(Token::into_accepted_pin));
-        match next {
-            Next::Serve(_) => library.close(),
-            _ => self.library = Some(library),
+        accepted.retain(|pin| is_held(pin.token()));
+        if tokens.is_empty() {
+            self.opened.close();
         }
-        next
     }
 
-    fn open_library(&mut self, request: &mut KeyRequest) -> Result<Library, Error> {
-        if let Some(library) = self.library.take() {
-            return Ok(library);
+    /// Serves the request, and once more with the library opened again if the token was lost.
+    fn serve(&mut self, request: &mut KeyRequest) -> Result<(), Error> {
+        let key = self.keys.get(request.key).ok_or_else(unknown_key)?;
+        if key.is_closed && matches!(request.access, KeyAccess::InTime) {
+            return Err(Error::internal("the key was closed"));
         }
-        let config = &self.keys.get(request.key).ok_or_else(unknown_key)?.config;
-        let (init_args, lock) = (config.init_args.as_ref(), self.lock.clone());
-        let waiting: LockWait<'_> = match &mut request.access {
-            KeyAccess::InTime => &mut |_| (),
-            KeyAccess::Opening(_, waiting) | KeyAccess::Exclusive(waiting) => &mut **waiting,
-        };
-        Library::open(&config.library, init_args, lock, lock::LIMIT, waiting)
+        let mut tokens = self.opened.tokens.iter().map(|open| open.token.state());
+        let was_open = tokens.any(|state| state.fits(&key.config.token));
+        match self.serve_once(request) {
+            Err(error) if was_open && may_be_lost(&error) => {
+                self.opened.close();
+                self.serve_once(request)
+            }
+            outcome => outcome,
+        }
     }
 
-    fn serve_one(
-        &mut self,
-        open: &mut OpenKeys<'_>,
-        KeyRequest { key: number, access, work, .. }: &mut KeyRequest,
-    ) -> Result<(), Error> {
+    fn serve_once(&mut self, request: &mut KeyRequest) -> Result<(), Error> {
+        let KeyRequest { key: number, access, waiting, work, .. } = request;
         let key = self.keys.get_mut(*number).ok_or_else(unknown_key)?;
-        let is_exclusive = matches!(access, KeyAccess::Exclusive(_));
-        let (client, waiting): (_, LockWait<'_>) = match access {
-            KeyAccess::InTime => (None, &mut |_| ()),
-            KeyAccess::Opening(client, waiting) => (client.as_mut(), &mut **waiting),
-            KeyAccess::Exclusive(waiting) => (None, &mut **waiting),
+        let is_exclusive = matches!(access, KeyAccess::Exclusive);
+        let client = match access {
+            KeyAccess::Opening(client) => client.as_mut(),
+            KeyAccess::InTime | KeyAccess::Exclusive => None,
         };
         let signs = client.as_ref().map(|client| client.signs);
         let logs_in = signs.is_some_and(|signs| key.open_for.is_none_or(|open| signs && !open));
@@ -564,16 +501,17 @@ impl Worker {
             Some(client) => &mut *client.pins,
             None => &mut **pins,
         };
-        let index = open.index(*number).filter(|_| !logs_in);
+        let opened = &mut self.opened;
+        let index = opened.index(*number).filter(|_| !logs_in);
         // Work that looks and then writes is one process's at a time.
         if index.is_none() || is_exclusive {
-            self.lock.acquire(&config.library, lock::LIMIT, waiting)?;
+            opened.lock.acquire(&config.library, lock::LIMIT, &mut **waiting)?;
         }
         let index = match index {
             Some(index) => index,
-            None => open.open(*number, config, pins, &mut self.accepted, logs_in)?,
+            None => opened.open(*number, config, pins, logs_in)?,
         };
-        let OpenToken { token, keys } = open.tokens.get_mut(index).ok_or_else(unknown_key)?;
+        let OpenToken { token, keys } = opened.tokens.get_mut(index).ok_or_else(unknown_key)?;
         let opened = keys.get(number).ok_or_else(unknown_key)?;
         key.token = Some(token.state().name.clone());
         key.is_closed = false;
@@ -584,17 +522,22 @@ impl Worker {
     }
 }
 
-/// The tokens and keys that are open in a library.
-struct OpenKeys<'m> {
-    library: &'m Library,
+/// What is open in a library.
+struct OpenLibrary {
+    /// `None` while no key is open.
+    module: Option<Arc<Module>>,
+    /// With which it was initialised.
     init_args: Option<InitArgs>,
-    tokens: Vec<OpenToken<'m>>,
+    lock: LibraryLock,
+    tokens: Vec<OpenToken>,
+    /// For tokens that are opened again.
+    accepted: Vec<AcceptedPin>,
     access: SessionAccess,
 }
 
 /// One session and one login for all keys of a token.
-struct OpenToken<'m> {
-    token: Token<'m>,
+struct OpenToken {
+    token: Token,
     /// By their indices among the library's.
     keys: HashMap<usize, OpenedKey>,
 }
@@ -604,11 +547,10 @@ struct OpenedKey {
     shown: Arc<OpenKey>,
 }
 
-impl OpenKeys<'_> {
+impl OpenLibrary {
     /// The index of the token with which this key is open.
     fn index(&self, number: usize) -> Option<usize> {
-        let mut tokens = self.tokens.iter();
-        tokens.position(|open| open.keys.contains_key(&number))
+        self.tokens.iter().position(|open| open.keys.contains_key(&number))
     }
 
     /// Opens the key; the index of its token. If the client `logs_in`, it does so in a session of its own:
@@ -619,21 +561,11 @@ impl OpenKeys<'_> {
         number: usize,
         config: &Config,
         pins: &mut dyn PinProvider,
-        accepted: &mut Vec<AcceptedPin>,
         logs_in: bool,
     ) -> Result<usize, Error> {
-        let (library, tokens, access) = (self.library, &mut self.tokens, self.access);
-        if config.init_args != self.init_args {
-            let path = library.module.path().display();
-            let text = format!(
-                "PKCS#11 library {path} runs with other initArgs already, those of another context"
-            );
-            return Err(Error::new(Exit::Library, text).help(
-                "one run can give a library one initArgs (--init-args): start another run with --context for \
-                 the context that needs these",
-            ));
-        }
-        let found = FoundToken::find(&library.module, &config.token)?;
+        let module = self.module(config)?;
+        let found = FoundToken::find(&module, &config.token)?;
+        let (tokens, accepted) = (&mut self.tokens, &mut self.accepted);
         let name = found.name();
         let known = tokens.iter().position(|open| open.token.name() == name);
         if let Some(open) = known.filter(|_| !logs_in).and_then(|index| tokens.get(index)) {
@@ -644,7 +576,7 @@ impl OpenKeys<'_> {
             Some(index) if !logs_in => index,
             known => {
                 accepted.extend(known.and_then(|index| tokens.swap_remove(index).token.close()));
-                let mut token = found.open(&library.module, access)?;
+                let mut token = found.open(&module, self.access)?;
                 match logs_in {
                     true => token.forget_tries(),
                     false => token.recall(accepted),
@@ -669,9 +601,38 @@ impl OpenKeys<'_> {
         }
         Ok(index)
     }
+
+    /// The library, initialised unless it is. Its lock is held.
+    fn module(&mut self, config: &Config) -> Result<Arc<Module>, Error> {
+        let Some(module) = &self.module else {
+            let module = Module::open(&config.library, config.init_args.as_ref(), show_after)?;
+            self.init_args = config.init_args.clone();
+            return Ok(Arc::clone(self.module.insert(Arc::new(module))));
+        };
+        if config.init_args == self.init_args {
+            return Ok(Arc::clone(module));
+        }
+        let path = module.path().display();
+        let text = format!(
+            "PKCS#11 library {path} runs with other initArgs already, those of another context"
+        );
+        Err(Error::new(Exit::Library, text).help(
+            "one run can give a library one initArgs (--init-args): start another run with --context for the \
+             context that needs these",
+        ))
+    }
+
+    /// Finalises the library. The PINs that its tokens have accepted are kept.
+    fn close(&mut self) {
+        let tokens = self.tokens.drain(..).map(|open| open.token);
+        self.accepted.extend(tokens.filter_map(Token::into_accepted_pin));
+        if let Some(module) = self.module.take() {
+            module.close();
+        }
+    }
 }
 
-impl OpenToken<'_> {
+impl OpenToken {
     fn open(&mut self, config: &Config, pins: &mut dyn PinProvider) -> Result<OpenedKey, Error> {
         let token = &mut self.token;
         let identity = token.identity(config, Some(pins))?;

@@ -17,7 +17,7 @@ impl KeyHolder {
     /// By the key's certificate, or by its public key where there is no certificate. Without `pins` only
     /// what the token shows without a login is found.
     pub(super) fn find(
-        token: &mut Token<'_>,
+        token: &mut Token,
         config: &Config,
         mut pins: Option<&mut dyn PinProvider>,
     ) -> Result<Self, Error> {

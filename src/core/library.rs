@@ -21,7 +21,7 @@ pub type LockWait<'a> = &'a mut dyn FnMut(Option<u32>);
 /// A library that is loaded and initialised. Its lock is held until it is released or this is
 /// dropped.
 pub struct Library {
-    pub module: Module,
+    pub module: Arc<Module>,
     pub lock: LibraryLock,
 }
 
@@ -33,7 +33,10 @@ pub fn open(
     patience: Duration,
 ) -> Result<Library, Error> {
     end_if_it_hangs(library.path());
-    Library::open(library, init_args, LibraryLock::default(), patience, &mut note_wait)
+    let lock = LibraryLock::default();
+    lock.acquire(library, patience, &mut note_wait)?;
+    let module = Arc::new(Module::open(library, init_args, pin_entry::show_after)?);
+    Ok(Library { module, lock })
 }
 
 /// The library that is open, or that of the configuration, which stays open in `opened`.
@@ -45,26 +48,13 @@ pub fn open_in<'o>(opened: &'o mut Option<Library>, config: &Config) -> Result<&
 }
 
 impl Library {
-    /// Waits for other processes to finish with the library, at most `patience`, and opens it.
-    pub fn open(
-        library: &TrustedLibrary,
-        init_args: Option<&InitArgs>,
-        lock: LibraryLock,
-        patience: Duration,
-        waiting: LockWait<'_>,
-    ) -> Result<Self, Error> {
-        lock.acquire(library, patience, waiting)?;
-        let module = Module::open(library, init_args, pin_entry::show_after)?;
-        Ok(Self { module, lock })
-    }
-
     /// Opens a session to the one token that the selector names.
-    pub fn token(&self, selector: &TokenSelector) -> Result<Token<'_>, Error> {
+    pub fn token(&self, selector: &TokenSelector) -> Result<Token, Error> {
         FoundToken::find(&self.module, selector)?.open(&self.module, SessionAccess::ReadOnly)
     }
 
     /// [`Library::token`] with a session in which objects can be made and removed.
-    pub fn token_to_write(&self, selector: &TokenSelector) -> Result<Token<'_>, Error> {
+    pub fn token_to_write(&self, selector: &TokenSelector) -> Result<Token, Error> {
         FoundToken::find(&self.module, selector)?.open(&self.module, SessionAccess::ReadWrite)
     }
 

@@ -141,7 +141,7 @@ impl KeyCheck<'_, '_> {
         self.checklist.keep(if is_login { CheckStep::LOGIN } else { step }, outcome)
     }
 
-    fn pin_tries(&mut self, token: &Token<'_>) {
+    fn pin_tries(&mut self, token: &Token) {
         let (checklist, step) = (&mut *self.checklist, CheckStep::PIN_TRIES);
         if let Err(refused) = token.check_pin_state() {
             return checklist.bad(step, &refused);
@@ -186,7 +186,7 @@ impl KeyCheck<'_, '_> {
         self.checklist.bad(step, &error);
     }
 
-    fn public_key(&mut self, token: &Token<'_>, identity: &Identity, tries_key: bool) {
+    fn public_key(&mut self, token: &Token, identity: &Identity, tries_key: bool) {
         let step = CheckStep::PUBLIC_KEY;
         match identity.check_public_key(token) {
             Ok(()) => {
@@ -220,7 +220,7 @@ impl KeyCheck<'_, '_> {
             .good(CheckStep::LIBRARY, format!("{path} is trusted and loaded{description}"));
     }
 
-    fn logged_in(&mut self, token: &Token<'_>) {
+    fn logged_in(&mut self, token: &Token) {
         let at_reader = token.state().own_keypad;
         let origin = match &self.origin {
             Some(origin) if !(at_reader && origin.is_attended()) => origin,
@@ -265,7 +265,7 @@ impl KeyCheck<'_, '_> {
         self.checklist.concern(CheckStep::MECHANISMS, format!("{text}; it lacks {missing}"), help);
     }
 
-    fn key(&mut self, token: &Token<'_>, key: &PrivateKey) {
+    fn key(&mut self, token: &Token, key: &PrivateKey) {
         if !token.is_logged_in() {
             let for_key = if token.state().login_required { " for this key" } else { "" };
             self.checklist.good(CheckStep::LOGIN, format!("not needed{for_key}"));

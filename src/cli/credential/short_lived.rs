@@ -281,7 +281,7 @@ fn jwt(
 pub(in crate::cli) fn choice(
     wanted: Option<Algorithm>,
     key: &PublicKey,
-    token: &Token<'_>,
+    token: &Token,
 ) -> Result<(Algorithm, Scheme), Error> {
     let mut possible = Algorithm::of_key(key)?;
     if let Some(wanted) = wanted {

@@ -213,7 +213,7 @@ pub(super) fn run(
 fn certify(
     arguments: &EnrollArguments,
     cluster: &IssuingCluster,
-    token: &mut EnrollmentToken<'_>,
+    token: &mut EnrollmentToken,
     lines: &mut Vec<String>,
 ) -> Result<(FoundKey, Option<PathBuf>), Error> {
     let applicant = &cluster.applicant;
@@ -248,7 +248,7 @@ fn certify(
 fn install(
     arguments: &EnrollArguments,
     issued: &IssuedCertificate,
-    token: &mut EnrollmentToken<'_>,
+    token: &mut EnrollmentToken,
     lines: &mut Vec<String>,
 ) -> Result<(), Error> {
     let user = issued.certificate.user.as_deref().unwrap_or_default();

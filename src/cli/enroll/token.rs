@@ -13,7 +13,7 @@ use crate::enrollment::{
     selector, sign_request,
 };
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
-use crate::library::{self, Library};
+use crate::library::{self, Library, LibraryLock};
 use crate::pin_entry::Sources;
 use crate::printable::quoted;
 use crate::process::{lock, unix_time};
@@ -23,9 +23,9 @@ use crate::token::{
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
-pub(super) struct EnrollmentToken<'l> {
-    library: &'l Library,
-    token: Token<'l>,
+pub(super) struct EnrollmentToken {
+    lock: LibraryLock,
+    token: Token,
     config: Config,
     pins: Sources,
     piv: PivOptions,
@@ -34,9 +34,9 @@ pub(super) struct EnrollmentToken<'l> {
     is_usual: bool,
 }
 
-impl<'l> EnrollmentToken<'l> {
+impl EnrollmentToken {
     pub(super) fn open(
-        library: &'l Library,
+        library: &Library,
         mut config: Config,
         pins: Sources,
         piv: &PivOptions,
@@ -58,7 +58,7 @@ impl<'l> EnrollmentToken<'l> {
             _ => false,
         };
         let piv = piv.clone();
-        Ok(Self { library, token, config, pins, piv, purpose, is_usual })
+        Ok(Self { lock: library.lock.clone(), token, config, pins, piv, purpose, is_usual })
     }
 
     pub(super) fn name(&self) -> &TokenName {
@@ -67,11 +67,11 @@ impl<'l> EnrollmentToken<'l> {
 
     /// Lets others use the library during a wait.
     pub(super) fn unlock(&self) {
-        self.library.lock.release();
+        self.lock.release();
     }
 
     pub(super) fn lock(&self) -> Result<(), Error> {
-        self.library.lock.acquire(&self.config.library, lock::LIMIT, &mut library::note_wait)
+        self.lock.acquire(&self.config.library, lock::LIMIT, &mut library::note_wait)
     }
 
     /// The end, and the PIN for the next session.
@@ -346,7 +346,7 @@ pub(super) fn subject_text(user: &str, groups: &[String]) -> String {
 }
 
 /// `option` would do nothing on this token.
-fn not_a_yubikey(option: &str, token: &Token<'_>) -> Error {
+fn not_a_yubikey(option: &str, token: &Token) -> Error {
     let token = token.name();
     let text = format!("{option} is for YubiKeys behind ykcs11, and token {token} is none");
     Error::new(Exit::Object, text)

@@ -47,7 +47,7 @@ impl IssuedCertificate {
     /// room for all of these.
     pub(in crate::cli) fn write(
         &self,
-        token: &mut Token<'_>,
+        token: &mut Token,
         key: &FoundKey,
         pins: &mut dyn PinProvider,
     ) -> Result<bool, Error> {
@@ -81,7 +81,7 @@ impl IssuedCertificate {
 
 /// Logs in as the one who may write. The prompt says that it is wanted for `what`.
 pub(in crate::cli) fn log_in_to_write(
-    token: &mut Token<'_>,
+    token: &mut Token,
     what: &str,
     pins: &mut dyn PinProvider,
 ) -> Result<(), Error> {

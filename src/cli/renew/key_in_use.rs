@@ -34,7 +34,7 @@ impl KeyInUse<'_> {
     /// [`Keyring::with_token`] of this key.
     pub(super) fn with_token<T: Send + 'static>(
         &self,
-        work: impl FnMut(&mut Token<'_>, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
+        work: impl FnMut(&mut Token, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {

@@ -41,14 +41,14 @@ impl RecipientKey {
 }
 
 /// A token that sealed files are opened with.
-pub(in crate::cli) struct FileOpener<'a, 'm> {
-    pub(in crate::cli) token: Token<'m>,
+pub(in crate::cli) struct FileOpener<'a> {
+    pub(in crate::cli) token: Token,
     config: &'a Config,
 }
 
-impl<'a, 'm> FileOpener<'a, 'm> {
+impl<'a> FileOpener<'a> {
     /// With the token that the configuration names.
-    pub(in crate::cli) fn new(library: &'m Library, config: &'a Config) -> Result<Self, Error> {
+    pub(in crate::cli) fn new(library: &Library, config: &'a Config) -> Result<Self, Error> {
         Ok(Self { token: library.token(&config.token)?, config })
     }
 

@@ -35,7 +35,7 @@ pub struct Identity {
 impl Identity {
     /// Looks at the public keys under the certificate's CKA_ID: one of them must be the certificate's, if
     /// there is any.
-    pub fn check_public_key(&self, token: &Token<'_>) -> Result<(), Error> {
+    pub fn check_public_key(&self, token: &Token) -> Result<(), Error> {
         let public_key = self.certificate.public_key();
         match token.session.contradicts(&self.key.neighbours(), public_key)? {
             true => Err(self.key.mismatch()),
@@ -45,7 +45,7 @@ impl Identity {
 
     /// The certificate and its issuers from `certificateFile` or the token, in DER. Issuers from
     /// the token don't include the root, which a server must have anyway.
-    pub fn chain(&self, token: &Token<'_>) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn chain(&self, token: &Token) -> Result<Vec<Vec<u8>>, Error> {
         let mut chain = vec![self.certificate.der().to_owned()];
         match self.file_chain.is_empty() {
             true => chain.extend(token.session.issuers(&self.certificate)?),
@@ -73,7 +73,7 @@ pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Err
     })
 }
 
-impl Token<'_> {
+impl Token {
     /// Finds the configured certificate, on the token or in `certificateFile`, which must not contradict a
     /// public key that the token shows. Without `pins` it looks only at what the token shows without a
     /// login.
@@ -175,7 +175,7 @@ impl Token<'_> {
     }
 }
 
-impl TokenSession<'_> {
+impl TokenSession {
     /// The one certificate that fits among those that can be seen; `None` if there is none.
     fn certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
         let failed = self.failed("reading the certificates");

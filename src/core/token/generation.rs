@@ -155,7 +155,7 @@ pub struct GeneratedKey {
     pub unconfirmed: Vec<&'static str>,
 }
 
-impl Token<'_> {
+impl Token {
     /// Whether the library makes keys at all, where that is known; `id` is that of the key to be made.
     pub fn check_card(&self, kind: KeyKind, id: Option<&ObjectId>) -> Result<(), Error> {
         if !self.state().is_piv_of_opensc() {

@@ -58,7 +58,7 @@ pub struct VisibleKey {
     pub can_sign: bool,
 }
 
-impl Token<'_> {
+impl Token {
     /// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
     /// exist in the session alone; of a YubiKey's, without the key that attests the others, and without
     /// certificates that the library has made up.
@@ -75,7 +75,7 @@ impl Token<'_> {
     }
 }
 
-fn candidates(objects: &TokenSession<'_>) -> Result<Vec<Candidate>, Error> {
+fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
     let _step = watchdog::step("listing the objects (C_FindObjects)");
     let mut keys = keys(objects)?;
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -131,7 +131,7 @@ fn candidates(objects: &TokenSession<'_>) -> Result<Vec<Candidate>, Error> {
 }
 
 /// Private keys, and public keys, which are listed if the private one isn't seen.
-fn keys(objects: &TokenSession<'_>) -> Result<Vec<KeyObject>, Error> {
+fn keys(objects: &TokenSession) -> Result<Vec<KeyObject>, Error> {
     let mut keys: Vec<KeyObject> = Vec::new();
     for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
         let is_private = class == ObjectClass::PRIVATE_KEY;
@@ -150,13 +150,13 @@ fn keys(objects: &TokenSession<'_>) -> Result<Vec<KeyObject>, Error> {
     Ok(keys)
 }
 
-fn every(objects: &TokenSession<'_>, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
+fn every(objects: &TokenSession, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
     let found = objects.find_stored(class, &ObjectSelector::default());
     found.map_err(objects.failed("listing the objects"))
 }
 
 /// CKA_ID and CKA_LABEL.
-fn names(objects: &TokenSession<'_>, object: ObjectHandle) -> Result<(Vec<u8>, String), Error> {
+fn names(objects: &TokenSession, object: ObjectHandle) -> Result<(Vec<u8>, String), Error> {
     let failed = objects.failed("reading an object");
     let label = objects.label(object).map_err(failed)?;
     let id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
@@ -213,7 +213,7 @@ struct KeyObject {
 }
 
 impl KeyObject {
-    fn shown(&self, objects: &TokenSession<'_>) -> VisibleKey {
+    fn shown(&self, objects: &TokenSession) -> VisibleKey {
         let asks = AttributeType::AlwaysAuthenticate;
         let is_asking = || matches!(objects.flag(self.object, asks), Ok(Some(true)));
         VisibleKey {

@@ -139,7 +139,7 @@ pub struct PrivateKey {
     pub(super) object: ObjectHandle,
 }
 
-impl Token<'_> {
+impl Token {
     /// Finds the one key that fits by its public key, whether or not it has a certificate. Logs in only
     /// if none is visible without, and not without `pins`.
     pub fn bare_key(
@@ -256,7 +256,7 @@ impl Token<'_> {
     }
 }
 
-impl TokenSession<'_> {
+impl TokenSession {
     fn private_key(&self, reference: &KeyReference) -> Result<ObjectHandle, Error> {
         let selector = &reference.selector;
         let found = self.private_keys(reference).map_err(self.failed("looking for the key"))?;

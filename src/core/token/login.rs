@@ -87,7 +87,7 @@ impl Login {
     /// Logs the user in (C_Login, CKU_USER) unless that was done or the token requires no login.
     pub(super) fn ensure(
         &mut self,
-        session: &TokenSession<'_>,
+        session: &TokenSession,
         key: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
@@ -99,7 +99,7 @@ impl Login {
     }
 
     /// Logs out (C_Logout), and keeps the PIN.
-    pub(super) fn log_out(&mut self, session: &TokenSession<'_>) -> Result<(), Error> {
+    pub(super) fn log_out(&mut self, session: &TokenSession) -> Result<(), Error> {
         if std::mem::take(&mut self.is_done) {
             session.raw.logout().map_err(|error| call_failure(session, &error))?;
         }
@@ -109,7 +109,7 @@ impl Login {
     /// Sends a PIN until the token accepts one, within the rules (`pin_rules`).
     pub(super) fn authenticate(
         &mut self,
-        session: &TokenSession<'_>,
+        session: &TokenSession,
         user: UserType,
         key: &str,
         pins: &mut dyn PinProvider,
@@ -206,7 +206,7 @@ impl Login {
     /// that it was refused, if a person may try another one.
     fn send(
         &mut self,
-        session: &TokenSession<'_>,
+        session: &TokenSession,
         user: UserType,
         kept: KeptPin,
         mut ledger: Ledger,
@@ -269,7 +269,7 @@ impl Login {
     /// C_Login without a PIN: the reader has a keypad of its own.
     fn authenticate_at_reader(
         &mut self,
-        session: &TokenSession<'_>,
+        session: &TokenSession,
         user: UserType,
         mut ledger: Ledger,
         pins: &mut dyn PinProvider,
@@ -297,7 +297,7 @@ impl Login {
 }
 
 /// The token's state now, if it is the token of the session.
-fn same_token(session: &TokenSession<'_>) -> Result<TokenState, Error> {
+fn same_token(session: &TokenSession) -> Result<TokenState, Error> {
     let state = live_state(session)?;
     if state.name.is_same_token(&session.state.name) {
         return Ok(state);
@@ -306,17 +306,14 @@ fn same_token(session: &TokenSession<'_>) -> Result<TokenState, Error> {
 }
 
 /// The token's state now (C_GetTokenInfo).
-fn live_state(session: &TokenSession<'_>) -> Result<TokenState, Error> {
+fn live_state(session: &TokenSession) -> Result<TokenState, Error> {
     let state = session.module.token_state(session.slot);
     state.map_err(|error| call_failure(session, &error))
 }
 
 /// The record, for a PIN that a person was asked for when the token was in this state. `None` if others have
 /// used up all tries but one meanwhile, which the person doesn't know.
-fn lock_after_asking(
-    session: &TokenSession<'_>,
-    state: &TokenState,
-) -> Result<Option<Ledger>, Error> {
+fn lock_after_asking(session: &TokenSession, state: &TokenState) -> Result<Option<Ledger>, Error> {
     let ledger = Ledger::open(state)?;
     let now = same_token(session)?;
     check_hopeless(session, &now)?;
@@ -325,7 +322,7 @@ fn lock_after_asking(
 }
 
 /// Refuses a login in a state in which no PIN can help.
-pub(super) fn check_hopeless(session: &TokenSession<'_>, state: &TokenState) -> Result<(), Error> {
+pub(super) fn check_hopeless(session: &TokenSession, state: &TokenState) -> Result<(), Error> {
     match pin_rules::hopeless(state.pin) {
         Some(reason) => Err(not_sent(session, reason, state, &PinOrigin::Person)),
         None => Ok(()),
@@ -339,7 +336,7 @@ fn lengths(state: &TokenState) -> (usize, usize) {
 }
 
 fn not_sent(
-    session: &TokenSession<'_>,
+    session: &TokenSession,
     reason: WhyNotSent,
     state: &TokenState,
     origin: &PinOrigin,
@@ -394,12 +391,12 @@ fn not_recorded(token: &TokenName, origin: &PinOrigin, reason: &str) -> Error {
     )
 }
 
-fn locked(session: &TokenSession<'_>) -> Error {
+fn locked(session: &TokenSession) -> Error {
     let text = format!("the PIN of token {} is locked (CKR_PIN_LOCKED)", session.state.name);
     Error::new(Exit::Login, text).help(UNBLOCK)
 }
 
-fn to_be_changed(session: &TokenSession<'_>, reported: &str) -> Error {
+fn to_be_changed(session: &TokenSession, reported: &str) -> Error {
     let token = &session.state.name;
     let text =
         format!("the PIN of token {token} must be changed before it can be used ({reported})");
@@ -410,7 +407,7 @@ fn to_be_changed(session: &TokenSession<'_>, reported: &str) -> Error {
 }
 
 fn incorrect(
-    session: &TokenSession<'_>,
+    session: &TokenSession,
     origin: &PinOrigin,
     left: PinState,
     error: &CryptokiError,
@@ -440,7 +437,7 @@ fn incorrect(
     Error::new(Exit::Login, text).help(help)
 }
 
-fn login_failure(session: &TokenSession<'_>, error: &CryptokiError) -> Error {
+fn login_failure(session: &TokenSession, error: &CryptokiError) -> Error {
     let (token, failure) = (&session.state.name, ckr::failure(error));
     match ckr::code(error) {
         Some(RvError::PinLocked) => locked(session),
@@ -462,7 +459,7 @@ fn login_failure(session: &TokenSession<'_>, error: &CryptokiError) -> Error {
     }
 }
 
-pub(super) fn call_failure(session: &TokenSession<'_>, error: &CryptokiError) -> Error {
+pub(super) fn call_failure(session: &TokenSession, error: &CryptokiError) -> Error {
     session.failure(error, |failure| {
         let text = format!("login to token {} failed: {failure}", session.state.name);
         Error::new(Exit::Login, text).kind(Kind::CallFailed).help(

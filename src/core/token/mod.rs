@@ -40,6 +40,7 @@ pub use slot::{OccupiedSlot, PinState, TokenState, not_initialized};
 pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::MechanismType;
@@ -59,19 +60,19 @@ pub struct FoundToken {
     state: TokenState,
 }
 
-/// A token with an open session, which ends when it is closed, or with the library (C_Finalize).
-pub struct Token<'m> {
-    session: TokenSession<'m>,
+/// A token with an open session, which ends when it is closed, or with the library (C_Finalize): then its calls fail.
+pub struct Token {
+    session: TokenSession,
     login: Login,
     /// What it offers; `None` if it doesn't say.
     mechanisms: OnceCell<Option<Vec<MechanismType>>>,
 }
 
 /// What of a token has no login.
-struct TokenSession<'m> {
-    module: &'m Module,
+struct TokenSession {
+    module: Arc<Module>,
     slot: Slot,
-    raw: Session<'m>,
+    raw: Session,
     /// As it was when the session was opened.
     state: TokenState,
 }
@@ -84,7 +85,7 @@ impl FoundToken {
 
     /// Opens a session (C_OpenSession). Some libraries refuse one in which objects can be made and removed while a
     /// read-only one is open, so that a command that writes has to begin with it.
-    pub fn open(self, module: &Module, access: SessionAccess) -> Result<Token<'_>, Error> {
+    pub fn open(self, module: &Arc<Module>, access: SessionAccess) -> Result<Token, Error> {
         let _step = watchdog::step("opening a session (C_OpenSession)");
         let Self { slot, state } = self;
         let TokenState { name, login_required, pin, own_keypad, .. } = &state;
@@ -100,12 +101,12 @@ impl FoundToken {
                  flags=readOnly)",
             )
         })?;
-        let session = TokenSession { module, slot, raw, state };
+        let session = TokenSession { module: Arc::clone(module), slot, raw, state };
         Ok(Token { session, login: Login::default(), mechanisms: OnceCell::new() })
     }
 }
 
-impl TokenSession<'_> {
+impl TokenSession {
     /// The error of a call that failed: the token was taken out, or what `otherwise` says.
     fn failure(
         &self,
@@ -120,7 +121,7 @@ impl TokenSession<'_> {
     }
 }
 
-impl Token<'_> {
+impl Token {
     /// Checks that session and login are still there: both end when the token is taken out.
     pub fn check_session(&self) -> Result<(), Error> {
         match self.session.raw.is_valid(self.is_logged_in()) {

@@ -22,7 +22,7 @@ const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
 /// A loaded and initialised library. It is never unloaded: some crash when they are.
 #[derive(Debug)]
 pub struct Module {
-    pub(super) functions: Functions,
+    pub(super) functions: &'static Functions,
     pub(super) path: PathBuf,
     /// The library was initialised in this process before, and is not finalised here.
     borrowed: bool,
@@ -85,7 +85,7 @@ impl Module {
 
     /// Finalises the library (C_Finalize) so that it can be opened again: some libraries see only
     /// then that a token was put back. There is no limit of time.
-    pub fn close(self) {
+    pub fn close(&self) {
         if !self.borrowed {
             let _ = self.functions.finalize();
         }
@@ -93,7 +93,7 @@ impl Module {
 
     /// Finalises the library (C_Finalize, which closes its sessions) when the answer is out. The
     /// process ends with `code` even if the library hangs or crashes meanwhile.
-    pub fn finalize(self, code: u8) {
+    pub fn finalize(&self, code: u8) {
         exit_guard::arm(FINALIZE_LIMIT, code);
         self.close();
     }

@@ -43,7 +43,7 @@ impl fmt::Display for ObjectSummary {
     }
 }
 
-impl TokenSession<'_> {
+impl TokenSession {
     /// Finds all objects of a class that fit (C_FindObjects).
     pub(super) fn find(
         &self,

@@ -32,7 +32,7 @@ pub type AskHidden<'a> = &'a dyn Fn(&str) -> Option<Option<Vec<u8>>>;
 /// Logs the officer in, and the user out. Returns a warning of the key that every new card has.
 pub(super) fn log_in(
     login: &mut Login,
-    session: &TokenSession<'_>,
+    session: &TokenSession,
     what: &str,
     pins: &mut dyn PinProvider,
     ask: AskHidden<'_>,

@@ -36,7 +36,7 @@ pub enum LockedSecret<'a> {
     Ecdh { curve: Curve, point: &'a [u8] },
 }
 
-impl Token<'_> {
+impl Token {
     /// Opens what was sealed to the key (C_Decrypt or C_DeriveKey): the message, or ECDH's shared secret.
     pub fn open(
         &mut self,
@@ -104,7 +104,7 @@ impl Token<'_> {
         length: usize,
     ) -> Result<Option<Vec<u8>>, Error> {
         let mut decrypt = |token: &mut Self, mechanism: &Mechanism<'_>| -> Outcome {
-            let begin = |session: &Session<'_>| session.decrypt_init(mechanism, key.object);
+            let begin = |session: &Session| session.decrypt_init(mechanism, key.object);
             token.perform(key, pins, &begin, &|session| session.decrypt(ciphertext))
         };
         let mut refusal = None;
@@ -153,7 +153,7 @@ impl Token<'_> {
             Attribute::Extractable(true),
             Attribute::ValueLen((length as u64).into()),
         ];
-        let call = |session: &Session<'_>| {
+        let call = |session: &Session| {
             let object = session.derive_key(&mechanism, key.object, &template)?;
             let shown = session.attributes(object, &[AttributeType::Value]);
             // It ends with the session at the latest.

@@ -79,7 +79,7 @@ pub(super) struct Functions(CK_FUNCTION_LIST);
 impl Functions {
     /// Loads the library and takes its function list, once: p11-kit's proxy makes another instance
     /// of itself for each call of an entry point.
-    pub(super) fn load(path: &Path) -> Result<Self, error::Error> {
+    pub(super) fn load(path: &Path) -> Result<&'static Self, error::Error> {
         // SAFETY: constructors run, in a library that the user has chosen and that only root
         // and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
@@ -89,7 +89,7 @@ impl Functions {
         mem::forget(library);
         let path = path.display();
         match list {
-            Ok(Some(list)) => Ok(Self(list)),
+            Ok(Some(list)) => Ok(Box::leak(Box::new(Self(list)))),
             Ok(None) => {
                 let text = format!("{path} is not a PKCS#11 library: it has no C_GetFunctionList");
                 Err(error::Error::new(Exit::Library, text).help(
@@ -183,10 +183,10 @@ impl Functions {
     /// C_OpenSession: it ends with C_Finalize unless it is closed. To close it
     /// after a request would be a call into the library after the answer, with no bound on its time.
     pub(super) fn open_session(
-        &self,
+        &'static self,
         slot: Slot,
         access: SessionAccess,
-    ) -> CallResult<Session<'_>> {
+    ) -> CallResult<Session> {
         let flags = match access {
             SessionAccess::ReadOnly => CKF_SERIAL_SESSION,
             SessionAccess::ReadWrite => CKF_SERIAL_SESSION | CKF_RW_SESSION,
@@ -206,9 +206,9 @@ pub enum SessionAccess {
     ReadWrite,
 }
 
-/// An open session.
-pub(super) struct Session<'m> {
-    functions: &'m CK_FUNCTION_LIST,
+/// An open session. After C_Finalize, its calls fail with CKR_CRYPTOKI_NOT_INITIALIZED.
+pub(super) struct Session {
+    functions: &'static CK_FUNCTION_LIST,
     handle: CK_SESSION_HANDLE,
 }
 
@@ -216,7 +216,7 @@ pub(super) struct Session<'m> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct ObjectHandle(CK_OBJECT_HANDLE);
 
-impl Session<'_> {
+impl Session {
     /// Whether it is still there, with its login if there was one (C_GetSessionInfo): both end when
     /// the token is taken out. A library that fails otherwise can't tell, and it counts as there.
     pub(super) fn is_valid(&self, logged_in: bool) -> bool {

@@ -44,7 +44,7 @@ enum Padding {
 /// What the calls of an operation came to; an error of its own is one of the login between them.
 pub(super) type Outcome = Result<CallResult<Vec<u8>>, Error>;
 
-impl Token<'_> {
+impl Token {
     /// The schemes of TLS that key and token can make, those that TLS prefers first; an error if there is none.
     pub fn tls_schemes(&self, public_key: &PublicKey) -> Result<Vec<Scheme>, Error> {
         let (mut offered, mut refusal) = (Vec::new(), None);
@@ -105,7 +105,7 @@ impl Token<'_> {
             log::debug!("signature: {scheme}, padding: {padding:?}");
             let (mechanism, input) =
                 operation(scheme, padding, digest, key.reference.public_key())?;
-            let begin = |session: &Session<'_>| session.sign_init(&mechanism, key.object);
+            let begin = |session: &Session| session.sign_init(&mechanism, key.object);
             token.perform(key, pins, &begin, &|session| session.sign(&input))
         };
         let mut outcome = sign_padded(self, padding)?;
@@ -147,12 +147,12 @@ impl Token<'_> {
         &mut self,
         key: &PrivateKey,
         pins: &mut dyn PinProvider,
-        begin: &dyn Fn(&Session<'_>) -> CallResult<()>,
-        end: &dyn Fn(&Session<'_>) -> CallResult<Vec<u8>>,
+        begin: &dyn Fn(&Session) -> CallResult<()>,
+        end: &dyn Fn(&Session) -> CallResult<Vec<u8>>,
     ) -> Outcome {
         if !key.always_authenticate {
             let was_logged_in = self.is_logged_in();
-            let both = |session: &Session<'_>| {
+            let both = |session: &Session| {
                 begin(session)?;
                 end(session)
             };
@@ -182,7 +182,7 @@ impl Token<'_> {
         &mut self,
         key: &PrivateKey,
         pins: &mut dyn PinProvider,
-        call: &dyn Fn(&Session<'_>) -> CallResult<Vec<u8>>,
+        call: &dyn Fn(&Session) -> CallResult<Vec<u8>>,
     ) -> Outcome {
         let call = |token: &Self| {
             let _notice = token.touch_notice();

@@ -18,7 +18,7 @@ use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::process::signals::Deferral;
 use crate::process::watchdog;
 
-impl Token<'_> {
+impl Token {
     /// The objects with this CKA_ID, whatever they are.
     pub fn objects_with_id(&self, id: &ObjectId) -> Result<Vec<ObjectSummary>, Error> {
         let _step = watchdog::step("looking for objects (C_FindObjects)");
@@ -214,7 +214,7 @@ impl Token<'_> {
     }
 }
 
-impl TokenSession<'_> {
+impl TokenSession {
     /// The objects with this CKA_ID, and their classes.
     pub(super) fn with_id(
         &self,
