@@ -2,31 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
-
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki_sys::CK_RV;
 
 use crate::config::TokenName;
 use crate::error::{Error, Exit};
-
-/// A PKCS#11 call that failed, in the words people search for.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct CallFailure {
-    /// The function, such as `C_Sign`; empty where the failure is not one call's.
-    pub(super) function: String,
-    /// The return value's name, such as `CKR_DEVICE_ERROR`, or what was wrong with the answer.
-    pub(super) reason: String,
-}
-
-impl fmt::Display for CallFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.function.as_str() {
-            "" => f.write_str(&self.reason),
-            function => write!(f, "{function}: {}", self.reason),
-        }
-    }
-}
 
 /// Stands for success with an impossible count or length. No return value is an unknown code of this
 /// size: those with the highest bit are the vendors'.
@@ -35,20 +15,15 @@ pub(super) const BEYOND_THE_BUFFER: RvError = RvError::UnknownErrorCode(CK_RV::M
 /// Stands for success with an invalid handle.
 pub(super) const NO_HANDLE: RvError = RvError::UnknownErrorCode(CK_RV::MAX - 1);
 
-/// The failed call and its `CKR_…` name, or what was wrong if no call failed.
-pub(super) fn failure(error: &CryptokiError) -> CallFailure {
+/// The failed call and its return value's name, such as `C_Sign: CKR_DEVICE_ERROR`, or what was wrong if no call failed.
+pub(super) fn failure(error: &CryptokiError) -> String {
     match error {
-        CryptokiError::Pkcs11(code, function) => {
-            CallFailure { function: format!("C_{function:?}"), reason: name(*code) }
+        CryptokiError::Pkcs11(code, function) => format!("C_{function:?}: {}", name(*code)),
+        CryptokiError::NullFunctionPointer => {
+            "the library lacks a function it must have".to_owned()
         }
-        CryptokiError::NullFunctionPointer => answer("the library lacks a function it must have"),
-        other => answer(&format!("the library's answer can't be read ({other})")),
+        other => format!("the library's answer can't be read ({other})"),
     }
-}
-
-/// A failure of the library that is no return value.
-pub(super) fn answer(reason: &str) -> CallFailure {
-    CallFailure { function: String::new(), reason: reason.to_owned() }
 }
 
 /// The return value behind an error, where there is one.
@@ -77,7 +52,7 @@ pub(super) const TAKE_OUT: &str =
     "check that the token is still inserted, take it out and put it back, then try again";
 
 /// The token is not there any more.
-pub(super) fn removed(token: &TokenName, failure: &CallFailure) -> Error {
+pub(super) fn removed(token: &TokenName, failure: &str) -> Error {
     Error::new(Exit::Token, format!("token {token} is gone: {failure}"))
         .help("put the token back and try again")
 }
@@ -158,6 +133,6 @@ mod tests {
     #[test]
     fn a_failure_names_the_call() {
         let error = CryptokiError::Pkcs11(RvError::DeviceError, cryptoki::context::Function::Sign);
-        assert_eq!(failure(&error).to_string(), "C_Sign: CKR_DEVICE_ERROR");
+        assert_eq!(failure(&error), "C_Sign: CKR_DEVICE_ERROR");
     }
 }

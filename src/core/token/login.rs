@@ -302,7 +302,7 @@ fn same_token(session: &TokenSession) -> Result<TokenState, Error> {
     if state.name.is_same_token(&session.state.name) {
         return Ok(state);
     }
-    Err(ckr::removed(&session.state.name, &ckr::answer("another token is in its place")))
+    Err(ckr::removed(&session.state.name, "another token is in its place"))
 }
 
 /// The token's state now (C_GetTokenInfo).
@@ -441,7 +441,7 @@ fn login_failure(session: &TokenSession, error: &CryptokiError) -> Error {
     let (token, failure) = (&session.state.name, ckr::failure(error));
     match ckr::code(error) {
         Some(RvError::PinLocked) => locked(session),
-        Some(RvError::PinExpired) => to_be_changed(session, &failure.to_string()),
+        Some(RvError::PinExpired) => to_be_changed(session, &failure),
         Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
             let text = format!("the login to token {token} was cancelled: {failure}");
             Error::new(Exit::Login, text).help(

@@ -46,7 +46,6 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::MechanismType;
 use cryptoki::slot::Slot;
 
-use self::ckr::CallFailure;
 use self::login::Login;
 use self::raw::Session;
 use self::tried::TRIED_PINS;
@@ -108,11 +107,7 @@ impl FoundToken {
 
 impl TokenSession {
     /// The error of a call that failed: the token was taken out, or what `otherwise` says.
-    fn failure(
-        &self,
-        error: &CryptokiError,
-        otherwise: impl FnOnce(CallFailure) -> Error,
-    ) -> Error {
+    fn failure(&self, error: &CryptokiError, otherwise: impl FnOnce(String) -> Error) -> Error {
         let failure = ckr::failure(error);
         match ckr::is_removed(error) {
             true => ckr::removed(&self.state.name, &failure),
@@ -126,7 +121,7 @@ impl Token {
     pub fn check_session(&self) -> Result<(), Error> {
         match self.session.raw.is_valid(self.is_logged_in()) {
             true => Ok(()),
-            false => Err(ckr::removed(&self.state().name, &ckr::answer("its session has ended"))),
+            false => Err(ckr::removed(&self.state().name, "its session has ended")),
         }
     }
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cryptoki::context::CInitializeFlags;
-use cryptoki::error::{Error::Pkcs11, RvError};
+use cryptoki::error::{Error as CryptokiError, RvError};
 
-use super::ckr::{self, CallFailure};
+use super::ckr;
 use super::raw::{self, Functions};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::{Error, Exit};
@@ -51,14 +51,14 @@ impl Module {
         let parameters = init_args.map(InitArgs::as_c_str);
         let mut initialized = functions.initialize(CInitializeFlags::OS_LOCKING_OK, parameters);
         // A library without locks of its own: it gets one call at a time anyway.
-        if let Err(Pkcs11(RvError::CantLock, _)) = initialized {
+        if let Err(CryptokiError::Pkcs11(RvError::CantLock, _)) = initialized {
             let outcome = functions.initialize(CInitializeFlags::empty(), parameters);
             initialized = outcome.or(initialized);
         }
         let borrowed = match initialized {
             Ok(()) => false,
-            Err(Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => true,
-            Err(error) => return Err(not_initialised(&path, &ckr::failure(&error))),
+            Err(CryptokiError::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => true,
+            Err(error) => return Err(not_initialised(&path, &error)),
         };
         let module = Self { functions, path, borrowed, on_wait };
         if log::log_enabled!(log::Level::Info) {
@@ -112,10 +112,11 @@ fn prepare_crash_report(path: &Path) {
     exit_guard::report_crashes(&printable(before), behind);
 }
 
-fn not_initialised(path: &Path, failure: &CallFailure) -> Error {
+fn not_initialised(path: &Path, error: &CryptokiError) -> Error {
+    let failure = ckr::failure(error);
     let text = format!("PKCS#11 library {} does not initialise: {failure}", path.display());
-    Error::new(Exit::Library, text).help(match failure.reason.as_str() {
-        "CKR_ARGUMENTS_BAD" => {
+    Error::new(Exit::Library, text).help(match ckr::code(error) {
+        Some(RvError::ArgumentsBad) => {
             "set initArgs (--init-args) to what this library needs at its start (NSS: configDir='sql:/path' \
              certPrefix='' keyPrefix='' secmod='' flags=readOnly); leave initArgs (--init-args) out for one \
              that needs nothing, as most do"

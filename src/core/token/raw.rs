@@ -27,7 +27,7 @@ use cryptoki_sys::{
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
-use super::ckr::{self, CallFailure};
+use super::ckr;
 use crate::error::{self, Exit};
 
 /// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
@@ -433,7 +433,7 @@ impl Session {
 }
 
 /// What C_GetFunctionList gives, if the library has it.
-fn function_list(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFailure> {
+fn function_list(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, String> {
     // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
     let entry = unsafe { library.get::<CK_C_GetFunctionList>(b"C_GetFunctionList\0") };
     let Some(entry) = entry.ok().and_then(|entry| *entry) else {
@@ -450,7 +450,7 @@ fn function_list(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, CallFail
 
 /// Copies a function list. The last function of 2.40, C_WaitForSlotEvent, which is
 /// never called, is left out: 2.0 doesn't have it.
-fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, CallFailure> {
+fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> {
     if list.is_null() || !list.is_aligned() {
         return Err(no_list("CKR_OK, but no function list"));
     }
@@ -472,8 +472,8 @@ fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, CallFail
     Ok(copy)
 }
 
-fn no_list(reason: &str) -> CallFailure {
-    CallFailure { function: "C_GetFunctionList".to_owned(), reason: reason.to_owned() }
+fn no_list(reason: &str) -> String {
+    format!("C_GetFunctionList: {reason}")
 }
 
 /// A list that is asked for its length first, and may have grown until it is asked for itself.

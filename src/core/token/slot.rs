@@ -9,7 +9,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::slot::Slot;
 use serde::{Deserialize, Serialize};
 
-use super::ckr::{self, CallFailure};
+use super::ckr;
 use super::raw::CallResult;
 use super::{FoundToken, Module};
 use crate::config::{TokenName, TokenSelector};
@@ -329,7 +329,7 @@ struct UnusableSlot {
     /// What it calls itself; a reader's name, for the most part.
     name: String,
     /// A token that isn't initialised, or why it doesn't say what it is.
-    token: Option<Result<(), CallFailure>>,
+    token: Option<Result<(), String>>,
 }
 
 impl fmt::Display for UnusableSlot {
