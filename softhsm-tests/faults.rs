@@ -603,8 +603,8 @@ fn few_tries_left_are_told_and_the_pin_is_asked() {
 fn a_library_that_hangs_is_named_with_what_it_was_doing() {
     // Each has a token and with it a lock of its own, so that none waits for another.
     let running: Vec<_> = [
-        ("load", "loading and initialising it"),
-        ("C_Initialize", "loading and initialising it"),
+        ("load", "loading it"),
+        ("C_Initialize", "C_Initialize"),
         ("C_GetSlotList", "C_GetSlotList"),
         ("C_OpenSession", "C_OpenSession"),
         ("C_FindObjects", "C_FindObjects"),

@@ -12,7 +12,6 @@ use super::selection::{self, HEADING, Selection};
 use crate::config::PinSource;
 use crate::error::{Error, Kind};
 use crate::kubeconfig::{Context, Kubeconfig};
-use crate::process::watchdog;
 use crate::protocol::Configuration;
 use crate::tunnel::TunnelTarget;
 
@@ -153,7 +152,6 @@ impl KeyOptions {
         let mut opened = None;
         let listing = search.look(&mut opened);
         if let Some(library) = opened {
-            let _step = watchdog::step("closing the library (C_Finalize)");
             library.close();
         }
         let listing = listing?;

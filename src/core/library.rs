@@ -123,9 +123,9 @@ pub fn note_wait(holder: Option<u32>) {
 /// From now on, ends the process with an error if a call of the library takes too long.
 pub fn end_if_it_hangs(library: &Path) {
     let path = library.to_owned();
-    watchdog::start(move |doing, limit| {
+    watchdog::start(move |call, limit| {
         let (path, seconds) = (path.display(), limit.as_secs());
-        let text = format!("PKCS#11 library {path} hangs: {doing} has taken {seconds} s");
+        let text = format!("PKCS#11 library {path} hangs: {call} has taken {seconds} s");
         let error = Error::new(Exit::Library, text).help(
             "check that the token is still inserted (touch it if it blinks), restart the library's service \
              (pcscd, tpm2-abrmd) or the connection to its HSM, then try again",

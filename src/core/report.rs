@@ -16,7 +16,7 @@ use rustix::event::PollFlags;
 use crate::certificate;
 use crate::error::{Error, PROGRAM};
 use crate::printable::{line, printable};
-use crate::process::{wait_for, watchdog};
+use crate::process::wait_for;
 
 /// Reports the error in one line, what to do in the next, and the candidates that it lists, one a
 /// line. Returns its exit code.
@@ -103,8 +103,6 @@ impl Log for Steps {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            // A reader that is slow is no library that hangs.
-            let _pause = watchdog::pause();
             note(&record.args().to_string());
         }
     }

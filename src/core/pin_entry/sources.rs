@@ -12,7 +12,6 @@ use crate::config::PinSource;
 use crate::error::{Error, Exit, PROGRAM};
 use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use crate::process::environment::TakenVariables;
-use crate::process::watchdog;
 
 /// Where this run's PIN comes from.
 pub struct Sources {
@@ -119,7 +118,6 @@ impl PinProvider for Sources {
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        let _pause = watchdog::pause();
         let pin = match &self.source {
             PinSource::Askpass => return self.ask_by_program(request),
             PinSource::Configuration(pin) => pin.duplicate(),
@@ -147,7 +145,6 @@ impl PinProvider for Sources {
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        let _pause = watchdog::pause();
         let since = self.since();
         if self.is_left() {
             return Err(left(request));

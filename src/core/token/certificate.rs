@@ -15,7 +15,7 @@ use crate::certificate::{
 use crate::config::{Config, ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
 use crate::pin::PinProvider;
-use crate::process::{read_regular, unix_time, watchdog};
+use crate::process::{read_regular, unix_time};
 
 /// Certificates above the first one.
 const LONGEST_CHAIN: usize = 8;
@@ -102,7 +102,6 @@ impl Token {
         selector: &ObjectSelector,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<Identity, Error> {
-        let _step = watchdog::step("looking for the certificate (C_FindObjects)");
         let mut found = self.session.certificate(selector)?;
         let mut is_unsearched = false;
         if found.is_none() && self.may_hide_objects() {
@@ -150,7 +149,6 @@ impl Token {
     /// it, in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
     /// CKA_ID of its key. The one above it is stored on the card.
     pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
-        let _step = watchdog::step("reading the attestation (C_FindObjects)");
         let session = &self.session;
         let failed = session.failed("reading the attestation");
         let id = match &selector.id {
@@ -221,7 +219,6 @@ impl TokenSession {
     /// The certificates on the token that lead from this one towards its root, in DER, found by
     /// CKA_SUBJECT; without the root.
     fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
-        let _step = watchdog::step("reading the issuers' certificates (C_FindObjects)");
         let failed = self.failed("reading the issuer's certificate");
         let mut chain: Vec<Vec<u8>> = Vec::new();
         while chain.len() < LONGEST_CHAIN {

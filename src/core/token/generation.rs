@@ -17,10 +17,7 @@ use crate::certificate::{Curve, PublicKey};
 use crate::config::ObjectId;
 use crate::error::{Error, Exit, Help};
 use crate::process::signals::Deferral;
-use crate::process::watchdog;
 
-/// A card takes so long for RSA-4096.
-const LIMIT: Duration = Duration::from_secs(300);
 /// When a notice says why nothing seems to happen.
 const NOTICE_DELAY: Duration = Duration::from_secs(2);
 
@@ -255,7 +252,6 @@ impl Token {
     ) -> Result<(ObjectHandle, ObjectHandle), CryptokiError> {
         let text = format!("the token {} makes the key", self.name());
         let _notice = self.session.module.waiting(NOTICE_DELAY, &text);
-        let _step = watchdog::step_within("making the key (C_GenerateKeyPair)", LIMIT);
         let _deferral = Deferral::for_files();
         let opens = new.purpose == KeyPurpose::Unsealing;
         let generate = |key_type, mechanism, shape: &[Attribute], uses: &[Attribute]| {

@@ -11,7 +11,7 @@ use super::{Token, TokenSession};
 use crate::certificate::{Certificate, CertificateError, best_per_key};
 use crate::config::ObjectSelector;
 use crate::error::Error;
-use crate::process::{unix_time, watchdog};
+use crate::process::unix_time;
 
 /// A certificate and its key, or one of the two.
 pub struct Candidate {
@@ -76,7 +76,6 @@ impl Token {
 }
 
 fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
-    let _step = watchdog::step("listing the objects (C_FindObjects)");
     let mut keys = keys(objects)?;
     let mut candidates: Vec<Candidate> = Vec::new();
     for object in every(objects, ObjectClass::CERTIFICATE)? {

@@ -15,7 +15,6 @@ use crate::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Help, Kind};
 use crate::pin::PinProvider;
-use crate::process::watchdog;
 
 /// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
 pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
@@ -295,7 +294,6 @@ impl TokenSession {
     /// The private keys under the certificate's CKA_ID, or under the label if it has none. Of several,
     /// those that can be the certificate's, and of these the one with the configuration's label.
     fn private_keys(&self, reference: &KeyReference) -> CallResult<Vec<ObjectHandle>> {
-        let _step = watchdog::step("looking for the key (C_FindObjects)");
         let mut found = self.find(ObjectClass::PRIVATE_KEY, &reference.neighbours())?;
         for kind in [AttributeType::Token, AttributeType::Sign] {
             if found.len() > 1 {
@@ -327,7 +325,6 @@ impl TokenSession {
         selector: &ObjectSelector,
         key: &PublicKey,
     ) -> Result<bool, Error> {
-        let _step = watchdog::step("reading the public key (C_FindObjects)");
         let failed = self.failed("reading the public key");
         let mut is_contradicted = false;
         for object in self.find(ObjectClass::PUBLIC_KEY, selector).map_err(failed)? {
@@ -346,7 +343,6 @@ impl TokenSession {
         &self,
         selector: &ObjectSelector,
     ) -> Result<Vec<(ObjectHandle, FoundKey)>, Error> {
-        let _step = watchdog::step("reading the public keys (C_FindObjects)");
         let failed = self.failed("reading the public keys");
         let mut found: Vec<(ObjectHandle, FoundKey)> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {

@@ -16,7 +16,6 @@ use super::slot::TokenState;
 use crate::error::Error;
 use crate::printable::{hex, printable};
 use crate::process::lock::{Lock, LockError};
-use crate::process::watchdog;
 
 /// What a line is about. Any other line is taken for the first.
 const SENT: &str = "PIN sent to";
@@ -53,8 +52,6 @@ impl Ledger {
     /// Keeps other processes, whichever library they use, from sending this token a PIN meanwhile.
     /// Without a place for the record there is one that remembers nothing.
     pub(super) fn open(token: &TokenState) -> Result<Self, Error> {
-        // The library isn't to blame for this wait.
-        let _pause = watchdog::pause();
         match Lock::acquire_lasting(&card(token), &whole_name(token)) {
             Ok(lock) => Ok(Self::new(Ok(lock), token)),
             Err(LockError::Unavailable(reason)) => Ok(Self::new(Err(reason), token)),

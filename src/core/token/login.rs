@@ -22,7 +22,6 @@ use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use crate::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
 use crate::printable::shell_word;
 use crate::process::signals::Deferral;
-use crate::process::watchdog;
 
 const UNBLOCK: &str = "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), pkcs15-tool \
                        --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), or the token's own \
@@ -114,7 +113,6 @@ impl Login {
         key: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
-        let _step = watchdog::step("the login (C_Login)");
         let mut refusal: Option<String> = None;
         loop {
             let mut origin = match &self.kept {
@@ -274,7 +272,6 @@ impl Login {
         mut ledger: Ledger,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
-        let _step = watchdog::step("the entry of the PIN at the reader (C_Login)");
         let text = format!("enter the PIN at the reader of token {}", session.state.name);
         pins.at_reader(&text);
         let notice = session.module.waiting(Duration::ZERO, &text);

@@ -51,7 +51,6 @@ use self::raw::Session;
 use self::tried::TRIED_PINS;
 use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
-use crate::process::watchdog;
 
 /// A token that is there, without a session yet.
 pub struct FoundToken {
@@ -85,7 +84,6 @@ impl FoundToken {
     /// Opens a session (C_OpenSession). Some libraries refuse one in which objects can be made and removed while a
     /// read-only one is open, so that a command that writes has to begin with it.
     pub fn open(self, module: &Arc<Module>, access: SessionAccess) -> Result<Token, Error> {
-        let _step = watchdog::step("opening a session (C_OpenSession)");
         let Self { slot, state } = self;
         let TokenState { name, login_required, pin, own_keypad, .. } = &state;
         log::info!("token {name}");

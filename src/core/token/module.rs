@@ -14,7 +14,7 @@ use super::raw::{self, Functions};
 use crate::config::{InitArgs, TrustedLibrary};
 use crate::error::{Error, Exit};
 use crate::printable::printable;
-use crate::process::{exit_guard, watchdog};
+use crate::process::exit_guard;
 
 /// How long C_Finalize may take before the process ends without it.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
@@ -41,7 +41,6 @@ impl Module {
         init_args: Option<&InitArgs>,
         on_wait: WaitObserver,
     ) -> Result<Self, Error> {
-        let _step = watchdog::step("loading and initialising it (C_Initialize)");
         let Some(path) = library.file().map(Path::to_owned) else {
             let reason = std::io::Error::from(rustix::io::Errno::NOENT);
             return Err(raw::not_loaded(library.path(), &reason));

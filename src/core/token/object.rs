@@ -20,7 +20,6 @@ use super::raw::{CallResult, ObjectHandle};
 use crate::certificate::{Certificate, Curve, PublicKey, bits, day, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Help, Kind};
-use crate::process::watchdog;
 
 /// An object as the configuration can name it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -91,7 +90,6 @@ impl TokenSession {
     /// An attribute's value, such as that of CKA_ID, CKA_VALUE or CKA_MODULUS; empty if the object
     /// doesn't have it or doesn't show it.
     pub(super) fn bytes(&self, object: ObjectHandle, kind: AttributeType) -> CallResult<Vec<u8>> {
-        watchdog::renew();
         let shown = self.raw.attributes(object, &[kind])?.pop();
         Ok(shown.map(|(_, value)| value).unwrap_or_default())
     }
@@ -118,7 +116,6 @@ impl TokenSession {
         object: ObjectHandle,
         key: &PublicKey,
     ) -> CallResult<(bool, bool)> {
-        watchdog::renew();
         let shape = match key {
             PublicKey::Rsa { .. } => AttributeType::Modulus,
             _ => AttributeType::EcParams,
@@ -143,7 +140,6 @@ impl TokenSession {
             _ => &[AttributeType::EcPoint, AttributeType::EcParams],
         };
         for kind in kinds {
-            watchdog::renew();
             let shown = self.raw.attributes(object, &[AttributeType::KeyType, *kind])?;
             if let Some(answer) = is_of(&shown, key) {
                 return Ok(Some(answer));

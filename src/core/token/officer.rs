@@ -14,7 +14,6 @@ use crate::error::{Error, Exit, Kind};
 use crate::pin::PinProvider;
 use crate::printable::printable;
 use crate::process::signals::Deferral;
-use crate::process::watchdog;
 
 /// The key that every new PIV card has.
 const DEFAULT_KEY: &str = "010203040506070801020304050607080102030405060708";
@@ -50,9 +49,7 @@ pub(super) fn log_in(
     .into_owned();
     let mut notice = String::new();
     for _ in 0..TRIES {
-        let pause = watchdog::pause();
         let typed = ask(&format!("{notice}{question}"));
-        drop(pause);
         let Some(Some(typed)) = typed else {
             return Err(failed(
                 format!(

@@ -11,14 +11,13 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use super::Token;
 use super::ckr;
 use super::key::PrivateKey;
-use super::raw::Session;
+use super::raw::{KeyOperation, Session};
 use super::sign::{Outcome, hash_mechanisms, refuses_mechanism};
 use crate::certificate::{Curve, PublicKey};
 use crate::error::{Error, Exit, listed};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
 use crate::printable::shell_word;
-use crate::process::watchdog;
 use crate::scheme::oaep;
 
 /// What a private key is applied to, to open what was sealed to its public key.
@@ -44,7 +43,6 @@ impl Token {
         locked: &LockedSecret<'_>,
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
-        let _step = watchdog::step("opening what was sealed (C_Decrypt, C_DeriveKey)");
         self.check_usage(key, locked)?;
         let public_key = key.reference.public_key();
         let opened = match (locked, public_key) {
@@ -104,8 +102,7 @@ impl Token {
         length: usize,
     ) -> Result<Option<Vec<u8>>, Error> {
         let mut decrypt = |token: &mut Self, mechanism: &Mechanism<'_>| -> Outcome {
-            let begin = |session: &Session| session.decrypt_init(mechanism, key.object);
-            token.perform(key, pins, &begin, &|session| session.decrypt(ciphertext))
+            token.perform(KeyOperation::Decrypt, key, mechanism, ciphertext, pins)
         };
         let mut refusal = None;
         if let (Some((hash, _)), Some((_, mask))) =

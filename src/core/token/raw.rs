@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::mem::{self, offset_of};
 use std::path::Path;
 use std::ptr;
+use std::time::Duration;
 
 use cryptoki::context::{CInitializeFlags, Function};
 use cryptoki::error::{Error, Rv, RvError};
@@ -19,9 +20,9 @@ use cryptoki::object::{Attribute, AttributeType};
 use cryptoki::session::UserType;
 use cryptoki::slot::{Slot, SlotInfo, TokenInfo};
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_BBOOL, CK_BYTE, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FUNCTION_LIST,
-    CK_INFO, CK_INVALID_HANDLE, CK_MECHANISM, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE,
-    CK_SESSION_INFO, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
+    CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FUNCTION_LIST, CK_INFO,
+    CK_INVALID_HANDLE, CK_MECHANISM, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO,
+    CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
     CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
     CKS_RW_PUBLIC_SESSION,
 };
@@ -29,6 +30,7 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
 use crate::error::{self, Exit};
+use crate::process::watchdog;
 
 /// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
 const LONGEST_OUTPUT: usize = 4096;
@@ -44,15 +46,21 @@ const BATCH: usize = 16;
 /// What a PKCS#11 call returned.
 pub(super) type CallResult<T> = Result<T, Error>;
 
-/// Calls a function of the list, if the library has it.
+/// A card takes so long for an RSA-4096 key.
+const GENERATION_LIMIT: Duration = Duration::from_secs(300);
+
+/// Calls a function of the list, if the library has it. The watchdog limits the time.
 macro_rules! call {
     ($list:expr, $name:ident, $function:ident, $($argument:expr),+ $(,)?) => {
         match $list.$name {
             None => Err(Error::NullFunctionPointer),
-            // SAFETY: the function has the type that the standard gives it. Numbers and null are valid wherever they
-            // are passed; each pointer is to what outlives the call, with the length that is passed beside it, and is
-            // only read where the standard says so, though its prototypes are not const-correct.
-            Some(function) => checked(unsafe { function($($argument),+) }, Function::$function),
+            Some(function) => {
+                let _call = watchdog::call(stringify!($name), limit(Function::$function));
+                // SAFETY: the function has the type that the standard gives it. Numbers and null are valid wherever
+                // they are passed; each pointer is to what outlives the call, with the length that is passed beside
+                // it, and is only read where the standard says so, though its prototypes are not const-correct.
+                checked(unsafe { function($($argument),+) }, Function::$function)
+            }
         }
     };
 }
@@ -80,31 +88,36 @@ impl Functions {
     /// Loads the library and takes its function list, once: p11-kit's proxy makes another instance
     /// of itself for each call of an entry point.
     pub(super) fn load(path: &Path) -> Result<&'static Self, error::Error> {
+        let _call = watchdog::call("loading it", watchdog::LIMIT);
         // SAFETY: constructors run, in a library that the user has chosen and that only root
         // and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let library = library.map_err(|error| not_loaded(path, &error))?;
-        let list = function_list(&library);
-        // The list's pointers lead into the library, which is never unloaded.
+        // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
+        let entry = unsafe { library.get::<CK_C_GetFunctionList>(b"C_GetFunctionList\0") };
+        let entry = entry.ok().and_then(|entry| *entry);
+        // It and the list's pointers lead into the library, which is never unloaded.
         mem::forget(library);
         let path = path.display();
-        match list {
-            Ok(Some(list)) => Ok(Box::leak(Box::new(Self(list)))),
-            Ok(None) => {
-                let text = format!("{path} is not a PKCS#11 library: it has no C_GetFunctionList");
-                Err(error::Error::new(Exit::Library, text).help(
-                    "pathLib (--module) must name a PKCS#11 library built for this machine, such as \
-                     /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so",
-                ))
-            }
-            Err(failure) => {
-                let text = format!("PKCS#11 library {path} does not give its functions: {failure}");
-                Err(error::Error::new(Exit::Library, text).help(
-                    "the library is broken, or not made for this machine: update it, or name another \
-                     one for this token (opensc-pkcs11.so for most smart cards)",
-                ))
-            }
-        }
+        let entry = entry.ok_or_else(|| {
+            let text = format!("{path} is not a PKCS#11 library: it has no C_GetFunctionList");
+            error::Error::new(Exit::Library, text).help(
+                "pathLib (--module) must name a PKCS#11 library built for this machine, such as \
+                 /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so",
+            )
+        })?;
+        let mut list: *mut CK_FUNCTION_LIST = ptr::null_mut();
+        // SAFETY: `list` is valid for the library to write one pointer to.
+        let given = checked(unsafe { entry(&raw mut list) }, Function::GetFunctionList);
+        let list = given.map_err(|error| ckr::failure(&error)).and_then(|()| read_list(list));
+        let list = list.map_err(|failure| {
+            let text = format!("PKCS#11 library {path} does not give its functions: {failure}");
+            error::Error::new(Exit::Library, text).help(
+                "the library is broken, or not made for this machine: update it, or name another \
+                 one for this token (opensc-pkcs11.so for most smart cards)",
+            )
+        })?;
+        Ok(Box::leak(Box::new(Self(list))))
     }
 
     /// C_Initialize, with the library's own parameters in pReserved: a text, as NSS, YubiHSM and
@@ -210,6 +223,13 @@ pub enum SessionAccess {
 pub(super) struct Session {
     functions: &'static CK_FUNCTION_LIST,
     handle: CK_SESSION_HANDLE,
+}
+
+/// What a private key is applied in, by two calls.
+#[derive(Clone, Copy)]
+pub(super) enum KeyOperation {
+    Decrypt,
+    Sign,
 }
 
 /// An object that a search has found, for as long as the session lasts.
@@ -346,32 +366,35 @@ impl Session {
         Ok(values)
     }
 
-    /// C_SignInit.
-    pub(super) fn sign_init(&self, mechanism: &Mechanism<'_>, key: ObjectHandle) -> CallResult<()> {
-        call_in!(self, C_SignInit, SignInit, &mut mechanism.into(), key.0)
-    }
-
-    /// C_Sign of the operation that C_SignInit has begun, without a query for the length.
-    pub(super) fn sign(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        output(input, Function::Sign, |input, count, output, length| {
-            call_in!(self, C_Sign, Sign, input, count, output, length)
-        })
-    }
-
-    /// C_DecryptInit.
-    pub(super) fn decrypt_init(
+    /// C_SignInit or C_DecryptInit.
+    pub(super) fn begin(
         &self,
+        operation: KeyOperation,
         mechanism: &Mechanism<'_>,
         key: ObjectHandle,
     ) -> CallResult<()> {
-        call_in!(self, C_DecryptInit, DecryptInit, &mut mechanism.into(), key.0)
+        let mechanism = &mut mechanism.into();
+        match operation {
+            KeyOperation::Sign => call_in!(self, C_SignInit, SignInit, mechanism, key.0),
+            KeyOperation::Decrypt => call_in!(self, C_DecryptInit, DecryptInit, mechanism, key.0),
+        }
     }
 
-    /// C_Decrypt of the operation that C_DecryptInit has begun.
-    pub(super) fn decrypt(&self, input: &[u8]) -> CallResult<Vec<u8>> {
-        output(input, Function::Decrypt, |input, count, output, length| {
-            call_in!(self, C_Decrypt, Decrypt, input, count, output, length)
-        })
+    /// C_Sign or C_Decrypt, into a buffer that has room for all of it: without a query for the length.
+    pub(super) fn end(&self, operation: KeyOperation, input: &[u8]) -> CallResult<Vec<u8>> {
+        let mut output = vec![0; LONGEST_OUTPUT];
+        let mut length = output.len() as CK_ULONG;
+        let (from, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
+        let (into, room) = (output.as_mut_ptr(), &raw mut length);
+        let function = match operation {
+            KeyOperation::Sign => {
+                call_in!(self, C_Sign, Sign, from, count, into, room).map(|()| Function::Sign)?
+            }
+            KeyOperation::Decrypt => call_in!(self, C_Decrypt, Decrypt, from, count, into, room)
+                .map(|()| Function::Decrypt)?,
+        };
+        output.truncate(at_most(output.len(), length, function)?);
+        Ok(output)
     }
 
     /// C_DeriveKey.
@@ -432,32 +455,18 @@ impl Session {
     }
 }
 
-/// What C_GetFunctionList gives, if the library has it.
-fn function_list(library: &Library) -> Result<Option<CK_FUNCTION_LIST>, String> {
-    // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
-    let entry = unsafe { library.get::<CK_C_GetFunctionList>(b"C_GetFunctionList\0") };
-    let Some(entry) = entry.ok().and_then(|entry| *entry) else {
-        return Ok(None);
-    };
-    let mut list: *mut CK_FUNCTION_LIST = ptr::null_mut();
-    // SAFETY: `list` is valid for the library to write one pointer to.
-    let code = unsafe { entry(&raw mut list) };
-    match Rv::from(code) {
-        Rv::Error(error) => Err(no_list(&ckr::name(error))),
-        Rv::Ok => read_list(list).map(Some),
-    }
-}
-
 /// Copies a function list. The last function of 2.40, C_WaitForSlotEvent, which is
 /// never called, is left out: 2.0 doesn't have it.
 fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> {
     if list.is_null() || !list.is_aligned() {
-        return Err(no_list("CKR_OK, but no function list"));
+        return Err("C_GetFunctionList: CKR_OK, but no function list".to_owned());
     }
     // SAFETY: CKR_OK promises a list, and each version's begins with its version.
     let CK_VERSION { major, minor } = unsafe { list.cast::<CK_VERSION>().read() };
     if major < 2 {
-        return Err(no_list(&format!("CKR_OK, but a function list of version {major}.{minor}")));
+        return Err(format!(
+            "C_GetFunctionList: CKR_OK, but a function list of version {major}.{minor}"
+        ));
     }
     let mut copy = CK_FUNCTION_LIST::default();
     // SAFETY: the list of each version from 2.0 on begins with these functions, and null is a value
@@ -470,10 +479,6 @@ fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> 
         );
     }
     Ok(copy)
-}
-
-fn no_list(reason: &str) -> String {
-    format!("C_GetFunctionList: {reason}")
 }
 
 /// A list that is asked for its length first, and may have grown until it is asked for itself.
@@ -500,20 +505,6 @@ fn list(
             }
         }
     }
-}
-
-/// What a call makes of the input, in a buffer that has room for all of it.
-fn output(
-    input: &[u8],
-    function: Function,
-    call: impl FnOnce(*mut CK_BYTE, CK_ULONG, *mut CK_BYTE, *mut CK_ULONG) -> CallResult<()>,
-) -> CallResult<Vec<u8>> {
-    let mut output = vec![0; LONGEST_OUTPUT];
-    let mut length = output.len() as CK_ULONG;
-    let (input, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
-    call(input, count, output.as_mut_ptr(), &raw mut length)?;
-    output.truncate(at_most(output.len(), length, function)?);
-    Ok(output)
 }
 
 /// The object that a call makes.
@@ -544,6 +535,13 @@ fn at_most(room: usize, length: CK_ULONG, function: Function) -> CallResult<usiz
     match usize::try_from(length) {
         Ok(length) if length <= room => Ok(length),
         _ => Err(Error::Pkcs11(ckr::BEYOND_THE_BUFFER, function)),
+    }
+}
+
+fn limit(function: Function) -> Duration {
+    match function {
+        Function::GenerateKeyPair => GENERATION_LIMIT,
+        _ => watchdog::LIMIT,
     }
 }
 

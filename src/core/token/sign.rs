@@ -18,12 +18,11 @@ use cryptoki::session::UserType;
 use super::Token;
 use super::ckr;
 use super::key::PrivateKey;
-use super::raw::{CallResult, Session};
+use super::raw::{CallResult, KeyOperation, Session};
 use crate::certificate::PublicKey;
 use crate::error::{Error, Exit, Kind, listed};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
-use crate::process::watchdog;
 use crate::scheme::{Scheme, ecdsa, pkcs1, pss};
 use crate::verify::{VerifiedSignature, verify};
 
@@ -99,14 +98,11 @@ impl Token {
         digest: &[u8],
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
-        let _step = watchdog::step("signing (C_SignInit, C_Sign)");
         let (padding, other) = paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))?;
         let mut sign_padded = |token: &mut Self, padding| -> Outcome {
             log::debug!("signature: {scheme}, padding: {padding:?}");
-            let (mechanism, input) =
-                operation(scheme, padding, digest, key.reference.public_key())?;
-            let begin = |session: &Session| session.sign_init(&mechanism, key.object);
-            token.perform(key, pins, &begin, &|session| session.sign(&input))
+            let (mechanism, input) = prepared(scheme, padding, digest, key.reference.public_key())?;
+            token.perform(KeyOperation::Sign, key, &mechanism, &input, pins)
         };
         let mut outcome = sign_padded(self, padding)?;
         if let (Err(refused), Some(other)) = (&outcome, other)
@@ -145,16 +141,17 @@ impl Token {
     /// key wants.
     pub(super) fn perform(
         &mut self,
+        operation: KeyOperation,
         key: &PrivateKey,
+        mechanism: &Mechanism<'_>,
+        input: &[u8],
         pins: &mut dyn PinProvider,
-        begin: &dyn Fn(&Session) -> CallResult<()>,
-        end: &dyn Fn(&Session) -> CallResult<Vec<u8>>,
     ) -> Outcome {
         if !key.always_authenticate {
             let was_logged_in = self.is_logged_in();
             let both = |session: &Session| {
-                begin(session)?;
-                end(session)
+                session.begin(operation, mechanism, key.object)?;
+                session.end(operation, input)
             };
             let outcome = self.perform_at_once(key, pins, &both)?;
             if !(was_logged_in && wants_login(&outcome)) {
@@ -164,16 +161,16 @@ impl Token {
         }
         // C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may come between
         // the login and C_Sign: some cards take it for the end of the authentication.
-        if let Err(error) = begin(&self.session.raw) {
+        if let Err(error) = self.session.raw.begin(operation, mechanism, key.object) {
             return Ok(Err(error));
         }
         if let Err(error) = self.authenticate_for(key, UserType::ContextSpecific, pins) {
             // An operation that stays active keeps the session from beginning another one.
-            let _ = end(&self.session.raw);
+            let _ = self.session.raw.end(operation, input);
             return Err(error);
         }
         let _notice = self.touch_notice();
-        Ok(end(&self.session.raw))
+        Ok(self.session.raw.end(operation, input))
     }
 
     /// An operation in which a key's own PIN has no place; once more after a login, if the token wants one but
@@ -290,7 +287,7 @@ fn paddings(
 }
 
 /// The mechanism with its parameters, and the input prepared for it. For Ed25519 the digest is the whole message.
-fn operation(
+fn prepared(
     scheme: &Scheme,
     padding: Padding,
     digest: &[u8],

@@ -15,7 +15,6 @@ use super::{FoundToken, Module};
 use crate::config::{TokenName, TokenSelector};
 use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::printable::shell_word;
-use crate::process::watchdog;
 
 /// A token's description (CK_TOKEN_INFO), read at one moment.
 pub struct TokenState {
@@ -86,7 +85,6 @@ impl OccupiedSlot {
 impl Module {
     /// Reads the token's state afresh (C_GetTokenInfo).
     pub(super) fn token_state(&self, slot: Slot) -> CallResult<TokenState> {
-        watchdog::renew();
         let info = self.functions.token_info(slot)?;
         Ok(TokenState {
             name: TokenName {
@@ -112,7 +110,6 @@ impl Module {
 
     /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
     pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, Error> {
-        let _step = watchdog::step("listing the slots (C_GetSlotList, C_GetTokenInfo)");
         let occupied = |slot| match self.token_state(slot) {
             Err(error) if is_empty(&error) => None,
             token => Some(OccupiedSlot {
@@ -271,7 +268,6 @@ impl Module {
 impl FoundToken {
     /// The one token that has everything that the selector gives.
     pub fn find(module: &Module, selector: &TokenSelector) -> Result<Self, Error> {
-        let _step = watchdog::step("looking for the token (C_GetSlotList)");
         // Some libraries know no slot before they were asked for the list.
         let occupied = module.slots_with_token()?;
         match selector.slot {

@@ -16,12 +16,10 @@ use crate::certificate::Certificate;
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::process::signals::Deferral;
-use crate::process::watchdog;
 
 impl Token {
     /// The objects with this CKA_ID, whatever they are.
     pub fn objects_with_id(&self, id: &ObjectId) -> Result<Vec<ObjectSummary>, Error> {
-        let _step = watchdog::step("looking for objects (C_FindObjects)");
         let session = &self.session;
         let found = session.with_id(id).map_err(session.failed("looking for objects"))?;
         Ok(found.into_iter().map(|(object, class)| session.summary(object, class)).collect())
@@ -30,7 +28,6 @@ impl Token {
     /// A CKA_ID that no object has: one byte if there is a free one. Private objects have to be
     /// visible: [`Token::log_in_if_required`].
     pub fn unused_id(&self) -> Result<ObjectId, Error> {
-        let _step = watchdog::step("looking for a free CKA_ID (C_FindObjects)");
         let failed = self.session.failed("looking for a free CKA_ID");
         let all = self.session.raw.find(&[]);
         let all = all.and_then(|it| self.session.with_values(it, AttributeType::Id));
@@ -91,7 +88,6 @@ impl Token {
         }
         template.extend((!id.is_empty()).then(|| Attribute::Id(id.to_owned())));
         let object = {
-            let _step = watchdog::step("writing the certificate (C_CreateObject)");
             // A library that is killed while it writes may lose the whole token.
             let _deferral = Deferral::for_files();
             session.raw.create(&template).map_err(|error| self.certificate_failure(&error))?
@@ -132,7 +128,6 @@ impl Token {
             return Err(self.not_kept(stays, ""));
         }
         for object in self.same_certificates(certificate)? {
-            let _step = watchdog::step("removing the certificate (C_DestroyObject)");
             let _deferral = Deferral::for_files();
             self.session.raw.destroy(object).map_err(|error| {
                 self.writing_failure("removing the old certificate", &error, &[])
