@@ -1,4 +1,4 @@
-//! The README's first minute, run as it stands, and the demo that it names.
+//! The first minute, as the README and the guide have it, run as it stands, and the demo.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,13 @@ use crate::fixture::program::{Invocation, PROGRAM};
 use crate::fixture::pty::Terminal;
 use crate::fixture::softhsm::{PIN, Store, token_with};
 
-/// The two `sh` blocks of the first minute: with the cluster's own CA, and with another one.
-fn blocks() -> [String; 2] {
-    let text = fs::read_to_string(at_root("README.md")).unwrap();
-    let (_, section) = text.split_once("\n## The first minute\n").unwrap();
+/// The first `sh` block behind this heading of the page.
+fn commands_of(page: &str, heading: &str) -> String {
+    let text = fs::read_to_string(at_root(page)).unwrap();
+    let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
-    let blocks = section.split("```sh\n").skip(1);
-    let blocks = blocks.map(|block| block.split_once("```").unwrap().0.to_owned());
-    blocks.collect::<Vec<_>>().try_into().unwrap()
+    let (_, block) = section.split_once("```sh\n").unwrap();
+    block.split_once("```").unwrap().0.to_owned()
 }
 
 fn at_root(name: &str) -> PathBuf {
@@ -63,7 +62,7 @@ fn the_first_minute_leads_from_a_bare_token_to_a_cluster_that_issues_the_certifi
     let store = token_with([]);
     let configuration = store.path("softhsm2.conf");
     let invocation = nina.command("unused").variable("SOFTHSM2_CONF", configuration);
-    let [commands, _] = blocks();
+    let commands = commands_of("README.md", "The first minute");
     let mut terminal = typed(invocation, nina.directory(), &commands);
     terminal.expect_prompt().type_line(PIN);
     let approve = "pkcs11-external-signer approve ";
@@ -94,7 +93,7 @@ fn first_minute(current: Option<&str>) {
     for (file, name) in cluster().authority().iter().zip(["ca.pem", "ca.key"]) {
         fs::copy(file, directory.join(name)).unwrap();
     }
-    let [_, commands] = blocks();
+    let commands = commands_of("docs/enroll.md", "With any other CA");
     let mut terminal = typed(invocation, directory, &commands);
     for _ in ["request", "certificate", "check", "kubectl"] {
         terminal.expect_prompt().type_line(PIN);
@@ -107,7 +106,7 @@ fn first_minute(current: Option<&str>) {
         assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
     }
     assert_knows(&shown, "jane");
-    // What is to be typed next is what the README types next.
+    // What is to be typed next is what the guide types next.
     let lines: Vec<_> = commands.lines().collect();
     let next = lines[lines.len() - 2].split('#').next().unwrap().trim_end();
     let told = format!("context \"prod\" uses user \"jane\"; next:\n  {next}\n  kubectl ");
