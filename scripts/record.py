@@ -25,7 +25,7 @@ PROMPT, PIN, REQUEST = r"\$ $", r"PIN[^\n]*: $", r"signer approve (\S+)"
 
 
 class Terminal:
-    """A shell, and what it has shown when. No pause is longer than two seconds."""
+    """A shell, and what it has shown when. No pause is longer than four seconds."""
 
     def __init__(self):
         child, self.file = pty.fork()
@@ -39,7 +39,7 @@ class Terminal:
         if select.select([self.file], [], [], seconds)[0]:
             text = os.read(self.file, 65536).decode()
             now = time.monotonic()
-            self.clock, self.last = self.clock + min(now - self.last, 2), now
+            self.clock, self.last = self.clock + min(now - self.last, 4), now
             self.shown.append((self.clock, text))
             self.unread += text
 
@@ -71,7 +71,7 @@ def record(pin, approve, commands):
     terminal = Terminal()
     for command in commands:
         terminal.until(PROMPT)
-        terminal.type(command, 1)
+        terminal.type(command, 2)
         while (found := terminal.until(PIN, REQUEST, PROMPT)).re.pattern != PROMPT:
             if found.re.pattern == PIN:
                 terminal.type(pin, 1.5)
@@ -156,7 +156,7 @@ def draw(shown):
     print(f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height}" viewBox="0 0 {width:g} {height}" role="img" xml:space="preserve">
 <title>The first minute in a terminal</title>
 <style>
-text{{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#e6edf3;animation:{whole:.1f}s step-end infinite}}
+text{{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#e6edf3;white-space:pre;animation:{whole:.1f}s step-end infinite}}
 .b{{font-weight:bold}}.r{{fill:#ff7b72}}.g{{fill:#3fb950}}.y{{fill:#d29922}}""")
     print(*rules, "</style>", f'<rect width="{width:g}" height="{height}" rx="8" fill="#0d1117"/>', *texts, "</svg>", sep="\n")
 
