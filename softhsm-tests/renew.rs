@@ -169,11 +169,9 @@ fn a_certificate_is_renewed_twice_in_a_row_and_the_key_goes_on_working() {
     assert_eq!(jane.certificates(), [before.as_str()]);
     let mut running = jane.renew(&[]).start(None);
     // Approved earlier, it would be found so, and not explained.
-    running.wait_for_error("waiting for the request");
+    let told = running.wait_for_error("waiting for the request");
     jane.decide("approve", &name);
-    let outcome = running.finish();
-    assert_renewed(&jane, &outcome);
-    let told = &outcome.stderr;
+    assert_renewed(&jane, &running.finish());
     let command = format!("\n  pkcs11-external-signer approve {name} --context test\n");
     assert!(told.contains(&command), "{told}");
     // What the approver compares.
