@@ -150,15 +150,14 @@ impl Token {
     /// CKA_ID of its key. The one above it is stored on the card.
     pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
         let session = &self.session;
-        let failed = session.failed("reading the attestation");
         let id = match &selector.id {
             Some(id) => id.clone(),
             None => session.labelled_id(selector)?,
         };
         let beside = ObjectSelector { id: Some(id), label: None };
-        for object in session.find(ObjectClass::CERTIFICATE, &beside).map_err(failed)? {
-            if session.flag(object, AttributeType::Token).map_err(failed)? == Some(false) {
-                let der = session.bytes(object, AttributeType::Value).map_err(failed)?;
+        for object in session.find(ObjectClass::CERTIFICATE, &beside)? {
+            if session.flag(object, AttributeType::Token)? == Some(false) {
+                let der = session.bytes(object, AttributeType::Value)?;
                 let certificate = Certificate::from_der(&der, "the attestation")?;
                 let mut chain = vec![certificate.der().to_owned()];
                 chain.extend(session.issuers(&certificate)?);
@@ -176,11 +175,8 @@ impl Token {
 impl TokenSession {
     /// The one certificate that fits among those that can be seen; `None` if there is none.
     fn certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
-        let failed = self.failed("reading the certificates");
         let class = ObjectClass::CERTIFICATE;
-        let stored = self.find_stored(class, selector);
-        let stored = stored.and_then(|it| self.with_values(it, AttributeType::Value));
-        let stored = stored.map_err(failed)?;
+        let stored = self.with_values(self.find_stored(class, selector)?, AttributeType::Value)?;
         let mut found = Vec::with_capacity(stored.len());
         for (object, der) in &stored {
             match Certificate::from_der(der, &format!("the certificate with {selector}")) {
@@ -210,7 +206,7 @@ impl TokenSession {
         }
         let id = match &selector.id {
             Some(id) => id.as_bytes().to_owned(),
-            None => self.bytes(object, AttributeType::Id).map_err(failed)?,
+            None => self.bytes(object, AttributeType::Id)?,
         };
         let key = KeyReference::of_certificate(&certificate, selector, Some(id));
         Ok(Some(Identity { certificate, file_chain: Vec::new(), key }))
@@ -219,7 +215,6 @@ impl TokenSession {
     /// The certificates on the token that lead from this one towards its root, in DER, found by
     /// CKA_SUBJECT; without the root.
     fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
-        let failed = self.failed("reading the issuer's certificate");
         let mut chain: Vec<Vec<u8>> = Vec::new();
         while chain.len() < LONGEST_CHAIN {
             let last = chain.last().map_or_else(|| certificate.der(), Vec::as_slice);
@@ -228,10 +223,8 @@ impl TokenSession {
             };
             let template =
                 [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Subject(subject)];
-            let found = self.raw.find(&template);
-            let found = found.and_then(|it| self.with_values(it, AttributeType::Value));
-            let found = found.map_err(failed)?.into_iter();
-            let found: Vec<_> = found.map(|(_, der)| der).collect();
+            let found = self.with_values(self.search(&template)?, AttributeType::Value)?;
+            let found: Vec<_> = found.into_iter().map(|(_, der)| der).collect();
             let Some(issuer) = issuer_among(&found, last) else {
                 break;
             };
@@ -242,11 +235,10 @@ impl TokenSession {
 
     /// CKA_ID of the certificate or key with this label; empty if there is none.
     fn labelled_id(&self, selector: &ObjectSelector) -> Result<ObjectId, Error> {
-        let failed = self.failed("looking for the key");
         for class in [ObjectClass::CERTIFICATE, ObjectClass::PUBLIC_KEY] {
-            let found = self.find(class, selector).map_err(failed)?;
+            let found = self.find(class, selector)?;
             if let Some(object) = found.first() {
-                let id = self.bytes(*object, AttributeType::Id).map_err(failed)?;
+                let id = self.bytes(*object, AttributeType::Id)?;
                 return Ok(ObjectId::from_bytes(id));
             }
         }

@@ -225,8 +225,7 @@ impl Token {
         let (public, private) = made?;
         log::info!("key: made, {}", new.kind.description());
         let session = &self.session;
-        let failed = session.failed("reading the new key");
-        let public_key = session.public_key(public).map_err(failed)?;
+        let public_key = session.public_key(public)?;
         let public_key = public_key
             .ok_or_else(|| no_public_key(format_args!("objectId \"{}\"", new.id), &self.name()))?;
         let opens = match (new.purpose, &public_key) {
@@ -237,10 +236,10 @@ impl Token {
         };
         let mut unconfirmed = Vec::new();
         for (kind, promise) in PROMISES.into_iter().chain(opens) {
-            let shown = session.flag(private, kind).map_err(failed)?;
+            let shown = session.flag(private, kind)?;
             unconfirmed.extend((shown != Some(true)).then_some(promise));
         }
-        let key = session.named(private, public_key).map_err(failed)?;
+        let key = session.named(private, public_key)?;
         Ok(GeneratedKey { key, unconfirmed })
     }
 
@@ -253,8 +252,30 @@ impl Token {
         let text = format!("the token {} makes the key", self.name());
         let _notice = self.session.module.waiting(NOTICE_DELAY, &text);
         let _deferral = Deferral::for_files();
-        let opens = new.purpose == KeyPurpose::Unsealing;
-        let generate = |key_type, mechanism, shape: &[Attribute], uses: &[Attribute]| {
+        let on_curve = |parameters: &[u8]| vec![Attribute::EcParams(parameters.to_owned())];
+        let rsa = |bits: u64| {
+            vec![
+                Attribute::ModulusBits(bits.into()),
+                Attribute::PublicExponent(PUBLIC_EXPONENT.to_vec()),
+            ]
+        };
+        let [name, oid] = ED25519_PARAMETERS;
+        let (key_type, shape) = match new.kind {
+            KeyKind::EcP256 => (KeyType::EC, on_curve(Curve::P256.parameters())),
+            KeyKind::EcP384 => (KeyType::EC, on_curve(Curve::P384.parameters())),
+            KeyKind::Ed25519 => (KeyType::EC_EDWARDS, on_curve(name)),
+            KeyKind::Rsa2048 => (KeyType::RSA, rsa(2048)),
+            KeyKind::Rsa3072 => (KeyType::RSA, rsa(3072)),
+            KeyKind::Rsa4096 => (KeyType::RSA, rsa(4096)),
+        };
+        let (mechanism, to_open, to_sign): (_, &[_], &[_]) = match key_type {
+            KeyType::RSA => {
+                (Mechanism::RsaPkcsKeyPairGen, &[Attribute::Decrypt(true)], &SIGNING_ONLY)
+            }
+            KeyType::EC_EDWARDS => (Mechanism::EccEdwardsKeyPairGen, &[], &[]),
+            _ => (Mechanism::EccKeyPairGen, &[Attribute::Derive(true)], &[]),
+        };
+        let generate = |shape: &[Attribute], uses: &[Attribute]| {
             let (public, mut private) = templates(new, key_type, shape);
             private.extend_from_slice(uses);
             if self.state().is_yubikey() {
@@ -268,37 +289,18 @@ impl Token {
             }
             self.session.raw.generate_key_pair(&mechanism, &public, &private)
         };
-        let on_curve = |curve: Curve| {
-            let shape = [Attribute::EcParams(curve.parameters().to_owned())];
-            let uses: &[_] = if opens { &[Attribute::Derive(true)] } else { &[] };
-            generate(KeyType::EC, Mechanism::EccKeyPairGen, &shape, uses)
-        };
-        let edwards = |parameters: &[u8]| {
-            let shape = [Attribute::EcParams(parameters.to_owned())];
-            generate(KeyType::EC_EDWARDS, Mechanism::EccEdwardsKeyPairGen, &shape, &[])
-        };
-        let rsa = |bits: u64| {
-            let shape = [
-                Attribute::ModulusBits(bits.into()),
-                Attribute::PublicExponent(PUBLIC_EXPONENT.to_vec()),
-            ];
-            let used =
-                |uses: &[_]| generate(KeyType::RSA, Mechanism::RsaPkcsKeyPairGen, &shape, uses);
-            match opens {
-                true => used(&[Attribute::Decrypt(true)]),
-                // tpm2-pkcs11 can't make a key that signs and doesn't decrypt.
-                false => or_if_refused(used(&SIGNING_ONLY), || used(&[])),
+        let opens = new.purpose == KeyPurpose::Unsealing;
+        let made = generate(&shape, if opens { to_open } else { to_sign });
+        match (made, key_type) {
+            // The standard allows both, and each has libraries that take it alone.
+            (Err(error), KeyType::EC_EDWARDS) if may_take_another(&error) => {
+                generate(&on_curve(oid), &[])
             }
-        };
-        // The standard allows both, and each has libraries that take it alone.
-        let [name, oid] = ED25519_PARAMETERS;
-        match new.kind {
-            KeyKind::EcP256 => on_curve(Curve::P256),
-            KeyKind::EcP384 => on_curve(Curve::P384),
-            KeyKind::Ed25519 => or_if_refused(edwards(name), || edwards(oid)),
-            KeyKind::Rsa2048 => rsa(2048),
-            KeyKind::Rsa3072 => rsa(3072),
-            KeyKind::Rsa4096 => rsa(4096),
+            // tpm2-pkcs11 can't make a key that signs and doesn't decrypt.
+            (Err(error), KeyType::RSA) if may_take_another(&error) && !opens => {
+                generate(&shape, &[])
+            }
+            (made, _) => made,
         }
     }
 
@@ -352,22 +354,19 @@ fn templates(
     (public, private)
 }
 
-/// Another template, if the library may take that one. Any other failure may have made a key.
-fn or_if_refused<T>(
-    made: Result<T, CryptokiError>,
-    otherwise: impl FnOnce() -> Result<T, CryptokiError>,
-) -> Result<T, CryptokiError> {
-    made.or_else(|error| match ckr::code(&error) {
+/// Whether the library may take another template. Any other failure may have made a key.
+fn may_take_another(error: &CryptokiError) -> bool {
+    matches!(
+        ckr::code(error),
         Some(
             RvError::AttributeTypeInvalid
-            | RvError::AttributeValueInvalid
-            | RvError::CurveNotSupported
-            | RvError::DomainParamsInvalid
-            | RvError::GeneralError
-            | RvError::TemplateInconsistent,
-        ) => otherwise(),
-        _ => Err(error),
-    })
+                | RvError::AttributeValueInvalid
+                | RvError::CurveNotSupported
+                | RvError::DomainParamsInvalid
+                | RvError::GeneralError
+                | RvError::TemplateInconsistent
+        )
+    )
 }
 
 #[cfg(test)]

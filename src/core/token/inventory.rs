@@ -78,10 +78,10 @@ impl Token {
 fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
     let mut keys = keys(objects)?;
     let mut candidates: Vec<Candidate> = Vec::new();
-    for object in every(objects, ObjectClass::CERTIFICATE)? {
-        let (id, label) = names(objects, object)?;
-        let der = objects.bytes(object, AttributeType::Value);
-        let der = der.map_err(objects.failed("reading a certificate"))?;
+    for object in objects.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())? {
+        let label = objects.label(object)?;
+        let id = objects.bytes(object, AttributeType::Id)?;
+        let der = objects.bytes(object, AttributeType::Value)?;
         let certificate = Certificate::from_der(&der, "it");
         let public_key = certificate.as_ref().ok().map(Certificate::public_key);
         let belongs = |key: &KeyObject| {
@@ -134,32 +134,18 @@ fn keys(objects: &TokenSession) -> Result<Vec<KeyObject>, Error> {
     let mut keys: Vec<KeyObject> = Vec::new();
     for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
         let is_private = class == ObjectClass::PRIVATE_KEY;
-        for object in every(objects, class)? {
-            let (id, label) = names(objects, object)?;
+        for object in objects.find_stored(class, &ObjectSelector::default())? {
+            let label = objects.label(object)?;
+            let id = objects.bytes(object, AttributeType::Id)?;
             if id.is_empty() && label.is_empty() {
                 continue; // No configuration can name it.
             }
             let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&id, &label));
-            let signs = objects.flag(object, AttributeType::Sign);
-            let can_sign =
-                !is_private || signs.map_err(objects.failed("reading the keys"))? != Some(false);
+            let can_sign = !is_private || objects.flag(object, AttributeType::Sign)? != Some(false);
             keys.push(KeyObject { object, is_private, can_sign, id, label, is_listed });
         }
     }
     Ok(keys)
-}
-
-fn every(objects: &TokenSession, class: ObjectClass) -> Result<Vec<ObjectHandle>, Error> {
-    let found = objects.find_stored(class, &ObjectSelector::default());
-    found.map_err(objects.failed("listing the objects"))
-}
-
-/// CKA_ID and CKA_LABEL.
-fn names(objects: &TokenSession, object: ObjectHandle) -> Result<(Vec<u8>, String), Error> {
-    let failed = objects.failed("reading an object");
-    let label = objects.label(object).map_err(failed)?;
-    let id = objects.bytes(object, AttributeType::Id).map_err(failed)?;
-    Ok((id, label))
 }
 
 impl Candidate {

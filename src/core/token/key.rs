@@ -9,7 +9,7 @@ use cryptoki::object::{AttributeType, KeyType, ObjectClass};
 use cryptoki::session::UserType;
 
 use super::object::key_type;
-use super::raw::{CallResult, ObjectHandle};
+use super::raw::ObjectHandle;
 use super::{Token, TokenSession};
 use crate::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector};
@@ -223,9 +223,8 @@ impl Token {
                 self.find_key(&reference, &name, pins)?
             }
         };
-        let traits = self.session.key_traits(object, &reference.public_key);
         let (always_authenticate, is_mismatch) =
-            traits.map_err(self.session.failed("reading the key"))?;
+            self.session.key_traits(object, &reference.public_key)?;
         if is_mismatch {
             return Err(reference.mismatch());
         }
@@ -258,8 +257,7 @@ impl Token {
 impl TokenSession {
     fn private_key(&self, reference: &KeyReference) -> Result<ObjectHandle, Error> {
         let selector = &reference.selector;
-        let found = self.private_keys(reference).map_err(self.failed("looking for the key"))?;
-        match found.as_slice() {
+        match self.private_keys(reference)?.as_slice() {
             [only] => Ok(*only),
             [] => Err(self.no_key(&selector.to_string(), selector)),
             several => {
@@ -293,7 +291,7 @@ impl TokenSession {
 
     /// The private keys under the certificate's CKA_ID, or under the label if it has none. Of several,
     /// those that can be the certificate's, and of these the one with the configuration's label.
-    fn private_keys(&self, reference: &KeyReference) -> CallResult<Vec<ObjectHandle>> {
+    fn private_keys(&self, reference: &KeyReference) -> Result<Vec<ObjectHandle>, Error> {
         let mut found = self.find(ObjectClass::PRIVATE_KEY, &reference.neighbours())?;
         for kind in [AttributeType::Token, AttributeType::Sign] {
             if found.len() > 1 {
@@ -325,10 +323,9 @@ impl TokenSession {
         selector: &ObjectSelector,
         key: &PublicKey,
     ) -> Result<bool, Error> {
-        let failed = self.failed("reading the public key");
         let mut is_contradicted = false;
-        for object in self.find(ObjectClass::PUBLIC_KEY, selector).map_err(failed)? {
-            match self.belongs_to(object, key).map_err(failed)? {
+        for object in self.find(ObjectClass::PUBLIC_KEY, selector)? {
+            match self.belongs_to(object, key)? {
                 Some(true) => return Ok(false),
                 Some(false) => is_contradicted = true,
                 None => {}
@@ -343,15 +340,14 @@ impl TokenSession {
         &self,
         selector: &ObjectSelector,
     ) -> Result<Vec<(ObjectHandle, FoundKey)>, Error> {
-        let failed = self.failed("reading the public keys");
         let mut found: Vec<(ObjectHandle, FoundKey)> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
-            for object in self.find_stored(class, selector).map_err(failed)? {
-                let Some(public_key) = self.public_key(object).map_err(failed)? else {
+            for object in self.find_stored(class, selector)? {
+                let Some(public_key) = self.public_key(object)? else {
                     continue;
                 };
                 if found.iter().all(|(_, it)| it.public_key != public_key) {
-                    found.push((object, self.named(object, public_key).map_err(failed)?));
+                    found.push((object, self.named(object, public_key)?));
                 }
             }
         }
@@ -363,13 +359,13 @@ impl TokenSession {
         &self,
         object: ObjectHandle,
         public_key: PublicKey,
-    ) -> CallResult<FoundKey> {
+    ) -> Result<FoundKey, Error> {
         let id = self.bytes(object, AttributeType::Id)?;
         Ok(FoundKey { id, label: self.label(object)?, public_key })
     }
 
     /// The public key that a key object shows; `None` if it shows none, or none that TLS clients sign with.
-    pub(super) fn public_key(&self, object: ObjectHandle) -> CallResult<Option<PublicKey>> {
+    pub(super) fn public_key(&self, object: ObjectHandle) -> Result<Option<PublicKey>, Error> {
         let bytes = |kind| self.bytes(object, kind);
         Ok(match key_type(&bytes(AttributeType::KeyType)?) {
             Some(KeyType::RSA) => {

@@ -16,7 +16,7 @@ use cryptoki_sys::{CK_KEY_TYPE, CK_OBJECT_CLASS};
 use super::TokenSession;
 use super::ckr;
 use super::key::ED25519_PARAMETERS;
-use super::raw::{CallResult, ObjectHandle};
+use super::raw::ObjectHandle;
 use crate::certificate::{Certificate, Curve, PublicKey, bits, day, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Help, Kind};
@@ -48,12 +48,25 @@ impl TokenSession {
         &self,
         class: ObjectClass,
         wanted: &ObjectSelector,
-    ) -> CallResult<Vec<ObjectHandle>> {
+    ) -> Result<Vec<ObjectHandle>, Error> {
         let mut template = vec![Attribute::Class(class)];
         template.extend(wanted.id.iter().map(|id| Attribute::Id(id.as_bytes().to_owned())));
         let label = wanted.label.iter();
         template.extend(label.map(|label| Attribute::Label(label.as_bytes().to_owned())));
-        self.raw.find(&template)
+        self.search(&template)
+    }
+
+    /// Finds all objects that have these attributes (C_FindObjects).
+    pub(super) fn search(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>, Error> {
+        self.raw.find(template).map_err(|error| self.object_failure(&error))
+    }
+
+    fn attributes(
+        &self,
+        object: ObjectHandle,
+        kinds: &[AttributeType],
+    ) -> Result<Vec<(AttributeType, Vec<u8>)>, Error> {
+        self.raw.attributes(object, kinds).map_err(|error| self.object_failure(&error))
     }
 
     /// [`TokenSession::find`] without the objects that exist in the session alone: a YubiKey's
@@ -62,7 +75,7 @@ impl TokenSession {
         &self,
         class: ObjectClass,
         wanted: &ObjectSelector,
-    ) -> CallResult<Vec<ObjectHandle>> {
+    ) -> Result<Vec<ObjectHandle>, Error> {
         self.unless_false(self.find(class, wanted)?, AttributeType::Token)
     }
 
@@ -72,7 +85,7 @@ impl TokenSession {
         &self,
         objects: Vec<ObjectHandle>,
         kind: AttributeType,
-    ) -> CallResult<Vec<ObjectHandle>> {
+    ) -> Result<Vec<ObjectHandle>, Error> {
         let mut left = self.with_values(objects, kind)?;
         left.retain(|(_, shown)| boolean(shown) != Some(false));
         Ok(left.into_iter().map(|(object, _)| object).collect())
@@ -83,14 +96,18 @@ impl TokenSession {
         &self,
         objects: Vec<ObjectHandle>,
         kind: AttributeType,
-    ) -> CallResult<Vec<(ObjectHandle, Vec<u8>)>> {
+    ) -> Result<Vec<(ObjectHandle, Vec<u8>)>, Error> {
         objects.into_iter().map(|object| Ok((object, self.bytes(object, kind)?))).collect()
     }
 
     /// An attribute's value, such as that of CKA_ID, CKA_VALUE or CKA_MODULUS; empty if the object
     /// doesn't have it or doesn't show it.
-    pub(super) fn bytes(&self, object: ObjectHandle, kind: AttributeType) -> CallResult<Vec<u8>> {
-        let shown = self.raw.attributes(object, &[kind])?.pop();
+    pub(super) fn bytes(
+        &self,
+        object: ObjectHandle,
+        kind: AttributeType,
+    ) -> Result<Vec<u8>, Error> {
+        let shown = self.attributes(object, &[kind])?.pop();
         Ok(shown.map(|(_, value)| value).unwrap_or_default())
     }
 
@@ -99,12 +116,12 @@ impl TokenSession {
         &self,
         object: ObjectHandle,
         kind: AttributeType,
-    ) -> CallResult<Option<bool>> {
+    ) -> Result<Option<bool>, Error> {
         self.bytes(object, kind).map(|shown| boolean(&shown))
     }
 
     /// CKA_LABEL, as text.
-    pub(super) fn label(&self, object: ObjectHandle) -> CallResult<String> {
+    pub(super) fn label(&self, object: ObjectHandle) -> Result<String, Error> {
         let label = self.bytes(object, AttributeType::Label)?;
         Ok(String::from_utf8_lossy(&label).into_owned())
     }
@@ -115,13 +132,13 @@ impl TokenSession {
         &self,
         object: ObjectHandle,
         key: &PublicKey,
-    ) -> CallResult<(bool, bool)> {
+    ) -> Result<(bool, bool), Error> {
         let shape = match key {
             PublicKey::Rsa { .. } => AttributeType::Modulus,
             _ => AttributeType::EcParams,
         };
         let asks = AttributeType::AlwaysAuthenticate;
-        let shown = self.raw.attributes(object, &[AttributeType::KeyType, asks, shape])?;
+        let shown = self.attributes(object, &[AttributeType::KeyType, asks, shape])?;
         let always =
             shown.iter().any(|(kind, value)| *kind == asks && boolean(value) == Some(true));
         Ok((always, is_of(&shown, key) == Some(false)))
@@ -133,14 +150,14 @@ impl TokenSession {
         &self,
         object: ObjectHandle,
         key: &PublicKey,
-    ) -> CallResult<Option<bool>> {
+    ) -> Result<Option<bool>, Error> {
         // A private key of an elliptic curve has no point, but a curve.
         let kinds: &[_] = match key {
             PublicKey::Rsa { .. } => &[AttributeType::Modulus],
             _ => &[AttributeType::EcPoint, AttributeType::EcParams],
         };
         for kind in kinds {
-            let shown = self.raw.attributes(object, &[AttributeType::KeyType, *kind])?;
+            let shown = self.attributes(object, &[AttributeType::KeyType, *kind])?;
             if let Some(answer) = is_of(&shown, key) {
                 return Ok(Some(answer));
             }
@@ -258,15 +275,12 @@ impl TokenSession {
         Error::new(Exit::Object, text).help(Help::from(help).with_candidates(&found))
     }
 
-    /// The error of a call that failed while `doing` something with objects.
-    pub(super) fn failed(&self, doing: &'static str) -> impl Fn(CryptokiError) -> Error + Copy {
-        move |error| {
-            self.failure(&error, |failure| {
-                Error::new(Exit::Object, format!("{doing} failed: {failure}"))
-                    .help(ckr::TAKE_OUT)
-                    .kind(Kind::CallFailed)
-            })
-        }
+    fn object_failure(&self, error: &CryptokiError) -> Error {
+        self.failure(error, |failure| {
+            let text =
+                format!("reading the objects on token {} failed: {failure}", self.state.name);
+            Error::new(Exit::Object, text).help(ckr::TAKE_OUT).kind(Kind::CallFailed)
+        })
     }
 }
 

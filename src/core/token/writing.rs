@@ -10,7 +10,7 @@ use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 
 use super::key::FoundKey;
 use super::object::{ObjectSummary, class};
-use super::raw::{CallResult, ObjectHandle};
+use super::raw::ObjectHandle;
 use super::{Token, TokenSession, ckr};
 use crate::certificate::Certificate;
 use crate::config::{ObjectId, ObjectSelector};
@@ -21,17 +21,15 @@ impl Token {
     /// The objects with this CKA_ID, whatever they are.
     pub fn objects_with_id(&self, id: &ObjectId) -> Result<Vec<ObjectSummary>, Error> {
         let session = &self.session;
-        let found = session.with_id(id).map_err(session.failed("looking for objects"))?;
+        let found = session.with_id(id)?;
         Ok(found.into_iter().map(|(object, class)| session.summary(object, class)).collect())
     }
 
     /// A CKA_ID that no object has: one byte if there is a free one. Private objects have to be
     /// visible: [`Token::log_in_if_required`].
     pub fn unused_id(&self) -> Result<ObjectId, Error> {
-        let failed = self.session.failed("looking for a free CKA_ID");
-        let all = self.session.raw.find(&[]);
-        let all = all.and_then(|it| self.session.with_values(it, AttributeType::Id));
-        let used: HashSet<_> = all.map_err(failed)?.into_iter().map(|(_, id)| id).collect();
+        let all = self.session.with_values(self.session.search(&[])?, AttributeType::Id)?;
+        let used: HashSet<_> = all.into_iter().map(|(_, id)| id).collect();
         let short = (1..=u8::MAX).map(|number| vec![number]);
         let long = (1..=u16::MAX).map(|number| number.to_be_bytes().to_vec());
         let free = short.chain(long).find(|id| !used.contains(id));
@@ -67,8 +65,7 @@ impl Token {
         if id.is_empty() && !same.is_empty() {
             return Ok(());
         }
-        let present = session.with_values(same, AttributeType::Id);
-        let present = present.map_err(session.failed("looking for the certificate"))?;
+        let present = session.with_values(same, AttributeType::Id)?;
         if present.iter().any(|(_, present)| present == id) {
             return Ok(());
         }
@@ -93,14 +90,16 @@ impl Token {
             session.raw.create(&template).map_err(|error| self.certificate_failure(&error))?
         };
         log::info!("certificate: written");
-        let kept = |attribute, value: &[u8]| Ok(session.bytes(object, attribute)? == value);
-        let is_kept = kept(AttributeType::Value, certificate.der())
-            .and_then(|is_kept| Ok(is_kept && kept(AttributeType::Id, id)?));
-        match is_kept {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.not_kept(certificate, "")),
-            Err(error) => Err(self.not_kept(certificate, &format!(": {}", ckr::failure(&error)))),
+        for (attribute, written) in
+            [(AttributeType::Value, certificate.der()), (AttributeType::Id, id)]
+        {
+            match session.bytes(object, attribute) {
+                Ok(kept) if kept == written => {}
+                Ok(_) => return Err(self.not_kept(certificate, "")),
+                Err(error) => return Err(self.not_kept(certificate, &format!(": {error}"))),
+            }
         }
+        Ok(())
     }
 
     /// `why`: the call by which it shows, behind a colon; or nothing.
@@ -139,9 +138,8 @@ impl Token {
     /// The objects that are exactly this certificate.
     fn same_certificates(&self, certificate: &Certificate) -> Result<Vec<ObjectHandle>, Error> {
         let session = &self.session;
-        let all = session.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default());
-        let all = all.and_then(|it| session.with_values(it, AttributeType::Value));
-        let mut same = all.map_err(session.failed("looking for the certificate"))?;
+        let all = session.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())?;
+        let mut same = session.with_values(all, AttributeType::Value)?;
         same.retain(|(_, der)| der == certificate.der());
         Ok(same.into_iter().map(|(object, _)| object).collect())
     }
@@ -214,8 +212,8 @@ impl TokenSession {
     pub(super) fn with_id(
         &self,
         id: &ObjectId,
-    ) -> CallResult<Vec<(ObjectHandle, Option<ObjectClass>)>> {
-        let found = self.raw.find(&[Attribute::Id(id.as_bytes().to_owned())])?;
+    ) -> Result<Vec<(ObjectHandle, Option<ObjectClass>)>, Error> {
+        let found = self.search(&[Attribute::Id(id.as_bytes().to_owned())])?;
         let class = |object| Ok((object, class(&self.bytes(object, AttributeType::Class)?)));
         found.into_iter().map(class).collect()
     }
