@@ -161,21 +161,6 @@ impl Token {
         self.login.ensure(&self.session, what, pins)
     }
 
-    /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
-    /// the user logged out. The prompt says that it is wanted for `what`. Returns a warning of a management key
-    /// that every new card has.
-    pub fn log_in_to_write(
-        &mut self,
-        what: &str,
-        pins: &mut dyn PinProvider,
-        ask: AskHidden<'_>,
-    ) -> Result<Option<String>, Error> {
-        if !self.state().is_yubikey() {
-            return self.log_in_if_required(what, pins).map(|()| None);
-        }
-        officer::log_in(&mut self.login, &self.session, what, pins, ask)
-    }
-
     /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
     pub fn check_pin_state(&self) -> Result<(), Error> {
         login::check_hopeless(&self.session, self.state())

@@ -7,9 +7,9 @@
 use cryptoki::error::RvError;
 use cryptoki::session::UserType;
 
-use super::TokenSession;
+use super::Token;
 use super::ckr;
-use super::login::{Login, call_failure};
+use super::login::call_failure;
 use crate::error::{Error, Exit, Kind};
 use crate::pin::PinProvider;
 use crate::printable::printable;
@@ -28,82 +28,92 @@ const TRIES: usize = 3;
 /// `Some(None)`.
 pub type AskHidden<'a> = &'a dyn Fn(&str) -> Option<Option<Vec<u8>>>;
 
-/// Logs the officer in, and the user out. Returns a warning of the key that every new card has.
-pub(super) fn log_in(
-    login: &mut Login,
-    session: &TokenSession,
-    what: &str,
-    pins: &mut dyn PinProvider,
-    ask: AskHidden<'_>,
-) -> Result<Option<String>, Error> {
-    if login.is_officer {
-        return Ok(None);
-    }
-    login.log_out(session)?;
-    let token = session.state.name.to_string();
-    let failed = |text: String, help: &str| Error::new(Exit::Login, text).help(help);
-    let question = printable(&format!(
-        "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
-         {PROTECTED} if the card's PIN protects it) for token {token}, {what}: "
-    ))
-    .into_owned();
-    let mut notice = String::new();
-    for _ in 0..TRIES {
-        let typed = ask(&format!("{notice}{question}"));
-        let Some(Some(typed)) = typed else {
-            return Err(failed(
-                format!(
-                    "token {token} wants its management key, which only a person gives, and none was \
-                     typed at a terminal"
-                ),
-                "run the command from a terminal (with ssh: -t) and type the key there",
-            ));
-        };
-        if typed == PROTECTED.as_bytes() {
-            let outcome = login.authenticate(session, UserType::So, what, pins);
-            return match outcome {
-                Err(error) if error.is(Kind::PinNotSet) => Err(failed(
-                    format!("token {token} doesn't keep its management key under its PIN"),
-                    "run the command again and type the management key itself",
-                )),
-                outcome => {
-                    login.is_officer = outcome.is_ok();
-                    outcome.map(|()| None)
-                }
-            };
+impl Token {
+    /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
+    /// the user logged out. The prompt says that it is wanted for `what`. Returns a warning of a management key
+    /// that every new card has.
+    pub fn log_in_to_write(
+        &mut self,
+        what: &str,
+        pins: &mut dyn PinProvider,
+        ask: AskHidden<'_>,
+    ) -> Result<Option<String>, Error> {
+        if !self.state().is_yubikey() {
+            return self.log_in_if_required(what, pins).map(|()| None);
         }
-        let Some(key) = management_key(&typed) else {
-            notice = "that can't be the management key and was not sent to the token\n".to_owned();
-            continue;
-        };
-        let deferral = Deferral::for_login();
-        let outcome = session.raw.login(UserType::So, Some(key));
-        drop(deferral);
-        let Err(error) = outcome else {
-            (login.is_done, login.is_officer) = (true, true);
-            return Ok((key == DEFAULT_KEY).then(|| default_key_warning(&token)));
-        };
-        match ckr::code(&error) {
-            Some(RvError::PinIncorrect) => {
-                notice = "the token refused the management key\n".to_owned();
-            }
-            Some(RvError::ArgumentsBad) => {
-                let failure = ckr::failure(&error);
+        let Self { session, login, .. } = self;
+        if login.is_officer {
+            return Ok(None);
+        }
+        login.log_out(session)?;
+        let token = session.state.name.to_string();
+        let failed = |text: String, help: &str| Error::new(Exit::Login, text).help(help);
+        let question = printable(&format!(
+            "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
+             {PROTECTED} if the card's PIN protects it) for token {token}, {what}: "
+        ))
+        .into_owned();
+        let mut notice = String::new();
+        for _ in 0..TRIES {
+            let typed = ask(&format!("{notice}{question}"));
+            let Some(Some(typed)) = typed else {
                 return Err(failed(
-                    format!("the management key of token {token} has another length: {failure}"),
-                    "type the key as it was set: `ykman piv info` shows its algorithm, and 3DES and \
-                     AES-192 have 48 hexadecimal digits, AES-128 32, AES-256 64",
+                    format!(
+                        "token {token} wants its management key, which only a person gives, and none was \
+                         typed at a terminal"
+                    ),
+                    "run the command from a terminal (with ssh: -t) and type the key there",
                 ));
+            };
+            if typed == PROTECTED.as_bytes() {
+                let outcome = login.authenticate(session, UserType::So, what, pins);
+                return match outcome {
+                    Err(error) if error.is(Kind::PinNotSet) => Err(failed(
+                        format!("token {token} doesn't keep its management key under its PIN"),
+                        "run the command again and type the management key itself",
+                    )),
+                    outcome => {
+                        login.is_officer = outcome.is_ok();
+                        outcome.map(|()| None)
+                    }
+                };
             }
-            _ => return Err(call_failure(session, &error)),
+            let Some(key) = management_key(&typed) else {
+                notice =
+                    "that can't be the management key and was not sent to the token\n".to_owned();
+                continue;
+            };
+            let deferral = Deferral::for_login();
+            let outcome = session.raw.login(UserType::So, Some(key));
+            drop(deferral);
+            let Err(error) = outcome else {
+                (login.is_done, login.is_officer) = (true, true);
+                return Ok((key == DEFAULT_KEY).then(|| default_key_warning(&token)));
+            };
+            match ckr::code(&error) {
+                Some(RvError::PinIncorrect) => {
+                    notice = "the token refused the management key\n".to_owned();
+                }
+                Some(RvError::ArgumentsBad) => {
+                    let failure = ckr::failure(&error);
+                    return Err(failed(
+                        format!(
+                            "the management key of token {token} has another length: {failure}"
+                        ),
+                        "type the key as it was set: `ykman piv info` shows its algorithm, and 3DES and \
+                         AES-192 have 48 hexadecimal digits, AES-128 32, AES-256 64",
+                    ));
+                }
+                _ => return Err(call_failure(session, &error)),
+            }
         }
+        Err(failed(
+            format!("token {token} accepted no management key typed at the terminal"),
+            "look up the management key that was set with `ykman piv access change-management-key` before \
+             you try again; a lost one can't be set anew without a reset of the card, which destroys its \
+             keys",
+        ))
     }
-    Err(failed(
-        format!("token {token} accepted no management key typed at the terminal"),
-        "look up the management key that was set with `ykman piv access change-management-key` before \
-         you try again; a lost one can't be set anew without a reset of the card, which destroys its \
-         keys",
-    ))
 }
 
 /// A PIN can't stand in its place: the token would count it.

@@ -140,7 +140,7 @@ impl Module {
         let empty = || {
             let help = match self.present(occupied).as_slice() {
                 [] => "insert the token and try again".into(),
-                present => self.where_to_look(present),
+                _ => self.where_to_look(occupied),
             };
             Error::new(Exit::Token, format!("slotId {id} holds no token")).help(help)
         };
@@ -149,8 +149,8 @@ impl Module {
             if every.iter().any(|slot| slot.id() == id) {
                 return Err(empty());
             }
-            return Err(Error::new(Exit::Token, format!("there is no slotId {id}"))
-                .help(self.where_to_look(&self.present(occupied))));
+            let text = format!("there is no slotId {id}");
+            return Err(Error::new(Exit::Token, text).help(self.where_to_look(occupied)));
         };
         match self.token_state(slot) {
             Ok(state) if !state.initialized => {
@@ -199,17 +199,18 @@ impl Module {
             let description = description.map(|it| format!(" ({it})")).unwrap_or_default();
             let library = self.path.display();
             let text = format!("no token with {selector} in {library}{description}{unread}");
-            Error::new(Exit::Token, text).help(self.where_to_look(&self.present(occupied)))
+            Error::new(Exit::Token, text).help(self.where_to_look(occupied))
         })
     }
 
     /// The remedy where the token isn't, by what is in its place.
-    fn where_to_look(&self, present: &[TokenName]) -> Help {
+    fn where_to_look(&self, occupied: &[Slot]) -> Help {
+        let present = self.present(occupied);
         if !present.is_empty() {
             let text = format!(
                 "insert the token, or name one that is there ({SERIAL} stays the same when slot numbers move):"
             );
-            return Help::from(text).with_candidates(present);
+            return Help::from(text).with_candidates(&present);
         }
         let unusable = self.unusable();
         if unusable.is_empty() {
