@@ -92,34 +92,35 @@ docs/errors.md and docs/configuration.md.
 )]
 struct Arguments {
     /// Report each step; twice, with details
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 998)]
     verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
 
+// In the order of a key's life, as the help lists them.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Approve(approve::ApproveArguments),
-    Attestation(attestation::AttestationArguments),
-    Check(check::CheckArguments),
-    Completions(completions::CompletionsArguments),
-    Credential(credential::CredentialArguments),
     Enroll(enroll::EnrollArguments),
-    Jwks(jwks::JwksArguments),
-    Kubeconfig(kubeconfig::KubeconfigArguments),
-    KubeletConfig(kubelet_config::KubeletConfigArguments),
-    KubeletCredentialProvider(kubelet_credential_provider::ProviderArguments),
+    Check(check::CheckArguments),
     List(list::ListArguments),
-    Renew(renew::RenewArguments),
+    Kubeconfig(kubeconfig::KubeconfigArguments),
     Run(run::RunArguments),
-    Seal(seal::SealArguments),
     Status(status::StatusArguments),
     Stop(stop::StopArguments),
+    Renew(renew::RenewArguments),
+    Attestation(attestation::AttestationArguments),
+    Approve(approve::ApproveArguments),
+    Credential(credential::CredentialArguments),
+    Jwks(jwks::JwksArguments),
+    Seal(seal::SealArguments),
+    KubeletConfig(kubelet_config::KubeletConfigArguments),
+    KubeletCredentialProvider(kubelet_credential_provider::ProviderArguments),
+    Unseal(unseal::UnsealArguments),
+    Completions(completions::CompletionsArguments),
     /// What the credential plugin starts
     #[command(hide = true, name = tunnel_process::ARGUMENT)]
     TunnelProcess,
-    Unseal(unseal::UnsealArguments),
     /// Print the version, and with -v what it was built from
     #[command(after_help = "\
 Examples:
