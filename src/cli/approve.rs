@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::again::Invocation;
 use super::completions;
+use super::key_options::KeyOptions;
 use super::question::says_yes;
 use super::session::CommandSession;
 use crate::certificate::CertificationRequest;
@@ -46,12 +46,7 @@ pub(super) struct ApproveArguments {
 /// Approves.
 #[cold]
 pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) -> Result<(), Error> {
-    Invocation {
-        kubeconfig: arguments.kubeconfig.as_deref(),
-        context: arguments.context.clone(),
-        ..Invocation::default()
-    }
-    .set_call();
+    KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone()).set_call();
     let kubeconfig = super::load(&super::locations(arguments.kubeconfig.as_deref()))?;
     let (file, context) = (arguments.kubeconfig.as_deref(), arguments.context.as_deref());
     let kubectl = Kubectl::find(&kubeconfig, file, context)?;

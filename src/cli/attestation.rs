@@ -10,6 +10,7 @@ use crate::enrollment::certificates_pem;
 use crate::error::Error;
 use crate::library;
 use crate::printable::printable;
+use crate::process::environment::SingleThreaded;
 use crate::report;
 
 /// Print the certificate by which a YubiKey says that it made a key itself
@@ -32,13 +33,11 @@ pub(super) struct AttestationArguments {
 #[cold]
 pub(super) fn run(
     arguments: &AttestationArguments,
+    alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    arguments.key.invocation().set_call();
-    let (mut source, _) = arguments.key.source_if_any()?;
-    if source.context.is_none() {
-        arguments.key.complete(&mut source.configuration, session.verbosity)?;
-    }
+    arguments.key.set_call();
+    let (mut source, _) = arguments.key.whole_source(true, session.verbosity, alone)?;
     let config = Config::from_map(&mut source.configuration)?;
     let token = library::open_in(&mut session.library, &config)?.token(&config.token)?;
     let chain = token.attestation(&config.object)?;

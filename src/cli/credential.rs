@@ -72,7 +72,7 @@ pub(super) fn run(
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    arguments.key.invocation().set_call();
+    arguments.key.set_call();
     let request = request.map(|text| match text.to_str() {
         Some(text) => ExecRequest::decode(text),
         None => Err(ExecRequest::error("it is not UTF-8")),
@@ -97,7 +97,7 @@ fn answer(
         return Err(Error::new(Exit::Request, "both --context and other options name the key")
             .help("leave one of them out"));
     }
-    let KeySource { mut configuration, context } = options.source()?;
+    let KeySource { mut configuration, context, .. } = options.source()?;
     let variables = super::take_variables(configuration.clone(), alone);
     let selection = key_selection(&configuration);
     let config = Config::from_map(&mut configuration)?;

@@ -35,7 +35,7 @@ pub(super) fn run(
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    options.invocation().set_call();
+    options.set_call();
     let key = match &options.certificate_file {
         Some(file) if !options.names_a_key() && options.context.is_none() => {
             read_certificates(Path::new(file))?.0.public_key().clone()
@@ -50,13 +50,7 @@ fn key_on_token(
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<PublicKey, Error> {
-    let (mut source, no_key) = options.source_if_any()?;
-    // A library that is loaded sees what is left in the environment.
-    drop(super::take_variables(source.configuration.clone(), alone));
-    if source.context.is_none() {
-        let completed = options.complete(&mut source.configuration, session.verbosity);
-        completed.map_err(|error| no_key.unwrap_or(error))?;
-    }
+    let (mut source, _) = options.whole_source(true, session.verbosity, alone)?;
     let config = &Config::from_map(&mut source.configuration)?;
     let mut token = library::open_in(&mut session.library, config)?.token(&config.token)?;
     let holder = KeyHolder::find(&mut token, config, None)?;

@@ -9,7 +9,7 @@ use super::listing::{
 };
 use super::question;
 use crate::certificate::of_subject;
-use crate::config::{Config, Filter, ObjectSelector, without_object};
+use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help, Kind, PROGRAM};
 use crate::library::{self, Library};
 use crate::process::unix_time;
@@ -20,22 +20,11 @@ use crate::start;
 /// A key with its token and library.
 pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
 
-/// Finds the key that the options name.
-pub(super) struct Search<'a> {
-    pub(super) query: ListQuery<'a>,
-    /// What it says of the object.
-    pub(super) wanted: ObjectSelector,
-    /// Its certificate is in a file.
-    pub(super) has_certificate: bool,
-}
-
-impl Search<'_> {
+impl ListQuery<'_> {
     /// What the library and the token that are named hold, or all of them.
     pub(super) fn look(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
         // All objects, so that a miss can say which there are.
-        let selection = self.query.selection.of_token();
-        let uri = self.query.uri.map(without_object);
-        let query = ListQuery { selection: &selection, uri: uri.as_deref(), ..self.query };
+        let query = ListQuery { options: &self.options.of_token(), ..*self };
         let mut listing = query.run(opened)?;
         // What wasn't seen can be why nothing is found.
         for fault in listing.faults_of_tokens() {
@@ -44,9 +33,10 @@ impl Search<'_> {
         if let Some(error) = query.miss(&listing) {
             return Err(error);
         }
+        let wanted = self.filter()?.object;
         // A certificate that is a CA's is seen by its name alone.
-        if self.wanted.is_given() && !listing.keys().any(|(_, _, key)| key.fits(&self.wanted)) {
-            let named = ListQuery { login: None, ..self.query }.run(opened)?;
+        if wanted.is_given() && !listing.keys().any(|(_, _, key)| key.fits(&wanted)) {
+            let named = ListQuery { login: None, ..*self }.run(opened)?;
             if named.keys().next().is_some() {
                 listing = named;
             }
@@ -56,11 +46,11 @@ impl Search<'_> {
 
     /// The key that is named, the only one that can be used, or the one that the user picks.
     pub(super) fn choose<'a>(&self, listing: &'a Listing) -> Result<SelectedKey<'a>, Error> {
-        let can_be_meant = |key: &KeyEntry| match self.wanted.is_given() {
-            true => key.fits(&self.wanted),
-            false => {
-                key.usable || self.has_certificate && !key.notes.contains(&KeyNote::NoPrivateKey)
-            }
+        let wanted = self.filter()?.object;
+        let has_file = self.options.certificate_file.is_some();
+        let can_be_meant = |key: &KeyEntry| match wanted.is_given() {
+            true => key.fits(&wanted),
+            false => key.usable || has_file && !key.notes.contains(&KeyNote::NoPrivateKey),
         };
         let mut found: Vec<SelectedKey<'_>> =
             listing.keys().filter(|(_, _, key)| can_be_meant(key)).collect();
@@ -75,8 +65,8 @@ impl Search<'_> {
             [only] => Ok(*only),
             [] => {
                 let found: Vec<_> = listing.keys().map(described).collect();
-                Err(match self.wanted.is_given() {
-                    true => none_fits(&self.wanted, &found),
+                Err(match wanted.is_given() {
+                    true => none_fits(&wanted, &found),
                     false => listing.emptiness().unwrap_or_else(|| no_usable(&found)),
                 })
             }

@@ -4,24 +4,21 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 
-use super::again::Invocation;
 use super::completions;
-use super::key_choice::{Search, key_configuration, token_configuration};
+use super::key_choice::{key_configuration, token_configuration};
 use super::listing::ListQuery;
 use super::selection::{self, HEADING, Selection};
 use crate::config::PinSource;
 use crate::error::{Error, Kind};
 use crate::kubeconfig::{Context, Kubeconfig};
+use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::protocol::Configuration;
 use crate::tunnel::TunnelTarget;
 
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct KeyOptions {
     #[command(flatten)]
     pub(super) selection: Selection,
-    /// All of it as a pkcs11: URI
-    #[arg(long, value_name = "URI", help_heading = HEADING)]
-    pub(super) uri: Option<String>,
     /// The certificate, for a token that holds none
     #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     pub(super) certificate_file: Option<String>,
@@ -41,6 +38,9 @@ pub(super) struct KeySource {
     pub(super) configuration: Configuration,
     /// `None` if the options name the key.
     pub(super) context: Option<SelectedContext>,
+    /// The URI of what was found on this machine, since the options don't say all; and why the current context names no
+    /// key, if no option does either.
+    pub(super) found: Option<(String, Option<Error>)>,
 }
 
 /// The context that `--context` names, or the current one.
@@ -58,21 +58,13 @@ impl SelectedContext {
 }
 
 impl KeyOptions {
-    /// For what remedies say.
-    pub(super) fn invocation(&self) -> Invocation<'_> {
-        Invocation {
-            selection: Some(&self.selection),
-            uri: self.uri.as_deref(),
-            certificate_file: self.certificate_file.as_deref(),
-            pin_source: self.pin_source.as_deref(),
-            kubeconfig: self.kubeconfig.as_deref(),
-            context: self.context.clone(),
-        }
+    pub(super) fn of_context(kubeconfig: &Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig: kubeconfig.clone(), context, ..Self::default() }
     }
 
     /// Rather than have a context name it.
     pub(super) fn names_a_key(&self) -> bool {
-        !self.selection.is_empty() || self.uri.is_some()
+        !self.selection.is_empty()
     }
 
     /// The key of the options or, if they name none, that of the context's user.
@@ -83,33 +75,52 @@ impl KeyOptions {
         self.source_of_context()
     }
 
+    fn options_source(&self) -> KeySource {
+        KeySource { configuration: self.configuration(), context: None, found: None }
+    }
+
     /// The key of the context's user.
     pub(super) fn source_of_context(&self) -> Result<KeySource, Error> {
         let selected = self.selected()?;
-        let configuration = selected.kubeconfig.key_of(&selected.context)?;
-        Ok(KeySource { configuration: self.overridden(configuration), context: Some(selected) })
+        let configuration = self.overridden(selected.kubeconfig.key_of(&selected.context)?);
+        Ok(KeySource { configuration, context: Some(selected), found: None })
     }
 
-    /// [`Self::source`]; where nothing names a key, what is to be [completed](Self::complete), and why the
-    /// current context names none.
-    pub(super) fn source_if_any(&self) -> Result<(KeySource, Option<Error>), Error> {
-        let is_named = self.context.is_some() || self.kubeconfig.is_some();
-        match self.source() {
-            Ok(source) => Ok((source, None)),
-            Err(error) if error.is(Kind::NoContextKey) && !is_named => {
-                Ok((self.options_source(), Some(error)))
+    /// [`Self::source`], with what the options don't say if there is only one or a person picks one; and the variable that
+    /// it names, before a library is loaded. If it `may_guess`, nothing need name a key.
+    pub(super) fn whole_source(
+        &self,
+        may_guess: bool,
+        verbosity: u8,
+        alone: SingleThreaded,
+    ) -> Result<(KeySource, TakenVariables), Error> {
+        let may_guess = may_guess && self.context.is_none() && self.kubeconfig.is_none();
+        let (mut source, no_key) = match self.source() {
+            Err(error) if may_guess && error.is(Kind::NoContextKey) => {
+                (self.options_source(), Some(error))
             }
-            Err(error) => Err(error),
+            source => (source?, None),
+        };
+        let variables = super::take_variables(source.configuration.clone(), alone);
+        if source.context.is_none() {
+            let found = self.complete(&mut source.configuration, verbosity);
+            source.found = match (found, no_key) {
+                // Several keys are listed; if there is none, what is wrong is that nothing names one.
+                (Err(error), Some(why)) if !error.is(Kind::SeveralKeys) => return Err(why),
+                (found, no_key) => found?.map(|uri| (uri, no_key)),
+            };
         }
+        Ok((source, variables))
     }
 
     /// What the options say of the key.
-    pub(super) fn options_source(&self) -> KeySource {
-        let uri = ("uri", self.uri.as_deref());
-        KeySource {
-            configuration: self.overridden(self.selection.configuration([uri])),
-            context: None,
-        }
+    pub(super) fn configuration(&self) -> Configuration {
+        self.overridden(self.selection.configuration())
+    }
+
+    /// The same for the whole token.
+    pub(super) fn of_token(&self) -> Self {
+        Self { selection: self.selection.of_token(), ..self.clone() }
     }
 
     /// The selected context, with its kubeconfig.
@@ -129,28 +140,16 @@ impl KeyOptions {
         Ok(kubeconfig)
     }
 
-    /// What there is of what the options name, without a login.
-    pub(super) fn query(&self, verbosity: u8) -> ListQuery<'_> {
-        ListQuery { selection: &self.selection, uri: self.uri.as_deref(), login: None, verbosity }
-    }
-
-    /// Adds what the options don't say of library, token and key, if there is only one or a person picks
-    /// one. Returns the URI of the key, or `None` if nothing was missing.
-    pub(super) fn complete(
-        &self,
-        map: &mut Configuration,
-        verbosity: u8,
-    ) -> Result<Option<String>, Error> {
-        let query = self.query(verbosity);
+    /// Adds what the options don't say of library, token and key. Returns the URI of the key, or `None` if nothing was
+    /// missing.
+    fn complete(&self, map: &mut Configuration, verbosity: u8) -> Result<Option<String>, Error> {
+        let query = ListQuery { options: self, login: None, verbosity };
         let named = query.filter()?;
-        let is_whole = named.library.is_some() && named.token.is_given() && named.object.is_given();
-        if is_whole {
+        if named.library.is_some() && named.token.is_given() && named.object.is_given() {
             return Ok(None);
         }
-        let has_certificate = self.certificate_file.is_some();
-        let search = Search { query, wanted: named.object, has_certificate };
         let mut opened = None;
-        let listing = search.look(&mut opened);
+        let listing = query.look(&mut opened);
         if let Some(library) = opened {
             library.close();
         }
@@ -158,7 +157,7 @@ impl KeyOptions {
         // If there is only one key, its use says what is wrong with it.
         let mut keys = listing.keys();
         let only_key = keys.next().filter(|_| keys.next().is_none());
-        let chosen = search.choose(&listing).or_else(|error| match error.is(Kind::NoUsableKey) {
+        let chosen = query.choose(&listing).or_else(|error| match error.is(Kind::NoUsableKey) {
             true => only_key.ok_or(error),
             false => Err(error),
         });

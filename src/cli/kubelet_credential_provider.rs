@@ -16,7 +16,6 @@ use crate::pin_entry::Sources;
 use crate::printable::shell_word;
 use crate::process::environment::SingleThreaded;
 use crate::process::leave;
-use crate::protocol::Configuration;
 use crate::report;
 
 /// kubelet kills a provider after a minute.
@@ -42,12 +41,6 @@ pub(super) struct ProviderArguments {
     cache: Option<Duration>,
 }
 
-impl ProviderArguments {
-    fn configuration(&self) -> Configuration {
-        self.provider.opening.configuration(self.provider.pin_source.as_deref())
-    }
-}
-
 /// Answers the request.
 #[cold]
 pub(super) fn run(
@@ -55,13 +48,13 @@ pub(super) fn run(
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let ProviderOptions { opening, pin_source, .. } = &arguments.provider;
-    opening.invocation(pin_source.as_deref()).set_call();
-    let variables = super::take_variables(arguments.configuration(), alone);
+    let options = arguments.provider.key_options();
+    options.set_call();
+    let variables = super::take_variables(options.configuration(), alone);
     end_in_time();
     let request = request()?;
     let file = sealed::read(&arguments.provider.sealed)?;
-    let mut config = Config::of_token(&mut arguments.configuration())?;
+    let mut config = Config::of_token(&mut options.configuration())?;
     let source = std::mem::take(&mut config.pin);
     if matches!(source, PinSource::Askpass | PinSource::StandardInput) {
         let text = "kubelet's provider has no person to ask for the PIN, and standard input is kubelet's request";

@@ -2,10 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::again::Invocation;
+use super::key_options::KeyOptions;
 use super::listing::{
-    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListLogin, ListQuery, Listing,
-    TokenEntry,
+    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
 };
 use super::selection::{self, Selection};
 use super::session::CommandSession;
@@ -15,8 +14,15 @@ use crate::printable::{printable, quoted};
 use crate::process::environment::SingleThreaded;
 use crate::token::{PinState, not_initialized};
 
+/// The value of `--uri` without one.
+const EVERY_URI: &str = "";
+
+const URI_HELP: &str =
+    "Only what this URI names; without a value, print a URI for each key and nothing else";
+
 /// Show the tokens, keys and certificates that could authenticate
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("uri", |it| it.num_args(0..=1).default_missing_value(EVERY_URI).help(URI_HELP)))]
 #[command(after_help = "\
 Examples:
   pkcs11-external-signer list                  # every library that is found
@@ -37,18 +43,9 @@ pub(super) struct ListArguments {
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
     #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, requires = "login")]
     pin_source: Option<String>,
-    /// Only what this URI names; without a value, print a URI for each key and nothing else
-    #[arg(long, value_name = "URI", num_args = 0..=1)]
-    uri: Option<Option<String>>,
     /// Print a JSON document
     #[arg(long)]
     json: bool,
-}
-
-impl ListArguments {
-    fn uri(&self) -> Option<&str> {
-        self.uri.as_ref()?.as_deref()
-    }
 }
 
 /// Prints the list.
@@ -60,30 +57,21 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let CommandSession { output, palette, verbosity, .. } = session;
     let (palette, verbosity) = (*palette, *verbosity);
-    let uri = arguments.uri();
-    Invocation {
-        selection: Some(&arguments.selection),
-        uri,
-        pin_source: arguments.pin_source.as_deref(),
-        ..Invocation::default()
-    }
-    .set_call();
-    let pin_source = arguments.pin_source.as_deref();
-    let configuration = super::listing::configuration(&arguments.selection, uri, pin_source);
-    let variables = &super::take_variables(configuration, alone);
-    let query = ListQuery {
-        selection: &arguments.selection,
-        uri,
-        login: arguments.login.then_some(ListLogin { pin_source, variables }),
-        verbosity,
-    };
+    let mut selection = arguments.selection.clone();
+    let prints_uris = selection.uri.take_if(|uri| uri == EVERY_URI).is_some();
+    let pin_source = arguments.pin_source.clone();
+    let options = &KeyOptions { selection, pin_source, ..KeyOptions::default() };
+    options.set_call();
+    let variables = super::take_variables(options.configuration(), alone);
+    let login = arguments.login.then_some(&variables);
+    let query = ListQuery { options, login, verbosity };
     let listing = query.run(&mut session.library).or_else(|error| match query.library() {
         Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry::failed(path, &error)])),
         _ => Err(error),
     })?;
     if arguments.json {
         output.print_json(&listing)?;
-    } else if let Some(None) = arguments.uri {
+    } else if prints_uris {
         let uris = listing.keys().map(|(_, _, key)| format!("{}\n", key.uri));
         output.print(&uris.collect::<String>())?;
     } else {

@@ -155,7 +155,9 @@ fn without_request(Started { core, alone }: Started) -> u8 {
     report::log_steps(verbosity);
     match command {
         Command::Approve(it) => in_session(verbosity, |session| approve::run(&it, session)),
-        Command::Attestation(it) => in_session(verbosity, |session| attestation::run(&it, session)),
+        Command::Attestation(it) => {
+            in_session(verbosity, |session| attestation::run(&it, alone, session))
+        }
         Command::Check(it) => in_session(verbosity, |session| check::run(&it, alone, session)),
         Command::Completions(it) => in_session(verbosity, |session| completions::run(&it, session)),
         Command::Credential(it) => {

@@ -2,11 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
 use std::io;
 
 use clap::ValueHint;
 
+use crate::config::{Uri, without_object};
 use crate::kubeconfig::SELECTORS;
 use crate::protocol::Configuration;
 
@@ -55,16 +55,20 @@ pub(super) struct Selection {
     /// The certificate's label
     #[arg(long, value_name = "LABEL", help_heading = HEADING)]
     pub(super) object_label: Option<String>,
+    /// All of it as a pkcs11: URI
+    #[arg(long, value_name = "URI", help_heading = HEADING)]
+    pub(super) uri: Option<String>,
 }
 
 impl Selection {
     /// What it says of library and token.
     pub(super) fn of_token(&self) -> Self {
-        Self { object_id: None, object_label: None, ..self.clone() }
+        let uri = self.uri.as_deref().map(without_object);
+        Self { object_id: None, object_label: None, uri, ..self.clone() }
     }
 
     /// As option, key of the configuration and value.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+    fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         let values = [
             &self.module,
             &self.init_args,
@@ -73,9 +77,10 @@ impl Selection {
             &self.token_serial,
             &self.object_id,
             &self.object_label,
+            &self.uri,
         ];
-        SELECTORS
-            .into_iter()
+        let names = SELECTORS.into_iter().chain([("uri", "--uri")]);
+        names
             .zip(values)
             .filter_map(|((key, option), value)| Some((option, key, value.as_deref()?)))
     }
@@ -84,18 +89,24 @@ impl Selection {
         self.pairs().next().is_none()
     }
 
-    /// As a configuration, with more keys.
-    pub(super) fn configuration<'a>(
-        &'a self,
-        more: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
-    ) -> Configuration {
-        let more = more.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        self.pairs().map(|(_, key, value)| (key, value)).chain(more).collect()
+    pub(super) fn configuration(&self) -> Configuration {
+        self.pairs().map(|(_, key, value)| (key, value)).collect()
+    }
+
+    /// As options and their values. The URI is printed anew: without a PIN that stands in it.
+    pub(super) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.pairs().filter_map(|(option, key, value)| {
+            let value = match key {
+                "uri" => Uri::parse(value).ok()?.to_string(),
+                _ => value.to_owned(),
+            };
+            Some((option, value))
+        })
     }
 
     /// As arguments for another process of this program.
-    pub(super) fn arguments(&self) -> impl Iterator<Item = OsString> {
+    pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
         // One word each: a value could begin with a hyphen.
-        self.pairs().map(|(option, _, value)| OsString::from(format!("{option}={value}")))
+        self.options().map(|(option, value)| format!("{option}={value}"))
     }
 }

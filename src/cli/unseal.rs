@@ -33,7 +33,8 @@ pub(super) struct UnsealArguments {
 /// Prints it.
 #[cold]
 pub(super) fn run(arguments: &UnsealArguments, session: &mut CommandSession) -> Result<(), Error> {
-    arguments.options.invocation(None).set_call();
+    let mut options = arguments.options.key_options();
+    options.set_call();
     if !io::stdin().is_terminal() {
         let text = "unsealing wants a person at a terminal, and there is none";
         let help = format!(
@@ -45,8 +46,9 @@ pub(super) fn run(arguments: &UnsealArguments, session: &mut CommandSession) -> 
     }
     let file = sealed::read(&arguments.file)?;
     // A PIN that lies somewhere shows no person.
+    options.pin_source = Some("prompt".to_owned());
+    let config = Config::of_token(&mut options.configuration())?;
     let mut pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
-    let config = Config::of_token(&mut arguments.options.configuration(Some("prompt")))?;
     let library = library::open_in(&mut session.library, &config)?;
     let mut opener = FileOpener::new(library, &config)?;
     let key = opener.recipient_key(&file, Some(&mut pins))?;

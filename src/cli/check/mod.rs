@@ -26,13 +26,13 @@ use super::session::CommandSession;
 use crate::cluster_api::token_request::ServiceAccount;
 use crate::cluster_api::{ClusterUser, Recognition};
 use crate::config::{Config, PinSource};
-use crate::error::{Error, Kind, PROGRAM, THIS_KUBECONFIG};
+use crate::error::{Error, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::write_command;
 use crate::library::Library;
 use crate::pin_entry::Sources;
 use crate::printable::quoted;
-use crate::process::environment::SingleThreaded;
+use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::watchdog;
 use crate::tunnel::TunnelTarget;
 
@@ -92,7 +92,7 @@ pub(super) fn run(
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    arguments.key.invocation().set_call();
+    arguments.key.set_call();
     let CommandSession { output, palette, verbosity, library, keyring, exit_code } = session;
     let mut checklist = Checklist::new(output, *palette, arguments.json);
     check(arguments, *verbosity, alone, library, keyring, &mut checklist);
@@ -112,16 +112,17 @@ fn check(
     if let Some(path) = &arguments.sealed {
         return check_sealed(path, arguments, alone, opened, checklist);
     }
-    let mut source = checklist.keep(CheckStep::CONFIGURATION, Source::of(arguments))?;
-    let variables = super::take_variables(source.key.configuration.clone(), alone);
-    let config = configuration(arguments, verbosity, &mut source, checklist);
+    let source = source(arguments, verbosity, alone);
+    let (mut source, variables) = checklist.keep(CheckStep::CONFIGURATION, source)?;
+    let config = Config::from_map(&mut source.configuration);
     let mut config = checklist.keep(CheckStep::CONFIGURATION, config)?;
+    report_source(&source, &config, checklist);
     // Before a PIN is asked for.
-    if let Some(SelectedContext { kubeconfig, context }) = &source.key.context {
+    if let Some(SelectedContext { kubeconfig, context }) = &source.context {
         check_client(kubeconfig, context, checklist);
     }
     let target = match arguments.asks_server() {
-        true => checklist.keep(CheckStep::SERVER, source.target())?,
+        true => Some(checklist.keep(CheckStep::SERVER, target(arguments, &source))?),
         false => None,
     };
     // The token is opened twice; the second time with the PIN that it has accepted the first time.
@@ -141,29 +142,31 @@ fn check(
     Some(())
 }
 
-/// Reads the configuration of the key, and reports where it comes from and what is unwise in it.
-fn configuration(
+/// The key that is checked; options go together only where the cluster is asked, too.
+fn source(
     arguments: &CheckArguments,
     verbosity: u8,
-    source: &mut Source,
-    checklist: &mut Checklist<'_>,
-) -> Result<Config, Error> {
-    let KeySource { configuration: map, context } = &mut source.key;
-    let found = match context {
-        Some(_) => Ok(None),
-        None => arguments.key.complete(map, verbosity),
-    };
-    let no_key = source.no_key.take();
-    let found = match (found, no_key) {
-        // Several keys are listed; if there is none, what is wrong is that nothing names one.
-        (Err(error), Some(why)) => {
-            return Err(if error.is(Kind::SeveralKeys) { error } else { why });
+    alone: SingleThreaded,
+) -> Result<(KeySource, TakenVariables), Error> {
+    let (options, server) = (&arguments.key, arguments.asks_server());
+    if arguments.kind == Some(ShortLived::Token) && arguments.service_account.is_none() {
+        return Err(needs("--as token", "--service-account"));
+    }
+    if options.names_a_key() && !server {
+        if options.context.is_some() {
+            return Err(needs("--context beside options that name a key", "--server"));
         }
-        (found, no_key) => found?.map(|uri| (uri, no_key)),
-    };
-    let config = Config::from_map(map)?;
+        if options.kubeconfig.is_some() {
+            return Err(needs("--kubeconfig beside options that name a key", "--server"));
+        }
+    }
+    options.whole_source(!server, verbosity, alone)
+}
+
+/// Reports where the configuration of the key comes from, and what is unwise in it.
+fn report_source(source: &KeySource, config: &Config, checklist: &mut Checklist<'_>) {
     let step = CheckStep::CONFIGURATION;
-    match (found, &*context) {
+    match (&source.found, &source.context) {
         (Some((uri, Some(why))), _) => checklist.concern(
             step,
             format!("{why}; the only key that can be used is checked: {uri}"),
@@ -182,7 +185,7 @@ fn configuration(
         (None, None) => checklist.good(step, "from the options"),
     }
     if let PinSource::Configuration(_) = config.pin {
-        let readers = match context {
+        let readers = match source.context {
             Some(_) => "in the configuration, where every program of yours can read it",
             None => "on the command line, where every user of the machine can read it",
         };
@@ -192,52 +195,20 @@ fn configuration(
             "leave pin out to be asked, or set pinSource (--pin-source)",
         );
     }
-    Ok(config)
 }
 
-/// Where the configuration comes from.
-struct Source {
-    key: KeySource,
-    /// Whose cluster is asked, if options name the key.
-    of_cluster: Option<SelectedContext>,
-    /// Why the context names no key, if no option does either.
-    no_key: Option<Error>,
-}
-
-impl Source {
-    fn of(arguments: &CheckArguments) -> Result<Self, Error> {
-        let (options, server) = (&arguments.key, arguments.asks_server());
-        if arguments.kind == Some(ShortLived::Token) && arguments.service_account.is_none() {
-            return Err(needs("--as token", "--service-account"));
+/// The cluster that is asked: that of the context with the key, or where options name the key of the selected context.
+fn target(arguments: &CheckArguments, source: &KeySource) -> Result<TunnelTarget, Error> {
+    let named;
+    let SelectedContext { kubeconfig, context } = match &source.context {
+        Some(context) => context,
+        None => {
+            named = arguments.key.selected()?;
+            &named
         }
-        if options.names_a_key() && !server {
-            if options.context.is_some() {
-                return Err(needs("--context beside options that name a key", "--server"));
-            }
-            if options.kubeconfig.is_some() {
-                return Err(needs("--kubeconfig beside options that name a key", "--server"));
-            }
-        }
-        let (key, no_key) = match server {
-            true => (options.source()?, None),
-            false => options.source_if_any()?,
-        };
-        let of_cluster = match server && key.context.is_none() {
-            true => Some(options.selected()?),
-            false => None,
-        };
-        Ok(Self { key, of_cluster, no_key })
-    }
-
-    /// The cluster that is asked, if one is to be.
-    fn target(&self) -> Result<Option<TunnelTarget>, Error> {
-        let context = self.of_cluster.as_ref().or(self.key.context.as_ref());
-        let target = |selected: &SelectedContext| {
-            let (name, cluster) = selected.kubeconfig.real_cluster(&selected.context.cluster)?;
-            Ok(TunnelTarget::new(name, cluster))
-        };
-        context.map(target).transpose()
-    }
+    };
+    let (name, cluster) = kubeconfig.real_cluster(&context.cluster)?;
+    Ok(TunnelTarget::new(name, cluster))
 }
 
 /// Connects as `run` would, and asks the server for whom it takes us.

@@ -29,7 +29,7 @@ pub(super) fn check_sealed(
     });
     let image = checklist.keep(CheckStep::CONFIGURATION, image.transpose())?;
     let file = checklist.keep(CheckStep::SEALED, sealed::read(path))?;
-    let mut map = arguments.key.options_source().configuration;
+    let mut map = arguments.key.configuration();
     let variables = crate::cli::take_variables(map.clone(), alone);
     let mut config = checklist.keep(CheckStep::CONFIGURATION, Config::of_token(&mut map))?;
     let mut pins = Sources::new(mem::take(&mut config.pin), &variables);

@@ -139,16 +139,15 @@ pub(super) fn hand_out(
 ) -> Result<(), Error> {
     let options = &arguments.short_lived;
     // By hand, the only key there is needs no name.
-    let (mut source, no_key) = match &request {
-        Some(_) => (arguments.key.source()?, None),
-        None => arguments.key.source_if_any()?,
+    let (source, variables) = match &request {
+        None => arguments.key.whole_source(true, session.verbosity, alone)?,
+        Some(_) => {
+            let source = arguments.key.source()?;
+            let variables = crate::cli::take_variables(source.configuration.clone(), alone);
+            (source, variables)
+        }
     };
-    let variables = crate::cli::take_variables(source.configuration.clone(), alone);
-    if source.context.is_none() && request.is_none() {
-        let completed = arguments.key.complete(&mut source.configuration, session.verbosity);
-        completed.map_err(|error| no_key.unwrap_or(error))?;
-    }
-    let KeySource { mut configuration, context } = source;
+    let KeySource { mut configuration, context, .. } = source;
     let mut config = Config::from_map(&mut configuration)?;
     let pin_source = std::mem::take(&mut config.pin);
     if matches!(pin_source, PinSource::StandardInput) {

@@ -1,7 +1,8 @@
 //! The token that a key is made on: the one that is named, the only one, or the one that a person picks.
 
-use crate::cli::key_choice::{Search, token_configuration};
+use crate::cli::key_choice::token_configuration;
 use crate::cli::key_options::KeyOptions;
+use crate::cli::listing::ListQuery;
 use crate::cli::question::pick;
 use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help};
@@ -17,7 +18,7 @@ pub(super) fn choose(
     verbosity: u8,
     opened: &mut Option<Library>,
 ) -> Result<Config, Error> {
-    let mut map = options.options_source().configuration;
+    let mut map = options.configuration();
     let named = Filter::from_map(&mut map.clone())?;
     if named.library.is_none() || !named.token.is_given() {
         add_found(options, &mut map, verbosity, opened)?;
@@ -34,10 +35,9 @@ fn add_found(
     verbosity: u8,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
-    let query = options.query(verbosity);
     // Whatever key.
-    let search = Search { query, wanted: Default::default(), has_certificate: false };
-    let listing = search.look(opened)?;
+    let query = ListQuery { options: &options.of_token(), login: None, verbosity };
+    let listing = query.look(opened)?;
     let tokens = listing.libraries.iter().flat_map(|library| {
         let tokens = library.tokens.iter().map(move |token| (library, token));
         tokens.filter(|(_, token)| token.error.is_none())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::EnrollArguments;
 use crate::cli::context_key::ContextEntries;
 use crate::cli::issuance::prove;
-use crate::cli::key_choice::{Search, tried, user_name};
+use crate::cli::key_choice::{tried, user_name};
 use crate::cli::key_options::KeyOptions;
 use crate::cli::listing::ListQuery;
 use crate::cli::selection::Selection;
@@ -36,8 +36,7 @@ impl IssuingCluster {
         let kubeconfig = options.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
         if let Provider::ExternalSigner(mut present) = kubeconfig.provider(&context.user)? {
-            let mut named = options.options_source().configuration;
-            let named = Filter::from_map(&mut named)?.object.id;
+            let named = Filter::from_map(&mut options.configuration())?.object.id;
             let named = named.or_else(|| arguments.piv.slot.map(|slot| slot.id()));
             if named.is_none() || Filter::from_map(&mut present)?.object.id == named {
                 return Ok(None);
@@ -93,12 +92,11 @@ pub(super) fn write_context(
         ..Selection::default()
     };
     let certificate_file = certificate_file.as_deref().map(path);
-    let certificate_file = certificate_file.as_deref();
-    let query = ListQuery { selection: &selection, uri: None, login: None, verbosity: 0 };
-    let wanted = query.filter()?.object;
-    let search = Search { query, wanted, has_certificate: certificate_file.is_some() };
-    let listing = search.look(opened)?;
-    let (library, token, key) = search.choose(&listing)?;
+    let options = &KeyOptions { selection, certificate_file, ..KeyOptions::default() };
+    let query = ListQuery { options, login: None, verbosity: 0 };
+    let listing = query.look(opened)?;
+    let (library, token, key) = query.choose(&listing)?;
+    let certificate_file = options.certificate_file.as_deref();
     let key = &tried(certificate_file, (library, token, key), opened)?;
     ContextEntries {
         context,

@@ -159,9 +159,9 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let CommandSession { output, verbosity, library: opened, keyring, .. } = session;
     let options = &arguments.key_options;
-    options.invocation().set_call();
-    let source = options.source().unwrap_or_else(|_| options.options_source());
-    let variables = super::take_variables(source.configuration, alone);
+    options.set_call();
+    let map = options.source().map_or_else(|_| options.configuration(), |it| it.configuration);
+    let variables = super::take_variables(map, alone);
     let purpose = arguments.purpose.unwrap_or_default();
     if purpose == KeyPurpose::Unsealing && arguments.key == Some(KeyKind::Ed25519) {
         let text = "an Ed25519 key only signs, and opens no sealed file";

@@ -30,7 +30,7 @@ const LONGEST_DOCUMENT: u64 = 16 << 20;
 /// What each library of this machine shows to `list --json` with these arguments, all at the same time. With a
 /// login they come one after another, since they share the terminal.
 pub(super) fn list_machine(
-    arguments: &[OsString],
+    arguments: &[String],
     asks: bool,
     shows_noise: bool,
 ) -> Result<Listing, Error> {
@@ -66,7 +66,7 @@ pub(super) fn list_machine(
 
 fn ask(
     installed: &Installed,
-    arguments: &[OsString],
+    arguments: &[String],
     limit: Duration,
     shows_noise: bool,
 ) -> LibraryEntry {

@@ -14,6 +14,7 @@ pub(super) use self::document::{
 };
 use self::library::list_library;
 use self::machine::list_machine;
+use super::key_options::KeyOptions;
 use super::selection::Selection;
 use crate::cli::error::needs;
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
@@ -21,26 +22,16 @@ use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
 use crate::library::Library;
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
-use crate::protocol::Configuration;
 use crate::report;
 
 /// What to list.
 #[derive(Clone, Copy)]
 pub(super) struct ListQuery<'a> {
-    pub(super) selection: &'a Selection,
-    pub(super) uri: Option<&'a str>,
-    /// To see private objects.
-    pub(super) login: Option<ListLogin<'a>>,
+    pub(super) options: &'a KeyOptions,
+    /// To see private objects, with the variable that the PIN's source names. Without a source a person is asked.
+    pub(super) login: Option<&'a TakenVariables>,
     /// The number of `-v`; with any, what the libraries write to standard error is shown.
     pub(super) verbosity: u8,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct ListLogin<'a> {
-    /// Without it, and without one in the URI, a person is asked.
-    pub(super) pin_source: Option<&'a str>,
-    /// The variable that it names.
-    pub(super) variables: &'a TakenVariables,
 }
 
 impl ListQuery<'_> {
@@ -48,7 +39,7 @@ impl ListQuery<'_> {
     pub(super) fn run(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
         // An error in the options is reported once, and not by every process.
         let filter = self.filter()?;
-        let pin = PinSource::from_map(&mut self.configuration())?;
+        let pin = PinSource::from_map(&mut self.options.configuration())?;
         if matches!(pin, Some(PinSource::Configuration(_))) {
             report::warning(
                 "the PIN stands on the command line, where every user of the machine can read it; \
@@ -58,23 +49,23 @@ impl ListQuery<'_> {
         let needs_module = |argument| Err(needs(argument, "--module <FILE>"));
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
-                let pins = self.login.map(|ListLogin { variables, .. }| {
-                    Sources::new(pin.unwrap_or_default(), variables)
-                });
+                let pins =
+                    self.login.map(|variables| Sources::new(pin.unwrap_or_default(), variables));
                 let found = list_library(&path, library, &filter, pins, opened)?;
                 Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
             _ if self.login.is_some() && pin.is_some() => needs_module("--login with a stored PIN"),
-            _ if self.selection.init_args.is_some() => needs_module("--init-args"),
+            _ if self.options.selection.init_args.is_some() => needs_module("--init-args"),
             _ => self.list_machine(),
         }
     }
 
     /// The library's path, if one is named.
     pub(super) fn library(&self) -> Option<String> {
-        let of_uri = || Uri::parse(self.uri?).ok()?.module_path;
-        self.selection.module.clone().or_else(of_uri)
+        let Selection { module, uri, .. } = &self.options.selection;
+        let of_uri = || Uri::parse(uri.as_ref()?).ok()?.module_path;
+        module.clone().or_else(of_uri)
     }
 
     /// The error if a token or an object was asked for that isn't there.
@@ -99,11 +90,7 @@ impl ListQuery<'_> {
     }
 
     fn list_machine(&self) -> Result<Listing, Error> {
-        let mut arguments: Vec<_> = self.selection.arguments().collect();
-        if let Some(Ok(uri)) = self.uri.map(Uri::parse) {
-            // Printed anew: without a PIN that stands in it.
-            arguments.push(format!("--uri={uri}").into());
-        }
+        let mut arguments: Vec<_> = self.options.selection.arguments().collect();
         if self.login.is_some() {
             arguments.push("--login".into());
         }
@@ -112,25 +99,8 @@ impl ListQuery<'_> {
     }
 
     pub(super) fn filter(&self) -> Result<Filter, Error> {
-        Filter::from_map(&mut self.configuration())
+        Filter::from_map(&mut self.options.configuration())
     }
-
-    fn configuration(&self) -> Configuration {
-        configuration(self.selection, self.uri, self.login.and_then(|it| it.pin_source))
-    }
-}
-
-/// What these options say, as a configuration.
-pub(super) fn configuration(
-    selection: &Selection,
-    uri: Option<&str>,
-    pin_source: Option<&str>,
-) -> Configuration {
-    let mut map = selection.configuration([("uri", uri)]);
-    if let Some(source) = pin_source {
-        PinSource::override_in(&mut map, source);
-    }
-    map
 }
 
 /// `found` is what there is instead.

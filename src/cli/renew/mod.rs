@@ -49,18 +49,12 @@ pub(super) fn run(
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    arguments.key.invocation().set_call();
+    arguments.key.set_call();
     session.keyring = Arc::new(Keyring::to_write());
     let CommandSession { output, verbosity, keyring, .. } = session;
-    let KeySource { configuration: mut map, context } = arguments.key.source()?;
-    let context = match context {
-        Some(context) => context,
-        None => {
-            arguments.key.complete(&mut map, *verbosity)?;
-            arguments.key.selected()?
-        }
-    };
-    let variables = super::take_variables(map.clone(), alone);
+    let (source, variables) = arguments.key.whole_source(false, *verbosity, alone)?;
+    let KeySource { configuration: map, context, .. } = source;
+    let context = context.map_or_else(|| arguments.key.selected(), Ok)?;
     let number = keyring.add(Config::from_map(&mut map.clone())?, &variables)?;
     let open = open(keyring, number)?;
     // What is being done needn't be said.

@@ -17,9 +17,9 @@ use rustix::process::Rlimit;
 use self::command_line::CommandLine;
 use self::reporter::Reporter;
 use self::served::ServedEntries;
-use super::again::Invocation;
 use super::completions;
 use super::connection::open;
+use super::key_options::KeyOptions;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Context, Kubeconfig, other_user, write_command};
@@ -88,15 +88,9 @@ fn serve(
     keyring: &Arc<Keyring>,
 ) -> Result<u8, Error> {
     let command_line = arguments.command_line();
-    Invocation {
-        kubeconfig: arguments.kubeconfig.as_deref(),
-        context: command_line
-            .context()
-            .or_else(|| arguments.only_context.clone())
-            .or_else(|| arguments.context.clone()),
-        ..Invocation::default()
-    }
-    .set_call();
+    let named = command_line.context().or_else(|| arguments.only_context.clone());
+    let named = named.or_else(|| arguments.context.clone());
+    KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
     let inheritance = Inheritance::keep(core)
         .map_err(|error| preparation(format!("standard output can't be set aside: {error}")))?;
     command_line.check_exists()?;

@@ -10,26 +10,21 @@ use clap::ValueHint;
 
 pub(super) use opening::FileOpener;
 
-use super::again::Invocation;
+use super::key_options::KeyOptions;
 use super::selection::{self, HEADING, Selection};
 use crate::certificate::Certificate;
-use crate::config::PinSource;
 use crate::error::{Error, Exit};
 use crate::process::read_regular;
-use crate::protocol::Configuration;
 use crate::sealed::SealedFile;
 
 /// In bytes; a thousand recipients take a fifth of it.
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// The options that say with which token files are opened. Which key of it follows from the file.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct OpeningOptions {
     #[command(flatten)]
     selection: Selection,
-    /// All of it as a pkcs11: URI
-    #[arg(long, value_name = "URI", help_heading = HEADING)]
-    uri: Option<String>,
     /// The key's certificate, for a token that holds none
     #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     certificate_file: Option<String>,
@@ -48,38 +43,22 @@ pub(super) struct ProviderOptions {
     pub(super) pin_source: Option<String>,
 }
 
-impl OpeningOptions {
-    /// For what remedies say.
-    pub(super) fn invocation<'a>(&'a self, pin_source: Option<&'a str>) -> Invocation<'a> {
-        Invocation {
-            selection: Some(&self.selection),
-            uri: self.uri.as_deref(),
-            certificate_file: self.certificate_file.as_deref(),
-            pin_source,
-            ..Invocation::default()
-        }
+impl ProviderOptions {
+    pub(super) fn key_options(&self) -> KeyOptions {
+        KeyOptions { pin_source: self.pin_source.clone(), ..self.opening.key_options() }
     }
+}
 
-    pub(super) fn configuration(&self, pin_source: Option<&str>) -> Configuration {
-        let mut map = self.selection.configuration([
-            ("uri", self.uri.as_deref()),
-            ("certificateFile", self.certificate_file.as_deref()),
-        ]);
-        if let Some(source) = pin_source {
-            PinSource::override_in(&mut map, source);
-        }
-        map
+impl OpeningOptions {
+    pub(super) fn key_options(&self) -> KeyOptions {
+        let Self { selection, certificate_file } = self.clone();
+        KeyOptions { selection, certificate_file, ..KeyOptions::default() }
     }
 
     /// As arguments for this program.
     pub(super) fn arguments(&self) -> Vec<String> {
-        let selection = self.selection.arguments();
-        let mut arguments: Vec<_> = selection.filter_map(|it| it.into_string().ok()).collect();
-        let more = [("--uri", &self.uri), ("--certificate-file", &self.certificate_file)];
-        for (option, value) in more {
-            arguments.extend(value.iter().map(|value| format!("{option}={value}")));
-        }
-        arguments
+        let file = self.certificate_file.iter().map(|file| format!("--certificate-file={file}"));
+        self.selection.arguments().chain(file).collect()
     }
 }
 
