@@ -54,7 +54,7 @@ impl Algorithm {
     ];
 
     /// Those that this key makes, each with its scheme; there is at least one.
-    pub fn of_key(key: &PublicKey) -> Result<Vec<(Self, Scheme)>, Error> {
+    fn of_key(key: &PublicKey) -> Result<Vec<(Self, Scheme)>, Error> {
         let is_short =
             matches!(key, PublicKey::Rsa { .. }) && key.modulus_bits() < SHORTEST_MODULUS;
         let made = Self::ALL.into_iter().filter_map(|it| Some((it, it.scheme(key)?)));
@@ -63,6 +63,32 @@ impl Algorithm {
             false => Ok(made),
             true => Err(unfit(key)),
         }
+    }
+
+    /// The algorithm that was asked for, or the first that `check` has nothing against.
+    pub fn choose(
+        wanted: Option<Self>,
+        key: &PublicKey,
+        check: impl Fn(&Scheme) -> Result<(), Error>,
+    ) -> Result<(Self, Scheme), Error> {
+        let mut possible = Self::of_key(key)?;
+        if let Some(wanted) = wanted {
+            let names: Vec<_> = possible.iter().map(|(it, _)| it.name).collect();
+            possible.retain(|(it, _)| *it == wanted);
+            if possible.is_empty() {
+                let text = format!("algorithm {wanted} is none of a key {key}");
+                return Err(Error::new(Exit::Request, text)
+                    .help(format!("leave --algorithm out, or name one of {}", names.join(", "))));
+            }
+        }
+        let mut refusal = None;
+        for (algorithm, scheme) in possible {
+            match check(&scheme) {
+                Ok(()) => return Ok((algorithm, scheme)),
+                Err(error) => refusal = refusal.or(Some(error)),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| Error::internal("a key without an algorithm")))
     }
 
     /// The scheme of a signature by this algorithm; `None` if it is none of this key's.

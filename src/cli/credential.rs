@@ -8,28 +8,23 @@ mod output;
 mod short_lived;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::Uri;
-
 use self::short_lived::ShortLivedOptions;
-pub(super) use self::short_lived::{ShortLived, choice};
-use super::error::{foreign_entry, no_identity, standard_input_is_the_clients};
+use super::error::standard_input_is_the_clients;
 use super::key_options::{KeyOptions, KeySource};
 use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::{Error, Exit, PROGRAM};
-use crate::exec_credential::{ApiVersion, ExecCredential, ExecProof, ExecRequest, LocalCluster};
-use crate::kubeconfig::{Kubeconfig, tunnelled};
+use crate::exec_credential::{ApiVersion, ExecCredential, ExecProof, ExecRequest};
+use crate::kubeconfig::Kubeconfig;
 use crate::pin_entry::Sources;
-use crate::printable::excerpt;
 use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
 use crate::process::watched::parent;
 use crate::report;
-use crate::tunnel::{ServerIdentity, effective_proxy};
+use crate::tunnel::ServerIdentity;
 use crate::tunnel_process::{self, RegisteredCluster, Registration, caller_error};
 
 /// The variable that holds a client's request.
@@ -108,9 +103,9 @@ fn answer(
     let mut pins = Sources::new(config.pin, &variables);
     drop(variables);
 
-    let identity = tunnel_process::identity()?.ok_or_else(no_identity)?;
+    let identity = tunnel_process::identity()?;
     let clusters = match request.as_ref().and_then(|it| it.cluster.as_ref()) {
-        Some(cluster) => vec![registered(cluster, &identity)?],
+        Some(cluster) => vec![RegisteredCluster::of(cluster, &identity)?],
         None => {
             let kubeconfig = match context {
                 Some(selected) => selected.kubeconfig,
@@ -177,36 +172,7 @@ fn local_clusters(
              kubeconfig --write --context NAME --kubeconfig FILE`"
         )));
     }
-    clusters.iter().map(|cluster| registered(cluster, identity)).collect()
-}
-
-/// The cluster that is served at the local address of its entry, if the entry was made for this user on
-/// this machine.
-pub(super) fn registered(
-    cluster: &LocalCluster,
-    identity: &ServerIdentity,
-) -> Result<RegisteredCluster, Error> {
-    let server = excerpt(&cluster.server);
-    let (name, real) = tunnelled(&cluster.config)?;
-    let address = local_address(&cluster.server);
-    let address = address.ok_or_else(|| {
-        foreign_entry(format!("the cluster's server {server} is no address of this machine"))
-    })?;
-    let is_own = cluster.authority.as_deref() == Some(identity.authority_pem().as_bytes());
-    // Without a name a client asks for the address's certificate.
-    let server_name = cluster.tls_server_name.as_deref();
-    if !is_own || server_name.is_some_and(|it| it != identity.server_name()) {
-        return Err(foreign_entry(format!(
-            "the cluster's entry for {server} was written on another machine or for another user"
-        )));
-    }
-    Ok(RegisteredCluster { address, name, proxy_url: effective_proxy(&real), cluster: real })
-}
-
-fn local_address(server: &str) -> Option<SocketAddr> {
-    let uri = Uri::try_from(server).ok()?;
-    let address: SocketAddr = uri.authority()?.as_str().parse().ok()?;
-    (uri.scheme_str() == Some("https") && address.ip().is_loopback()).then_some(address)
+    clusters.iter().map(|cluster| RegisteredCluster::of(cluster, identity)).collect()
 }
 
 /// A client keeps the certificate until then.

@@ -10,6 +10,7 @@ mod completions;
 mod connection;
 mod context_key;
 mod credential;
+mod credential_kind;
 mod enroll;
 mod error;
 mod holder;

@@ -9,4 +9,4 @@ mod request;
 
 pub use issued::{ExpectedCertificate, check_issued, for_another, intermediates};
 pub use present::{KeyWish, find_key, has_valid_certificate, installation, of_key, selector};
-pub use request::{Applicant, certificates_pem, fingerprint, sign_request};
+pub use request::{Applicant, RESERVED, certificates_pem, fingerprint, sign_request};

@@ -25,7 +25,7 @@ use crate::verify::VerifiedSignature;
 
 /// Groups with this prefix are the cluster's own. The signer refuses `system:masters`, and the API server
 /// adds others itself.
-const RESERVED: &str = "system:";
+pub const RESERVED: &str = "system:";
 
 /// Who the API server is to take the bearer for: common name and organizations of a certificate's subject, or the
 /// constants of an issuer.

@@ -1,11 +1,11 @@
-//! Exit code 9: the tunnel process can't be started, reached or made to serve a cluster.
+//! The tunnel process can't be started, reached or made to serve a cluster.
 
 use std::io;
 use std::path::Path;
 
 use super::message::RegisteredCluster;
 use super::status::ClusterStatus;
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::kubeconfig::write_command;
 use crate::tunnel::tunnel_error;
 
@@ -22,6 +22,14 @@ pub fn address_of_another(wanted: &RegisteredCluster, served: &ClusterStatus) ->
             write_command("NAME")
         ),
     )
+}
+
+/// The entries of a kubeconfig are of no use here.
+pub(super) fn foreign_entry(what: impl Into<String>) -> Error {
+    Error::new(Exit::Configuration, what).help(format!(
+        "have the context's entries written for this user on this machine: {}",
+        write_command("NAME")
+    ))
 }
 
 /// The program that ran the plugin has ended meanwhile, belongs to another user, or runs in another container.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::error::foreign_entry;
 use crate::error::{Error, Exit};
 use crate::kubeconfig::write_command;
 use crate::process::data_file;
@@ -9,8 +10,14 @@ use crate::tunnel::ServerIdentity;
 
 const FILE: &str = "tunnel.pem";
 
-/// The identity in the file; `None` if there is no file.
-pub fn identity() -> Result<Option<ServerIdentity>, Error> {
+/// The identity in the file.
+pub fn identity() -> Result<ServerIdentity, Error> {
+    let missing = "this user has no tunnel.pem, by which clients know the tunnel";
+    read()?.ok_or_else(|| foreign_entry(missing))
+}
+
+/// `None` if there is no file.
+fn read() -> Result<Option<ServerIdentity>, Error> {
     // Another user could have made it, and would then be taken for the tunnel.
     let not_read = |reason: String| {
         Error::new(Exit::Cluster, format!("the tunnel's own key can't be used: {reason}")).help(format!(
@@ -30,7 +37,7 @@ pub fn identity() -> Result<Option<ServerIdentity>, Error> {
 
 /// The same, made for servers at this address if there is no file.
 pub fn identity_or_new(address: IpAddr) -> Result<ServerIdentity, Error> {
-    if let Some(identity) = identity()? {
+    if let Some(identity) = read()? {
         return Ok(identity);
     }
     let new = ServerIdentity::generate(&[address])?;
@@ -42,5 +49,5 @@ pub fn identity_or_new(address: IpAddr) -> Result<ServerIdentity, Error> {
         )
     })?;
     // Another process can have been first.
-    Ok(identity()?.unwrap_or(new))
+    Ok(read()?.unwrap_or(new))
 }

@@ -8,16 +8,20 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use http::Uri;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::error::foreign_entry;
 use super::status::StatusDocument;
 use crate::config::Keep;
 use crate::error::Error;
-use crate::kubeconfig::Cluster;
+use crate::exec_credential::LocalCluster;
+use crate::kubeconfig::{Cluster, tunnelled};
 use crate::pin::{PinOrigin, PinRequest};
+use crate::printable::excerpt;
 use crate::scheme::Scheme;
-use crate::tunnel::ClientCertificate;
+use crate::tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
 
 /// The longest message, in bytes: a chain of certificates and a cluster's authorities fit many times.
 const LONGEST: u64 = 4 << 20;
@@ -84,6 +88,32 @@ pub struct RegisteredCluster {
     pub cluster: Cluster,
     /// Of the entry, or else of the client's environment: it counts for whoever is the first at the address.
     pub proxy_url: Option<String>,
+}
+
+impl RegisteredCluster {
+    /// What a local entry leads to, if it was made for this user on this machine.
+    pub fn of(local: &LocalCluster, identity: &ServerIdentity) -> Result<Self, Error> {
+        let server = excerpt(&local.server);
+        let (name, cluster) = tunnelled(&local.config)?;
+        let address = local_address(&local.server).ok_or_else(|| {
+            foreign_entry(format!("the cluster's server {server} is no address of this machine"))
+        })?;
+        let is_own = local.authority.as_deref() == Some(identity.authority_pem().as_bytes());
+        // Without a name a client asks for the address's certificate.
+        let server_name = local.tls_server_name.as_deref();
+        if !is_own || server_name.is_some_and(|it| it != identity.server_name()) {
+            return Err(foreign_entry(format!(
+                "the cluster's entry for {server} was written on another machine or for another user"
+            )));
+        }
+        Ok(Self { address, name, proxy_url: effective_proxy(&cluster), cluster })
+    }
+}
+
+fn local_address(server: &str) -> Option<SocketAddr> {
+    let uri = Uri::try_from(server).ok()?;
+    let address: SocketAddr = uri.authority()?.as_str().parse().ok()?;
+    (uri.scheme_str() == Some("https") && address.ip().is_loopback()).then_some(address)
 }
 
 /// What a client gets when its key is open and its clusters are served.

@@ -426,8 +426,7 @@ impl Service {
         let tunnels = match &mut state.tunnels {
             Some(tunnels) => tunnels,
             None => {
-                let identity =
-                    identity()?.ok_or_else(|| Error::internal("a client without tunnel.pem"))?;
+                let identity = identity()?;
                 state.authority = Some(identity.authority_pem().to_owned());
                 let observer: Arc<dyn TunnelObserver> = Arc::clone(&self.waker) as _;
                 state.tunnels.insert(Tunnels::start(&identity, &self.keyring, &observer)?)

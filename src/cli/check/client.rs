@@ -2,8 +2,6 @@
 //! and whether its entry still fits the cluster that it leads to. No PIN is needed for that, and nothing is started.
 
 use super::checklist::{CheckStep, Checklist};
-use crate::cli::credential::registered;
-use crate::cli::error::no_identity;
 use crate::error::Error;
 use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, local_address, write_command};
 use crate::printable::shell_word;
@@ -40,8 +38,8 @@ pub(super) fn check_client(
 
 /// What the tunnel process would serve, at an address that nobody else has.
 fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluster, Error> {
-    let identity = tunnel_process::identity()?.ok_or_else(no_identity)?;
-    let served = registered(&kubeconfig.handed_over(&context.cluster)?, &identity)?;
+    let identity = tunnel_process::identity()?;
+    let served = RegisteredCluster::of(&kubeconfig.handed_over(&context.cluster)?, &identity)?;
     let is_ours = || -> Result<bool, Error> {
         let status = tunnel_process::status()?;
         Ok(status.iter().flat_map(|it| &it.clusters).any(|it| it.is_at(served.address)))

@@ -19,7 +19,7 @@ use self::short_lived::check_short_lived;
 use self::steps::check_key;
 use super::again::option;
 use super::connection::connect;
-use super::credential::ShortLived;
+use super::credential_kind::ShortLived;
 use super::error::needs;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::session::CommandSession;

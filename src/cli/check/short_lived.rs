@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::checklist::{CheckStep, Checklist};
-use crate::cli::credential::ShortLived;
+use crate::cli::credential_kind::{ShortLived, applicant};
 use crate::cluster_api::signing_request::SIGNER;
 use crate::cluster_api::token_request::{ServiceAccount, account_exists};
 use crate::cluster_api::{ClusterUser, TokenConnection, may};
@@ -69,13 +69,7 @@ fn certificate(
     user: &ClusterUser,
     checklist: &mut Checklist<'_>,
 ) -> Result<(), Error> {
-    let (name, groups) = (&user.name, user.assigned_groups());
-    if let Some(group) = groups.iter().find(|group| group.starts_with("system:")) {
-        let text =
-            format!("user \"{name}\" is in group {group}, for which no certificate is requested");
-        let help = "use --as token for a service account with these rights, or the tunnel";
-        return missing(text, help);
-    }
+    let (applicant, name) = (applicant(user)?, &user.name);
     let may = |verb: &str, resource: &str, subresource: &str, name: &str| {
         let group = "certificates.k8s.io";
         let access = json!({
@@ -88,7 +82,7 @@ fn certificate(
         let text = format!("user \"{name}\" may not create and get CertificateSigningRequests");
         return missing(text, ROLE);
     }
-    let groups = quoted(&groups);
+    let groups = quoted(applicant.groups());
     let text = format!("user \"{name}\" may request a certificate with groups {groups}");
     checklist.good(CheckStep::SERVER, text);
     if may("update", requests, "approval", "")? && may("approve", "signers", "", SIGNER)? {

@@ -5,7 +5,7 @@
 use super::CheckArguments;
 use super::checklist::{CheckStep, Checklist};
 use crate::certificate::{Certificate, of_subject, renewal_remedy};
-use crate::cli::credential::{ShortLived, choice};
+use crate::cli::credential_kind::ShortLived;
 use crate::config::Config;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::jose::Algorithm;
@@ -72,7 +72,8 @@ pub(super) fn check_key(
     let schemes = steps.keep(CheckStep::MECHANISMS, token.tls_schemes(public_key))?;
     steps.mechanisms(&schemes, &Scheme::of_tls(public_key));
     if arguments.kind == Some(ShortLived::Jwt) {
-        steps.jwt(choice(None, public_key, &token));
+        let check = |scheme: &Scheme| token.check_mechanism(scheme);
+        steps.jwt(Algorithm::choose(None, public_key, check));
     }
     if !can_log_in {
         steps.tls_versions(&schemes, "the token offers what is needed for");

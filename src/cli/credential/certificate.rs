@@ -10,18 +10,16 @@ use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 
 use super::short_lived::{CredentialData, IssuedCredential, random_id};
 use crate::certificate::{Curve, PublicKey};
+use crate::cli::credential_kind::applicant;
 use crate::cli::issuance::WantedCertificate;
 use crate::cluster_api::signing_request::SigningRequest;
 use crate::cluster_api::{Recognition, TokenConnection};
-use crate::enrollment::{Applicant, sign_request};
+use crate::enrollment::sign_request;
 use crate::error::{Error, Exit};
 use crate::process::unix_time;
 use crate::report;
 use crate::token::KeyPurpose;
 use crate::verify::verify;
-
-/// The prefix of the groups that are the cluster's own.
-const RESERVED: &str = "system:";
 
 /// Has a certificate issued for exactly the user of this connection; `life` in seconds.
 pub(super) fn make(
@@ -34,16 +32,7 @@ pub(super) fn make(
         return Err(Error::new(Exit::Cluster, text)
             .help("use --as token, or a cluster of Kubernetes 1.28 or later"));
     };
-    let groups = user.assigned_groups();
-    if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
-        let text = format!(
-            "the API server knows this user in group {group}, for which no certificate is requested"
-        );
-        return Err(Error::new(Exit::Cluster, text).help(
-            "use --as token for a service account with these rights, or the tunnel (`run`, `credential`)",
-        ));
-    }
-    let applicant = Applicant::new(user.name.clone(), groups)?;
+    let applicant = applicant(&user)?;
     let (secret, public_key) = new_key()?;
     let csr = sign_request(KeyPurpose::Signing, &applicant, &public_key, |scheme, digest| {
         let signature: Result<Signature, _> = SigningKey::from(&secret).sign_prehash(digest);

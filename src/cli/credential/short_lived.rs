@@ -9,8 +9,9 @@ use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 
 use super::{AUDIENCE, CredentialArguments, certificate, output, version};
-use crate::certificate::{PublicKey, rfc_3339};
+use crate::certificate::rfc_3339;
 use crate::cli::connection;
+use crate::cli::credential_kind::ShortLived;
 use crate::cli::error::standard_input_is_the_clients;
 use crate::cli::holder::KeyHolder;
 use crate::cli::key_options::KeySource;
@@ -32,7 +33,6 @@ use crate::process::environment::SingleThreaded;
 use crate::process::{locked, unix_time};
 use crate::report;
 use crate::scheme::Scheme;
-use crate::token::Token;
 use crate::tunnel::TunnelTarget;
 
 /// A margin before the end, in seconds, in which a request that was begun is still answered.
@@ -40,17 +40,6 @@ const MARGIN: i64 = 30;
 
 /// Of a JSON Web Token, if nothing else is asked for, in seconds.
 const LIFETIME: u64 = 5 * 60;
-
-/// What is handed out.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(in crate::cli) enum ShortLived {
-    /// A certificate for a key that is made for it, from the cluster's signer
-    Certificate,
-    /// A JSON Web Token that the key signs
-    Jwt,
-    /// A token of a service account, from the API server
-    Token,
-}
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub(in crate::cli) enum OutputForm {
@@ -240,7 +229,8 @@ fn jwt(
 ) -> Result<IssuedCredential, Error> {
     let mut token = library::open_in(opened, config)?.token(&config.token)?;
     let KeyHolder { key, user } = KeyHolder::find(&mut token, config, Some(pins))?;
-    let (algorithm, scheme) = choice(options.algorithm, key.public_key(), &token)?;
+    let check = |scheme: &Scheme| token.check_mechanism(scheme);
+    let (algorithm, scheme) = Algorithm::choose(options.algorithm, key.public_key(), check)?;
     let user = options.subject.clone().or(user).ok_or_else(|| {
         Error::new(
             Exit::Request,
@@ -274,32 +264,6 @@ fn jwt(
     let signed = jose::signed(&unsigned, scheme, &signature)
         .ok_or_else(|| Error::internal("a signature of another scheme"))?;
     Ok(IssuedCredential { data: CredentialData::Token(signed), begins, ends, user })
-}
-
-/// The algorithm that was asked for, or the first for which the token has a mechanism.
-pub(in crate::cli) fn choice(
-    wanted: Option<Algorithm>,
-    key: &PublicKey,
-    token: &Token,
-) -> Result<(Algorithm, Scheme), Error> {
-    let mut possible = Algorithm::of_key(key)?;
-    if let Some(wanted) = wanted {
-        let names: Vec<_> = possible.iter().map(|(it, _)| it.to_string()).collect();
-        possible.retain(|(it, _)| *it == wanted);
-        if possible.is_empty() {
-            let text = format!("algorithm {wanted} is none of a key {key}");
-            return Err(Error::new(Exit::Request, text)
-                .help(format!("leave --algorithm out, or name one of {}", names.join(", "))));
-        }
-    }
-    let mut refusal = None;
-    for (algorithm, scheme) in possible {
-        match token.check_mechanism(&scheme) {
-            Ok(()) => return Ok((algorithm, scheme)),
-            Err(error) => refusal = refusal.or(Some(error)),
-        }
-    }
-    Err(refusal.unwrap_or_else(|| Error::internal("a key without an algorithm")))
 }
 
 /// Never the same again.
