@@ -134,7 +134,8 @@ impl Filter {
 /// Puts what the URI says, if there is one, under the keys that say the same.
 fn unfold(map: &mut Configuration) -> Result<Uri, Error> {
     let uri = take(map, "uri", Uri::parse)?.unwrap_or_default();
-    for (attribute, key, value) in uri.settings() {
+    for (attribute, key, value) in uri.attributes() {
+        let Some(key) = key else { continue };
         match map.value(key) {
             None => map.set(key, &value),
             Some(given) if is_same(key, given, &value) => {}
@@ -339,7 +340,7 @@ mod tests {
             ("slotId", "five", "slotId \"five\" is not a number"),
             ("slotId", "", "slotId is empty"),
             ("tokenLabel", "", "tokenLabel is empty"),
-            ("objectId", "x", "objectId \"x\" is neither decimal nor hexadecimal"),
+            ("objectId", "x", "objectId \"x\" is neither a byte in decimal nor hexadecimal"),
             (
                 "certificateFile",
                 "~/jane.pem",

@@ -4,6 +4,7 @@
 //! another key. No problem quotes a PIN, nor a whole URI that might hold one.
 
 use std::fmt;
+use std::mem;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
@@ -138,52 +139,44 @@ impl Uri {
         Ok(())
     }
 
-    /// What keys of the configuration can say as well: the attribute, the key and its value.
-    pub(super) fn settings(&self) -> Vec<(&'static str, &'static str, String)> {
-        let settings = [
-            ("module-path", "pathLib", self.module_path.clone()),
-            ("slot-id", "slotId", self.slot_id.map(|it| it.to_string())),
-            ("token", "tokenLabel", self.token.clone()),
-            ("serial", "tokenSerial", self.serial.clone()),
-            ("id", "objectId", self.id.as_ref().map(ToString::to_string)),
-            ("object", "objectLabel", self.object.clone()),
-            ("pin-source", "pinSource", self.pin_source.clone()),
-            ("pin-value", "pin", self.pin_value.clone()),
+    /// The attributes that it has, in the order in which they are printed: the name, the key of the configuration that can say the
+    /// same, and that key's value.
+    pub(super) fn attributes(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, Option<&'static str>, String)> {
+        let attributes = [
+            ("token", Some("tokenLabel"), self.token.clone()),
+            ("manufacturer", None, self.manufacturer.clone()),
+            ("model", None, self.model.clone()),
+            ("serial", Some("tokenSerial"), self.serial.clone()),
+            ("slot-id", Some("slotId"), self.slot_id.map(|slot| slot.to_string())),
+            ("id", Some("objectId"), self.id.as_ref().map(ToString::to_string)),
+            ("object", Some("objectLabel"), self.object.clone()),
+            ("module-path", Some("pathLib"), self.module_path.clone()),
+            ("pin-source", Some("pinSource"), self.pin_source.clone()),
+            ("pin-value", Some("pin"), self.pin_value.clone()),
         ];
-        let given = settings.into_iter();
-        given.filter_map(|(attribute, key, value)| Some((attribute, key, value?))).collect()
+        attributes.into_iter().filter_map(|(name, key, value)| Some((name, key, value?)))
     }
 }
 
 /// The form that other tools take; never with a PIN.
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let escaped = |value: &Option<String>, set| {
-            let value = value.as_ref()?;
-            Some(percent_encode(value.as_bytes(), set).to_string())
-        };
-        // Bytes whose letters mean nothing.
-        let hex = |id: &ObjectId| id.as_bytes().iter().map(|byte| format!("%{byte:02X}")).collect();
-        let path = [
-            ("token", escaped(&self.token, PATH)),
-            ("manufacturer", escaped(&self.manufacturer, PATH)),
-            ("model", escaped(&self.model, PATH)),
-            ("serial", escaped(&self.serial, PATH)),
-            ("slot-id", self.slot_id.map(|slot| slot.to_string())),
-            ("id", self.id.as_ref().map(hex)),
-            ("object", escaped(&self.object, PATH)),
-        ];
-        let query = [
-            ("module-path", escaped(&self.module_path, QUERY)),
-            ("pin-source", escaped(&self.pin_source, QUERY)),
-        ];
         f.write_str(SCHEME)?;
-        for (attributes, first, next) in [(&path[..], "", ";"), (&query[..], "?", "&")] {
-            let mut separator = first;
-            for (name, value) in attributes {
-                let Some(value) = value else { continue };
-                write!(f, "{separator}{name}={value}")?;
-                separator = next;
+        let (mut in_path, mut in_query) = ("", "?");
+        for (name, _, value) in self.attributes().filter(|(name, ..)| *name != "pin-value") {
+            let (set, separator) = match name {
+                "module-path" | "pin-source" => (QUERY, mem::replace(&mut in_query, "&")),
+                _ => (PATH, mem::replace(&mut in_path, ";")),
+            };
+            write!(f, "{separator}{name}=")?;
+            match &self.id {
+                // Bytes whose letters mean nothing.
+                Some(id) if name == "id" => {
+                    id.as_bytes().iter().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
+                }
+                _ => write!(f, "{}", percent_encode(value.as_bytes(), set))?,
             }
         }
         Ok(())
