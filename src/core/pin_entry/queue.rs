@@ -5,14 +5,15 @@
 //! means those behind it, too, and all of the same job. What they start next is another job: a shell
 //! gives each a process group of its own, which a client and the plugins that it runs share.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustix::process::getpgrp;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit};
 use crate::pin;
-use crate::printable::printable;
 use crate::process;
 use crate::process::lock::{self, Lock, LockBusy, LockError};
 
@@ -20,9 +21,6 @@ use crate::process::lock::{self, Lock, LockBusy, LockError};
 pub(super) const CANCELLED: &str = "its prompt was cancelled";
 pub(super) const TIMED_OUT: &str = "its prompt timed out";
 pub(super) const REFUSED: &str = "it refused what was entered";
-
-/// Between that and the token.
-const FOR_TOKEN: &str = "; token ";
 
 /// Where a person is asked, by one process at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,13 +39,14 @@ pub(super) struct PromptSlot {
     token: String,
 }
 
-/// A prompt that ended without a login.
-struct LeftPrompt<'a> {
+/// A prompt that ended without a login: a line of JSON in the lock's file.
+#[derive(Deserialize, Serialize)]
+struct LeftPrompt {
     at: SystemTime,
     /// Of processes: the job that asked.
     group: i32,
-    how: &'a str,
-    token: &'a str,
+    how: Cow<'static, str>,
+    token: String,
 }
 
 impl PromptSlot {
@@ -80,11 +79,7 @@ impl PromptSlot {
             PromptKind::Terminal => format!("terminal of session {}", process::session()),
             PromptKind::Window => "window".to_owned(),
         };
-        Ok(Self {
-            lock: RefCell::new(acquire(&lock_name)?),
-            lock_name,
-            token: printable(token).into_owned(),
-        })
+        Ok(Self { lock: RefCell::new(acquire(&lock_name)?), lock_name, token: token.to_owned() })
     }
 
     fn lines(&self) -> Vec<String> {
@@ -93,18 +88,16 @@ impl PromptSlot {
     }
 
     /// The prompt ended so. To be called before a signal ends the process.
-    pub(super) fn leave(&self, how: &str) {
+    pub(super) fn leave(&self, how: &'static str) {
         if let Some(lock) = self.lock.borrow_mut().as_mut() {
-            let now = SystemTime::now();
+            let (at, token) = (SystemTime::now(), self.token.clone());
             let mut lines = lock.lines();
             lines.retain(|line| {
                 LeftPrompt::parse(line)
-                    .is_some_and(|left| left.token != self.token && left.is_recent(now))
+                    .is_some_and(|left| left.token != token && left.is_recent(at))
             });
-            let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH);
-            let micros = since_epoch.unwrap_or_default().as_micros();
-            let (group, token) = (process_group(), &self.token);
-            lines.push(format!("{micros} {group} {how}{FOR_TOKEN}{token}"));
+            let left = LeftPrompt { at, group: process_group(), how: how.into(), token };
+            lines.extend(serde_json::to_string(&left));
             // Without it the next process asks at once.
             let _ = lock.write(&lines);
         }
@@ -119,18 +112,9 @@ impl PromptSlot {
     }
 }
 
-impl<'a> LeftPrompt<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let (micros, rest) = line.split_once(' ')?;
-        let (group, rest) = rest.split_once(' ')?;
-        let (how, token) = rest.split_once(FOR_TOKEN)?;
-        let since_epoch = Duration::from_micros(micros.parse().ok()?);
-        Some(Self {
-            at: SystemTime::UNIX_EPOCH + since_epoch,
-            group: group.parse().ok()?,
-            how,
-            token,
-        })
+impl LeftPrompt {
+    fn parse(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
     }
 
     /// Whether a prompt that is wanted since then by a process of this group was behind it, or is of the
@@ -166,12 +150,22 @@ fn acquire(lock_name: &str) -> Result<Option<Lock>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_prompt_that_was_left_means_those_behind_it_and_those_of_its_job() {
-        let left = LeftPrompt::parse("1100000000 7 its prompt timed out; token one").unwrap();
-        assert_eq!((left.how, left.token), (TIMED_OUT, "one"));
+        let written = LeftPrompt {
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_100),
+            group: 7,
+            how: TIMED_OUT.into(),
+            token: "one\ntwo".to_owned(),
+        };
+        let line = serde_json::to_string(&written).unwrap();
+        assert_eq!(line.lines().count(), 1);
+        let left = LeftPrompt::parse(&line).unwrap();
+        assert_eq!((&*left.how, left.token.as_str()), (TIMED_OUT, "one\ntwo"));
         let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000 + seconds);
         let means = |group, since, now| left.means(group, at(since), at(now));
         // Those that were waiting.
