@@ -49,11 +49,11 @@ impl PinProvider for Person {
         let nth = self.asked.fetch_add(1, Ordering::Relaxed);
         // A person gives up after a refusal.
         let pin = Pin::new(self.pin).filter(|_| self.pin == PIN || nth.is_multiple_of(2));
-        pin.ok_or_else(|| pin::cancelled(request.token))
+        pin.ok_or_else(|| pin::cancelled(&request.token))
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        Err(pin::cancelled(request.token))
+        Err(pin::cancelled(&request.token))
     }
 
     fn at_reader(&mut self, notice: &str) {

@@ -1,5 +1,6 @@
 //! A context that stock kubectl uses with a key: given to it, printed, and taken from it again.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::again::option;
@@ -102,8 +103,8 @@ impl ContextEntries<'_> {
                 preferred_ports(&cluster.identity(), Some(identity.server_name())).collect()
             },
             is_free: &|port, cluster| {
-                let address = (local_address(), port).into();
-                match served.iter().find(|it| it.is_at(address)) {
+                let address = SocketAddr::from((local_address(), port));
+                match served.iter().find(|it| it.address == address) {
                     Some(served) => served.server == cluster.server,
                     None => check_port("", address).is_ok(),
                 }

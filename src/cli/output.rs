@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::printable::printable_json;
-use crate::process::answer_lost;
 use crate::process::output::StandardOutput;
+use crate::process::output::answer_lost;
 
 /// Standard output, out of the reach of modules, for a command's text.
 pub(super) struct CommandOutput(StandardOutput);

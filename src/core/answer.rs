@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::Error;
-use crate::process::answer_lost;
 use crate::process::output::StandardOutput;
+use crate::process::output::answer_lost;
 use crate::protocol::{API_VERSION, Spelling};
 use crate::verify::VerifiedSignature;
 

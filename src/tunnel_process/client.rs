@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::error;
 use super::message::{
-    Answer, ControlRequest, Conversation, Greeting, Question, Registered, Registration, Reply,
-    ToSign,
+    ControlRequest, Conversation, Greeting, Question, Registered, Registration, Reply,
+    StatusDocument,
 };
-use super::status::StatusDocument;
 use super::{ARGUMENT, VERSION};
 use crate::config::Keep;
 use crate::error::Error;
@@ -25,6 +23,7 @@ use crate::process::watched::WatchedProcess;
 use crate::report;
 use crate::scheme::Scheme;
 use crate::token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
+use crate::tunnel::tunnel_error;
 
 /// How long the process may be silent: another process may use the library, and a person type a PIN there.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -32,8 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const FIRST_WORD: Duration = Duration::from_secs(10);
 /// How long the end of a process may take.
 const END: Duration = Duration::from_secs(10);
-/// A process may end while it is asked.
-const TRIES: usize = 3;
+/// A process may end while it is asked, and so may the next.
+const TRIES: usize = 5;
 
 /// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes
 /// from if the key isn't open. What is waited for is reported.
@@ -51,33 +50,40 @@ fn begin(
 ) -> Result<(Registered, Conversation), Error> {
     let socket = socket()?;
     let greeting = greeting(ControlRequest::Register(registration));
-    for _ in 0..TRIES {
-        let connect = || connect_or_start(&socket).map(Some);
-        let Some(mut conversation) = reach(&socket, PATIENCE, connect)? else {
-            break;
-        };
-        match converse(&mut conversation, &greeting, pins) {
-            Ok(Reply::Registered(registered)) => return Ok((registered, conversation)),
-            Ok(Reply::Failed(failure)) => return Err(failure),
-            Ok(Reply::Gone) => conversation.wait_for_end(),
-            Ok(_) => return Err(out_of_turn()),
-            Err(error) if is_end(&error) => {}
-            Err(reason) => return Err(unreachable(&socket, &reason)),
-        }
+    let connect = || connect_or_start(&socket).map(Some);
+    let reply = converse(&socket, PATIENCE, connect, |mut conversation| {
+        Ok(match reply(&mut conversation, &greeting, pins)? {
+            Reply::Gone => {
+                conversation.wait_for_end();
+                None
+            }
+            reply => Some((reply, conversation)),
+        })
+    });
+    match reply? {
+        Some((Reply::Registered(registered), conversation)) => Ok((registered, conversation)),
+        Some((Reply::Failed(failure), _)) => Err(failure),
+        _ => Err(out_of_turn()),
     }
-    Err(error::lost())
 }
 
 /// Answers the process's questions until it has a reply.
-fn converse(
+fn reply(
     conversation: &mut Conversation,
     greeting: &Greeting,
     pins: &mut dyn PinProvider,
-) -> io::Result<Reply> {
+) -> io::Result<Reply<'static>> {
     conversation.send(greeting)?;
     loop {
         match conversation.receive()? {
-            Reply::Question(question) => conversation.send(&answer(question, pins))?,
+            Reply::Question(Question::ConfirmAtReader(request)) => {
+                conversation.send(&pins.confirm_at_reader(&request))?;
+            }
+            Reply::Question(Question::Origin) => conversation.send(&pins.origin())?,
+            Reply::Question(Question::Pin(request)) => {
+                let pin = pins.pin(&request);
+                conversation.send(&pin.as_ref().map(Pin::expose))?;
+            }
             Reply::AtReader(notice) => report::note(&notice),
             Reply::Waiting(holder) => library::note_wait(holder),
             reply => return Ok(reply),
@@ -114,16 +120,10 @@ impl KeptKeys for ProcessKeys {
 
     fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error> {
         let mut conversation = self.0.take().ok_or_else(out_of_turn)?;
-        let digest = digest.to_vec();
         // The process itself has no terminal.
         let _notice = pin_entry::show_after(TOUCH_NOTICE_DELAY, TOUCH_NOTICE);
-        let sent = conversation.send(&ToSign { scheme, digest });
-        match sent.and_then(|()| conversation.receive()) {
-            Ok(Reply::Signature(signature)) => Ok(signature),
-            Ok(Reply::Failed(failure)) => Err(failure),
-            Ok(_) => Err(out_of_turn()),
-            Err(_) => Err(error::lost()),
-        }
+        let sent = conversation.send(&(scheme, digest));
+        sent.and_then(|()| conversation.receive()).unwrap_or_else(|_| Err(lost()))
     }
 }
 
@@ -158,17 +158,18 @@ pub fn stop() -> Result<bool, Error> {
     Ok(true)
 }
 
-fn ask(request: ControlRequest) -> Result<Option<Reply>, Error> {
+fn ask(request: ControlRequest) -> Result<Option<Reply<'static>>, Error> {
     let socket = socket()?;
-    let Some(mut conversation) = reach(&socket, END, || connect(&socket))? else {
-        return Ok(None);
-    };
-    let reply = conversation.send(&greeting(request)).and_then(|()| conversation.receive());
-    match reply {
-        Ok(reply) => Ok(Some(reply)),
-        Err(error) if is_end(&error) => Ok(None),
-        Err(reason) => Err(unreachable(&socket, &reason)),
-    }
+    let greeting = greeting(request);
+    converse(
+        &socket,
+        END,
+        || connect(&socket),
+        |mut conversation| {
+            conversation.send(&greeting)?;
+            conversation.receive().map(Some)
+        },
+    )
 }
 
 fn greeting(request: ControlRequest) -> Greeting {
@@ -189,68 +190,68 @@ fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
-    let listener = socket
-        .listen()
-        .map_err(|reason| error::no_socket(&format!("{}: {reason}", socket.path().display())))?;
+    let listener = socket.listen();
+    let listener =
+        listener.map_err(|reason| no_socket(&format!("{}: {reason}", socket.path().display())))?;
     background::start(ARGUMENT, listener.into()).map_err(|reason| {
         if let Ok(identity) = socket.identity() {
             socket.remove(identity);
         }
-        error::not_started(&reason)
+        tunnel_error(
+            format!("the tunnel process can't be started: {reason}"),
+            "the system lacks something: memory, processes, or open files (`ulimit -u`, `ulimit -n`)",
+        )
     })?;
-    connect(socket)?.ok_or_else(error::lost)
-}
-
-fn answer(question: Question, pins: &mut dyn PinProvider) -> Answer {
-    match question {
-        Question::ConfirmAtReader(question) => {
-            Answer::ConfirmAtReader(pins.confirm_at_reader(&question.request()))
-        }
-        Question::Origin => Answer::Origin(pins.origin()),
-        Question::Pin(question) => {
-            let pin = pins.pin(&question.request());
-            Answer::Pin(pin.map(|pin: Pin| pin.expose().to_owned()))
-        }
-    }
+    connect(socket)?.ok_or_else(lost)
 }
 
 fn socket() -> Result<ControlSocket, Error> {
-    ControlSocket::find().map_err(|reason| error::no_socket(&reason))
+    ControlSocket::find().map_err(|reason| no_socket(&reason))
 }
 
 fn connect(socket: &ControlSocket) -> Result<Option<UnixStream>, Error> {
     socket.connect().map_err(|reason| unreachable(socket, &reason))
 }
 
-/// A conversation with a process that listens, which may be silent for `patience` from then on; `None` if there is
-/// none.
-fn reach(
+/// What `talk` has from a process that listens, which may be silent for `patience`; `None` if there is none. Where it ends
+/// meanwhile, or `talk` has nothing, another one is asked.
+fn converse<T>(
     socket: &ControlSocket,
     patience: Duration,
     connect: impl Fn() -> Result<Option<UnixStream>, Error>,
-) -> Result<Option<Conversation>, Error> {
+    mut talk: impl FnMut(Conversation) -> io::Result<Option<T>>,
+) -> Result<Option<T>, Error> {
+    let mut is_here = false;
     for _ in 0..TRIES {
         let Some(stream) = connect()? else {
             return Ok(None);
         };
-        let mut conversation =
-            Conversation::new(stream, FIRST_WORD).map_err(|reason| unreachable(socket, &reason))?;
-        let reason = match conversation.receive() {
-            Ok(Reply::Here) => match conversation.be_patient(patience) {
-                Ok(()) => return Ok(Some(conversation)),
-                Err(reason) => reason,
-            },
-            Ok(_) => io::Error::other("it is another version of this program"),
-            Err(error) if is_end(&error) => continue,
+        is_here = false;
+        let outcome = Conversation::new(stream, FIRST_WORD).and_then(|mut conversation| {
+            let Reply::Here = conversation.receive()? else {
+                return Err(io::Error::other("it is another version of this program"));
+            };
+            is_here = true;
+            conversation.be_patient(patience)?;
+            talk(conversation)
+        });
+        match outcome {
+            Ok(None) => {}
+            Ok(found) => return Ok(found),
+            Err(error) if is_end(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                io::Error::other("it doesn't answer")
+                return Err(unreachable(socket, &io::Error::other("it doesn't answer")));
             }
-            Err(error) => error,
-        };
-        return Err(unreachable(socket, &reason));
+            Err(error) => return Err(unreachable(socket, &error)),
+        }
     }
-    let reason = io::Error::other("it has as many connections as it takes");
-    Err(unreachable(socket, &reason))
+    match is_here {
+        true => Err(lost()),
+        false => {
+            let reason = io::Error::other("it has as many connections as it takes");
+            Err(unreachable(socket, &reason))
+        }
+    }
 }
 
 /// Whether the other process has ended, and not merely said nothing.
@@ -261,8 +262,25 @@ fn is_end(error: &io::Error) -> bool {
     )
 }
 
+/// It was stopped or killed, or has crashed.
+fn lost() -> Error {
+    tunnel_error("the tunnel process has ended before it answered", "run the command again")
+}
+
+fn no_socket(reason: &str) -> Error {
+    tunnel_error(
+        format!("no place for the control socket: {reason}"),
+        "see that one of those directories is yours alone (mode 0700) and its disk is not full; where there is \
+         none, set XDG_RUNTIME_DIR to one",
+    )
+}
+
+/// It hangs, serves as many connections as it can, or is of another build of this program.
 fn unreachable(socket: &ControlSocket, reason: &io::Error) -> Error {
-    error::unreachable(socket.path(), reason)
+    tunnel_error(
+        format!("the tunnel process can't be reached at {}: {reason}", socket.path().display()),
+        "end it with `pkcs11-external-signer stop`, and run the command again",
+    )
 }
 
 fn out_of_turn() -> Error {

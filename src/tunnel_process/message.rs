@@ -12,15 +12,12 @@ use http::Uri;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::error::foreign_entry;
-use super::status::StatusDocument;
 use crate::config::Keep;
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::exec_credential::LocalCluster;
-use crate::kubeconfig::{Cluster, tunnelled};
-use crate::pin::{PinOrigin, PinRequest};
+use crate::kubeconfig::{Cluster, tunnelled, write_command};
+use crate::pin::PinRequest;
 use crate::printable::excerpt;
-use crate::scheme::Scheme;
 use crate::tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
 
 /// The longest message, in bytes: a chain of certificates and a cluster's authorities fit many times.
@@ -34,18 +31,6 @@ pub struct Greeting {
     /// The client's own process number, as it knows it.
     pub(super) process: i32,
     pub(super) request: ControlRequest,
-}
-
-impl Greeting {
-    /// Reads one line, without its end; `None` for what is none.
-    pub fn decode(line: &[u8]) -> Option<Self> {
-        serde_json::from_slice(line).ok()
-    }
-
-    /// As one line, without its end.
-    pub fn encode(&self) -> Option<Vec<u8>> {
-        serde_json::to_vec(self).ok()
-    }
 }
 
 #[derive(Deserialize, Serialize)]
@@ -67,15 +52,9 @@ pub struct Registration {
     /// The certificate of the authority that the client's kubeconfig trusts at the local addresses, in
     /// PEM.
     pub authority: Option<String>,
-    /// Whether the client will have something signed.
+    /// Whether the client will have something signed: it sends a [`Scheme`](crate::scheme::Scheme) and a digest, and
+    /// gets the signature or an error.
     pub signs: bool,
-}
-
-/// What a registered client wants to have signed.
-#[derive(Deserialize, Serialize)]
-pub(super) struct ToSign {
-    pub(super) scheme: Scheme,
-    pub(super) digest: Vec<u8>,
 }
 
 /// A cluster, and the local address that leads to it.
@@ -110,6 +89,14 @@ impl RegisteredCluster {
     }
 }
 
+/// The entries of a kubeconfig are of no use here.
+fn foreign_entry(what: String) -> Error {
+    Error::new(Exit::Configuration, what).help(format!(
+        "have the context's entries written for this user on this machine: {}",
+        write_command("NAME")
+    ))
+}
+
 fn local_address(server: &str) -> Option<SocketAddr> {
     let uri = Uri::try_from(server).ok()?;
     let address: SocketAddr = uri.authority()?.as_str().parse().ok()?;
@@ -130,7 +117,7 @@ pub struct Registered {
 }
 
 #[derive(Deserialize, Serialize)]
-pub(super) enum Reply {
+pub(super) enum Reply<'a> {
     /// The reader asks for the PIN now.
     AtReader(String),
     Failed(Error),
@@ -138,65 +125,61 @@ pub(super) enum Reply {
     Gone,
     /// The first of all: the process runs and listens. What follows may take as long as a person takes.
     Here,
-    Question(Question),
+    Question(Question<'a>),
     Registered(Registered),
-    Signature(Vec<u8>),
     Status(StatusDocument),
     /// Another process, with this number if it is known, has had the library for a while.
     Waiting(Option<u32>),
 }
 
-/// One call of the trait [`PinProvider`](crate::pin::PinProvider).
+/// One call of the trait [`PinProvider`](crate::pin::PinProvider), answered by what that returns.
 #[derive(Deserialize, Serialize)]
-pub(super) enum Question {
-    ConfirmAtReader(PinQuestion),
+pub(super) enum Question<'a> {
+    ConfirmAtReader(PinRequest<'a>),
     Origin,
-    Pin(PinQuestion),
+    Pin(PinRequest<'a>),
 }
 
-/// [`PinRequest`], with what it borrows.
+/// What `status --json` prints; `null` there if no process runs.
 #[derive(Deserialize, Serialize)]
-pub(super) struct PinQuestion {
-    token: String,
-    key: String,
-    shortest: usize,
-    longest: usize,
-    notice: Option<String>,
-    confirm: Option<String>,
+#[serde(rename_all = "camelCase")]
+pub struct StatusDocument {
+    /// The number of the tunnel process.
+    pub pid: u32,
+    pub version: String,
+    pub keys: Vec<KeyStatus>,
+    pub clusters: Vec<ClusterStatus>,
 }
 
-/// The answer to a [`Question`], of the same name.
+/// A key that is open.
 #[derive(Deserialize, Serialize)]
-pub(super) enum Answer {
-    ConfirmAtReader(Result<(), Error>),
-    Origin(PinOrigin),
-    Pin(Result<String, Error>),
+#[serde(rename_all = "camelCase")]
+pub struct KeyStatus {
+    /// The certificate's.
+    pub subject: String,
+    /// What selects it in the configuration.
+    pub configuration: Vec<(String, String)>,
+    pub connections: usize,
+    /// Who uses it.
+    pub callers: Vec<CallerStatus>,
+    /// Until when it stays open, in words.
+    pub until: String,
 }
 
-impl From<&PinRequest<'_>> for PinQuestion {
-    fn from(request: &PinRequest<'_>) -> Self {
-        Self {
-            token: request.token.to_owned(),
-            key: request.key.to_owned(),
-            shortest: request.shortest,
-            longest: request.longest,
-            notice: request.notice.map(str::to_owned),
-            confirm: request.confirm.map(str::to_owned),
-        }
-    }
+/// A program that was given a credential for the key.
+#[derive(Deserialize, Serialize)]
+pub struct CallerStatus {
+    pub pid: i32,
+    pub name: String,
 }
 
-impl PinQuestion {
-    pub(super) fn request(&self) -> PinRequest<'_> {
-        PinRequest {
-            token: &self.token,
-            key: &self.key,
-            shortest: self.shortest,
-            longest: self.longest,
-            notice: self.notice.as_deref(),
-            confirm: self.confirm.as_deref(),
-        }
-    }
+/// A cluster that is served.
+#[derive(Deserialize, Serialize)]
+pub struct ClusterStatus {
+    pub name: String,
+    pub server: String,
+    /// Where it is served.
+    pub address: SocketAddr,
 }
 
 /// A connection between a client and the process, as messages.

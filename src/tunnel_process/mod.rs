@@ -8,20 +8,16 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod error;
 mod identity;
 mod lifetime;
 mod message;
 mod pins;
 mod service;
-mod status;
 
 pub use client::{ProcessKeys, register, status, stop};
-pub use error::{address_of_another, caller_error};
 pub use identity::{identity, identity_or_new};
-pub use message::{Greeting, Registered, RegisteredCluster, Registration};
-pub use service::serve;
-pub use status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
+pub use message::{Greeting, RegisteredCluster, Registration, StatusDocument};
+pub use service::{caller_error, serve};
 
 /// What this program is started with to be the process.
 pub const ARGUMENT: &str = "tunnel-process";

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::message::{Answer, Conversation, Question, Reply};
+use serde::de::DeserializeOwned;
+
+use super::message::{Conversation, Question, Reply};
 use crate::error::Error;
 use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use crate::process::locked;
@@ -12,43 +14,32 @@ pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
 
 impl ClientPins {
     /// The client's answer; `None` if it has gone.
-    fn ask(&self, question: Question) -> Option<Answer> {
+    fn ask<T: DeserializeOwned>(&self, question: Question<'_>) -> Option<T> {
         self.send(&Reply::Question(question))?.receive().ok()
     }
 
-    pub(super) fn send(&self, reply: &Reply) -> Option<MutexGuard<'_, Conversation>> {
+    pub(super) fn send(&self, reply: &Reply<'_>) -> Option<MutexGuard<'_, Conversation>> {
         let mut conversation = locked(&self.0);
         conversation.send(reply).ok()?;
         Some(conversation)
     }
 }
 
-fn gone(request: &PinRequest<'_>) -> Error {
-    pin::cancelled(request.token)
-}
-
 impl PinProvider for ClientPins {
     fn origin(&mut self) -> PinOrigin {
-        match self.ask(Question::Origin) {
-            Some(Answer::Origin(origin)) => origin,
-            _ => PinOrigin::Person,
-        }
+        self.ask(Question::Origin).unwrap_or(PinOrigin::Person)
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        match self.ask(Question::Pin(request.into())) {
-            Some(Answer::Pin(answer)) => {
-                Pin::new(&answer?).filter(|pin| request.allows(pin)).ok_or_else(|| gone(request))
-            }
-            _ => Err(gone(request)),
-        }
+        let answer: Option<Result<String, Error>> = self.ask(Question::Pin(request.clone()));
+        let pin = answer.transpose()?.and_then(|pin| Pin::new(&pin));
+        let pin = pin.filter(|pin| request.allows(pin));
+        pin.ok_or_else(|| pin::cancelled(&request.token))
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        match self.ask(Question::ConfirmAtReader(request.into())) {
-            Some(Answer::ConfirmAtReader(answer)) => answer,
-            _ => Err(gone(request)),
-        }
+        let answer = self.ask(Question::ConfirmAtReader(request.clone()));
+        answer.unwrap_or_else(|| Err(pin::cancelled(&request.token)))
     }
 
     fn at_reader(&mut self, notice: &str) {

@@ -7,32 +7,35 @@ use std::io;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::VERSION;
 use super::identity::identity;
 use super::lifetime::{FIRST_USE, KeyAction, KeyUse};
 use super::message::{
-    ControlRequest, Conversation, Greeting, Registered, RegisteredCluster, Registration, Reply,
-    ToSign,
+    CallerStatus, ClusterStatus, ControlRequest, Conversation, Greeting, KeyStatus, Registered,
+    RegisteredCluster, Registration, Reply, StatusDocument,
 };
 use super::pins::ClientPins;
-use super::status::{CallerStatus, ClusterStatus, KeyStatus, StatusDocument};
-use super::{VERSION, error};
 use crate::config::{Config, Keep, TrustedLibrary};
 use crate::error::Error;
 use crate::keyring::{KeyClient, KeyNumber, Keyring, OpenKey};
-use crate::kubeconfig::Cluster;
+use crate::kubeconfig::{Cluster, write_command};
 use crate::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
 use crate::process::environment::TakenVariables;
 use crate::process::watched::{WatchedProcess, is_caller};
 use crate::process::{background, locked, session_of, time_since_boot};
 use crate::protocol::Configuration;
-use crate::tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels};
+use crate::scheme::Scheme;
+use crate::tunnel::{
+    KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error,
+};
+use crate::verify::VerifiedSignature;
 
 /// How long a process that serves nothing waits for a client.
 const FIRST_CLIENT: Duration = Duration::from_secs(10);
@@ -74,8 +77,6 @@ struct State {
     tunnels: Option<Tunnels>,
     authority: Option<String>,
     clusters: Vec<RegisteredCluster>,
-    /// Those that were loaded, each with whether it is root's alone.
-    libraries: Vec<(PathBuf, bool)>,
     keys: Vec<ServedKey>,
     clients: usize,
     has_served: bool,
@@ -84,17 +85,18 @@ struct State {
 
 /// Whether both are the same key, wherever its PIN comes from.
 fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
-    let key = |pairs: &'_ [(String, String)]| -> Vec<(String, String)> {
-        let pairs = pairs.iter().filter(|(key, _)| key != "pinSource");
-        pairs.cloned().collect()
-    };
-    key(one) == key(other)
+    let counts = |(key, _): &&(String, String)| key != "pinSource";
+    one.iter().filter(counts).eq(other.iter().filter(counts))
 }
 
 /// A key that was asked for once. It is closed when no request keeps it.
 struct ServedKey {
     configuration: Vec<(String, String)>,
     number: KeyNumber,
+    /// Its library, which stays loaded.
+    library: PathBuf,
+    /// Whether nobody but root can change that.
+    is_roots: bool,
     /// While it is open.
     open: Option<Arc<OpenKey>>,
     /// Clients that wait for it to be opened.
@@ -307,7 +309,7 @@ impl Service {
                 match (is_served, config) {
                     (false, _) => self.stop(conversation),
                     (true, Ok(_)) if peer.process != process => {
-                        let error = error::caller_error("it is in another container");
+                        let error = caller_error("it is in another container");
                         conversation.send(&Reply::Failed(error))
                     }
                     (true, Ok(config)) => self.register(conversation, peer, registration, config),
@@ -339,18 +341,15 @@ impl Service {
         let conversation = Arc::new(Mutex::new(conversation));
         let registered = self.registered(&conversation, peer, registration, config);
         let mut conversation = locked(&conversation);
-        let number = match registered {
-            Ok((number, registered)) => {
-                conversation.send(&Reply::Registered(registered))?;
-                number
-            }
+        let (number, registered) = match registered {
+            Ok(registered) => registered,
             Err(error) => return conversation.send(&Reply::Failed(error)),
         };
+        conversation.send(&Reply::Registered(registered))?;
         if signs {
-            let ToSign { scheme, digest } = conversation.receive()?;
+            let (scheme, digest): (Scheme, Vec<u8>) = conversation.receive()?;
             let signature = self.keyring.sign(number, scheme, digest);
-            let reply = signature.map(|it| Reply::Signature(it.into_bytes()));
-            conversation.send(&reply.unwrap_or_else(Reply::Failed))?;
+            conversation.send(&signature.map(VerifiedSignature::into_bytes))?;
         }
         Ok(())
     }
@@ -367,7 +366,15 @@ impl Service {
         let number = {
             let mut state = locked(&self.state);
             if let Some(loaded) = state.library_beside(&config.library) {
-                return Err(error::other_library(loaded, config.library.path()));
+                let (loaded, wanted) = (loaded.display(), config.library.path().display());
+                return Err(tunnel_error(
+                    format!(
+                        "the tunnel process has {loaded} loaded, and loads {wanted} beside it only if nobody but root can \
+                         change either"
+                    ),
+                    "end what is served with `pkcs11-external-signer stop` and run the command again; or give the \
+                     library and the directories above it to root",
+                ));
             }
             for cluster in clusters {
                 self.listen(&mut state, cluster)?;
@@ -417,11 +424,21 @@ impl Service {
     fn listen(&self, state: &mut State, cluster: RegisteredCluster) -> Result<(), Error> {
         let mut served = state.clusters.iter();
         if let Some(served) = served.find(|it| it.address == cluster.address) {
-            return match served.cluster == cluster.cluster {
-                true => Ok(()),
-                // Never exchanged: a client that runs would get to the other one.
-                false => Err(error::address_of_another(&cluster, &cluster_status(served))),
-            };
+            if served.cluster == cluster.cluster {
+                return Ok(());
+            }
+            // Never exchanged: a client that runs would get to the other one.
+            return Err(tunnel_error(
+                format!(
+                    "{} leads to cluster \"{}\" ({}) already, whose server, CA, tls-server-name or proxy-url is another \
+                     than that of \"{}\"",
+                    cluster.address, served.name, served.cluster.server, cluster.name
+                ),
+                format!(
+                    "give one of them another address: {}; or end what is served with `pkcs11-external-signer stop`",
+                    write_command("NAME")
+                ),
+            ));
         }
         let tunnels = match &mut state.tunnels {
             Some(tunnels) => tunnels,
@@ -455,11 +472,16 @@ impl Service {
                 until: key.until(),
             })
         });
+        let clusters = state.clusters.iter().map(|served| ClusterStatus {
+            name: served.name.clone(),
+            server: served.cluster.server.clone(),
+            address: served.address,
+        });
         StatusDocument {
             pid: std::process::id(),
             version: VERSION.to_owned(),
             keys: open.collect(),
-            clusters: state.clusters.iter().map(cluster_status).collect(),
+            clusters: clusters.collect(),
         }
     }
 
@@ -525,11 +547,9 @@ impl State {
 
     /// What keeps this library from being loaded here. One that the user's own programs can change is the only one of
     /// its process: it could read the PINs of the others there.
-    fn library_beside(&self, wanted: &TrustedLibrary) -> Option<&Path> {
-        let mut loaded = self.libraries.iter();
-        let other = loaded
-            .find(|(path, is_roots)| path != wanted.path() && !(*is_roots && wanted.is_roots()));
-        other.map(|(path, _)| &**path)
+    fn library_beside(&self, wanted: &TrustedLibrary) -> Option<&PathBuf> {
+        let loaded = self.keys.iter().filter(|key| key.library != wanted.path());
+        loaded.filter(|key| !(key.is_roots && wanted.is_roots())).map(|key| &key.library).next()
     }
 
     /// The number of the key with this configuration, which may be closed.
@@ -543,13 +563,13 @@ impl State {
         if let Some(known) = keys.find(|key| is_same_key(&key.configuration, &configuration)) {
             return Ok(known.number);
         }
-        let library = &config.library;
-        let library = (library.path().to_owned(), library.is_roots());
+        let (library, is_roots) = (config.library.path().to_owned(), config.library.is_roots());
         let number = keyring.add(config, &TakenVariables::default())?;
-        self.libraries.push(library);
         self.keys.push(ServedKey {
             configuration,
             number,
+            library,
+            is_roots,
             open: None,
             waiting: 0,
             keep_requests: Vec::new(),
@@ -570,20 +590,20 @@ impl State {
 
 /// The process that the plugin names as its client.
 fn caller_of(plugin: Peer, number: i32) -> Result<WatchedProcess, Error> {
-    let watched = WatchedProcess::new(number);
-    let process = watched.map_err(|reason| error::caller_error(&reason.to_string()))?;
+    let process =
+        WatchedProcess::new(number).map_err(|reason| caller_error(&reason.to_string()))?;
     match number == plugin.process || is_caller(number, plugin.process) {
         true => Ok(process),
-        false => Err(error::caller_error("it doesn't run the plugin")),
+        false => Err(caller_error("it doesn't run the plugin")),
     }
 }
 
-fn cluster_status(served: &RegisteredCluster) -> ClusterStatus {
-    ClusterStatus {
-        name: served.name.clone(),
-        server: served.cluster.server.clone(),
-        address: served.address.to_string(),
-    }
+/// The program that ran the plugin has ended meanwhile, belongs to another user, or runs in another container.
+pub fn caller_error(reason: &str) -> Error {
+    tunnel_error(
+        format!("the program that asked for the credential can't be watched: {reason}"),
+        "run the command again, outside of the container if it is in one",
+    )
 }
 
 fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {

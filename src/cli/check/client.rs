@@ -42,7 +42,7 @@ fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluste
     let served = RegisteredCluster::of(&kubeconfig.handed_over(&context.cluster)?, &identity)?;
     let is_ours = || -> Result<bool, Error> {
         let status = tunnel_process::status()?;
-        Ok(status.iter().flat_map(|it| &it.clusters).any(|it| it.is_at(served.address)))
+        Ok(status.iter().flat_map(|it| &it.clusters).any(|it| it.address == served.address))
     };
     // The tunnel process may begin to serve it between the two looks.
     if !is_ours()?

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::kubeconfig::{Context, Kubeconfig};
-use crate::process::command_not_found;
+use crate::process::command::command_not_found;
 
 /// kubectl commands whose `--user` names the subject of a role binding.
 const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];

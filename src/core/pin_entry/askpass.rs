@@ -97,7 +97,7 @@ impl Program {
     ) -> Result<Pin, Error> {
         if request.confirm.is_some() && !self.is_pinentry {
             // The answer of such a program could be a script's, and not a person's yes.
-            return Err(pin::final_try(request.token, &self.origin()));
+            return Err(pin::final_try(&request.token, &self.origin()));
         }
         let failed = |error: io::Error| no_pin(&self.path, error);
         // Dropped after the program, which may have to be killed and leaves its own behind then.
@@ -110,7 +110,7 @@ impl Program {
             Ok(Some(_)) => Err(wrong_length(request, &self.origin())),
             Ok(None) => {
                 slot.leave(CANCELLED);
-                Err(pin::cancelled(request.token))
+                Err(pin::cancelled(&request.token))
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 slot.leave(TIMED_OUT);
@@ -150,10 +150,8 @@ impl Program {
         if self.is_pinentry {
             command.stdin(Stdio::piped());
         } else {
-            let mut text = request
-                .notice
-                .map_or_else(String::new, |notice| format!("{}\n", printable(notice)));
-            text.push_str(&question(request));
+            let notice = request.notice.iter().map(|notice| format!("{}\n", printable(notice)));
+            let text: String = notice.chain([question(request)]).collect();
             command.arg(text).stdin(Stdio::null());
         }
         command.stdout(Stdio::piped());

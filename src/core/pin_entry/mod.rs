@@ -4,13 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod askpass;
-mod file;
 mod notice;
 mod pinentry;
 mod prompt;
 mod queue;
 mod sources;
-mod standard_input;
+mod stored;
 
 pub use notice::show_after;
 pub use prompt::{ask_hidden, ask_openly};
@@ -27,11 +26,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a person is asked, in one line that is fit for a terminal.
 fn question(request: &PinRequest<'_>) -> String {
-    format!("PIN for token {}, {}: ", printable(request.token), printable(request.key))
+    format!("PIN for token {}, {}: ", printable(&request.token), printable(&request.key))
 }
 
 fn timed_out(request: &PinRequest<'_>) -> Error {
-    let (token, seconds) = (request.token, ANSWER_LIMIT.as_secs());
+    let (token, seconds) = (&request.token, ANSWER_LIMIT.as_secs());
     let text =
         format!("the prompt for the PIN of token {token} was not answered within {seconds} s");
     Error::new(Exit::Login, text).help(

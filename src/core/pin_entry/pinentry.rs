@@ -1,6 +1,6 @@
 //! The dialogue with pinentry, in GnuPG's Assuan protocol: commands and answers, line by line.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 
 use percent_encoding::percent_decode;
 
@@ -9,7 +9,7 @@ use crate::pin::{Pin, PinRequest};
 use crate::printable::printable;
 
 /// The longest line of the protocol.
-const LINE: usize = 1000;
+const LINE: u64 = 1000;
 
 /// The errors by which a person gives no PIN, as libgpg-error numbers them: GPG_ERR_TIMEOUT, CANCELED,
 /// NOT_CONFIRMED and FULLY_CANCELED.
@@ -22,8 +22,8 @@ pub(super) fn ask(
     input: impl Write,
     output: impl Read,
 ) -> io::Result<Option<Pin>> {
-    let description = format!("Token {}\n{}", printable(request.token), printable(request.key));
-    let mut dialog = Dialog { input, output };
+    let description = format!("Token {}\n{}", printable(&request.token), printable(&request.key));
+    let mut dialog = Dialog { input, output: BufReader::new(output) };
     let _ = dialog.reply()?;
     if has_terminal {
         dialog.set("OPTION", "ttyname=/dev/tty")?;
@@ -34,7 +34,7 @@ pub(super) fn ask(
         }
     }
     dialog.set("SETTITLE", "pkcs11-external-signer")?;
-    if let Some(question) = request.confirm {
+    if let Some(question) = &request.confirm {
         dialog.set("SETDESC", &format!("{question}\n\n{description}"))?;
         if dialog.ask("CONFIRM")?.is_none() {
             return Ok(None);
@@ -42,7 +42,7 @@ pub(super) fn ask(
     }
     dialog.set("SETDESC", &description)?;
     dialog.set("SETPROMPT", "PIN")?;
-    if let Some(notice) = request.notice {
+    if let Some(notice) = &request.notice {
         dialog.set("SETERROR", &printable(notice))?;
     }
     let data = dialog.ask("GETPIN")?;
@@ -51,7 +51,7 @@ pub(super) fn ask(
 
 struct Dialog<I, O> {
     input: I,
-    output: O,
+    output: BufReader<O>,
 }
 
 impl<I: Write, O: Read> Dialog<I, O> {
@@ -82,7 +82,7 @@ impl<I: Write, O: Read> Dialog<I, O> {
             let line = self.line()?;
             if let Some(piece) = line.strip_prefix(b"D ") {
                 // What doesn't fit any more is no PIN anyway.
-                data.extend(percent_decode(piece).take(LINE - data.len()));
+                data.extend(percent_decode(piece).take(LINE as usize - data.len()));
             } else if line.starts_with(b"OK") {
                 return Ok(Ok(data));
             } else if line.starts_with(b"ERR") {
@@ -93,17 +93,12 @@ impl<I: Write, O: Read> Dialog<I, O> {
 
     fn line(&mut self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
-        let mut byte = [0];
-        while line.len() < LINE {
-            if self.output.read(&mut byte)? == 0 {
-                return Err(io::Error::other("it ended before it had answered"));
-            }
-            if byte == *b"\n" {
-                return Ok(line);
-            }
-            line.extend(byte);
+        self.output.by_ref().take(LINE).read_until(b'\n', &mut line)?;
+        match line.pop() {
+            Some(b'\n') => Ok(line),
+            Some(_) => Err(io::Error::other("it does not speak pinentry's protocol")),
+            None => Err(io::Error::other("it ended before it had answered")),
         }
-        Err(io::Error::other("it does not speak pinentry's protocol"))
     }
 }
 
@@ -130,12 +125,12 @@ mod tests {
 
     fn request<'a>(notice: Option<&'a str>, confirm: Option<&'a str>) -> PinRequest<'a> {
         PinRequest {
-            token: "\"100%\" (serial x, slotId 1)",
-            key: "the key\nof jane",
+            token: "\"100%\" (serial x, slotId 1)".into(),
+            key: "the key\nof jane".into(),
             shortest: 4,
             longest: 8,
-            notice,
-            confirm,
+            notice: notice.map(Into::into),
+            confirm: confirm.map(Into::into),
         }
     }
 
@@ -193,7 +188,7 @@ mod tests {
     #[test]
     fn what_is_no_pinentry_is_an_error() {
         let request = request(None, None);
-        for answers in ["", "OK\n", &"x".repeat(2 * LINE)] {
+        for answers in ["", "OK\n", &"x".repeat(2 * LINE as usize)] {
             assert!(ask(&request, false, Vec::new(), answers.as_bytes()).is_err());
         }
     }

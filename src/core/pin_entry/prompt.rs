@@ -96,7 +96,7 @@ impl Prompt {
 
     /// Asks until there is a PIN that the token can have.
     pub(super) fn ask(&self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        let mut notice = request.notice.map(str::to_owned);
+        let mut notice = request.notice.as_deref().map(str::to_owned);
         if request.confirm.is_some() {
             self.confirm(request, PinOrigin::Person)?;
             notice = None;
@@ -115,14 +115,14 @@ impl Prompt {
 
     /// The explicit yes that a token's final try needs, with a PIN that comes from `origin`.
     pub(super) fn confirm(&self, request: &PinRequest<'_>, origin: PinOrigin) -> Result<(), Error> {
-        let notices = [request.notice, request.confirm].into_iter().flatten();
-        let mut text: String = notices.map(line).collect();
+        let notices = [&request.notice, &request.confirm].into_iter().flatten();
+        let mut text: String = notices.map(|notice| line(notice)).collect();
         text.push_str("Type yes to go on: ");
         if self.enter(request, &text, true)?.as_slice() == b"yes" {
             return Ok(());
         }
         self.cancelled();
-        Err(pin::final_try(request.token, &origin))
+        Err(pin::final_try(&request.token, &origin))
     }
 
     fn cancelled(&self) {
@@ -137,7 +137,7 @@ impl Prompt {
             Entry::Empty => self.cancelled(),
             Entry::Nothing | Entry::Signal(_) => {}
         }
-        Err(pin::cancelled(request.token))
+        Err(pin::cancelled(&request.token))
     }
 
     /// Asks, and once more after each stop.
@@ -347,8 +347,8 @@ mod tests {
     #[test]
     fn an_entry_that_is_no_pin_is_explained_without_being_shown() {
         let request = PinRequest {
-            token: "t",
-            key: "k",
+            token: "t".into(),
+            key: "k".into(),
             shortest: 6,
             longest: 8,
             notice: None,

@@ -1,13 +1,14 @@
 //! The sources of a configuration, in their order.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal as _, stdin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::prompt::{Prompt, open_terminal};
 use super::queue::{PromptKind, PromptSlot, REFUSED};
-use super::{askpass, file, standard_input, wrong_length};
+use super::{askpass, stored, wrong_length};
 use crate::config::PinSource;
 use crate::error::{Error, Exit, PROGRAM};
 use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
@@ -69,9 +70,9 @@ impl Sources {
         let since = self.since();
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
-        let slot = PromptSlot::take(PromptKind::Window, request.token, since)?;
+        let slot = PromptSlot::take(PromptKind::Window, &request.token, since)?;
         let pin = program.ask(request, has_terminal, &slot)?;
-        self.entered = Some((PromptKind::Window, request.token.to_owned()));
+        self.entered = Some((PromptKind::Window, request.token.clone().into_owned()));
         Ok(pin)
     }
 
@@ -92,7 +93,7 @@ impl Sources {
 }
 
 fn left(request: &PinRequest<'_>) -> Error {
-    let token = request.token;
+    let token = &request.token;
     let text =
         format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
     Error::new(Exit::Login, text).help(format!(
@@ -112,7 +113,7 @@ impl PinProvider for Sources {
             PinSource::Configuration(_) => PinOrigin::Configuration,
             PinSource::Environment(name) => PinOrigin::Environment(name.clone()),
             PinSource::File(path) => PinOrigin::File(path.clone()),
-            PinSource::StandardInput if !standard_input::is_terminal() => PinOrigin::StandardInput,
+            PinSource::StandardInput if !stdin().is_terminal() => PinOrigin::StandardInput,
             PinSource::Prompt | PinSource::StandardInput => PinOrigin::Person,
         }
     }
@@ -122,19 +123,17 @@ impl PinProvider for Sources {
             PinSource::Askpass => return self.ask_by_program(request),
             PinSource::Configuration(pin) => pin.duplicate(),
             PinSource::Environment(name) => self.taken(name)?,
-            PinSource::File(path) => file::read(path)?,
+            PinSource::File(path) => stored::read_file(path)?,
             // What is on standard input by then is the command's, too.
             PinSource::Prompt | PinSource::StandardInput if self.is_left() => {
                 return Err(left(request));
             }
-            PinSource::StandardInput if !standard_input::is_terminal() => {
-                standard_input::read_line()?
-            }
+            PinSource::StandardInput if !stdin().is_terminal() => stored::read_line()?,
             PinSource::Prompt | PinSource::StandardInput => {
-                let prompt = Prompt::open(request.token, self.since())?;
-                let prompt = prompt.ok_or_else(|| pin::no_pin(request.token))?;
+                let prompt = Prompt::open(&request.token, self.since())?;
+                let prompt = prompt.ok_or_else(|| pin::no_pin(&request.token))?;
                 let pin = prompt.ask(request)?;
-                self.entered = Some((PromptKind::Terminal, request.token.to_owned()));
+                self.entered = Some((PromptKind::Terminal, request.token.clone().into_owned()));
                 return Ok(pin);
             }
         };
@@ -149,8 +148,8 @@ impl PinProvider for Sources {
         if self.is_left() {
             return Err(left(request));
         }
-        let prompt = Prompt::open(request.token, since)?;
-        let prompt = prompt.ok_or_else(|| pin::final_try(request.token, &PinOrigin::Reader))?;
+        let prompt = Prompt::open(&request.token, since)?;
+        let prompt = prompt.ok_or_else(|| pin::final_try(&request.token, &PinOrigin::Reader))?;
         prompt.confirm(request, PinOrigin::Reader)
     }
 }

@@ -3,7 +3,7 @@
 //! It is in our process group, so that the terminal and a pipeline see one job: keys reach it
 //! directly, and a signal that is sent to us alone is passed on to it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
@@ -22,9 +22,8 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use super::descriptors::{hand_on, open_descriptors, raise_limit};
-use super::error::command_not_found;
 use super::{output, signals};
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM};
 
 /// Signals that are passed on to the command.
 const PASSED_ON: [i32; 9] =
@@ -145,6 +144,13 @@ impl Running {
             let _ = kill_process(self.process, Signal::CONT);
         }
     }
+}
+
+pub fn command_not_found(name: &OsStr) -> Error {
+    Error::new(Exit::NotFound, format!("{}: command not found", name.display()))
+        .help(format!(
+            "check its spelling and PATH; the command follows `--`, as in `{PROGRAM} run -- kubectl get pods`"
+        ))
 }
 
 /// Passes on what other processes send to us, to the process whose number is sent through the

@@ -37,7 +37,7 @@ fn read_in(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     runtime::open_owned(directory)?;
     let path = directory.join(name);
     let about = |error: io::Error| format!("{}: {error}", path.display());
-    let (file, _) = match open_regular(&path) {
+    let file = match open_regular(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(about)?,
     };

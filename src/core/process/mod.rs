@@ -19,7 +19,6 @@ pub mod control_socket;
 pub mod data_file;
 pub mod descriptors;
 pub mod environment;
-mod error;
 pub mod exit_guard;
 pub mod harden;
 pub mod lock;
@@ -29,14 +28,13 @@ pub mod replaced_file;
 pub mod run_directory;
 mod runtime;
 pub mod signals;
-mod user;
 pub mod watchdog;
 pub mod watched;
 
-pub use error::{answer_lost, command_not_found, preparation};
-pub use runtime::fnv_1a;
+pub use runtime::{exposure, fnv_1a};
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fmt::Display;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -47,6 +45,8 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::{Error, Exit};
 
 /// The clock, in whole seconds since 1970; 0 for a clock that is set before that.
 pub fn unix_time() -> i64 {
@@ -66,20 +66,18 @@ pub fn time_since_boot() -> Duration {
 
 /// Opens a regular file to read it. Anything else is refused without being waited for, such as a FIFO
 /// that has no writer.
-pub fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    let found = file.metadata()?;
-    match found.is_file() {
-        true => Ok((file, found)),
+    match file.metadata()?.is_file() {
+        true => Ok(file),
         false => Err(io::Error::other("it is not a regular file")),
     }
 }
 
 /// The content of a regular file, or the first `longest` bytes of it.
 pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    let (file, _) = open_regular(path)?;
     let mut bytes = Vec::new();
-    file.take(longest).read_to_end(&mut bytes)?;
+    open_regular(path)?.take(longest).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -112,6 +110,13 @@ pub fn wait_for(descriptor: impl AsFd, events: PollFlags, deadline: Instant) -> 
 /// The mutex's value, also after a thread has panicked while it had it.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The system lacks what a tunnel needs.
+pub fn preparation(reason: impl Display) -> Error {
+    Error::new(Exit::Cluster, format!("the tunnel can't be made: {reason}")).help(
+        "this says that the system lacks something: memory, threads, or open files (`ulimit -n`)",
+    )
 }
 
 /// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers

@@ -38,9 +38,7 @@ impl StandardOutput {
     /// Sets standard output aside; to be called once, before a module is loaded.
     pub fn set_aside() -> Result<Self, Error> {
         if CLOSED_AT_START.load(Ordering::Relaxed) {
-            let closed = "standard output is closed: the answer has nowhere to go";
-            return Err(Error::new(Exit::Request, closed)
-                .help("run the program with a standard output that stays open until it ends"));
+            return Err(lost("standard output is closed: the answer has nowhere to go".to_owned()));
         }
         let output = duplicate().map_err(|error| {
             Error::new(Exit::Request, format!("standard output can't be set aside: {error}"))
@@ -70,6 +68,16 @@ impl StandardOutput {
         // The next write reports what is wrong, if anything is.
         let _ = poll(&mut output, None);
     }
+}
+
+/// The answer has nowhere to go.
+pub fn answer_lost(error: &io::Error) -> Error {
+    lost(format!("the answer could not be written to standard output: {error}"))
+}
+
+fn lost(text: String) -> Error {
+    Error::new(Exit::Request, text)
+        .help("run the program with a standard output that stays open until it ends")
 }
 
 /// Duplicates standard output, and has descriptor 1 lead to standard error. The duplicate is closed

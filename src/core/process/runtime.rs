@@ -4,17 +4,17 @@
 //! All processes of a user have the same directories, independent of their environment: a PIN that was
 //! refused in a shell is not sent again by a cron job.
 
-#![forbid(unsafe_code)]
-
+use std::ffi::{CStr, OsStr};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::LazyLock;
 
 use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-
-use super::user;
 
 const NAME: &str = "pkcs11-external-signer";
 
@@ -31,7 +31,7 @@ pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 /// For what must be known for longer, the best one first.
 pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // As $XDG_STATE_HOME is where it isn't set.
-    let state = user::home().map(|home| home.join(".local/state").join(NAME));
+    let state = home().map(|home| home.join(".local/state").join(NAME));
     state.iter().for_each(|directory| make_parents(directory));
     state.into_iter().chain(shared_paths()).collect()
 });
@@ -39,7 +39,7 @@ pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 /// For what is made once and kept; `None` for a user without a home.
 pub(super) fn data_directory() -> Option<PathBuf> {
     // As $XDG_DATA_HOME is where it isn't set.
-    Some(user::home()?.join(".local/share").join(NAME))
+    Some(home()?.join(".local/share").join(NAME))
 }
 
 /// Makes the two directories above one below the home.
@@ -54,10 +54,32 @@ pub(super) fn make_parents(directory: &Path) {
 /// user has taken. Not TMPDIR: they must be the same for every process of this user.
 fn shared_paths() -> Vec<PathBuf> {
     let user = geteuid().as_raw();
-    let of_user = [user::temporary_directory(), Some(format!("/run/user/{user}").into())];
-    let of_user = of_user.into_iter().flatten().filter(|path| is_ours(path));
+    let of_user = Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| is_ours(path));
     let shared = ["/tmp", "/dev/shm"].map(|path| format!("{path}/{NAME}-{user}").into());
-    of_user.map(|path| path.join(NAME)).chain(shared).collect()
+    of_user.map(|path| path.join(NAME)).into_iter().chain(shared).collect()
+}
+
+/// The home directory by the user database; `None` if there is none.
+fn home() -> Option<PathBuf> {
+    let mut entry = MaybeUninit::<libc::passwd>::uninit();
+    let mut texts = vec![0; 16 * 1024];
+    let mut found = ptr::null_mut();
+    // SAFETY: the pointers are to local variables, and the length is that of the buffer.
+    unsafe {
+        libc::getpwuid_r(
+            geteuid().as_raw(),
+            entry.as_mut_ptr(),
+            texts.as_mut_ptr(),
+            texts.len(),
+            &mut found,
+        )
+    };
+    // SAFETY: null, or the entry above, which was written then.
+    let entry = unsafe { found.as_ref() }.filter(|entry| !entry.pw_dir.is_null())?;
+    // SAFETY: the entry's texts end with a NUL and are in the buffer.
+    let home = unsafe { CStr::from_ptr(entry.pw_dir) };
+    let home = PathBuf::from(OsStr::from_bytes(home.to_bytes()));
+    Some(home).filter(|home| home.is_absolute())
 }
 
 fn is_ours(path: &Path) -> bool {
@@ -102,31 +124,38 @@ pub(super) fn open_owned(path: &Path) -> Result<OwnedFd, String> {
 
 /// Refuses what another user could have made, or can use.
 pub(super) fn check_private(path: &Path, open: impl AsFd) -> Result<(), String> {
-    let found = fstat(open).map_err(|error| failure(path, error))?;
-    let owner = found.st_uid;
-    if owner != geteuid().as_raw() {
-        return Err(not_owned(path, owner));
+    match exposure(open, &[geteuid().as_raw()]) {
+        Ok(None) => Ok(()),
+        Ok(Some(exposure)) => Err(format!("{} {exposure}", path.display())),
+        Err(error) => Err(failure(path, error)),
     }
+}
+
+/// How others than these users could have made what was opened, or can use it; `None` if they can't.
+pub fn exposure(open: impl AsFd, owners: &[u32]) -> Result<Option<String>, Errno> {
+    let found = fstat(open)?;
     let mode = Mode::from_raw_mode(found.st_mode);
-    match mode.intersects(Mode::RWXG | Mode::RWXO) {
-        false => Ok(()),
-        true => {
-            let mode = mode.bits();
-            Err(format!("{} is open to other users (mode {mode:04o})", path.display()))
-        }
-    }
+    Ok(if !owners.contains(&found.st_uid) {
+        Some(not_owned(found.st_uid))
+    } else if mode.intersects(Mode::RWXG | Mode::RWXO) {
+        Some(format!("is open to other users (mode {:04o})", mode.bits()))
+    } else {
+        None
+    })
 }
 
 /// Why a file or a directory can't be opened, for people.
 fn denied(path: &Path, error: Errno) -> String {
     match stat(path) {
-        Ok(found) if error == Errno::ACCESS => not_owned(path, found.st_uid),
+        Ok(found) if error == Errno::ACCESS => {
+            format!("{} {}", path.display(), not_owned(found.st_uid))
+        }
         _ => failure(path, error),
     }
 }
 
-fn not_owned(path: &Path, owner: u32) -> String {
-    format!("{} belongs to another user (uid {owner}), who or root must remove it", path.display())
+fn not_owned(owner: u32) -> String {
+    format!("belongs to another user (uid {owner}), who or root must remove it")
 }
 
 /// The text's FNV-1a hash, the same in every release.

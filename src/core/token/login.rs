@@ -147,15 +147,15 @@ impl Login {
             let name = state.name.to_string();
             let (shortest, longest) = lengths(&state);
             let request = PinRequest {
-                token: &name,
-                key,
+                token: name.as_str().into(),
+                key: key.into(),
                 shortest,
                 longest,
                 notice: match &refusal {
-                    Some(refusal) => Some(refusal.as_str()),
-                    None => (state.pin == PinState::CountLow).then_some(COUNTED),
+                    Some(refusal) => Some(refusal.as_str().into()),
+                    None => (state.pin == PinState::CountLow).then(|| COUNTED.into()),
                 },
-                confirm: confirm.then_some(LAST_TRY),
+                confirm: confirm.then(|| LAST_TRY.into()),
             };
             let pin = match &self.kept {
                 _ if at_reader => {
