@@ -128,13 +128,8 @@ fn base64_bytes<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<u8>>, 
     bytes.map(Some).map_err(|_| D::Error::invalid_value(Unexpected::Other("text"), &"base64"))
 }
 
-/// What a client shows to a server, and until when.
-pub struct ExecCredential<'a> {
-    pub proof: ExecProof<'a>,
-    /// When the client has to ask again, as RFC 3339 text in UTC.
-    pub expires: &'a str,
-}
-
+/// What a client shows to a server.
+#[derive(Clone, Copy)]
 pub enum ExecProof<'a> {
     /// A certificate and its key, both in PEM.
     Certificate { certificate: &'a str, key: &'a str },
@@ -142,21 +137,18 @@ pub enum ExecProof<'a> {
     Token(&'a str),
 }
 
-impl ExecCredential<'_> {
-    /// The document, with a newline.
-    pub fn encode(&self, version: ApiVersion) -> String {
-        let mut status = match self.proof {
-            ExecProof::Certificate { certificate, key } => json!({
-                "clientCertificateData": certificate,
-                "clientKeyData": key,
-            }),
-            ExecProof::Token(token) => json!({ "token": token }),
-        };
-        status["expirationTimestamp"] = json!(self.expires);
-        let document =
-            json!({"apiVersion": version.name(), "kind": "ExecCredential", "status": status});
-        format!("{document}\n")
-    }
+/// The ExecCredential of this version, with a newline. The client has to ask again when it `expires`, an RFC 3339 text in UTC.
+pub fn exec_answer(version: ApiVersion, proof: ExecProof<'_>, expires: &str) -> String {
+    let mut status = match proof {
+        ExecProof::Certificate { certificate, key } => {
+            json!({"clientCertificateData": certificate, "clientKeyData": key})
+        }
+        ExecProof::Token(token) => json!({ "token": token }),
+    };
+    status["expirationTimestamp"] = json!(expires);
+    let document =
+        json!({"apiVersion": version.name(), "kind": "ExecCredential", "status": status});
+    format!("{document}\n")
 }
 
 #[cfg(test)]
@@ -170,19 +162,17 @@ mod tests {
             let request = ExecRequest::decode(&text.to_string()).unwrap();
             assert_eq!(request.api_version, version);
             assert!(request.cluster.is_none());
-            let credential = ExecCredential {
-                proof: ExecProof::Certificate { certificate: "a\nb\n", key: "c" },
-                expires: "2026-11-22T04:00:00Z",
+            let answered = |proof| -> Value {
+                serde_json::from_str(&exec_answer(version, proof, "2026-11-22T04:00:00Z")).unwrap()
             };
-            let answer: Value = serde_json::from_str(&credential.encode(version)).unwrap();
+            let answer = answered(ExecProof::Certificate { certificate: "a\nb\n", key: "c" });
             assert_eq!(answer["apiVersion"], version.name());
             assert_eq!(answer["kind"], "ExecCredential");
             assert_eq!(answer["status"]["clientCertificateData"], "a\nb\n");
             assert_eq!(answer["status"]["clientKeyData"], "c");
             assert_eq!(answer["status"]["expirationTimestamp"], "2026-11-22T04:00:00Z");
             assert!(answer["status"].get("token").is_none());
-            let credential = ExecCredential { proof: ExecProof::Token("a.b.c"), ..credential };
-            let answer: Value = serde_json::from_str(&credential.encode(version)).unwrap();
+            let answer = answered(ExecProof::Token("a.b.c"));
             assert_eq!(
                 answer["status"],
                 json!({"token": "a.b.c", "expirationTimestamp": "2026-11-22T04:00:00Z"})

@@ -17,7 +17,7 @@ use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::{Error, Exit, PROGRAM};
-use crate::exec_credential::{ApiVersion, ExecCredential, ExecProof, ExecRequest};
+use crate::exec_credential::{ApiVersion, ExecProof, ExecRequest, exec_answer};
 use crate::kubeconfig::Kubeconfig;
 use crate::pin_entry::Sources;
 use crate::process::environment::SingleThreaded;
@@ -134,14 +134,10 @@ fn answer(
         return Err(caller_has_ended());
     }
     let client = registered.client.unwrap_or_default();
-    let credential = ExecCredential {
-        proof: ExecProof::Certificate {
-            certificate: &client.certificate_pem,
-            key: &client.key_pem,
-        },
-        expires: &expiry(keep),
-    };
-    session.output.print(&credential.encode(version(request.as_ref(), options)))
+    let proof =
+        ExecProof::Certificate { certificate: &client.certificate_pem, key: &client.key_pem };
+    let version = version(request.as_ref(), options);
+    session.output.print(&exec_answer(version, proof, &expiry(keep)))
 }
 
 /// The version of the answer: that of the request or, from clients that set none, that of their user's entry.

@@ -67,28 +67,23 @@ impl TokenConnection {
     ) -> Result<Value, Error> {
         let body = body.map(ToString::to_string);
         let ServerAnswer { status, body } = self.exchange.send(method, path, body.as_deref())?;
-        match outcome_of(status, &body) {
-            ApiOutcome::Object => {
-                let object = serde_json::from_slice(&body);
-                object.map_err(|error| unusable(&self.cluster, purpose, error))
-            }
-            ApiOutcome::Refused(Status { reason, message, .. }) => {
-                let text =
-                    format!("{}: the API server refuses to {purpose}: {message}", self.cluster);
-                let error = Error::new(Exit::Cluster, text);
-                Err(match (status, reason.as_str()) {
-                    (404, _) => error.kind(Kind::NotFound).help(
-                        "check the name, and that the cluster has this API: `kubectl api-resources`",
-                    ),
-                    (_, "Forbidden") => error.help(
-                        "have an administrator of the cluster allow this user what the message names (RBAC)",
-                    ),
-                    _ => error
-                        .help("correct what the message names; the API server's log may tell more"),
-                })
-            }
-            ApiOutcome::Failed(failure) => Err(self.exchange.error(failure)),
+        if (200..300).contains(&status) {
+            let object = serde_json::from_slice(&body);
+            return object.map_err(|error| unusable(&self.cluster, purpose, error));
         }
+        let refusal = refusal(status, &body).map_err(|failure| self.exchange.error(failure))?;
+        let cluster = &self.cluster;
+        let text = format!("{cluster}: the API server refuses to {purpose}: {}", refusal.message);
+        let error = Error::new(Exit::Cluster, text);
+        Err(match (status, refusal.reason.as_str()) {
+            (404, _) => error.kind(Kind::NotFound).help(
+                "check the name, and that the cluster has this API: `kubectl api-resources`",
+            ),
+            (_, "Forbidden") => error.help(
+                "have an administrator of the cluster allow this user what the message names (RBAC)",
+            ),
+            _ => error.help("correct what the message names; the API server's log may tell more"),
+        })
     }
 }
 
@@ -112,14 +107,6 @@ impl ClusterApi for TokenConnection {
     }
 }
 
-/// What an answer is.
-#[derive(Debug)]
-enum ApiOutcome {
-    Failed(UpstreamFailure),
-    Object,
-    Refused(Status),
-}
-
 /// A Kubernetes Status: why the API server did not do what it was asked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -129,23 +116,20 @@ struct Status {
     message: String,
 }
 
-fn outcome_of(status: u16, body: &[u8]) -> ApiOutcome {
-    if (200..300).contains(&status) {
-        return ApiOutcome::Object;
-    }
+/// Why the API server refuses, by an answer that is no object; an error if it isn't the API server that does.
+fn refusal(status: u16, body: &[u8]) -> Result<Status, UpstreamFailure> {
     let refusal: Status = serde_json::from_slice(body).unwrap_or_default();
-    match refusal.kind == "Status" {
-        _ if status == 401 => ApiOutcome::Failed(UpstreamFailure::not_recognised()),
-        true if status == 403 && refusal.message.contains(ANONYMOUS) => {
-            ApiOutcome::Failed(UpstreamFailure::not_recognised())
-        }
-        true => ApiOutcome::Refused(refusal),
+    let is_anonymous = status == 403 && refusal.message.contains(ANONYMOUS);
+    match (refusal.kind == "Status", status) {
+        (_, 401) => Err(UpstreamFailure::not_recognised()),
+        (true, _) if is_anonymous => Err(UpstreamFailure::not_recognised()),
+        (true, _) => Ok(refusal),
         // What an API server says of a path that it doesn't know at all.
-        false if status == 404 => ApiOutcome::Refused(Status {
+        (false, 404) => Ok(Status {
             message: "the server could not find the requested resource".to_owned(),
             ..Status::default()
         }),
-        false => ApiOutcome::Failed(UpstreamFailure::new(
+        (false, _) => Err(UpstreamFailure::new(
             format!("the server answered with HTTP status {status}"),
             "check that the address in the kubeconfig is an API server's, and its health",
         )),
@@ -157,16 +141,14 @@ mod tests {
     use super::*;
 
     fn outcome(status: u16, body: &str) -> String {
-        match outcome_of(status, body.as_bytes()) {
-            ApiOutcome::Failed(failure) => format!("{failure:?}"),
-            ApiOutcome::Object => "object".to_owned(),
-            ApiOutcome::Refused(refusal) => format!("refused {}", refusal.reason),
+        match refusal(status, body.as_bytes()) {
+            Err(failure) => format!("{failure:?}"),
+            Ok(refusal) => format!("refused {}", refusal.reason),
         }
     }
 
     #[test]
-    fn an_answer_is_an_object_or_says_why_there_is_none() {
-        assert_eq!(outcome(201, "{}"), "object");
+    fn an_answer_that_is_no_object_says_why() {
         assert!(outcome(401, "").contains("does not take the certificate"));
         let status = |message: &str| {
             format!(r#"{{"kind":"Status","reason":"Forbidden","message":"{message}"}}"#)

@@ -118,7 +118,14 @@ impl SigningRequest {
 
     /// The request of this name; `None` if there is none.
     pub fn read(api: &dyn ClusterApi, name: &str) -> Result<Option<Self>, Error> {
-        check_name(name)?;
+        // A name from elsewhere must not lead to another path.
+        if !is_name(name) {
+            let name = excerpt(name);
+            let text = format!("\"{name}\" can't be the name of a CertificateSigningRequest");
+            return Err(Error::new(Exit::Request, text).help(format!(
+                "give the name that `kubectl get certificatesigningrequests{THIS_KEY}` shows"
+            )));
+        }
         let found = api.signing_request(name)?;
         found.map(|object| Self::of(api, object)).transpose()
     }
@@ -162,13 +169,15 @@ impl SigningRequest {
     pub fn state(&self) -> Result<RequestState, Error> {
         let name = &self.metadata.name;
         let condition = |kind: &str| self.status.conditions.iter().find(|it| it.kind == kind);
-        let denied = condition("Denied").map(|it| (it, format!("the request {name} was denied")));
-        let failed = condition("Failed");
-        let failed = failed
-            .map(|it| (it, format!("the cluster's signer has not signed the request {name}")));
-        if let Some((Condition { reason, message, .. }, text)) = denied.or(failed) {
-            let why = [reason, message].map(String::as_str).into_iter().filter(|it| !it.is_empty());
-            let text = [text.as_str()].into_iter().chain(why).collect::<Vec<_>>().join(": ");
+        let refusals = [
+            ("Denied", format!("the request {name} was denied")),
+            ("Failed", format!("the cluster's signer has not signed the request {name}")),
+        ];
+        let refusal = refusals.iter().find_map(|(kind, text)| Some((text, condition(kind)?)));
+        if let Some((text, Condition { reason, message, .. })) = refusal {
+            let texts = [text, reason, message].map(String::as_str);
+            let texts: Vec<_> = texts.into_iter().filter(|it| !it.is_empty()).collect();
+            let text = texts.join(": ");
             return Err(Error::new(Exit::Cluster, text).help(
                 "ask who approves requests in the cluster; the requester's command makes another one with --again",
             ));
@@ -250,30 +259,16 @@ fn from_base64(text: &str) -> Option<String> {
     String::from_utf8(BASE64_STANDARD.decode(text).ok()?).ok()
 }
 
-/// A name from elsewhere must not lead to another path.
-fn check_name(name: &str) -> Result<(), Error> {
-    match is_name(name) {
-        true => Ok(()),
-        false => Err(Error::new(
-            Exit::Request,
-            format!("\"{}\" can't be the name of a CertificateSigningRequest", excerpt(name)),
-        )
-        .help(format!(
-            "give the name that `kubectl get certificatesigningrequests{THIS_KEY}` shows"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_name_leads_to_no_other_path() {
-        assert!(check_name("jane-0a1b2c3d4e").is_ok());
+        assert!(is_name("jane-0a1b2c3d4e"));
         let long = "a".repeat(254);
         for name in ["", ".", "..", "a/b", "a/../b", "A", "a?x", "-a", "a..b", "a\n", &long] {
-            assert!(check_name(name).is_err(), "{name}");
+            assert!(!is_name(name), "{name}");
         }
     }
 }

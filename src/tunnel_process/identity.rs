@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::error::foreign_entry;
+use super::message::foreign_entry;
 use crate::error::{Error, Exit};
 use crate::kubeconfig::write_command;
 use crate::process::data_file;

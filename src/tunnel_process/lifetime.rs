@@ -22,47 +22,30 @@ pub(super) struct KeyUse {
     pub(super) idle: Duration,
 }
 
-/// What to do with a key.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum KeyAction {
-    Close,
-    /// Until one of the processes ends, or it is used no longer.
-    Keep,
-    /// The same, for so long at most.
-    KeepFor(Duration),
-}
-
 impl KeyUse {
-    /// A key in use is never closed.
-    pub(super) fn action(&self) -> KeyAction {
-        match self.requested() {
-            _ if self.has_callers || self.has_connections => KeyAction::Keep,
-            KeyAction::Close if !self.awaited.is_zero() => KeyAction::KeepFor(self.awaited),
-            action => action,
+    /// How much longer the key stays open if nothing changes: nothing for one that is to be closed now, and
+    /// [`Duration::MAX`] for one in use, or one that only the end of a process closes.
+    pub(super) fn rest(&self) -> Duration {
+        match self.has_callers || self.has_connections {
+            true => Duration::MAX,
+            false => self.requested().max(self.awaited),
         }
     }
 
     /// Whether a further client may use the key without a PIN. What is open for a client whose caller has ended
     /// isn't open for others.
     pub(super) fn admits_clients(&self) -> bool {
-        self.has_callers || self.requested() != KeyAction::Close
+        self.has_callers || !self.requested().is_zero()
     }
 
     /// A key that isn't in use is closed with the first `keep` that has run out.
-    fn requested(&self) -> KeyAction {
-        let is_over = |(keep, has_ended): &(Keep, bool)| match keep {
-            Keep::Command => true,
-            Keep::Terminal => *has_ended,
-            Keep::For(limit) => *limit <= self.idle,
-        };
-        if self.keep_requests.is_empty() || self.keep_requests.iter().any(is_over) {
-            return KeyAction::Close;
-        }
-        let limits = self.keep_requests.iter().filter_map(|(keep, _)| match keep {
-            Keep::For(limit) => Some(limit.saturating_sub(self.idle)),
-            Keep::Command | Keep::Terminal => None,
+    fn requested(&self) -> Duration {
+        let rests = self.keep_requests.iter().map(|(keep, has_ended)| match keep {
+            Keep::Terminal if !has_ended => Duration::MAX,
+            Keep::Command | Keep::Terminal => Duration::ZERO,
+            Keep::For(limit) => limit.saturating_sub(self.idle),
         });
-        limits.min().map_or(KeyAction::Keep, KeyAction::KeepFor)
+        rests.min().unwrap_or_default()
     }
 }
 
@@ -79,21 +62,21 @@ mod tests {
         idle: MINUTE,
     };
 
-    fn action(keep_requests: &[(Keep, bool)]) -> KeyAction {
+    fn rest(keep_requests: &[(Keep, bool)]) -> Duration {
         let used = KeyUse { keep_requests: keep_requests.to_vec(), ..UNUSED };
-        assert_eq!(used.admits_clients(), used.action() != KeyAction::Close);
-        used.action()
+        assert_eq!(used.admits_clients(), !used.rest().is_zero());
+        used.rest()
     }
 
     #[test]
     fn a_key_lives_as_long_as_its_wish() {
-        assert_eq!(action(&[]), KeyAction::Close);
-        assert_eq!(action(&[(Keep::Command, false)]), KeyAction::Close);
-        assert_eq!(action(&[(Keep::Terminal, false)]), KeyAction::Keep);
-        assert_eq!(action(&[(Keep::Terminal, true)]), KeyAction::Close);
-        assert_eq!(action(&[(Keep::For(MINUTE), false)]), KeyAction::Close);
+        assert_eq!(rest(&[]), Duration::ZERO);
+        assert_eq!(rest(&[(Keep::Command, false)]), Duration::ZERO);
+        assert_eq!(rest(&[(Keep::Terminal, false)]), Duration::MAX);
+        assert_eq!(rest(&[(Keep::Terminal, true)]), Duration::ZERO);
+        assert_eq!(rest(&[(Keep::For(MINUTE), false)]), Duration::ZERO);
         let three = Keep::For(3 * MINUTE);
-        assert_eq!(action(&[(three, false)]), KeyAction::KeepFor(2 * MINUTE));
+        assert_eq!(rest(&[(three, false)]), 2 * MINUTE);
     }
 
     #[test]
@@ -102,7 +85,7 @@ mod tests {
             for (has_callers, has_connections) in [(true, false), (false, true)] {
                 let used =
                     KeyUse { keep_requests: vec![wish], has_callers, has_connections, ..UNUSED };
-                assert_eq!(used.action(), KeyAction::Keep);
+                assert_eq!(used.rest(), Duration::MAX);
                 // A connection alone may be that of a command that has ended.
                 assert_eq!(used.admits_clients(), has_callers);
             }
@@ -113,7 +96,7 @@ mod tests {
     fn a_client_that_can_not_be_watched_has_a_while_to_connect() {
         let used =
             KeyUse { keep_requests: vec![(Keep::Command, false)], awaited: FIRST_USE, ..UNUSED };
-        assert_eq!(used.action(), KeyAction::KeepFor(FIRST_USE));
+        assert_eq!(used.rest(), FIRST_USE);
         assert!(!used.admits_clients());
     }
 
@@ -122,9 +105,9 @@ mod tests {
         let terminal = (Keep::Terminal, false);
         let three = (Keep::For(3 * MINUTE), false);
         let two = (Keep::For(2 * MINUTE), false);
-        assert_eq!(action(&[terminal, (Keep::Command, true)]), KeyAction::Close);
-        assert_eq!(action(&[terminal, (Keep::Terminal, true)]), KeyAction::Close);
-        assert_eq!(action(&[terminal, three]), KeyAction::KeepFor(2 * MINUTE));
-        assert_eq!(action(&[three, two]), KeyAction::KeepFor(MINUTE));
+        assert_eq!(rest(&[terminal, (Keep::Command, true)]), Duration::ZERO);
+        assert_eq!(rest(&[terminal, (Keep::Terminal, true)]), Duration::ZERO);
+        assert_eq!(rest(&[terminal, three]), 2 * MINUTE);
+        assert_eq!(rest(&[three, two]), MINUTE);
     }
 }

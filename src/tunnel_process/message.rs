@@ -90,7 +90,7 @@ impl RegisteredCluster {
 }
 
 /// The entries of a kubeconfig are of no use here.
-fn foreign_entry(what: String) -> Error {
+pub(super) fn foreign_entry(what: impl Into<String>) -> Error {
     Error::new(Exit::Configuration, what).help(format!(
         "have the context's entries written for this user on this machine: {}",
         write_command("NAME")

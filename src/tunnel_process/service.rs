@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::VERSION;
 use super::identity::identity;
-use super::lifetime::{FIRST_USE, KeyAction, KeyUse};
+use super::lifetime::{FIRST_USE, KeyUse};
 use super::message::{
     CallerStatus, ClusterStatus, ControlRequest, Conversation, Greeting, KeyStatus, Registered,
     RegisteredCluster, Registration, Reply, StatusDocument,
@@ -515,24 +515,20 @@ impl State {
     /// Closes the keys that are kept no longer; returns when to look again, if at a certain time.
     fn tidy(&mut self, keyring: &Keyring) -> Option<Duration> {
         let Self { keys, tunnels, .. } = self;
-        let limits = keys.iter_mut().map(|key| {
-            key.open.as_ref()?;
-            match key.used(usage(tunnels.as_ref(), key.number)).action() {
-                KeyAction::Keep => None,
-                KeyAction::KeepFor(rest) => Some(rest),
-                KeyAction::Close => {
-                    key.open = None;
-                    key.keep_requests.clear();
-                    key.callers.clear();
-                    if let Some(tunnels) = tunnels {
-                        tunnels.withdraw(key.number);
-                    }
-                    keyring.close(key.number);
-                    None
+        let rests = keys.iter_mut().filter(|key| key.open.is_some()).map(|key| {
+            let rest = key.used(usage(tunnels.as_ref(), key.number)).rest();
+            if rest.is_zero() {
+                key.open = None;
+                key.keep_requests.clear();
+                key.callers.clear();
+                if let Some(tunnels) = tunnels {
+                    tunnels.withdraw(key.number);
                 }
+                keyring.close(key.number);
             }
+            rest
         });
-        limits.flatten().min()
+        rests.filter(|rest| !rest.is_zero() && *rest != Duration::MAX).min()
     }
 
     fn watched(&self) -> Vec<Arc<WatchedProcess>> {

@@ -9,7 +9,7 @@ use super::short_lived::{CredentialData, IssuedCredential, OutputForm};
 use crate::certificate::rfc_3339;
 use crate::cli::key_options::SelectedContext;
 use crate::error::Error;
-use crate::exec_credential::{ApiVersion, ExecCredential, ExecProof, ExecRequest};
+use crate::exec_credential::{ApiVersion, ExecProof, ExecRequest, exec_answer};
 use crate::kubeconfig::{Cluster, tunnelled};
 use crate::tunnel::TunnelTarget;
 
@@ -41,16 +41,15 @@ pub(super) fn text(
 ) -> String {
     match (form, target) {
         (OutputForm::Kubeconfig, Some(target)) => kubeconfig(credential, target),
-        (OutputForm::Exec | OutputForm::Kubeconfig, _) => ExecCredential {
-            proof: match &credential.data {
+        (OutputForm::Exec | OutputForm::Kubeconfig, _) => {
+            let proof = match &credential.data {
                 CredentialData::Certificate { certificate, key } => {
                     ExecProof::Certificate { certificate, key }
                 }
                 CredentialData::Token(token) => ExecProof::Token(token),
-            },
-            expires: &credential.renewal(),
+            };
+            exec_answer(version, proof, &credential.renewal())
         }
-        .encode(version),
         (OutputForm::Raw, _) => match &credential.data {
             CredentialData::Certificate { certificate, key } => {
                 format!("{}\n{}\n", certificate.trim_end(), key.trim_end())

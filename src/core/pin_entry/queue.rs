@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit};
 use crate::pin;
-use crate::process;
 use crate::process::lock::{self, Lock, LockBusy, LockError};
+use crate::process::session_of;
 
 /// How a prompt ended without a login.
 pub(super) const CANCELLED: &str = "its prompt was cancelled";
@@ -76,7 +76,7 @@ impl PromptSlot {
     pub(super) fn wait(kind: PromptKind, token: &str) -> Result<Self, Error> {
         // Its number stands for the terminal, which processes see under different names.
         let lock_name = match kind {
-            PromptKind::Terminal => format!("terminal of session {}", process::session()),
+            PromptKind::Terminal => format!("terminal of session {}", session_of(0)),
             PromptKind::Window => "window".to_owned(),
         };
         Ok(Self { lock: RefCell::new(acquire(&lock_name)?), lock_name, token: token.to_owned() })

@@ -81,14 +81,9 @@ pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The number of this process's session, which has at most one terminal; 0 if the session's leader
-/// is in another PID namespace.
-pub fn session() -> i32 {
-    session_of(0)
-}
-
-/// The same of the process with this number; -1 if there is none. rustix's panics where the leader is in
-/// another PID namespace, or is the kernel.
+/// The number of the session of the process with this number, or of this process for 0: a session has at most one
+/// terminal. 0 if its leader is in another PID namespace, -1 if there is no such process. rustix's panics where the
+/// leader is in another PID namespace, or is the kernel.
 pub fn session_of(process: i32) -> i32 {
     // SAFETY: getsid has no preconditions.
     unsafe { libc::getsid(process) }
