@@ -23,7 +23,9 @@ impl ObjectId {
             None => value.split(':').collect(),
         };
         let is_hexadecimal = |it: &&str| {
-            !it.is_empty() && it.len() % 2 == 0 && it.bytes().all(|it| it.is_ascii_hexdigit())
+            !it.is_empty()
+                && it.len().is_multiple_of(2)
+                && it.bytes().all(|it| it.is_ascii_hexdigit())
         };
         if (prefixed.is_some() || groups.len() > 1) && groups.iter().all(is_hexadecimal) {
             return Ok(Self(bytes(&groups.concat())));
