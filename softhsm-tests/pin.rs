@@ -274,6 +274,16 @@ fn while_the_token_counts_wrong_pins_a_stored_one_is_sent_again_only_if_it_was_r
 }
 
 #[test]
+fn a_token_that_is_pulled_before_its_right_pin_is_sent_again_has_not_refused_it() {
+    let store = token_asking_each_time(Kind::P256);
+    let configuration = store.faulty(store.configuration_with_pin_source());
+    let signing = || store.sign_with(&configuration).variable("TOKEN_PIN", PIN);
+    let removed = "C_Login#2:return=0xe0";
+    signing().suffering(&store, removed).run().fails(5, &["is gone", "CKR_TOKEN_NOT_PRESENT"]);
+    assert_signed(signing().suffering(&store, "").run().silently());
+}
+
+#[test]
 fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
     let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration());
