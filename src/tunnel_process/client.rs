@@ -31,8 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const FIRST_WORD: Duration = Duration::from_secs(10);
 /// How long the end of a process may take.
 const END: Duration = Duration::from_secs(10);
-/// A process may end while it is asked, and so may the next.
-const TRIES: usize = 5;
+/// A process may end while it is asked. In each a person may be asked for the PIN.
+const TRIES: usize = 3;
 
 /// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes
 /// from if the key isn't open. What is waited for is reported.
