@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::sealed::ProviderOptions;
 use super::session::CommandSession;
+use crate::config::Uri;
 use crate::error::{Error, PROGRAM};
 use crate::printable::{printable, shell_word};
 
@@ -44,6 +45,9 @@ pub(super) fn run(
     arguments: &KubeletConfigArguments,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
+    // It is printed anew, without a PIN that stands in it.
+    let selection = arguments.provider.opening.key_options().selection;
+    selection.uri.as_deref().map(Uri::parse).transpose()?;
     session.output.print(&text(arguments))
 }
 

@@ -14,8 +14,8 @@ use crate::printable::{printable, quoted};
 use crate::process::environment::SingleThreaded;
 use crate::token::{PinState, not_initialized};
 
-/// The value of `--uri` without one.
-const EVERY_URI: &str = "";
+/// The value of `--uri` without one, which nobody types.
+const EVERY_URI: &str = "\u{1}";
 
 const URI_HELP: &str =
     "Only what this URI names; without a value, print a URI for each key and nothing else";
