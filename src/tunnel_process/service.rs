@@ -235,6 +235,8 @@ impl Service {
         loop {
             let (watched, limit) = {
                 let mut state = locked(&self.state);
+                // Taken before the look at what has ended: an end in between is polled for.
+                let watched = state.watched();
                 let limit = state.tidy(&self.keyring);
                 let is_idle = state.clients == 0 && !state.holds_keys();
                 let waits = FIRST_CLIENT.saturating_sub(time_since_boot().saturating_sub(start));
@@ -242,8 +244,7 @@ impl Service {
                     state.is_stopping = true;
                     return;
                 }
-                let limit = if state.has_served { limit } else { Some(waits) };
-                (state.watched(), limit)
+                (watched, if state.has_served { limit } else { Some(waits) })
             };
             let fixed = [listener.as_fd(), termination.as_fd(), woken.as_fd()];
             let processes = watched.iter().map(|process| process.as_fd());
