@@ -93,7 +93,8 @@ impl Selection {
         self.pairs().map(|(_, key, value)| (key, value)).collect()
     }
 
-    /// As options and their values. The URI is printed anew: without a PIN that stands in it.
+    /// As options and their values. The URI is printed anew, without a PIN that stands in it; one that can't be read is
+    /// left out.
     pub(super) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.pairs().filter_map(|(option, key, value)| {
             let value = match key {

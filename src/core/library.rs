@@ -58,7 +58,7 @@ impl Library {
         FoundToken::find(&self.module, selector)?.open(&self.module, SessionAccess::ReadWrite)
     }
 
-    /// Finalises the library (C_Finalize) so that it can be opened again, without a limit of time.
+    /// Finalises the library (C_Finalize) so that it can be opened again.
     pub fn close(self) {
         self.module.close();
     }

@@ -172,7 +172,7 @@ fn denied(path: &Path, error: Errno) -> String {
 }
 
 fn not_owned(owner: u32) -> String {
-    format!("belongs to another user (uid {owner}), who or root must remove it")
+    format!("belongs to another user (uid {owner}), who or root must give it to you or remove it")
 }
 
 /// The text's FNV-1a hash, the same in every release.

@@ -187,9 +187,9 @@ impl Token {
         self.login.into_accepted_pin(self.session.state.name)
     }
 
-    /// Ends the login and the session (C_Logout, C_CloseSession), without a limit of time. Gives the PIN that the
-    /// token has accepted, for another session: some libraries keep the security officer's login as long as a
-    /// session is open, and refuse the user's.
+    /// Ends the login and the session (C_Logout, C_CloseSession). Gives the PIN that the token has accepted, for
+    /// another session: some libraries keep the security officer's login as long as a session is open, and refuse the
+    /// user's.
     pub fn close(self) -> Option<AcceptedPin> {
         self.session.raw.close(self.login.is_done);
         self.login.into_accepted_pin(self.session.state.name)

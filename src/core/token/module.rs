@@ -83,7 +83,7 @@ impl Module {
     }
 
     /// Finalises the library (C_Finalize) so that it can be opened again: some libraries see only
-    /// then that a token was put back. There is no limit of time.
+    /// then that a token was put back.
     pub fn close(&self) {
         if !self.borrowed {
             let _ = self.functions.finalize();
