@@ -15,6 +15,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -172,13 +173,19 @@ func apiserverFlags(dir, etcdURL string, port int) []string {
 	}
 }
 
-// freePort asks the system for a port; no other program on this machine's loopback takes it meanwhile,
-// except by bad luck, which shows as a failed start.
+// The ports that systems choose for connections lie above: one of those could be taken before a server listens there.
+const lastPort = 4999
+
+var nextPort = 2000 + rand.IntN(2000)
+
+// freePort finds a port where nobody listens, another one each time.
 func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for nextPort <= lastPort {
+		port := nextPort
+		nextPort++
+		if listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			return port, listener.Close()
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return 0, fmt.Errorf("no free port up to %d", lastPort)
 }
