@@ -78,7 +78,8 @@ pub(super) fn bind(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Resul
     Ok(listener)
 }
 
-type ClientStream = TlsStream<Wire<TcpStream>>;
+/// On the heap, as a server's, so that the tasks which hand it on stay small.
+type ClientStream = Box<TlsStream<Wire<TcpStream>>>;
 
 /// The tasks of all ports that make a handshake with a client, by age.
 #[derive(Default)]
@@ -181,9 +182,9 @@ impl Port {
         let (sent, error) = match made {
             None => return,
             Some(Err(error)) => (Vec::new(), error),
-            Some(Ok(server)) => {
+            Some(Ok(mut server)) => {
                 upstream.connected(&server);
-                let broken = relay(&mut client, server.stream).await;
+                let broken = relay(&mut *client, &mut *server.stream).await;
                 match (upstream.end_error(&broken), broken.unanswered) {
                     (None, _) => return,
                     // In TLS 1.3 a server refuses a certificate when the handshake is over for us.
@@ -207,7 +208,7 @@ impl Port {
             let offer = offered(&hello.client_hello());
             let protocol = self.server.choice(&offer);
             let client = hello.into_stream(self.credentials.speaking(protocol.as_deref())).await?;
-            io::Result::Ok((client, offer))
+            io::Result::Ok((Box::new(client), offer))
         };
         let (client, offer) = match timeout(HANDSHAKE_LIMIT, shaken).await {
             Ok(Ok(shaken)) => shaken,

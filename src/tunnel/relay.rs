@@ -50,15 +50,15 @@ pub(super) struct Broken {
 
 /// Copies until both directions have ended, and returns how the other stream failed. The end of one
 /// side is passed on to the other, which may go on sending, even when it takes no more itself.
-pub(super) async fn relay<A: Side, B: Side>(one: &mut A, mut other: B) -> Broken {
+pub(super) async fn relay<A: Side, B: Side>(one: &mut A, other: &mut B) -> Broken {
     let (mut there, mut back) = (Direction::default(), Direction::default());
     there.kept = Some(Vec::new());
     poll_fn(|context| {
         loop {
             let before = (there.is_over, back.is_over);
-            there.poll(context, Pin::new(one), Pin::new(&mut other));
+            there.poll(context, Pin::new(one), Pin::new(other));
             back.spares = there.kept.is_some() && !there.has_ended;
-            back.poll(context, Pin::new(&mut other), Pin::new(one));
+            back.poll(context, Pin::new(other), Pin::new(one));
             if back.has_begun {
                 there.kept = None;
             }
@@ -77,7 +77,7 @@ pub(super) async fn relay<A: Side, B: Side>(one: &mut A, mut other: B) -> Broken
     let unanswered = is_unanswered(&there, &back).then(|| there.kept.take());
     let closed = poll_fn(|context| {
         there.discard(context, Pin::new(one));
-        back.discard(context, Pin::new(&mut other));
+        back.discard(context, Pin::new(other));
         ready_if(there.has_ended && back.has_ended)
     });
     if unanswered.is_none() {
@@ -261,9 +261,9 @@ mod tests {
 
     fn spawned<A: Side + Send + 'static, B: Side + Send + 'static>(
         mut one: A,
-        other: B,
+        mut other: B,
     ) -> JoinHandle<Broken> {
-        tokio::spawn(async move { relay(&mut one, other).await })
+        tokio::spawn(async move { relay(&mut one, &mut other).await })
     }
 
     fn has_failed(broken: &Broken) -> bool {
@@ -388,7 +388,7 @@ mod tests {
             for takes in [true, false] {
                 let (mut command, mut one) = duplex(1000);
                 command.write_all(b"request").await.unwrap();
-                let broken = relay(&mut one, ScriptedServer::new(b"", false, takes)).await;
+                let broken = relay(&mut one, &mut ScriptedServer::new(b"", false, takes)).await;
                 assert_eq!(broken.unanswered.unwrap(), b"request");
                 one.write_all(b"answer").await.unwrap();
                 drop(one);
@@ -432,7 +432,7 @@ mod tests {
                 let server = ScriptedServer::new(b"", true, true);
                 let ending = Arc::clone(&server.ending);
                 let command = ScriptedServer::new(b"request", is_clean, true);
-                assert!(!has_failed(&relay(&mut { command }, server).await));
+                assert!(!has_failed(&relay(&mut { command }, &mut { server }).await));
                 ending.lock().unwrap().take()
             })
         };
@@ -447,7 +447,7 @@ mod tests {
             let begin = tokio::time::Instant::now();
             let (command, one) = duplex(1000);
             assert!(has_failed(
-                &relay(&mut { one }, ScriptedServer::new(b"word", false, true)).await
+                &relay(&mut { one }, &mut ScriptedServer::new(b"word", false, true)).await
             ));
             assert!((LINGER..2 * LINGER).contains(&begin.elapsed()));
             drop(command);

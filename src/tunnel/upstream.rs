@@ -45,7 +45,7 @@ pub(super) struct Connection {
     authentication: Authentication,
 }
 
-pub(super) type ServerStream = TlsStream<Wire<Box<dyn Stream>>>;
+pub(super) type ServerStream = Box<TlsStream<Wire<Box<dyn Stream>>>>;
 
 /// How the handshake has authenticated us.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -135,6 +135,7 @@ impl Upstream {
         let permit = self.sessions.permit().await;
         let stream = Wire::new(self.server.dial().await?);
         let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        let handshake = async { handshake.await.map(Box::new) };
         let mut task = JoinSet::new();
         // A task of its own, since it may go on when the runtime has ended: then its timers panic.
         task.spawn(RECORD.scope(Arc::clone(record), handshake));
