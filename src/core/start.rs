@@ -12,7 +12,7 @@ use rustix::process::Rlimit;
 use crate::error::{self, Call, Error, Exit};
 use crate::plugin::{self, KeptKeys};
 use crate::process::environment::{self, SingleThreaded};
-use crate::process::{harden, signals};
+use crate::process::{harden, memory, signals};
 use crate::report;
 
 /// The variable that holds a request of the external signer protocol.
@@ -35,6 +35,7 @@ pub struct Started {
 /// code.
 pub fn run(alone: SingleThreaded, kept: &mut dyn KeptKeys, commands: fn(Started) -> u8) -> u8 {
     let core = harden::harden();
+    memory::share_heap();
     signals::install_handlers();
     // A panic's own message could show the value that caused it.
     panic::set_hook(Box::new(|info| {

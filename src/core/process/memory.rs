@@ -8,6 +8,14 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use zeroize::optimization_barrier;
 
+/// Has all threads share one heap, so that what one has freed serves the others. To be called before there is a second
+/// thread.
+pub fn share_heap() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it sets a limit of the allocator, and keeps no pointer.
+    let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
 /// An allocator that wipes each block when it is freed; for the program's `#[global_allocator]`.
 pub struct Wiping<A>(pub A);
 
