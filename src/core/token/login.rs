@@ -225,9 +225,7 @@ impl Login {
         let is_attended = kept.origin.is_attended();
         match answer {
             PinAnswer::Accepted => TRIED_PINS.forget(token),
-            PinAnswer::NotLookedAt => {}
-            _ if is_attended => TRIED_PINS.add(token, &kept.pin, answer != PinAnswer::Unclear),
-            _ => {}
+            _ => TRIED_PINS.add(token, &kept.pin, answer == PinAnswer::Refused),
         }
         let error = match outcome {
             Ok(()) => {
