@@ -57,9 +57,9 @@ const ATTEMPTS: u64 = 8;
 /// kubectl keeps what it learns of a cluster in a directory named after the address. `owner` sets apart those who
 /// share an address.
 pub fn preferred_ports(cluster: &str, owner: Option<&str>) -> impl Iterator<Item = u16> + use<> {
-    let hash = fnv_1a(cluster) % PORTS + owner.map_or(0, |it| fnv_1a(it) % PORTS);
+    let first = fnv_1a(cluster).wrapping_add(owner.map_or(0, fnv_1a));
     (0..ATTEMPTS).map(move |attempt| {
-        let offset = (hash + attempt) % PORTS;
+        let offset = first.wrapping_add(attempt) % PORTS;
         FIRST_PORT + u16::try_from(offset).unwrap_or_default()
     })
 }
@@ -317,5 +317,8 @@ mod tests {
         drop(first);
         let again = port("https://one.example:6443").local_addr().unwrap();
         assert_eq!(again, address);
+        // Users of one address have ports of their own.
+        let owned = |owner| preferred_ports("https://one.example:6443", owner).next();
+        assert_ne!(owned(Some("jane")), owned(Some("john")));
     }
 }
