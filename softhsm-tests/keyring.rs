@@ -243,6 +243,24 @@ fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed(
     keys.keyring.finish(0);
 }
 
+/// It may have been changed, and each of them may have been counted.
+#[test]
+fn a_typed_pin_is_given_up_after_two_logins_without_a_clear_answer() {
+    let Some(keys) = Keys::here() else {
+        let store = token_asking_each_time(Kind::P256);
+        let unclear = "C_Login#2:return=0x32,C_Login#3:return=0x5";
+        let invocation = store.command(&[]).suffering(&store, unclear);
+        run_again(invocation, &[store.faulty(store.configuration())]);
+        assert_eq!(store.calls("C_Login"), ["0x0", "0x32", "0x5"]);
+        return;
+    };
+    assert_eq!(keys.open(0, PIN), Ok(1));
+    for _ in 0..2 {
+        keys.sign(0).unwrap_err();
+    }
+    keys.keyring.finish(0);
+}
+
 /// A login is the process's: whoever has it sign has logged in for that, or uses what was opened for all.
 #[test]
 fn a_client_logs_in_for_what_the_key_is_not_open_for() {
