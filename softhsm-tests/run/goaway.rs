@@ -31,7 +31,7 @@ use super::trouble::server_certificate;
 use crate::fixture::cluster::{JANE, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::softhsm::Store;
-use crate::fixture::wait::wait_until;
+use crate::fixture::wait::{PATIENCE, wait_until};
 
 const LARGE: usize = 1 << 20;
 
@@ -136,6 +136,7 @@ impl Server {
 /// A request to kubectl's proxy, whose body is still to come.
 fn begin(address: &str, line: &str, length: usize) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     stream

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 
 use serde_json::json;
@@ -16,7 +17,7 @@ use crate::fixture::ports::free_address;
 use crate::fixture::program::assert_contains;
 use crate::fixture::softhsm::Store;
 use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_until;
+use crate::fixture::wait::{PATIENCE, wait_until};
 
 /// A proxy that ends with the value.
 struct Proxy {
@@ -143,7 +144,8 @@ fn a_proxy_is_told_host_port_and_who_asks() {
     let store = cluster().token(Kind::P256, JANE);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let heard = thread::spawn(move || {
+    let (said, heard) = mpsc::channel();
+    thread::spawn(move || {
         let mut request = Vec::new();
         // kubectl's, and the question for the server's protocol.
         for _ in 0..2 {
@@ -157,7 +159,7 @@ fn a_proxy_is_told_host_port_and_who_asks() {
             let refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
             connection.write_all(refused).unwrap();
         }
-        String::from_utf8(request).unwrap().to_lowercase()
+        said.send(String::from_utf8(request).unwrap().to_lowercase())
     });
     let outcome = whoami_within(
         &store,
@@ -165,7 +167,7 @@ fn a_proxy_is_told_host_port_and_who_asks() {
         &[("HTTPS_PROXY", &format!("http://{address}"))],
     );
     outcome.says(&["through the proxy", "unsuccessful", "allow CONNECT"]);
-    let request = heard.join().unwrap();
+    let request = heard.recv_timeout(PATIENCE).expect("both requests");
     assert_contains(
         &request,
         &[

@@ -13,7 +13,7 @@ use crate::fixture::cluster::{ADMINISTRATOR, cluster};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::Invocation;
 use crate::fixture::softhsm::Store;
-use crate::fixture::wait::wait_until;
+use crate::fixture::wait::{PATIENCE, wait_until};
 
 /// What makes kubectl use WebSocket, or SPDY.
 const PROTOCOLS: [&str; 2] = ["true", "false"];
@@ -146,6 +146,8 @@ pub(crate) fn forward(bytes: &[u8], kubectl: impl Fn(&[&str]) -> Invocation) {
         .unwrap_or_else(|| panic!("{line}"))
         .0;
     let mut connection = TcpStream::connect(address).unwrap();
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    connection.set_write_timeout(Some(PATIENCE)).unwrap();
     let mut sending = connection.try_clone().unwrap();
     let mut heard = vec![0; length];
     thread::scope(|scope| {

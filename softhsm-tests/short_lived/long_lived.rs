@@ -18,7 +18,7 @@ use crate::fixture::cluster::{JANE, hasty_cluster, kubectl};
 use crate::fixture::keys::Kind;
 use crate::fixture::program::{Invocation, Running};
 use crate::fixture::softhsm::token_with_pair;
-use crate::fixture::wait::wait_for;
+use crate::fixture::wait::{Over, wait_for};
 
 const ISSUER: &str = "https://keys.example/lena";
 
@@ -182,15 +182,6 @@ fn an_accounts_token_is_renewed_and_the_connection_stays() {
     let plugin = ["--as=token", "--service-account=default/lasting"];
     let life = Duration::from_secs(600);
     outlives_its_token(&holder, "lasting-reads", &plugin, life, 0);
-}
-
-/// Is told that the test is over, by its failure as well.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// client-go closes all connections of another certificate.

@@ -23,7 +23,7 @@ fn token(environment: &Environment) -> Token<'_> {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn it_conforms() {
     let kinds = [
         ("01", Kind::Rsa(2048)),
@@ -39,7 +39,7 @@ fn it_conforms() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn what_the_token_does_not_pad_is_padded_here() {
     let kind = Kind::Rsa(2048);
     let pair = || [Pair::new("01", kind)];
@@ -58,7 +58,7 @@ fn what_the_token_does_not_pad_is_padded_here() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_curve_that_the_token_does_not_sign_on_is_told() {
     let environment = environment([Pair::new("01", Kind::P256)], "CKM_ECDSA");
     // Before a PIN is sent.
@@ -70,7 +70,7 @@ fn a_curve_that_the_token_does_not_sign_on_is_told() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     let environment = environment([Pair::new("01", Kind::P256)], "");
     let token = token(&environment);
@@ -133,7 +133,7 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
     let pair = Pair::administrator("01", Kind::P256).always_authenticate();
     let environment = environment([pair], "");
@@ -150,7 +150,7 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_token_file_that_is_not_there_is_told() {
     let environment = environment([Pair::new("01", Kind::P256)], "");
     let token = token(&environment);
@@ -169,7 +169,7 @@ fn a_token_file_that_is_not_there_is_told() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn keys_are_made_and_certified_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)], "");
     let kinds = ["ec-p256", "ec-p384", "rsa-2048"];
@@ -177,7 +177,7 @@ fn keys_are_made_and_certified_by_enroll() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_cluster_issues_the_certificate_of_a_new_key() {
     let environment = environment([Pair::new("09", Kind::P256)], "");
     let token = token(&environment);
@@ -187,7 +187,7 @@ fn a_cluster_issues_the_certificate_of_a_new_key() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn sealed_files_are_opened() {
     let kinds =
         [("01", Kind::Rsa(2048)), ("02", Kind::P256), ("03", Kind::P384), ("04", Kind::P521)];
@@ -206,7 +206,7 @@ fn sealed_files_are_opened() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn what_lives_minutes_is_handed_out() {
     const RSA: &str = "https://keys.example/rsa";
     const EC: &str = "https://keys.example/ec";
@@ -227,7 +227,7 @@ fn what_lives_minutes_is_handed_out() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn keys_for_unsealing_are_made_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)], "");
     let kinds = [("ec-p256", Kind::P256), ("rsa-2048", Kind::Rsa(2048))];

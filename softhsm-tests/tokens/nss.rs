@@ -41,7 +41,7 @@ fn id(environment: &Environment, name: &str) -> String {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn it_conforms() {
     let kinds = [("a", Kind::P256), ("b", Kind::Rsa(2048)), ("c", Kind::P384), ("d", Kind::P521)];
     let mut keys = kinds.map(|(name, kind)| Held::new(name, kind));
@@ -54,7 +54,7 @@ fn it_conforms() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn it_is_found_by_its_registration_and_told_what_is_written_down() {
     let environment = environment([Pair::new("a", Kind::P256)]);
     let token = token(&environment);

@@ -18,7 +18,7 @@ fn token(environment: &Environment) -> Token<'_> {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn it_conforms() {
     let keys = [("01", Kind::Rsa(2048)), ("02", Kind::Rsa(3072))];
     let keys = keys.map(|(id, kind)| Held::new(id, kind));
@@ -35,7 +35,7 @@ fn it_conforms() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_token_that_is_not_initialised_is_told_the_same_everywhere() {
     let environment = environment([], &[("UNINITIALIZED", "1")]);
     let token = token(&environment);

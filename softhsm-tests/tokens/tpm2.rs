@@ -26,7 +26,7 @@ fn token(environment: &Environment) -> Token<'_> {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn it_conforms() {
     // The tool takes a CKA_ID for text.
     let keys = [("0x3031", Kind::Rsa(2048)), ("0x3032", Kind::P256), ("0x3033", Kind::P384)];
@@ -44,7 +44,7 @@ fn it_conforms() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
     let environment = environment([Pair::new("01", Kind::P256)]);
     let token = token(&environment);
@@ -81,7 +81,7 @@ fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_key_is_made_and_certified_as_the_guide_says() {
     let environment = environment([Pair::new("02", Kind::P256)]);
     let [make] = &guide::blocks("A TPM")[..] else { panic!("another number of blocks") };
@@ -107,7 +107,7 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
 
 /// Every token of a TPM has the serial number 0000000000000000.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
     let environment = environment([Pair::new("01", Kind::P256)]);
     let token = token(&environment);
@@ -129,7 +129,7 @@ fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_tpm_that_cannot_be_reached_is_told() {
     let environment = environment([Pair::new("01", Kind::P256)]);
     let token = token(&environment);
@@ -144,7 +144,7 @@ fn a_tpm_that_cannot_be_reached_is_told() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn keys_are_made_and_certified_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)]);
     let kinds = ["ec-p256", "ec-p384", "rsa-2048"];
@@ -152,7 +152,7 @@ fn keys_are_made_and_certified_by_enroll() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_cluster_issues_the_certificate_of_a_new_key() {
     let environment = environment([Pair::new("09", Kind::P256)]);
     let token = token(&environment);
@@ -162,7 +162,7 @@ fn a_cluster_issues_the_certificate_of_a_new_key() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn sealed_files_are_opened() {
     let environment = environment(
         [("01", Kind::Rsa(2048)), ("02", Kind::P256)].map(|(id, kind)| Pair::new(id, kind)),
@@ -179,7 +179,7 @@ fn sealed_files_are_opened() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn keys_for_unsealing_are_made_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)]);
     let kinds = [("rsa-2048", Kind::Rsa(2048))];

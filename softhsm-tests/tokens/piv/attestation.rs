@@ -15,7 +15,7 @@ fn public_key(certificate: &Path) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn the_chain_of_each_key_is_verified_up_to_its_root() {
     let cards = Cards::inserted(1);
     let token = cards.token(YKCS11, 1);
@@ -51,7 +51,7 @@ fn the_chain_of_each_key_is_verified_up_to_its_root() {
 
 /// Its own certificate isn't a user's, either.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn the_key_that_attests_is_not_offered() {
     let cards = Cards::inserted(1);
     let module = format!("--module={}", cards.environment.variable(YKCS11));
@@ -63,7 +63,7 @@ fn the_key_that_attests_is_not_offered() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_key_without_one_is_told() {
     let cards = Cards::inserted(1);
     for (library, id) in [(OPENSC, "1"), (YKCS11, "5")] {

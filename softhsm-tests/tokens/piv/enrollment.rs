@@ -102,7 +102,7 @@ fn failed(terminal: Terminal, code: i32, fragments: &[&str]) -> Outcome {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_slot_without_a_key_gets_one_and_its_certificate() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let mut terminal = enrollment.request(&["--slot", "82"]);
@@ -134,7 +134,7 @@ fn a_slot_without_a_key_gets_one_and_its_certificate() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let before = enrollment.listed();
@@ -158,7 +158,7 @@ fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_wrong_management_key_is_told_and_counted() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let before = enrollment.listed();
@@ -179,7 +179,7 @@ fn a_wrong_management_key_is_told_and_counted() {
 
 /// The card's PIN is sent for it only where a person says so.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_pin_in_the_place_of_the_management_key_is_sent_after_a_word() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let mut terminal = enrollment.request(&["--slot", "82"]);
@@ -194,7 +194,7 @@ fn a_pin_in_the_place_of_the_management_key_is_sent_after_a_word() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn only_a_person_gives_the_management_key() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let csr = enrollment.path("jane.csr");
@@ -208,7 +208,7 @@ fn only_a_person_gives_the_management_key() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn policies_are_refused_before_anything_is_made_where_they_are_unknown() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let before = enrollment.listed();
@@ -229,7 +229,7 @@ fn policies_are_refused_before_anything_is_made_where_they_are_unknown() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn opensc_makes_no_key_and_goes_on_with_one_that_is_there() {
     let enrollment = Enrollment::on_a_card(OPENSC);
     let csr = enrollment.path("jane.csr");
@@ -254,7 +254,7 @@ fn opensc_makes_no_key_and_goes_on_with_one_that_is_there() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_cluster_issues_the_certificate_of_a_new_key() {
     let cards = Cards::inserted(1);
     let token = cards.token(YKCS11, 1);
@@ -269,7 +269,7 @@ fn a_cluster_issues_the_certificate_of_a_new_key() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_cluster_issues_the_certificate_of_a_key_that_opensc_did_not_make() {
     let cards = Cards::inserted(1);
     cards.yubico_piv_tool(1, &["--slot", "9a", "--action", "delete-certificate"]);
@@ -294,7 +294,7 @@ fn a_cluster_issues_the_certificate_of_a_key_that_opensc_did_not_make() {
 
 /// The request says what OpenSC goes by.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_key_for_unsealing_is_made_in_slot_9d_and_opens() {
     for (name, kind) in [("ec-p256", Kind::P256), ("rsa-2048", Kind::Rsa(2048))] {
         let enrollment = Enrollment::on_a_card(YKCS11);

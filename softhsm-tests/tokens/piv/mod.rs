@@ -24,7 +24,7 @@ use crate::fixture::request::{Hash, Scheme, sample, sign_request};
 use crate::kubelet::{IMAGE, asked};
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn every_scheme_is_signed_with_every_key() {
     let cards = Cards::inserted(2);
     for library in LIBRARIES {
@@ -69,7 +69,7 @@ fn assert_no_pin(text: &str) {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn three_tries_lead_to_the_lock_and_the_last_wants_a_word() {
     for library in LIBRARIES {
         let cards = Cards::inserted(1);
@@ -119,7 +119,7 @@ fn three_tries_lead_to_the_lock_and_the_last_wants_a_word() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn the_last_try_is_asked_for_at_each_login_that_may_be_it() {
     for library in LIBRARIES {
         let cards = Cards::inserted(1);
@@ -140,7 +140,7 @@ fn the_last_try_is_asked_for_at_each_login_that_may_be_it() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
     let cards = Cards::inserted(2);
     for library in LIBRARIES {
@@ -168,7 +168,7 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
 
 /// OpenSC says which key that is; Yubico's library shows no key before a login.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_key_that_wants_no_pin_gets_none() {
     let cards = Cards::inserted(2);
     for card in [1, 2] {
@@ -195,7 +195,7 @@ fn a_key_that_wants_no_pin_gets_none() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn twenty_requests_at_once_are_all_answered() {
     let cards = Cards::inserted(2);
     for library in LIBRARIES {
@@ -208,7 +208,7 @@ fn twenty_requests_at_once_are_all_answered() {
 
 /// One library at a time: OpenSC can hang where another library uses the same card.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn two_cards_sign_at_once() {
     let cards = Cards::inserted(2);
     for library in LIBRARIES {
@@ -228,7 +228,7 @@ fn two_cards_sign_at_once() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn both_cards_are_listed_and_every_key_is_checked() {
     let cards = Cards::inserted(2);
     for library in LIBRARIES {
@@ -262,7 +262,7 @@ fn both_cards_are_listed_and_every_key_is_checked() {
 
 /// Without the reader's service, it lists no slots.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn yubicos_library_says_that_there_is_no_card() {
     let cards = Cards::inserted(0);
     let module = format!("--module={}", cards.environment.variable(YKCS11));
@@ -283,7 +283,7 @@ fn yubicos_library_says_that_there_is_no_card() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_card_is_found_once_it_is_there() {
     for library in LIBRARIES {
         let cards = Cards::inserted(0);
@@ -313,7 +313,7 @@ enum Meanwhile {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
     for library in LIBRARIES {
         let cards = Cards::inserted(1);
@@ -350,7 +350,7 @@ fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
 
 /// OpenSC's serial number of a card is that of its CHUID, which the guide sets anew.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_key_is_made_and_certified_as_the_guide_says() {
     let [make, request, certify] = &guide::blocks("A YubiKey, or another PIV card")[..] else {
         panic!("another number of blocks")
@@ -381,7 +381,7 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn sealed_files_are_opened_in_slot_9d() {
     let cards = Cards::inserted(2);
     for library in LIBRARIES {
@@ -395,7 +395,7 @@ fn sealed_files_are_opened_in_slot_9d() {
 
 /// PKCS#11 has no moment for the PIN of C_DeriveKey; Yubico's library derives after a login all the same.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_key_that_wants_its_pin_each_time_opens_what_the_library_lets_it() {
     let cards = Cards::inserted(2);
     let [ec, rsa] = [cards.key(1, "9c"), cards.key(2, "9c")];

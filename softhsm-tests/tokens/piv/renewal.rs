@@ -67,7 +67,7 @@ fn janes_card() -> Cards {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in() {
     let cards = janes_card();
     let store = &cards.environment.store;

@@ -10,7 +10,7 @@ use crate::short_lived::structured::Trusted;
 const KUBECTL: &str = "kubectl get namespace default -o name";
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn kubectl_reaches_the_cluster_with_every_key() {
     let cards = Cards::issued_by(cluster().authority());
     for library in LIBRARIES {
@@ -22,7 +22,7 @@ fn kubectl_reaches_the_cluster_with_every_key() {
 
 /// With each key of the card: one that wants the PIN for the signature, and one that wants none.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn what_lives_minutes_is_handed_out() {
     let cards = Cards::issued_by(cluster().authority());
     let keys = [
@@ -44,7 +44,7 @@ fn what_lives_minutes_is_handed_out() {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn the_pin_of_a_key_that_wants_it_each_time_is_typed_once() {
     let cards = Cards::issued_by(cluster().authority());
     for library in LIBRARIES {
@@ -124,7 +124,7 @@ fn with_each(test: impl Fn(&Cards, &str, &str)) {
 }
 
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_card_that_was_put_back_signs_on_with_any_key() {
     with_each(|cards, library, id| {
         for command in [KUBECTL, &format!("{KUBECTL} --context other")] {
@@ -140,7 +140,7 @@ fn a_card_that_was_put_back_signs_on_with_any_key() {
 /// Whatever the library makes of a card that is pulled while it signs (OpenSC: CKR_GENERAL_ERROR or
 /// CKR_DEVICE_REMOVED), it is finalised before it is asked again.
 #[test]
-#[ignore = "scripts/test --all-tokens"]
+#[ignore = "scripts/test --all"]
 fn a_card_that_is_pulled_is_asked_for_and_may_come_back() {
     with_each(|cards, library, id| {
         for while_it_signs in [false, true] {
