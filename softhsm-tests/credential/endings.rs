@@ -18,24 +18,30 @@ const SHELL: &str =
 
 const WATCH: [&str; 5] = ["get", "namespaces", "-w", "-o", "name"];
 
-/// That is a second on a machine which does nothing else, and on any other less than so many commands take.
+/// That is a second on a machine which does nothing else, and on any other less than so many commands take that are
+/// run at that moment.
 #[test]
 fn it_ends_within_a_second_of_the_command() {
     let user = PlainUser::new(&[]);
-    let mut longest = Duration::from_secs(1);
+    let expect_end_soon = |of: &str| {
+        let mut commands = 0;
+        while !user.has_nothing_left() {
+            assert!(commands < 20, "{of}: {:#?}, {:?}", user.processes(), user.files());
+            user.kubectl(&["version", "--client"]).run().printed();
+            commands += 1;
+        }
+    };
     for arguments in [&["get", "pods"][..], &["get", "pods", "no-such-pod"]] {
-        longest += 10 * user.kubectl(arguments).run().took;
-        user.expect_nothing_left();
+        user.kubectl(arguments).run();
+        expect_end_soon(&format!("{arguments:?}"));
     }
     for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
         let mut watching = user.kubectl(&WATCH).start(None);
         watching.line();
         assert!(user.tunnel().is_some());
         kill_process(watching.pid(), signal).unwrap();
-        let killed = Instant::now();
         watching.finish();
-        user.expect_nothing_left();
-        assert!(killed.elapsed() < longest, "{signal:?}");
+        expect_end_soon(&format!("{signal:?}"));
     }
 }
 

@@ -332,7 +332,11 @@ impl PlainUser {
     /// Waits until nothing is there any more.
     #[track_caller]
     fn expect_nothing_left(&self) {
-        wait_until("nothing is left", || self.processes().is_empty() && self.files().is_empty());
+        wait_until("nothing is left", || self.has_nothing_left());
+    }
+
+    fn has_nothing_left(&self) -> bool {
+        self.processes().is_empty() && self.files().is_empty()
     }
 
     /// How often the token was logged in to, and asked for a signature.
