@@ -88,6 +88,11 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
                 });
             }
         }
+        Action::Until(path) => {
+            while !path.exists() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
         // They change the answer.
         Action::Absent
         | Action::ClearFlags(_)

@@ -16,6 +16,7 @@
 //! | `print=error` | anywhere | a line on standard error |
 //! | `delay=MS` | anywhere | nothing for so many milliseconds |
 //! | `hang` | anywhere | nothing, for ever |
+//! | `until=PATH` | anywhere | nothing, until this file is there |
 //! | `stop` | anywhere | the whole process stops, until SIGCONT |
 //! | `signal=int`, `signal=kill` | anywhere | the process gets this signal |
 //! | `leak` | anywhere | a descriptor stays open, also for programs that are started |
@@ -47,6 +48,7 @@
 //! | `session-object=PREFIX` | `C_GetAttributeValue` | CKA_TOKEN is false where CKA_LABEL starts so |
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 use std::{env, process};
@@ -109,6 +111,7 @@ pub(crate) enum Action {
     ThenReturn(CK_RV),
     ThenSignal(c_int),
     Threads(u32),
+    Until(PathBuf),
     Zero,
 }
 
@@ -245,6 +248,7 @@ impl Action {
             ("then-return", value) => Self::ThenReturn(parse_number(value)?),
             ("then-signal", name) => Self::ThenSignal(parse_signal(name)?),
             ("threads", number) => Self::Threads(number.parse().ok()?),
+            ("until", path) if path.starts_with('/') => Self::Until(path.into()),
             ("zero", "") => Self::Zero,
             _ => return None,
         })
@@ -284,7 +288,8 @@ impl Action {
             | Self::SegmentationFault
             | Self::Signal(_)
             | Self::Stop
-            | Self::Threads(_) => true,
+            | Self::Threads(_)
+            | Self::Until(_) => true,
         }
     }
 }
@@ -385,6 +390,7 @@ mod tests {
             "load:return=1",
             "C_GetTokenInfo:set=CKF_NOTHING",
             "nowhere:print",
+            "C_Sign:until",
             "C_Sign:length=",
             "C_Login:count=1",
             "C_GetFunctionList:absent",
