@@ -1,11 +1,21 @@
 //! Other languages' settings, and a label that isn't in English: nothing else is said, and the token is found.
 
+use std::fs;
+
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
+use crate::fixture::program::Invocation;
 use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
 use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_option};
+use crate::fixture::tool::tool;
 
 const LABEL: &str = "Schlüssel ığİ 鍵";
+/// Their names, and the language and the encoding that they are made of.
+const LOCALES: [(&str, [&str; 2]); 3] = [
+    ("de_DE.UTF-8", ["de_DE", "UTF-8"]),
+    ("tr_TR.UTF-8", ["tr_TR", "UTF-8"]),
+    ("ja_JP.eucJP", ["ja_JP", "EUC-JP"]),
+];
 
 #[test]
 fn no_locale_changes_what_is_said_or_which_token_is_found() {
@@ -14,18 +24,30 @@ fn no_locale_changes_what_is_said_or_which_token_is_found() {
     let options = Options::hash(Hash::Sha256);
     let sign = |it: &Configuration| store.ask(&sign_request(it, &options, &sample(32)));
     let module = softhsm_option();
+    // A locale that isn't there is C.
+    let locales = store.path("locales");
+    fs::create_dir(&locales).unwrap();
+    for (name, [language, encoding]) in LOCALES {
+        let mut localedef = tool("localedef", "libc-bin");
+        localedef.args(["--no-archive", "-i", language, "-f", encoding]).arg(locales.join(name));
+        let output = localedef.output().unwrap();
+        assert!(output.status.success(), "Debian's package locales has its sources: {output:?}");
+    }
     let told = |name: &str, value: &str| {
-        let list = store.command(&["list", module]);
-        let listed = list.variable(name, value).run().printed();
+        let within = |it: Invocation| it.variable(name, value).variable("LOCPATH", &locales);
+        // The system's words.
+        let nowhere = within(store.command(&["list", "--module=/nowhere.so"])).run();
+        nowhere.fails(4, &["No such file or directory"]);
+        let listed = within(store.command(&["list", module])).run().printed();
         assert!(listed.contains(LABEL), "{listed}");
         let other = sign(&configuration.clone().with("tokenLabel", "SCHLÜSSEL IĞI 鍵"));
-        let missing = other.variable(name, value).run();
+        let missing = within(other).run();
         missing.fails(5, &[LABEL]);
-        let mut terminal = sign(&configuration).variable(name, value).at_terminal();
+        let mut terminal = within(sign(&configuration)).at_terminal();
         terminal.expect(LABEL).expect(": ").type_line(PIN);
         let (outcome, screen) = terminal.finish();
         assert_signed(&outcome);
-        (listed, missing.stderr, screen)
+        (nowhere.stderr, listed, missing.stderr, screen)
     };
     let plain = told("LANG", "C");
     for (name, value) in [
