@@ -4,6 +4,7 @@
 use std::fs;
 
 use rustix::process::Signal;
+use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::fixture::keys::{Kind, key};
 use crate::fixture::openssl::assert_signed;
@@ -172,12 +173,13 @@ fn a_terminal_that_is_held_with_ctrl_s_can_be_left() {
     let mut terminal = Terminal::new();
     terminal.press_ctrl('s');
     let mut terminal = terminal.start(sign(&store));
-    let process = format!("/proc/{}", terminal.program().pid().as_raw_nonzero());
-    wait_until("a wait for the terminal", || {
-        let of_terminal = |file: fs::DirEntry| {
-            fs::read_link(file.path()).is_ok_and(|it| it.starts_with("/dev/tty"))
-        };
-        fs::read_dir(format!("{process}/fd")).unwrap().flatten().any(of_terminal)
+    let place = format!("/proc/{}/wchan", terminal.program().pid().as_raw_nonzero());
+    // When the echo is off, nothing else is waited for before the prompt is shown.
+    let settings = terminal.input();
+    wait_until("a wait to show the prompt", || {
+        assert!(!terminal.program().has_ended(), "it has ended");
+        let is_hidden = !tcgetattr(&settings).unwrap().local_modes.contains(LocalModes::ECHO);
+        is_hidden && fs::read_to_string(&place).unwrap().starts_with("poll_schedule_timeout")
     });
     terminal.send(Signal::TERM);
     terminal.finish().0.dies_of(Signal::TERM);
