@@ -9,13 +9,12 @@ use crate::fixture::request::{Hash, Options, sample};
 const READ_ONLY: &str = "for place in $(cut -d ' ' -f 5 /proc/self/mountinfo); do
         mount -o remount,bind,ro $place 2>/dev/null
     done
-    mount --bind ~/tokens ~/tokens
-    mount -o remount,bind,rw ~/tokens
+    mount --bind ~/tokens ~/tokens && mount -o remount,bind,rw ~/tokens || exit 99
     ! touch ~/state/file 2>/dev/null || exit 99
     exec \"$@\"";
 /// There are no places for what a user's processes share until the machine is restarted.
 const NO_SHARED_PLACES: &str =
-    "for place in /run /dev/shm; do mount -t tmpfs -o ro,mode=755 none $place; done
+    "for place in /run /dev/shm; do mount -t tmpfs -o ro,mode=755 none $place || exit 99; done
     exec \"$@\"";
 /// What a container's filter of system calls refuses, beside keyrings and namespaces.
 fn without_calls(others: &str) -> String {
