@@ -8,8 +8,13 @@ fn shell(prompt: &str) -> String {
 }
 
 /// Begins such a shell in another one, and says whether the terminal there is a new one.
-const NESTS: [(&str, bool); 2] = [
+const NESTS: [(&str, bool); 3] = [
     ("script -qec \"$INNER\" /dev/null", true),
+    // Its status line would say more than the shell, and it does not take /dev/tty.
+    (
+        "tmux -f /dev/null -S ~/tmux new-session \"$INNER\" \\; set status off <>\"/dev/$(ps -o tty= $$)\"",
+        true,
+    ),
     ("su --preserve-environment root --session-command \"$INNER\"", false),
 ];
 

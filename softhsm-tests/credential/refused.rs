@@ -207,8 +207,8 @@ fn a_socket_that_a_killed_tunnel_left_is_replaced() {
     let outcome = user.shell(ASK).run();
     assert_told_through_kubectl(&outcome, 9, &["it doesn't answer", "tunnel.socket"]);
     drop(silent);
-    let _ = fs::remove_file(&path);
-    user.program(&["stop"]).run();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(user.program(&["stop"]).run().printed(), "");
     user.expect_nothing_left();
     fs::write(&path, "no socket").unwrap();
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);

@@ -144,6 +144,7 @@ fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
     let mut config: Value = read_json(&own);
     let entry = &mut config["clusters"][0]["cluster"];
     let (_, port) = entry["server"].as_str().unwrap().rsplit_once(':').unwrap();
+    let port = port.to_owned();
     let _queue = full_queue(&format!("[::1]:{port}"));
     entry["server"] = json!(format!("https://two.example:{port}"));
     entry["tls-server-name"] = json!("localhost");
@@ -151,18 +152,24 @@ fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
     let hosts = "::1 two.example\n127.0.0.1 two.example localhost\n";
     fs::write(store.path("hosts"), hosts).unwrap();
     let script = "mount --bind \"$HOME/hosts\" /etc/hosts && \
-                  exec \"$SIGNER\" run --kubeconfig \"$HOME/changed\" kubectl auth whoami";
+                  exec strace -f -qq -e trace=connect -o \"$HOME/dialled\" \
+                  \"$SIGNER\" run --kubeconfig \"$HOME/changed\" kubectl auth whoami";
     let outcome = run(&store, &[]).within("sh", script).through("unshare", &[namespace("m")]).run();
     assert!(outcome.printed().contains("jane"), "{outcome:?}");
     assert_eq!(outcome.stderr, "");
+    // Both were dialled, that one first, by several connections at once.
+    let calls = fs::read_to_string(store.path("dialled")).unwrap();
+    let calls = calls.lines().filter(|line| line.contains(&format!("port=htons({port})")));
+    let dialled: Vec<_> = calls.map(|line| line.contains("\"::1\"")).collect();
+    assert!(dialled.first() == Some(&true) && dialled.contains(&false), "{dialled:?}");
 }
 
 /// Listens there without accepting, and with a queue so full that the system drops what comes.
 pub(super) fn full_queue(address: &str) -> Vec<Socket> {
     let address = address.parse::<SocketAddr>().unwrap().into();
-    let socket = || Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+    let socket = || Socket::new(Domain::IPV6, Type::STREAM, None).expect("IPv6 on this machine");
     let listener = socket();
-    listener.bind(&address).unwrap();
+    listener.bind(&address).expect("::1 on this machine, with this port free");
     listener.listen(0).unwrap();
     let queued = std::iter::repeat_with(|| {
         let socket = socket();
