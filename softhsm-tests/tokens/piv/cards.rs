@@ -4,6 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::environment::{Environment, Token};
 use crate::fixture::keys::{Key, Kind};
@@ -117,10 +121,15 @@ impl Cards {
     /// Takes it out of the reader when it has stopped.
     #[track_caller]
     pub(super) fn pull_stopped(&self, card: usize) {
-        let pid = fs::read_to_string(self.directory(card).join("inserted")).unwrap();
+        let inserted = self.directory(card).join("inserted");
+        let pid = fs::read_to_string(&inserted).unwrap();
         let process = format!("/proc/{}/stat", pid.trim());
         wait_until("the card was asked", || fs::read_to_string(&process).unwrap().contains(") T "));
-        self.pull(card);
+        let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        fs::remove_file(inserted).unwrap();
+        // pcscd takes a card for absent that is back, or asked for, before it has looked again.
+        sleep(Duration::from_secs(2));
     }
 
     /// The certificate above those by which card 1 or 2 attests its keys.
