@@ -191,6 +191,7 @@ fn eight_slow_signatures_hold_up_no_ninth_cluster() {
     run.wait_for_error("complaint from the module");
     command.write_all(b"\n").unwrap();
     assert_eq!(run.line(), "jane");
+    assert_eq!(store.calls("C_SignInit").len(), 1, "the token was faster");
     drop(command);
     run.finish();
 }
