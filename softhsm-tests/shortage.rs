@@ -1,6 +1,8 @@
 //! A machine that lacks something: what can be answered is answered, and the rest is reported.
 
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -94,6 +96,8 @@ wait"#;
     let run = run(&store).within("bash", script).variable("MANY", many);
     let mut run = run.input_file(std::os::fd::OwnedFd::from(input).into()).start(None);
     let told = run.wait_for_error("has to wait: Too many open files");
+    // What a run tells twice it tells two seconds later.
+    thread::sleep(Duration::from_millis(2500));
     drop(keyboard);
     let outcome = run.finish();
     let told = told + &outcome.stderr;
