@@ -172,8 +172,8 @@ fn a_key_that_wants_no_login_gets_none() {
 
 /// Exit code, options, what fails, and its remedy. KEY names the first token and its key, PIN a stored one.
 const WRONG: &str = r#"
-3 | --server                              | the kubeconfig has no current-context             | name a context that is there:
-3 | --context=c                           | has no context "c"                                | name a context that is there:
+3 | --server                              | the kubeconfig has no current-context             | `kubectl config get-contexts
+3 | --context=c                           | has no context "c"                                | `kubectl config get-contexts
 3 | --context=a                           | user "j" of context "a" has no key for this program | kubeconfig --write --context a`
 3 | --context=a --kubeconfig=$HOME/kubeconfig | has no key for this program                       | kubeconfig --write --kubeconfig=HOME/kubeconfig --context a`
 3 | --kubeconfig=$HOME/broken              | line 1                                            | correct the file
@@ -583,7 +583,7 @@ fn what_is_wrong_with_the_cluster_is_told() {
     let absent = |text: &str| text.replace("\"cluster\":\"test\"", "\"cluster\":\"gone\"");
     let outcome = server(&store, &absent);
     let what = "cluster        the kubeconfig has no cluster \"gone\"";
-    fails(&outcome, 3, what, "name a cluster that is there:");
+    fails(&outcome, 3, what, "`kubectl config get-clusters");
     assert!(!told(&outcome, 3).contains("PIN"), "{outcome:?}");
     let nobody = |text: &str| {
         let (before, rest) = text.split_once("https://").unwrap();

@@ -488,7 +488,11 @@ fn what_can_not_be_written_leaves_everything_as_it_was() {
         3,
         &["pinSource is stdin, and standard input is the client's"],
     );
-    refused(write(&store, &path, "gone", &[]), 3, &["no context \"gone\"", "lab", "prod"]);
+    refused(
+        write(&store, &path, "gone", &[]),
+        3,
+        &["no context \"gone\"", "`kubectl config get-contexts`"],
+    );
     let module = softhsm_option();
     assert_eq!(command(&store, &path, &["--write", module]).run().status.code(), Some(2));
     let lock = store.path("config.lock");
@@ -735,7 +739,7 @@ fn what_can_not_be_replaced_as_it_was_is_left_alone() {
     chown(&path, None, Some(12345)).unwrap();
     let mortal = ["--bounding-set=-chown".to_owned()];
     let writing = writing(&store, &path).through("setpriv", &mortal);
-    refused(writing, &["the group of the file can't be kept"]);
+    refused(writing, &["the owner and group of the file can't be kept"]);
 }
 
 #[test]

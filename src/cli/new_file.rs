@@ -6,13 +6,11 @@
 use std::path::Path;
 
 use crate::error::{Error, Exit};
-use crate::process::replaced_file::Directory;
+use crate::process::replaced_file;
 
 /// Writes a file with this mode: 0600 for one that this user alone may read.
 pub(super) fn write(path: &Path, content: &str, mode: u32) -> Result<(), Error> {
-    let outcome = Directory::of(path)
-        .and_then(|(directory, name)| directory.put(name, content.as_bytes(), mode));
-    outcome.map_err(|reason| {
+    replaced_file::put(path, content.as_bytes(), mode).map_err(|reason| {
         Error::new(Exit::Cluster, format!("{} can't be written: {reason}", path.display()))
             .help("name a place where you may write, on a file system with room")
     })

@@ -6,7 +6,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, Recognition, signing_request, unusable};
+use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, signing_request, unusable};
 use crate::error::{Error, Exit, Kind};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::tunnel::{ServerAnswer, ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
@@ -34,21 +34,17 @@ impl TokenConnection {
     }
 
     /// For whom the cluster takes us.
-    pub fn whoami(&self) -> Result<Recognition, Error> {
+    pub fn whoami(&self) -> Result<ClusterUser, Error> {
         let question =
             json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
         let purpose = "tell who this user is";
-        let review = match self.create(path, &question, purpose) {
-            Ok(review) => review,
-            Err(error) if error.is(Kind::NotFound) => return Ok(Recognition::Unknown),
-            Err(error) => return Err(error),
-        };
+        let review = self.create(path, &question, purpose)?;
         match ClusterUser::of_review(&self.cluster, purpose, review)? {
             user if user.name == ANONYMOUS => {
                 Err(self.exchange.error(UpstreamFailure::not_recognised()))
             }
-            user => Ok(Recognition::User(user)),
+            user => Ok(user),
         }
     }
 

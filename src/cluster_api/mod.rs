@@ -15,7 +15,7 @@ pub mod token_request;
 pub use connection::TokenConnection;
 pub use kubectl::Kubectl;
 pub use objection::objections;
-pub use review::{ClusterUser, Recognition, may};
+pub use review::{ClusterUser, may};
 
 use std::fmt::Display;
 

@@ -38,25 +38,11 @@ impl ClusterUser {
     pub fn assigned_groups(&self) -> Vec<String> {
         self.groups.iter().filter(|it| *it != AUTHENTICATED).cloned().collect()
     }
-}
 
-/// What the API server said.
-#[derive(Debug, Eq, PartialEq)]
-pub enum Recognition {
-    User(ClusterUser),
-    /// Too old for the question (before Kubernetes 1.28), but it answers.
-    Unknown,
-}
-
-impl Recognition {
     /// In one line, of the server that was asked.
     pub fn describe(&self, server: &str) -> String {
-        match self {
-            Self::User(ClusterUser { name, groups, .. }) => {
-                format!("{server} knows us as user \"{name}\", groups {}", groups.join(", "))
-            }
-            Self::Unknown => format!("{server} was reached"),
-        }
+        let Self { name, groups, .. } = self;
+        format!("{server} knows us as user \"{name}\", groups {}", groups.join(", "))
     }
 }
 

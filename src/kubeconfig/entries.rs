@@ -112,14 +112,14 @@ impl Kubeconfig {
     /// The context of this name.
     pub fn context(&self, name: &str) -> Result<Context, Error> {
         let found = self.contexts().into_iter().find(|context| context.name == name);
-        found.ok_or_else(|| absent("context", name, &self.names(EntryKind::Context)))
+        found.ok_or_else(|| absent("context", name))
     }
 
     /// The current context.
     pub fn selected_context(&self) -> Result<Context, Error> {
         match self.current_context() {
             Some(name) => self.context(name),
-            None => Err(no_current_context(&self.names(EntryKind::Context))),
+            None => Err(no_current_context()),
         }
     }
 
@@ -140,7 +140,7 @@ impl Kubeconfig {
 
     pub(super) fn cluster_entry(&self, name: &str) -> Result<&Value, Error> {
         if !self.has(EntryKind::Cluster, name) {
-            return Err(absent("cluster", name, &self.names(EntryKind::Cluster)));
+            return Err(absent("cluster", name));
         }
         Ok(self.entry(EntryKind::Cluster, name))
     }

@@ -29,8 +29,11 @@ pub(super) fn missing(paths: &[PathBuf]) -> Error {
     }
 }
 
-pub(super) fn no_current_context(candidates: &[String]) -> Error {
-    no_key("the kubeconfig has no current-context", choice("context", candidates))
+pub(super) fn no_current_context() -> Error {
+    no_key(
+        "the kubeconfig has no current-context",
+        format!("name one with --context; {}", shown("contexts")),
+    )
 }
 
 /// The context's user has neither this program as its `exec` plugin nor the auth provider.
@@ -51,15 +54,15 @@ pub fn write_command(context: &str) -> String {
     format!("`{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context {context}`")
 }
 
-pub(super) fn absent(kind: &str, name: &str, candidates: &[String]) -> Error {
-    error(format!("the kubeconfig has no {kind} \"{name}\""), choice(kind, candidates))
+pub(super) fn absent(kind: &str, name: &str) -> Error {
+    error(
+        format!("the kubeconfig has no {kind} \"{name}\""),
+        format!("name one that is there; {}", shown(&format!("{kind}s"))),
+    )
 }
 
-fn choice(kind: &str, candidates: &[String]) -> Help {
-    if candidates.is_empty() {
-        return format!("there is no {kind} at all: check --kubeconfig and KUBECONFIG").into();
-    }
-    Help::from(format!("name a {kind} that is there:")).with_candidates(candidates)
+fn shown(list: &str) -> String {
+    format!("`kubectl config get-{list}{THIS_KUBECONFIG}` lists them")
 }
 
 pub fn unreadable(path: &Path, reason: impl Display) -> Error {

@@ -1,16 +1,33 @@
-//! A kubeconfig file that is changed: read and written whole, under kubectl's lock.
+//! A kubeconfig file that is changed: read and written whole, under kubectl's lock, with a copy of what it was.
 
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::error::{missing, unwritable};
-use super::replace::LockedFile;
+use super::load::read;
 use super::{EntryKind, Kubeconfig, Locations, PluginEntries, yaml};
 use crate::error::Error;
+use crate::process::replaced_file::Temporary;
+use crate::process::signals::is_interrupted;
+use crate::process::unix_time;
 
-/// A kubeconfig file that is locked against other writers.
+/// How long another writer is waited for. kubectl holds its lock for milliseconds.
+const LOCK_LIMIT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A kubeconfig file that kubectl and other writers that use its lock don't write meanwhile: the lock is
+/// `FILE.lock` beside it (client-go, tools/clientcmd, loader.go).
 pub struct KubeconfigFile {
+    _lock: Temporary,
+    /// That a link leads to.
     path: PathBuf,
-    file: LockedFile,
+    found: Metadata,
+    content: Vec<u8>,
     /// Relative paths are as they are written.
     before: Kubeconfig,
     after: Kubeconfig,
@@ -34,11 +51,15 @@ pub fn file_for(locations: &Locations, context: &str) -> Result<PathBuf, Error> 
 }
 
 impl KubeconfigFile {
+    /// Waiting and [`Self::save`] end with an interruption.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let (file, content) = LockedFile::open(path).map_err(|reason| unwritable(path, reason))?;
+        let failed = |error: io::Error| unwritable(path, error);
+        let lock = lock(path)?;
+        let target = path.canonicalize().map_err(failed)?;
+        let (content, found) = read(&target).map_err(failed)?;
         // What kubectl refuses is not for us to add to.
         let before = Kubeconfig::as_written(&content, path)?;
-        Ok(Self { path: path.to_owned(), file, after: before.clone(), before })
+        Ok(Self { _lock: lock, path: target, found, content, after: before.clone(), before })
     }
 
     /// Has the context use these entries; `all` is what all files say together.
@@ -51,14 +72,141 @@ impl KubeconfigFile {
         self.after.restore(context, &all.entries_of_plugin(context))
     }
 
-    /// Writes what has changed. Returns the path of a copy of what was there, `None` if nothing has changed.
+    /// Writes what has changed, with the file's mode and owner. Returns the path of a copy of what was there, `None` if
+    /// nothing has changed.
     pub fn save(self) -> Result<Option<PathBuf>, Error> {
-        let Self { path, file, before, after } = self;
+        let Self { path, found, before, after, .. } = &self;
         if before.config == after.config {
             return Ok(None);
         }
+        let failed = |error: io::Error| unwritable(path, error);
         let text = yaml::write(&after.config);
-        let text = text.ok_or_else(|| unwritable(&path, "it would be read otherwise"))?;
-        file.replace(text.as_bytes()).map(Some).map_err(|reason| unwritable(&path, reason))
+        let text = text.ok_or_else(|| unwritable(path, "it would be read otherwise"))?;
+        let new = Temporary::of(path, text.as_bytes(), found, found.mode()).map_err(failed)?;
+        if is_interrupted() {
+            return Err(unwritable(path, "interrupted"));
+        }
+        let copy = self.back_up().map_err(failed)?;
+        new.put(path).map_err(failed)?;
+        Ok(Some(copy))
+    }
+
+    /// Makes a copy that replaces no other and that only its owner may read. Returns its path.
+    fn back_up(&self) -> io::Result<PathBuf> {
+        let first = format!(".backup-{}", unix_time());
+        let others = (1_u64..).map(|count| format!("{first}-{count}"));
+        let mut paths =
+            std::iter::once(first.clone()).chain(others).map(|it| joined(&self.path, &it));
+        let free = paths.find(|it| !it.exists()).unwrap_or_default();
+        Temporary::of(&free, &self.content, &self.found, 0o600)?.put(&free)?;
+        Ok(free)
+    }
+}
+
+/// Waits for other writers.
+fn lock(file: &Path) -> Result<Temporary, Error> {
+    let path = joined(file, ".lock");
+    let started = Instant::now();
+    loop {
+        let exists = match Temporary::create(path.clone(), 0) {
+            Ok((lock, _)) => return Ok(lock),
+            Err(error) => error,
+        };
+        let reason = match exists.kind() == ErrorKind::AlreadyExists {
+            true if is_interrupted() => "interrupted".to_owned(),
+            true if started.elapsed() > LOCK_LIMIT => {
+                format!("another program is writing it; if none is, remove {}", path.display())
+            }
+            true => {
+                thread::sleep(PAUSE);
+                continue;
+            }
+            false => format!("{}: {exists}", path.display()),
+        };
+        return Err(unwritable(file, reason));
+    }
+}
+
+fn joined(path: &Path, suffix: &str) -> PathBuf {
+    let mut joined = OsString::from(path);
+    joined.push(suffix);
+    joined.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// Gives the file this current context; the path of the copy.
+    fn write(path: &Path, context: &str) -> PathBuf {
+        let mut file = KubeconfigFile::open(path).unwrap_or_else(|error| panic!("{error}"));
+        file.after.config["current-context"] = context.into();
+        file.save().unwrap().unwrap()
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_link_stays_and_what_it_leads_to_is_replaced_with_its_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        let old = "current-context: old\n";
+        fs::write(&file, old).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        symlink("file", &link).unwrap();
+        let backup = write(&link, "new");
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "current-context: new\n");
+        assert_eq!(fs::read_to_string(&backup).unwrap(), old);
+        for (path, mode) in [(&file, 0o640), (&backup, 0o600)] {
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, mode);
+        }
+        // Twice in a second: the first copy stays.
+        let second = write(&link, "newer");
+        assert_eq!(fs::read_to_string(&second).unwrap(), "current-context: new\n");
+        assert_eq!(fs::read_to_string(&backup).unwrap(), old);
+        assert_eq!(names(directory.path()).len(), 4);
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        fs::create_dir(&file).unwrap();
+        assert!(KubeconfigFile::open(&file).is_err());
+        assert_eq!(names(directory.path()), ["config"]);
+        let dangling = directory.path().join("link");
+        symlink("nowhere/at/all", &dangling).unwrap();
+        assert!(KubeconfigFile::open(&dangling).is_err());
+        assert_eq!(names(directory.path()), ["config", "link"]);
+        assert!(KubeconfigFile::open(Path::new("/proc/self/status/x/config")).is_err());
+    }
+
+    #[test]
+    fn another_writer_is_waited_for_and_a_lock_that_stays_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        fs::write(&file, "").unwrap();
+        let first = KubeconfigFile::open(&file);
+        let waiting = thread::spawn({
+            let file = file.clone();
+            move || KubeconfigFile::open(&file).is_ok()
+        });
+        thread::sleep(Duration::from_millis(100));
+        drop(first);
+        assert!(waiting.join().unwrap());
+        fs::write(file.with_extension("lock"), "").unwrap();
+        let error = KubeconfigFile::open(&file).err().unwrap();
+        assert!(error.to_string().contains("config.lock"), "{error}");
     }
 }

@@ -14,7 +14,6 @@ mod load;
 mod plugin;
 mod program;
 mod redirect;
-mod replace;
 mod shape;
 mod tunnelled;
 mod yaml;
@@ -113,12 +112,12 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// The whole as JSON, which is a kubeconfig too and says the same to kubectl, which reads it as YAML 1.1.
+    /// The whole as JSON, but for YAML's escapes of what kubectl would read otherwise.
     pub fn to_json(&self) -> String {
         let mut config = self.config.clone();
         config["apiVersion"] = "v1".into();
         config["kind"] = "Config".into();
-        yaml::json(&config)
+        yaml::escaped(&config)
     }
 
     fn elements(&self, kind: EntryKind) -> impl Iterator<Item = &Value> {
@@ -231,7 +230,8 @@ mod tests {
         assert_eq!(config.current_context(), Some("a"));
         let error = config.set_current_context("c").unwrap_err();
         assert_eq!(error.to_string(), "the kubeconfig has no context \"c\"");
-        assert_eq!(error.remedy().to_string(), "name a context that is there: a; b");
+        let remedy = error.remedy().to_string();
+        assert!(remedy.contains("`kubectl config get-contexts`"), "{remedy}");
         assert_eq!(error.exit_code(), 3);
         assert_eq!(config.current_context(), Some("a"));
     }
@@ -240,10 +240,10 @@ mod tests {
     fn json_holds_nothing_that_yaml_reads_otherwise() {
         for (text, written) in [
             ("a\"\n\u{1b}", r#"a\"\n\u001b"#),
-            ("\u{7f}~\u{80}", r"\u007f~\u0080"),
-            ("a\u{85}\u{9f}\u{a0}", "a\\u0085\\u009f\u{a0}"),
-            ("\u{2028}x\u{2029}", r"\u2028x\u2029"),
-            ("\u{fffd}\u{fffe}\u{ffff}😀", "\u{fffd}\\ufffe\\uffff😀"),
+            ("\u{7f}~\u{80}", r"\U0000007f~\U00000080"),
+            ("a\u{85}\u{9f}\u{a0}", "a\\U00000085\\U0000009f\u{a0}"),
+            ("\u{2028}x\u{2029}", r"\U00002028x\U00002029"),
+            ("\u{fffd}\u{fffe}\u{ffff}😀", "\u{fffd}\\U0000fffe\\U0000ffff😀"),
         ] {
             let mut before = Kubeconfig::default();
             before.config["current-context"] = text.into();

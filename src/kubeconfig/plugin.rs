@@ -15,7 +15,7 @@ use super::{
     Cluster, EntryKind, Kubeconfig, TunnelEndpoint, exec, extension, name_of, set_extension, text,
     tunnelled, yaml,
 };
-use crate::error::{Error, Help};
+use crate::error::Error;
 use crate::protocol::Configuration;
 
 /// The extension of a context that notes what it had before.
@@ -78,14 +78,10 @@ impl Kubeconfig {
     pub fn original(&self, context: &str) -> Result<OriginalContext, Error> {
         self.context(context)?;
         original(self.entry(EntryKind::Context, context)).ok_or_else(|| {
-            let contexts = self.elements(EntryKind::Context);
-            let written = contexts.filter(|it| original(&it["context"]).is_some());
-            let candidates: Vec<_> = written.map(name_of).collect();
-            let help = match candidates.is_empty() {
-                true => "nothing is to be undone: no context was".into(),
-                false => Help::from("name one that was:").with_candidates(&candidates),
-            };
-            error(format!("context \"{context}\" was not written for the credential plugin"), help)
+            error(
+                format!("context \"{context}\" was not written for the credential plugin"),
+                "nothing is to be undone there; `kubectl config get-contexts` lists the others",
+            )
         })
     }
 
@@ -231,7 +227,6 @@ fn local_cluster(
     let entries = [now].into_iter().chain(names.iter().map(String::as_str));
     let mut entries = entries.map(|name| (name, kubeconfig.entry(EntryKind::Cluster, name)));
     let known = entries.find(|(_, it)| tunnelled::of(it).is_some_and(|it| it["name"] == real));
-    let has_real = kubeconfig.has(EntryKind::Cluster, real);
     let (name, mut local) = match known {
         Some((name, local)) => (name.to_owned(), local.clone()),
         None => {
@@ -239,13 +234,8 @@ fn local_cluster(
             (kubeconfig.free_name(EntryKind::Cluster, &name), json!({"server": null}))
         }
     };
-    // One whose real entry is gone says what it said.
-    let cluster = kubeconfig.cluster(if has_real || known.is_none() { real } else { &name })?;
+    let cluster = kubeconfig.cluster(real)?;
     let entry = kubeconfig.entry(EntryKind::Cluster, real);
-    let description = match has_real {
-        true => described(entry, real),
-        false => tunnelled::of(&local).cloned().unwrap_or_default(),
-    };
     let port = free_port(kubeconfig, &cluster, port_of(&local), hop);
     local["server"] = cluster.server.as_str().into();
     point_at(
@@ -256,13 +246,11 @@ fn local_cluster(
             authority_pem: hop.authority_pem,
         },
     );
-    if has_real {
-        super::remove(&mut local, &["disable-compression"]);
-    }
+    super::remove(&mut local, &["disable-compression"]);
     if !entry["disable-compression"].is_null() {
         local["disable-compression"] = entry["disable-compression"].clone();
     }
-    set_extension(&mut local, tunnelled::EXTENSION, Some(description));
+    set_extension(&mut local, tunnelled::EXTENSION, Some(described(entry, real)));
     Ok((name, local))
 }
 

@@ -63,16 +63,12 @@ pub(super) fn read(text: &str) -> Result<Value, (Option<Position>, &'static str)
     })
 }
 
-/// Without what JSON takes as it is, and go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a line break.
-pub(super) fn json(data: &Value) -> String {
-    escaped(data, |it| it <= '\u{ffff}', |it| format!("\\u{it:04x}"))
-}
-
-fn escaped(data: &Value, fits: impl Fn(char) -> bool, escape: impl Fn(u32) -> String) -> String {
+/// JSON, but for YAML's escapes of what go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a line break.
+pub(super) fn escaped(data: &Value) -> String {
     let mut text = String::new();
     for character in data.to_string().chars() {
-        match is_harmful(character) && fits(character) {
-            true => text += &escape(character.into()),
+        match is_harmful(character) {
+            true => text += &format!("\\U{:08x}", u32::from(character)),
             false => text.push(character),
         }
     }
@@ -85,7 +81,7 @@ pub(super) fn write(data: &Value) -> Option<String> {
     let mut text = serde_saphyr::to_string_with_options(data, options).ok()?;
     // A token's names could show something else on a terminal.
     if text.chars().any(|it| is_harmful(it) && it != '\n') {
-        text = escaped(data, |_| true, |it| format!("\\U{it:08x}"));
+        text = escaped(data);
     }
     read(&text).is_ok_and(|it| it == *data).then_some(text)
 }

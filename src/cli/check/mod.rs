@@ -17,16 +17,14 @@ use self::client::check_client;
 use self::sealed::check_sealed;
 use self::short_lived::check_short_lived;
 use self::steps::check_key;
-use super::again::option;
 use super::connection::connect;
 use super::credential_kind::ShortLived;
 use super::error::needs;
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
 use super::session::CommandSession;
 use crate::cluster_api::token_request::ServiceAccount;
-use crate::cluster_api::{ClusterUser, Recognition};
 use crate::config::{Config, PinSource};
-use crate::error::{Error, PROGRAM, THIS_KUBECONFIG};
+use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::write_command;
 use crate::library::Library;
@@ -220,27 +218,18 @@ fn check_server(
     checklist: &mut Checklist<'_>,
 ) {
     let server = target.cluster.server.clone();
-    let context = option("--context", arguments.key.context.as_ref());
     let connection = connect(target, key, keyring);
     let Some(connection) = checklist.keep(CheckStep::SERVER, connection) else {
         return;
     };
-    let recognition = checklist.keep(CheckStep::SERVER, connection.whoami());
-    match &recognition {
-        Some(Recognition::User(ClusterUser { name, groups, .. })) => {
-            let groups = quoted(groups);
-            let text = format!("{server} knows us as user \"{name}\", groups {groups}");
-            checklist.good(CheckStep::SERVER, text);
-        }
-        Some(Recognition::Unknown) => checklist.concern(
-            CheckStep::SERVER,
-            format!("{server} was reached, but is too old to tell as whom it knows us"),
-            format!("try `{PROGRAM} run{THIS_KUBECONFIG}{context} -- kubectl get namespaces`"),
-        ),
-        None => {}
-    }
-    if let (Some(kind), Some(Recognition::User(user))) = (arguments.kind, &recognition) {
+    let Some(user) = checklist.keep(CheckStep::SERVER, connection.whoami()) else {
+        return;
+    };
+    let groups = quoted(&user.groups);
+    let text = format!("{server} knows us as user \"{}\", groups {groups}", user.name);
+    checklist.good(CheckStep::SERVER, text);
+    if let Some(kind) = arguments.kind {
         let account = arguments.service_account.as_ref();
-        check_short_lived(kind, account, &connection, user, checklist);
+        check_short_lived(kind, account, &connection, &user, checklist);
     }
 }

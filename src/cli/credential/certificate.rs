@@ -12,8 +12,8 @@ use super::short_lived::{CredentialData, IssuedCredential, random_id};
 use crate::certificate::{Curve, PublicKey};
 use crate::cli::credential_kind::applicant;
 use crate::cli::issuance::WantedCertificate;
+use crate::cluster_api::TokenConnection;
 use crate::cluster_api::signing_request::SigningRequest;
-use crate::cluster_api::{Recognition, TokenConnection};
 use crate::enrollment::sign_request;
 use crate::error::{Error, Exit};
 use crate::process::unix_time;
@@ -27,11 +27,7 @@ pub(super) fn make(
     life: u64,
     limit: Duration,
 ) -> Result<IssuedCredential, Error> {
-    let Recognition::User(user) = api.whoami()? else {
-        let text = "the API server is too old to tell as whom it knows this user";
-        return Err(Error::new(Exit::Cluster, text)
-            .help("use --as token, or a cluster of Kubernetes 1.28 or later"));
-    };
+    let user = api.whoami()?;
     let applicant = applicant(&user)?;
     let (secret, public_key) = new_key()?;
     let csr = sign_request(KeyPurpose::Signing, &applicant, &public_key, |scheme, digest| {

@@ -21,7 +21,7 @@ use super::connection::connect;
 use super::key_options::SelectedContext;
 use crate::certificate::{Certificate, CertificationRequest, PublicKey};
 use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
-use crate::cluster_api::{ClusterApi, Recognition};
+use crate::cluster_api::{ClusterApi, ClusterUser};
 use crate::config::duration;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, fingerprint};
 use crate::error::{Error, Exit};
@@ -254,7 +254,7 @@ pub(super) fn prove(
     key: KeyNumber,
     keyring: &Arc<Keyring>,
     certificate: Option<&Certificate>,
-) -> Result<Recognition, Error> {
+) -> Result<ClusterUser, Error> {
     let known = connect(selected.target()?, key, keyring)?.whoami()?;
     check_user(&known, certificate)?;
     Ok(known)
@@ -262,11 +262,11 @@ pub(super) fn prove(
 
 /// Whether the cluster knows the bearer by the certificate's user.
 pub(super) fn check_user(
-    known: &Recognition,
+    known: &ClusterUser,
     certificate: Option<&Certificate>,
 ) -> Result<(), Error> {
-    match (known, certificate.and_then(|it| it.user.as_deref())) {
-        (Recognition::User(known), Some(user)) if known.name != user => {
+    match certificate.and_then(|it| it.user.as_deref()) {
+        Some(user) if known.name != user => {
             let text = format!("the cluster knows us as \"{}\", and not as \"{user}\"", known.name);
             Err(Error::new(Exit::Cluster, text).help(
                 "nothing was removed; have the administrators look at how the API server authenticates client \

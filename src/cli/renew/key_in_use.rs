@@ -1,15 +1,14 @@
 //! The key of a context, with its token, and where its certificate is: how the successor takes that place, in the end,
 //! when the cluster has let it in.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::{fs, io};
 
 use crate::certificate::{Certificate, ValidityState};
-use crate::cli::issuance::{IssuedCertificate, LONGEST, file_error, prove};
+use crate::cli::issuance::{IssuedCertificate, file_error, prove, replace_file};
 use crate::cli::key_options::SelectedContext;
-use crate::cluster_api::Recognition;
+use crate::cluster_api::ClusterUser;
 use crate::config::Config;
 use crate::enrollment::of_key;
 use crate::error::Error;
@@ -17,7 +16,6 @@ use crate::keyring::{KeyNumber, Keyring};
 use crate::library::note_wait;
 use crate::pin::PinProvider;
 use crate::process::environment::TakenVariables;
-use crate::process::replaced_file::ReplacedFile;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
@@ -82,7 +80,7 @@ impl KeyInUse<'_> {
         &self,
         mut map: Configuration,
         new: &Certificate,
-    ) -> Result<Recognition, Error> {
+    ) -> Result<ClusterUser, Error> {
         let config = Config::from_map(&mut map)?;
         // Its token has accepted the PIN already.
         let key = self.keyring.add(config, &TakenVariables::default())?;
@@ -124,16 +122,10 @@ impl CertificateLocation {
         key: &KeyInUse<'_>,
         present: &Certificate,
         issued: &IssuedCertificate,
-    ) -> Result<Recognition, Error> {
+    ) -> Result<ClusterUser, Error> {
         match self {
             Self::File(file) => {
-                let failed = |error: io::Error| file_error(file, error);
-                let replaced = opened(present, file).map_err(failed)?;
-                let pem = issued.pem()?;
-                prove_and_replace(key, issued, || {
-                    let new = replaced.write(pem.as_bytes());
-                    new.and_then(|new| replaced.replace(&new)).map_err(failed)
-                })
+                prove_and_replace(key, issued, || replace_file(file, &issued.pem()?))
             }
             // What is in the slot is lost.
             Self::Slot => prove_and_replace(key, issued, || key.write(issued)),
@@ -160,7 +152,7 @@ fn prove_and_replace(
     key: &KeyInUse<'_>,
     issued: &IssuedCertificate,
     replace: impl FnOnce() -> Result<(), Error>,
-) -> Result<Recognition, Error> {
+) -> Result<ClusterUser, Error> {
     let path = issued.keep(None)?;
     let mut map = key.map.clone();
     map.set("certificateFile", &path.to_string_lossy());
@@ -172,18 +164,4 @@ fn prove_and_replace(
     }
     fs::remove_file(&path).map_err(|error| file_error(&path, error))?;
     proof
-}
-
-/// The file, which still has the present certificate: whoever owns its directory could have put another there.
-fn opened(present: &Certificate, path: &Path) -> io::Result<ReplacedFile> {
-    let file = ReplacedFile::open(path)?;
-    let mut content = Vec::new();
-    if let Some(old) = &file.old {
-        (&old.file).take(LONGEST).read_to_end(&mut content)?;
-    }
-    let source = path.display().to_string();
-    match Certificate::chain_from_pem_or_der(&content, &source) {
-        Ok((found, _)) if found.der() == present.der() => Ok(file),
-        _ => Err(io::Error::other("another file was put there meanwhile")),
-    }
 }

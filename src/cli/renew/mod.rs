@@ -16,7 +16,7 @@ use super::issuance::{Issuance, IssuanceOptions, WantedCertificate, check_user};
 use super::key_options::{KeyOptions, KeySource};
 use super::session::CommandSession;
 use crate::certificate::Certificate;
-use crate::cluster_api::Recognition;
+use crate::cluster_api::ClusterUser;
 use crate::config::Config;
 use crate::enrollment::{Applicant, sign_request};
 use crate::error::{Error, Exit, THIS_KEY};
@@ -116,7 +116,7 @@ pub(super) fn run(
 }
 
 /// What was done.
-fn renewed(certificate: &Certificate, known: &Recognition, server: &str) -> String {
+fn renewed(certificate: &Certificate, known: &ClusterUser, server: &str) -> String {
     let expiry = certificate.validity.expiry(unix_time());
     let Certificate { subject, .. } = certificate;
     let id = certificate.credential_id();

@@ -5,8 +5,7 @@
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::replaced_file::Directory;
-use super::{open_regular, runtime};
+use super::{open_regular, replaced_file, runtime};
 
 /// In bytes.
 const MAX_SIZE: u64 = 64 * 1024;
@@ -47,10 +46,10 @@ fn read_in(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(content))
 }
 
-fn create_in(path: &Path, name: &str, content: &[u8]) -> Result<(), String> {
-    let directory = Directory { open: runtime::open_directory(path)?, path: path.to_owned() };
-    let outcome = directory.add(name.as_ref(), content);
-    outcome.map_err(|error| format!("{}: {error}", path.join(name).display()))
+fn create_in(directory: &Path, name: &str, content: &[u8]) -> Result<(), String> {
+    runtime::open_directory(directory)?;
+    let path = directory.join(name);
+    replaced_file::add(&path, content).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
