@@ -10,12 +10,11 @@ use super::listing::{
 use super::question;
 use crate::certificate::of_subject;
 use crate::config::{Config, Filter};
-use crate::error::{Error, Exit, Help, Kind, PROGRAM};
+use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
 use crate::library::{self, Library};
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::start;
 
 /// A key with its token and library.
 pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
@@ -217,7 +216,7 @@ fn program() -> Option<String> {
     let canonical = executable.canonicalize().ok()?;
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // By the second name alone where kubectl's plugin manager has installed it.
-    let found = [PROGRAM, start::PLUGIN]
+    let found = [PROGRAM, PLUGIN]
         .into_iter()
         .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
         .filter(|path| path.is_absolute())

@@ -46,7 +46,7 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
 use self::session::CommandSession;
 use crate::config::PinSource;
-use crate::error::{Error, PROGRAM};
+use crate::error::{Error, PLUGIN, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, Locations};
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::output::answer_lost;
@@ -226,7 +226,7 @@ pub fn command() -> clap::Command {
     if start::called() == PROGRAM {
         return command;
     }
-    command.name(start::PLUGIN).bin_name(start::called()).mut_subcommands(|command| {
+    command.name(PLUGIN).bin_name(start::called()).mut_subcommands(|command| {
         let examples = command.get_after_help().map(ToString::to_string);
         let begins = |name| format!("\n  {name} ");
         match examples {

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
+/// The name under which kubectl finds this program.
+pub const PLUGIN: &str = "kubectl-pkcs11";
 
 /// In a help text: the options by which this call names its key, each with a space before it.
 pub const THIS_KEY: &str = "\u{1}";

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Rlimit;
 
-use crate::error::{self, Call, Error, Exit};
+use crate::error::{self, Call, Error, Exit, PLUGIN};
 use crate::plugin::{self, KeptKeys};
 use crate::process::environment::{self, SingleThreaded};
 use crate::process::{harden, memory, signals};
@@ -20,9 +20,6 @@ const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
 
 /// The variable that asks for what `-v` asks for, where no option can be given.
 const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
-
-/// The name under which kubectl finds this program.
-pub const PLUGIN: &str = "kubectl-pkcs11";
 
 /// A process that has no request to answer.
 pub struct Started {

@@ -6,8 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Installed, locations};
-use crate::error::PROGRAM;
-use crate::start::PLUGIN;
+use crate::error::{PLUGIN, PROGRAM};
 
 /// Later ones win, option by option, as p11-kit has it.
 const DIRECTORIES: &[&str] = &[

@@ -8,10 +8,9 @@ use serde_json::{Map, Value, json};
 use super::entries::EXTERNAL_SIGNER;
 use super::error::{error, write_command};
 use super::{EntryKind, Kubeconfig, text, yaml};
-use crate::error::{Error, PROGRAM};
+use crate::error::{Error, PLUGIN, PROGRAM};
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
-use crate::start::PLUGIN;
 
 /// What this program is called as a plugin.
 const PROGRAMS: [&str; 2] = [PROGRAM, PLUGIN];

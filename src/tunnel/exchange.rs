@@ -17,7 +17,7 @@ use super::error::UpstreamFailure;
 use super::server::{HTTP_1_1, Server};
 use super::upstream::Upstream;
 use super::{TunnelObserver, TunnelTarget, route};
-use crate::error::Error;
+use crate::error::{Error, PROGRAM};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::process::locked;
 
@@ -85,7 +85,7 @@ impl ServerExchange {
                 .method(method)
                 .uri(format!("{}{path}", self.url.path().trim_end_matches('/')))
                 .header(header::HOST, route::authority(&self.url))
-                .header(header::USER_AGENT, env!("CARGO_PKG_NAME"))
+                .header(header::USER_AGENT, PROGRAM)
                 .header(header::CONTENT_TYPE, "application/json")
                 .header(header::ACCEPT, "application/json")
                 .body(body.unwrap_or_default().to_owned())

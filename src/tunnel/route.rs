@@ -28,7 +28,7 @@ use crate::kubeconfig::Cluster;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 const AGENT: HeaderValue =
-    HeaderValue::from_static(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")));
+    HeaderValue::from_static(concat!("pkcs11-external-signer/", env!("CARGO_PKG_VERSION")));
 
 type AnyError = Box<dyn StandardError + Send + Sync>;
 
