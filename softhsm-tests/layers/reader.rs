@@ -2,16 +2,13 @@
 //! Code that only tests see is left out.
 
 use std::collections::BTreeMap;
-use std::iter::Peekable;
 
-use proc_macro2::token_stream::IntoIter;
-use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The library's two crates by the names that other crates call them by.
 pub(crate) const OWN_NAMES: [&str; 2] = ["pkcs11_external_signer", "pkcs11_external_signer_core"];
 /// Their roots, the lower one first. The upper one has the modules of the lower one under their names.
 pub(crate) const ROOTS: [&str; 2] = ["src/core/lib.rs", "src/lib.rs"];
-const PROGRAM: &str = "src/main.rs";
 
 /// The text of each source file, by its path from the repository's root.
 pub(crate) type Texts = BTreeMap<String, String>;
@@ -20,8 +17,8 @@ pub(crate) type Texts = BTreeMap<String, String>;
 #[derive(Default)]
 pub(crate) struct Source {
     pub(crate) file: String,
-    /// The path of its module, without the crate: `["token", "login"]`. The program's own files, which
-    /// are not the library's, begin with `main`; that of a root is empty.
+    /// The path of its module, without the crate: `["token", "login"]`. That of the program is `["main"]`, and that of a
+    /// root is empty.
     pub(crate) module: Vec<String>,
     /// The modules it declares, in their order.
     pub(crate) children: Vec<String>,
@@ -35,169 +32,131 @@ pub(crate) struct Source {
     imports: BTreeMap<String, Vec<String>>,
 }
 
-/// The library's files and the program's, from their roots down. Files that no module declaration leads
-/// to are no part of the program.
+/// All files but those that are tests alone.
 pub(crate) fn read(texts: &Texts) -> Vec<Source> {
-    let mut sources = Vec::new();
-    for root in ROOTS {
-        read_tree(texts, root, Vec::new(), &mut sources);
+    let sources = texts.iter().filter_map(|(file, text)| {
+        let path = file.strip_prefix("src/").unwrap_or(file);
+        let path = path.strip_prefix("core/").unwrap_or(path).trim_end_matches(".rs");
+        let path = path.trim_end_matches("/mod").trim_end_matches("lib");
+        let module: Vec<_> =
+            path.split('/').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+        let tested = module.last().map(|it| format!("#[cfg(test)]\nmod {it};\n"));
+        if tested.is_some_and(|it| texts.values().any(|text| text.contains(&it))) {
+            return None;
+        }
+        let mut source = Source { file: file.clone(), module, ..Source::default() };
+        let tokens = text.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+        let mut flat = Vec::new();
+        flatten(tokens, &mut flat);
+        source.scan(&flat);
+        source.find_types(text);
+        Some(source)
+    });
+    sources.collect()
+}
+
+/// A name, a literal or punctuation, and its line.
+type Token = (String, usize);
+
+/// What stands there one after the other, but for what only tests are compiled with, and documentation.
+fn flatten(stream: TokenStream, flat: &mut Vec<Token>) {
+    let mut tokens = stream.into_iter();
+    while let Some(token) = tokens.next() {
+        let line = token.span().start().line;
+        match &token {
+            TokenTree::Group(group) => {
+                let [open, close] = match group.delimiter() {
+                    Delimiter::Brace => ["{", "}"],
+                    Delimiter::Bracket => ["[", "]"],
+                    _ => ["(", ")"],
+                };
+                let text: String = group.stream().to_string().split_whitespace().collect();
+                let is_attribute = flat.last().is_some_and(|(it, _)| ["#", "!"].contains(&&**it));
+                if is_attribute && (text == "cfg(test)" || text.starts_with("cfg(all(test,")) {
+                    flat.pop();
+                    let is_end = |it: &TokenTree| match it {
+                        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                        other => other.to_string() == ";",
+                    };
+                    tokens.find(is_end);
+                } else if !(is_attribute && text.starts_with("doc=")) {
+                    flat.push((open.to_owned(), line));
+                    flatten(group.stream(), flat);
+                    flat.push((close.to_owned(), line));
+                }
+            }
+            other => flat.push((other.to_string(), line)),
+        }
     }
-    read_tree(texts, PROGRAM, vec!["main".to_owned()], &mut sources);
-    sources
 }
-
-fn read_tree(texts: &Texts, file: &str, module: Vec<String>, sources: &mut Vec<Source>) {
-    let text = texts.get(file).unwrap_or_else(|| panic!("{file}: missing"));
-    let tokens = text.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
-    let mut source = Source { file: file.to_owned(), module, ..Source::default() };
-    source.scan(tokens, Place::Items);
-    source.resolve();
-    let (parent, name) = file.rsplit_once('/').unwrap_or_default();
-    let folder = match name {
-        "lib.rs" | "main.rs" | "mod.rs" => parent,
-        _ => file.trim_end_matches(".rs"),
-    };
-    let (module, children) = (source.module.clone(), source.children.clone());
-    sources.push(source);
-    for child in children {
-        let nested = format!("{folder}/{child}/mod.rs");
-        let flat = format!("{folder}/{child}.rs");
-        let file = if texts.contains_key(&nested) { &nested } else { &flat };
-        read_tree(texts, file, [&module[..], &[child]].concat(), sources);
-    }
-}
-
-/// Where tokens stand.
-#[derive(Clone, Copy, PartialEq)]
-enum Place {
-    Items,
-    /// In an `impl` or a trait, whose types are not the program's.
-    Associated,
-}
-
-type Tokens = Peekable<IntoIter>;
 
 impl Source {
-    fn note(&mut self, path: Vec<String>, span: Span) {
-        self.uses.push((absolute(path, &self.module), span.start().line));
+    fn note(&mut self, path: Vec<String>, line: usize) {
+        self.uses.push((absolute(path, &self.module), line));
     }
 
-    fn scan(&mut self, tokens: TokenStream, place: Place) {
-        let mut tokens = tokens.into_iter().peekable();
-        // Whether the next block is that of an `impl` or a trait; the punctuation before.
-        let (mut is_associated, mut before) = (false, ' ');
-        while let Some(token) = tokens.next() {
-            let last = std::mem::replace(&mut before, ' ');
-            match token {
-                TokenTree::Punct(punct) if punct.as_char() == '#' => self.attribute(&mut tokens),
-                TokenTree::Punct(punct) if last == '.' && punct.as_char() == '.' => {}
-                TokenTree::Punct(punct) => before = punct.as_char(),
-                TokenTree::Literal(literal) => {
-                    let text = literal.to_string();
-                    if let Some(text) = text.strip_prefix("\"/dev/") {
-                        let text = format!("/dev/{}", text.trim_end_matches('"'));
-                        self.note(vec![text], literal.span());
-                    }
+    fn scan(&mut self, tokens: &[Token]) {
+        let text = |at: usize| tokens.get(at).map_or("", |(text, _)| text.as_str());
+        let is_name = |it: &str| it.starts_with(|it: char| it.is_alphabetic() || it == '_');
+        let is_separator = |at| text(at) == ":" && text(at + 1) == ":";
+        let mut at = 0;
+        while let Some((first, line)) = tokens.get(at) {
+            let before = at.checked_sub(1).map_or("", text);
+            at += 1;
+            if let Some(device) = first.strip_prefix("\"/dev/") {
+                self.note(vec![format!("/dev/{}", device.trim_end_matches('"'))], *line);
+            } else if first == "unsafe" {
+                self.note(vec![first.clone()], *line);
+            } else if first == "mod" && text(at + 1) == ";" {
+                self.children.push(text(at).to_owned());
+            } else if first == "use" && text(at) != "<" {
+                let end = tokens[at..].iter().position(|(it, _)| it == ";").unwrap_or_default();
+                self.import(&tokens[at..=at + end]);
+                at += end;
+            } else if is_name(first) && before == "." && text(at.wrapping_sub(3)) != "." {
+                if text(at) == "(" || is_separator(at) {
+                    self.note(vec![String::new(), first.clone()], *line);
                 }
-                TokenTree::Group(group) => {
-                    let is_block = group.delimiter() == Delimiter::Brace;
-                    let inner = match is_block && std::mem::take(&mut is_associated) {
-                        true => Place::Associated,
-                        false => Place::Items,
-                    };
-                    self.scan(group.stream(), inner);
+            } else if is_name(first) {
+                let mut path = vec![first.clone()];
+                while is_separator(at) && is_name(text(at + 2)) {
+                    path.push(text(at + 2).to_owned());
+                    at += 3;
                 }
-                TokenTree::Ident(ident) => {
-                    let (name, span) = (ident.to_string(), ident.span());
-                    let next = tokens.peek().cloned();
-                    match (&*name, next) {
-                        ("impl", _) => is_associated = true,
-                        ("unsafe", _) => self.note(vec![name], span),
-                        ("use", Some(next)) if next.to_string() != "<" => {
-                            self.import(&mut tokens, &[])
-                        }
-                        ("mod", Some(TokenTree::Ident(child))) => {
-                            tokens.next();
-                            match tokens.next() {
-                                Some(TokenTree::Group(block)) => {
-                                    self.module.push(child.to_string());
-                                    self.scan(block.stream(), Place::Items);
-                                    self.module.pop();
-                                }
-                                _ => self.children.push(child.to_string()),
-                            }
-                        }
-                        ("enum" | "struct" | "trait" | "type" | "union", Some(declared))
-                            if matches!(declared, TokenTree::Ident(_))
-                                && (name != "type" || place == Place::Items) =>
-                        {
-                            is_associated |= name == "trait";
-                            self.types.push((declared.to_string(), declared.span().start().line));
-                        }
-                        (_, next) if last == '.' => {
-                            if next.is_some_and(|it| is_call(&it)) {
-                                self.note(vec![String::new(), name], span);
-                            }
-                        }
-                        _ => {
-                            let path = path_from(name, &mut tokens);
-                            if path.len() > 1 {
-                                self.note(path, span);
-                            }
-                        }
-                    }
+                if path.len() > 1 {
+                    self.note(path, *line);
                 }
             }
         }
+        self.resolve();
     }
 
-    /// Behind a `#`. What only tests are compiled with is passed over with its item.
-    fn attribute(&mut self, tokens: &mut Tokens) {
-        let _inner = tokens.next_if(|it| matches!(it, TokenTree::Punct(_)));
-        let Some(TokenTree::Group(group)) = tokens.next() else { return };
-        let text: String = group.stream().to_string().split_whitespace().collect();
-        if text == "cfg(test)" || text.starts_with("cfg(all(test,") {
-            skip_item(tokens);
-        } else if !text.starts_with("doc=") {
-            let is_exception = ["allow(", "expect(", "warn("].iter().any(|it| text.starts_with(it));
-            if is_exception && text.contains("unsafe_code") {
-                self.note(vec!["unsafe".to_owned()], group.span());
-            }
-            self.scan(group.stream(), Place::Items);
-        }
-    }
-
-    /// The names behind `use` or a brace in it, up to the end of that.
-    fn import(&mut self, tokens: &mut Tokens, prefix: &[String]) {
-        let mut path = prefix.to_vec();
-        while let Some(token) = tokens.next() {
-            match token {
-                TokenTree::Ident(name) => {
-                    // `{self}` is the path before it.
-                    if name != "self" || path.is_empty() {
-                        path.push(name.to_string());
+    /// What stands between `use` and its end, which is there too.
+    fn import(&mut self, tokens: &[Token]) {
+        let (mut outer, mut path) = (vec![Vec::new()], Vec::new());
+        let (mut known, mut is_whole) = (None, false);
+        for (at, (token, line)) in tokens.iter().enumerate() {
+            match token.as_str() {
+                ":" | "as" | "$" => {}
+                "{" => outer.push(path.clone()),
+                // `{self}` is the path before it.
+                "self" if !path.is_empty() => is_whole = true,
+                "}" | "," | ";" => {
+                    let base: &Vec<String> = outer.last().unwrap_or(&path);
+                    if is_whole || path.len() > base.len() {
+                        let name =
+                            known.take().or_else(|| path.last().cloned()).unwrap_or_default();
+                        self.imports.insert(name, absolute(path.clone(), &self.module));
+                        self.note(path.clone(), *line);
                     }
-                    if matches!(tokens.peek(), Some(TokenTree::Punct(it)) if it.as_char() == ':') {
-                        continue;
+                    is_whole = false;
+                    if token == "}" {
+                        outer.pop();
                     }
-                    let renamed = tokens.next_if(|it| it.to_string() == "as");
-                    let known = renamed.and_then(|_| tokens.next()).map(|it| it.to_string());
-                    let known = known.or_else(|| path.last().cloned()).unwrap_or_default();
-                    self.imports.insert(known, absolute(path.clone(), &self.module));
-                    self.note(path.clone(), name.span());
+                    path = outer.last().cloned().unwrap_or_default();
                 }
-                TokenTree::Group(group) => {
-                    let mut inner = group.stream().into_iter().peekable();
-                    while inner.peek().is_some() {
-                        self.import(&mut inner, &path);
-                    }
-                }
-                TokenTree::Punct(punct) if punct.as_char() == '*' => {
-                    path.push("*".to_owned());
-                    self.note(path.clone(), punct.span());
-                }
-                TokenTree::Punct(punct) if [',', ';'].contains(&punct.as_char()) => return,
-                _ => {}
+                name if at > 0 && tokens[at - 1].0 == "as" => known = Some(name.to_owned()),
+                name => path.push(name.to_owned()),
             }
         }
     }
@@ -207,66 +166,33 @@ impl Source {
         for (path, _) in &mut self.uses {
             // Imports may name imports; a few are enough, and `use time::…` must come to an end.
             for _ in 0..4 {
-                let Some(import) = path.first().and_then(|first| self.imports.get(first)) else {
-                    break;
-                };
-                if import.first() == path.first() {
-                    break;
+                match path.first().and_then(|first| self.imports.get(first)) {
+                    Some(import) if import.first() != path.first() => {
+                        path.splice(..1, import.iter().cloned());
+                    }
+                    _ => break,
                 }
-                path.splice(..1, import.iter().cloned());
             }
         }
     }
-}
 
-/// `(…)` or `::<…>` behind a method's name.
-fn is_call(next: &TokenTree) -> bool {
-    match next {
-        TokenTree::Group(group) => group.delimiter() == Delimiter::Parenthesis,
-        TokenTree::Punct(punct) => punct.as_char() == ':',
-        _ => false,
-    }
-}
-
-fn path_from(first: String, tokens: &mut Tokens) -> Vec<String> {
-    let mut path = vec![first];
-    loop {
-        let mut ahead = tokens.clone();
-        let colons = [ahead.next(), ahead.next()];
-        let is_colon = |it: &Option<TokenTree>| matches!(it, Some(TokenTree::Punct(it)) if it.as_char() == ':');
-        match ahead.next() {
-            Some(TokenTree::Ident(name)) if colons.iter().all(is_colon) => {
-                path.push(name.to_string());
-                *tokens = ahead;
+    /// Those of the module itself: rustfmt lets nothing else begin a line.
+    fn find_types(&mut self, text: &str) {
+        let kinds = ["enum", "struct", "trait", "type", "union"];
+        for (line, text) in (1..).zip(text.lines()) {
+            let mut words = text.split([' ', '<', '(', ';', ':', '{', '=']);
+            let first = words.clone().next().unwrap_or_default();
+            let is_declared = first == "pub" || first == "unsafe" || kinds.contains(&first);
+            if is_declared && words.any(|it| kinds.contains(&it)) {
+                self.types.push((words.next().unwrap_or_default().to_owned(), line));
             }
-            _ => return path,
-        }
-    }
-}
-
-/// Goes behind an item, a field, an arm or a statement.
-fn skip_item(tokens: &mut Tokens) {
-    let (mut depth, mut before) = (0, ' ');
-    for token in tokens.by_ref() {
-        let last = std::mem::replace(&mut before, ' ');
-        match token {
-            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return,
-            TokenTree::Punct(punct) => match punct.as_char() {
-                '<' => depth += 1,
-                '>' if !['-', '='].contains(&last) => depth -= 1,
-                ';' => return,
-                ',' if depth == 0 => return,
-                other => before = other,
-            },
-            _ => {}
         }
     }
 }
 
 /// A path that begins with `self` or `super`, from the crate's root.
 fn absolute(path: Vec<String>, module: &[String]) -> Vec<String> {
-    let first = path.first().map(String::as_str);
-    if !matches!(first, Some("self" | "super")) {
+    if !matches!(path.first().map(String::as_str), Some("self" | "super")) {
         return path;
     }
     let up = path.iter().filter(|it| *it == "super").count();
