@@ -67,101 +67,47 @@ calls! {
     C_Initialize(arguments: CK_VOID_PTR);
     C_Finalize(reserved: CK_VOID_PTR);
     C_GetInfo(info: CK_INFO_PTR) spoilt by spoil::info { info };
-    C_GetSlotList(
-        with_token: CK_BBOOL,
-        slots: CK_SLOT_ID_PTR,
-        count: CK_ULONG_PTR
-    ) spoilt by spoil::list { slots.is_null(), count };
+    C_GetSlotList(with_token: CK_BBOOL, slots: CK_SLOT_ID_PTR, count: CK_ULONG_PTR)
+        spoilt by spoil::list { slots.is_null(), count };
     C_GetSlotInfo(slot: CK_SLOT_ID, info: CK_SLOT_INFO_PTR);
     C_GetTokenInfo(slot: CK_SLOT_ID, info: CK_TOKEN_INFO_PTR) spoilt by spoil::token_info { info };
-    C_GetMechanismList(
-        slot: CK_SLOT_ID,
-        list: CK_MECHANISM_TYPE_PTR,
-        count: CK_ULONG_PTR
-    ) spoilt by spoil::list { list.is_null(), count };
+    C_GetMechanismList(slot: CK_SLOT_ID, list: CK_MECHANISM_TYPE_PTR, count: CK_ULONG_PTR)
+        spoilt by spoil::list { list.is_null(), count };
     C_GetMechanismInfo(slot: CK_SLOT_ID, mechanism: CK_MECHANISM_TYPE, info: CK_MECHANISM_INFO_PTR);
-    C_OpenSession(
-        slot: CK_SLOT_ID,
-        flags: CK_FLAGS,
-        application: CK_VOID_PTR,
-        notify: CK_NOTIFY,
-        session: CK_SESSION_HANDLE_PTR
-    );
+    C_OpenSession(slot: CK_SLOT_ID, flags: CK_FLAGS, application: CK_VOID_PTR, notify: CK_NOTIFY,
+        session: CK_SESSION_HANDLE_PTR);
     C_CloseSession(session: CK_SESSION_HANDLE);
     C_CloseAllSessions(slot: CK_SLOT_ID);
     C_GetSessionInfo(session: CK_SESSION_HANDLE, info: CK_SESSION_INFO_PTR);
-    C_Login(
-        session: CK_SESSION_HANDLE,
-        user: CK_USER_TYPE,
-        pin: CK_UTF8CHAR_PTR,
-        length: CK_ULONG
-    ) changed by spoil::pin { &mut pin, &mut length };
+    C_Login(session: CK_SESSION_HANDLE, user: CK_USER_TYPE, pin: CK_UTF8CHAR_PTR, length: CK_ULONG)
+        changed by spoil::pin { &mut pin, &mut length };
     C_Logout(session: CK_SESSION_HANDLE);
     C_FindObjectsInit(session: CK_SESSION_HANDLE, template: CK_ATTRIBUTE_PTR, count: CK_ULONG);
-    C_FindObjects(
-        session: CK_SESSION_HANDLE,
-        objects: CK_OBJECT_HANDLE_PTR,
-        most: CK_ULONG,
-        count: CK_ULONG_PTR
-    ) spoilt by spoil::list { objects.is_null(), count };
+    C_FindObjects(session: CK_SESSION_HANDLE, objects: CK_OBJECT_HANDLE_PTR, most: CK_ULONG,
+        count: CK_ULONG_PTR) spoilt by spoil::list { objects.is_null(), count };
     C_FindObjectsFinal(session: CK_SESSION_HANDLE);
-    C_GetAttributeValue(
-        session: CK_SESSION_HANDLE,
-        object: CK_OBJECT_HANDLE,
-        template: CK_ATTRIBUTE_PTR,
-        count: CK_ULONG
-    ) spoilt by spoil::attributes { session, object, template, count };
-    C_GenerateKeyPair(
-        session: CK_SESSION_HANDLE,
-        mechanism: CK_MECHANISM_PTR,
-        public: CK_ATTRIBUTE_PTR,
-        public_count: CK_ULONG,
-        private: CK_ATTRIBUTE_PTR,
-        private_count: CK_ULONG,
-        public_key: CK_OBJECT_HANDLE_PTR,
-        private_key: CK_OBJECT_HANDLE_PTR
-    ) spoilt by spoil::key_pair { session, public_key, private_key };
-    C_CreateObject(
-        session: CK_SESSION_HANDLE,
-        template: CK_ATTRIBUTE_PTR,
-        count: CK_ULONG,
-        object: CK_OBJECT_HANDLE_PTR
-    ) spoilt by spoil::created { object };
+    C_GetAttributeValue(session: CK_SESSION_HANDLE, object: CK_OBJECT_HANDLE,
+        template: CK_ATTRIBUTE_PTR, count: CK_ULONG)
+        spoilt by spoil::attributes { session, object, template, count };
+    C_GenerateKeyPair(session: CK_SESSION_HANDLE, mechanism: CK_MECHANISM_PTR,
+        public: CK_ATTRIBUTE_PTR, public_count: CK_ULONG,
+        private: CK_ATTRIBUTE_PTR, private_count: CK_ULONG,
+        public_key: CK_OBJECT_HANDLE_PTR, private_key: CK_OBJECT_HANDLE_PTR)
+        spoilt by spoil::key_pair { session, public_key, private_key };
+    C_CreateObject(session: CK_SESSION_HANDLE, template: CK_ATTRIBUTE_PTR, count: CK_ULONG,
+        object: CK_OBJECT_HANDLE_PTR) spoilt by spoil::created { object };
     C_DestroyObject(session: CK_SESSION_HANDLE, object: CK_OBJECT_HANDLE);
-    C_SetAttributeValue(
-        session: CK_SESSION_HANDLE,
-        object: CK_OBJECT_HANDLE,
-        template: CK_ATTRIBUTE_PTR,
-        count: CK_ULONG
-    );
-    C_SignInit(
-        session: CK_SESSION_HANDLE,
-        mechanism: CK_MECHANISM_PTR,
-        key: CK_OBJECT_HANDLE
-    ) changed by spoil::key { session, &mut key };
-    C_Sign(
-        session: CK_SESSION_HANDLE,
-        data: CK_BYTE_PTR,
-        data_length: CK_ULONG,
-        signature: CK_BYTE_PTR,
-        length: CK_ULONG_PTR
-    ) spoilt by spoil::signature { signature, length };
+    C_SetAttributeValue(session: CK_SESSION_HANDLE, object: CK_OBJECT_HANDLE,
+        template: CK_ATTRIBUTE_PTR, count: CK_ULONG);
+    C_SignInit(session: CK_SESSION_HANDLE, mechanism: CK_MECHANISM_PTR, key: CK_OBJECT_HANDLE)
+        changed by spoil::key { session, &mut key };
+    C_Sign(session: CK_SESSION_HANDLE, data: CK_BYTE_PTR, data_length: CK_ULONG,
+        signature: CK_BYTE_PTR, length: CK_ULONG_PTR) spoilt by spoil::signature { signature, length };
     C_DecryptInit(session: CK_SESSION_HANDLE, mechanism: CK_MECHANISM_PTR, key: CK_OBJECT_HANDLE);
-    C_Decrypt(
-        session: CK_SESSION_HANDLE,
-        data: CK_BYTE_PTR,
-        data_length: CK_ULONG,
-        answer: CK_BYTE_PTR,
-        length: CK_ULONG_PTR
-    );
-    C_DeriveKey(
-        session: CK_SESSION_HANDLE,
-        mechanism: CK_MECHANISM_PTR,
-        key: CK_OBJECT_HANDLE,
-        template: CK_ATTRIBUTE_PTR,
-        count: CK_ULONG,
-        derived: CK_OBJECT_HANDLE_PTR
-    );
+    C_Decrypt(session: CK_SESSION_HANDLE, data: CK_BYTE_PTR, data_length: CK_ULONG,
+        answer: CK_BYTE_PTR, length: CK_ULONG_PTR);
+    C_DeriveKey(session: CK_SESSION_HANDLE, mechanism: CK_MECHANISM_PTR, key: CK_OBJECT_HANDLE,
+        template: CK_ATTRIBUTE_PTR, count: CK_ULONG, derived: CK_OBJECT_HANDLE_PTR);
     C_SignUpdate(session: CK_SESSION_HANDLE, part: CK_BYTE_PTR, length: CK_ULONG);
     C_SignFinal(session: CK_SESSION_HANDLE, signature: CK_BYTE_PTR, length: CK_ULONG_PTR);
 }

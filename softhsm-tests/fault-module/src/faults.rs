@@ -1,16 +1,17 @@
 //! What a fault does to the process: noise, time, death.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Mutex;
 use std::{env, process, ptr, thread, time::Duration};
 
 use cryptoki_sys::CK_RV;
 
-use crate::plan::{Action, Place, Plan};
+use crate::plan::{Action, Plan, has};
 use crate::real;
 
 /// Lets happen what is planned for a place that is no call.
-pub(crate) fn happen(place: Place<'_>) {
+pub(crate) fn happen(place: &str) {
     for action in Plan::of_this_process().at(place, 1) {
         // Only calls have an answer that could be replaced.
         let _ = suffer(action, place);
@@ -20,10 +21,9 @@ pub(crate) fn happen(place: Place<'_>) {
 /// Lets happen what is planned for this call before the real library sees it. Gives the actions
 /// back for those that spoil the answer; fails where the call's own failure is planned.
 pub(crate) fn before(function: &'static str) -> Result<Vec<&'static Action>, CK_RV> {
-    let place = Place::Call(function);
-    let actions = Plan::of_this_process().at(place, count(function));
+    let actions = Plan::of_this_process().at(function, count(function));
     for action in &actions {
-        suffer(action, place)?;
+        suffer(action, function)?;
     }
     Ok(actions)
 }
@@ -31,9 +31,9 @@ pub(crate) fn before(function: &'static str) -> Result<Vec<&'static Action>, CK_
 /// What happens when the real library has done its work, and what the call returns.
 pub(crate) fn after(actions: &[&Action]) -> Result<(), CK_RV> {
     for action in actions {
-        match action {
-            Action::ThenReturn(value) => return Err(*value),
-            Action::ThenSignal(signal) => send(*signal),
+        match action.name.as_str() {
+            "then-return" => return Err(action.number().unwrap_or_default()),
+            "then-signal" => send(signal(action)),
             _ => {}
         }
     }
@@ -42,8 +42,7 @@ pub(crate) fn after(actions: &[&Action]) -> Result<(), CK_RV> {
 
 /// Whether the function is left out of the list.
 pub(crate) fn lacks(function: &'static str) -> bool {
-    let planned = Plan::of_this_process().at(Place::Call(function), 1);
-    planned.contains(&&Action::Absent)
+    has(&Plan::of_this_process().at(function, 1), "absent")
 }
 
 /// The number of this call among those of its function; 1 is the first.
@@ -55,32 +54,30 @@ fn count(function: &'static str) -> u64 {
     *calls
 }
 
-fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
-    match action {
-        Action::Abort => process::abort(),
-        Action::ProcessExit => process::exit(0),
-        Action::Delay(time) => thread::sleep(*time),
-        Action::Hang => loop {
-            thread::sleep(Duration::from_secs(3600));
-        },
-        Action::ChangeDirectory => {
-            let _ = env::set_current_dir("/");
-        }
-        Action::Complain => eprintln!("complaint from the module at {place:?}"),
-        Action::Handlers => handle_signals(),
-        // SAFETY: the literal ends in a NUL.
-        Action::Leak => drop(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) }),
-        Action::LoseSessions => real::close_all_sessions(),
-        Action::Print => print(place),
-        Action::Return(value) => return Err(*value),
+/// What changes the answer is passed over.
+fn suffer(action: &Action, place: &str) -> Result<(), CK_RV> {
+    let number = || action.number().unwrap_or_default();
+    match (action.name.as_str(), action.value.as_str()) {
+        ("crash", "abort") => process::abort(),
+        ("crash", "exit") => process::exit(0),
         // SAFETY: not safe at all, and meant so: nothing is mapped in the first page.
-        Action::SegmentationFault => unsafe {
-            ptr::without_provenance_mut::<u8>(8).write_volatile(0);
+        ("crash", _) => unsafe { ptr::without_provenance_mut::<u8>(8).write_volatile(0) },
+        ("delay", _) => thread::sleep(Duration::from_millis(number())),
+        ("hang", _) => loop {
+            thread::park();
         },
-        Action::Signal(signal) => send(*signal),
-        Action::Stop => send(libc::SIGSTOP),
-        Action::Threads(number) => {
-            for _ in 0..*number {
+        ("chdir", _) => drop(env::set_current_dir("/")),
+        ("print", "error") => eprintln!("complaint from the module at {place}"),
+        ("print", _) => print(place),
+        ("handlers", _) => handle_signals(),
+        // SAFETY: the literal ends in a NUL.
+        ("leak", _) => drop(unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) }),
+        ("lose-sessions", _) => real::close_all_sessions(),
+        ("return", _) => return Err(number()),
+        ("signal", _) => send(signal(action)),
+        ("stop", _) => send(libc::SIGSTOP),
+        ("threads", _) => {
+            for _ in 0..number() {
                 thread::spawn(|| {
                     loop {
                         thread::park();
@@ -88,33 +85,18 @@ fn suffer(action: &Action, place: Place<'_>) -> Result<(), CK_RV> {
                 });
             }
         }
-        Action::Until(path) => {
-            while !path.exists() {
+        ("until", path) => {
+            while !Path::new(path).exists() {
                 thread::sleep(Duration::from_millis(10));
             }
         }
-        // They change the answer.
-        Action::Absent
-        | Action::ClearFlags(_)
-        | Action::Clock(_)
-        | Action::Flip
-        | Action::Garble
-        | Action::Half(_)
-        | Action::Misaligned
-        | Action::Null
-        | Action::Old
-        | Action::OtherKey
-        | Action::PinPad
-        | Action::RefuseQuery
-        | Action::Serial(_)
-        | Action::SessionObject(_)
-        | Action::SetFlags(_)
-        | Action::Size(_)
-        | Action::ThenReturn(_)
-        | Action::ThenSignal(_)
-        | Action::Zero => {}
+        _ => {}
     }
     Ok(())
+}
+
+fn signal(action: &Action) -> libc::c_int {
+    if action.value == "int" { libc::SIGINT } else { libc::SIGKILL }
 }
 
 /// To this thread, which waits for its effect.
@@ -137,8 +119,8 @@ fn handle_signals() {
 
 /// Writes to standard output as C libraries do it: past stdio, and through stdio's buffer, which
 /// is not flushed here and so reaches the descriptor whenever the process flushes it.
-fn print(place: Place<'_>) {
-    let line = format!("noise from the module at {place:?}\n");
+fn print(place: &str) {
+    let line = format!("noise from the module at {place}\n");
     // SAFETY: pointer and length are those of a live buffer.
     unsafe { libc::write(libc::STDOUT_FILENO, line.as_ptr().cast(), line.len()) };
     // SAFETY: the literal ends in a NUL.

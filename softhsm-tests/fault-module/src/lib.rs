@@ -14,7 +14,7 @@
 mod calls;
 /// What a fault does to the process.
 mod faults;
-/// The two symbols that a PKCS#11 library exports.
+/// The symbol that a PKCS#11 library exports.
 pub mod lists;
 /// The record of calls.
 mod log;
@@ -25,8 +25,6 @@ mod real;
 /// What a fault does to an answer.
 mod spoil;
 
-use plan::Place;
-
 /// Runs when the library is loaded, before dlopen returns.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -34,7 +32,7 @@ static ON_LOAD: extern "C" fn() = {
     extern "C" fn on_load() {
         // SAFETY: `on_exit` has the type atexit wants and lives as long as the library.
         unsafe { libc::atexit(on_exit) };
-        faults::happen(Place::Load);
+        faults::happen("load");
     }
     on_load
 };
@@ -44,11 +42,11 @@ static ON_LOAD: extern "C" fn() = {
 #[unsafe(link_section = ".fini_array")]
 static ON_UNLOAD: extern "C" fn() = {
     extern "C" fn on_unload() {
-        faults::happen(Place::Unload);
+        faults::happen("unload");
     }
     on_unload
 };
 
 extern "C" fn on_exit() {
-    faults::happen(Place::Exit);
+    faults::happen("exit");
 }

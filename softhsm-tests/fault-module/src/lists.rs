@@ -1,8 +1,12 @@
 //! The function that gives the list of all others, which is the symbol that a PKCS#11 library exports.
 
-use cryptoki_sys::{CK_FUNCTION_LIST_PTR_PTR, CK_RV, CK_VERSION, CKR_ARGUMENTS_BAD, CKR_OK};
+use std::ptr;
 
-use crate::plan::Action;
+use cryptoki_sys::{
+    CK_FUNCTION_LIST, CK_FUNCTION_LIST_PTR_PTR, CK_RV, CK_VERSION, CKR_ARGUMENTS_BAD, CKR_OK,
+};
+
+use crate::plan::has;
 use crate::{calls, faults, log};
 
 /// The one symbol a PKCS#11 2.40 library must export.
@@ -15,13 +19,17 @@ pub unsafe extern "C" fn C_GetFunctionList(list: CK_FUNCTION_LIST_PTR_PTR) -> CK
         if list.is_null() {
             return Err(CKR_ARGUMENTS_BAD);
         }
-        let given = if actions.contains(&&Action::Old) {
+        let whole: *mut CK_FUNCTION_LIST = (&raw const *calls::function_list()).cast_mut();
+        let given = if has(&actions, "old") {
             let version = CK_VERSION { major: 1, minor: 0 };
             Box::into_raw(Box::new([version; 16])).cast()
+        } else if has(&actions, "null") {
+            ptr::null_mut()
+        } else if has(&actions, "misaligned") {
+            whole.wrapping_byte_add(1)
         } else {
-            (&raw const *calls::function_list()).cast_mut()
+            whole
         };
-        let given = spoilt(&actions, given);
         // SAFETY: not null, and the caller vouches for the rest.
         unsafe { list.write(given) };
         faults::after(&actions)
@@ -29,15 +37,4 @@ pub unsafe extern "C" fn C_GetFunctionList(list: CK_FUNCTION_LIST_PTR_PTR) -> CK
     let returned = outcome.err().unwrap_or(CKR_OK);
     log::record("C_GetFunctionList", returned);
     returned
-}
-
-/// `null` and `misaligned`.
-fn spoilt<T>(actions: &[&Action], pointer: *mut T) -> *mut T {
-    if actions.contains(&&Action::Null) {
-        std::ptr::null_mut()
-    } else if actions.contains(&&Action::Misaligned) {
-        pointer.wrapping_byte_add(1)
-    } else {
-        pointer
-    }
 }

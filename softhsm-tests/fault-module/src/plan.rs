@@ -48,9 +48,7 @@
 //! | `session-object=PREFIX` | `C_GetAttributeValue` | CKA_TOKEN is false where CKA_LABEL starts so |
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::Duration;
 use std::{env, process};
 
 use cryptoki_sys::{
@@ -58,7 +56,6 @@ use cryptoki_sys::{
     CKF_PROTECTED_AUTHENTICATION_PATH, CKF_USER_PIN_COUNT_LOW, CKF_USER_PIN_FINAL_TRY,
     CKF_USER_PIN_LOCKED, CKF_USER_PIN_TO_BE_CHANGED,
 };
-use libc::c_int;
 
 /// Everything that is to go wrong in this process.
 #[derive(Debug, Default)]
@@ -66,85 +63,23 @@ pub(crate) struct Plan {
     faults: Vec<Fault>,
 }
 
-/// Where a fault happens.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Place<'a> {
-    Call(&'a str),
-    Exit,
-    Load,
-    Unload,
-}
-
-/// What happens there.
-#[derive(Debug, Eq, PartialEq)]
-pub(crate) enum Action {
-    Abort,
-    Absent,
-    ChangeDirectory,
-    ClearFlags(CK_FLAGS),
-    Clock([u8; 16]),
-    Complain,
-    Delay(Duration),
-    Flip,
-    Garble,
-    Half(Half),
-    Handlers,
-    Hang,
-    Leak,
-    LoseSessions,
-    Misaligned,
-    Null,
-    Old,
-    OtherKey,
-    PinPad,
-    Print,
-    RefuseQuery,
-    Return(CK_RV),
-    ProcessExit,
-    SegmentationFault,
-    Serial([u8; 16]),
-    SessionObject(String),
-    SetFlags(CK_FLAGS),
-    Signal(c_int),
-    Size(Size),
-    Stop,
-    ThenReturn(CK_RV),
-    ThenSignal(c_int),
-    Threads(u32),
-    Until(PathBuf),
-    Zero,
-}
-
-/// The key of a pair that is left.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Half {
-    Private,
-    Public,
-}
-
-/// What is returned in place of a count or a length.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Size {
-    Exactly(CK_ULONG),
-    Less(CK_ULONG),
-    More(CK_ULONG),
-}
-
-impl Size {
-    pub(crate) fn instead_of(self, true_one: CK_ULONG) -> CK_ULONG {
-        match self {
-            Self::Exactly(size) => size,
-            Self::Less(size) => true_one.wrapping_sub(size),
-            Self::More(size) => true_one.wrapping_add(size),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Fault {
     place: String,
     visits: RangeInclusive<u64>,
     action: Action,
+}
+
+/// What happens there, by its name and value in the plan. The value can be read.
+#[derive(Debug)]
+pub(crate) struct Action {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+/// Whether one of the actions has this name.
+pub(crate) fn has(actions: &[&Action], name: &str) -> bool {
+    actions.iter().any(|action| action.name == name)
 }
 
 impl Plan {
@@ -161,34 +96,16 @@ impl Plan {
     }
 
     /// What is to happen at the n-th visit of this place, in the order of the plan.
-    pub(crate) fn at(&self, place: Place<'_>, visit: u64) -> Vec<&Action> {
-        self.faults
-            .iter()
-            .filter(|fault| fault.place == place.name() && fault.visits.contains(&visit))
-            .map(|fault| &fault.action)
-            .collect()
+    pub(crate) fn at(&self, place: &str, visit: u64) -> Vec<&Action> {
+        let is_now = |fault: &&Fault| fault.place == place && fault.visits.contains(&visit);
+        self.faults.iter().filter(is_now).map(|fault| &fault.action).collect()
     }
 
     /// Fails with the part that could not be read.
     fn parse(text: &str) -> Result<Self, String> {
-        let faults = text
-            .split(',')
-            .map(str::trim)
-            .filter(|fault| !fault.is_empty())
-            .map(|fault| Fault::parse(fault).ok_or_else(|| fault.to_owned()))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { faults })
-    }
-}
-
-impl Place<'_> {
-    fn name(&self) -> &str {
-        match self {
-            Self::Call(function) => function,
-            Self::Exit => "exit",
-            Self::Load => "load",
-            Self::Unload => "unload",
-        }
+        let faults = text.split(',').map(str::trim).filter(|fault| !fault.is_empty());
+        let faults = faults.map(|fault| Fault::parse(fault).ok_or_else(|| fault.to_owned()));
+        Ok(Self { faults: faults.collect::<Result<_, _>>()? })
     }
 }
 
@@ -199,126 +116,92 @@ impl Fault {
             Some((place, visits)) => (place, parse_visits(visits)?),
             None => (place, 1..=u64::MAX),
         };
-        let is_call = place.starts_with("C_");
-        if !is_call && !matches!(place, "exit" | "load" | "unload") {
-            return None;
-        }
-        let action = Action::parse(action)?;
-        action.fits(place).then(|| Self { place: place.to_owned(), visits, action })
+        let is_place = place.starts_with("C_") || ["exit", "load", "unload"].contains(&place);
+        let (name, value) = action.split_once('=').unwrap_or((action, ""));
+        let action = Action { name: name.to_owned(), value: value.to_owned() };
+        (is_place && action.fits(place)).then(|| Self { place: place.to_owned(), visits, action })
     }
 }
 
 impl Action {
-    fn parse(text: &str) -> Option<Self> {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        Some(match (name, value) {
-            ("absent", "") => Self::Absent,
-            ("chdir", "") => Self::ChangeDirectory,
-            ("clear", flags) => Self::ClearFlags(parse_flags(flags)?),
-            ("clock", text) => Self::Clock(parse_field(text)?),
-            ("count" | "length", size) => Self::Size(parse_size(size)?),
-            ("crash", "abort") => Self::Abort,
-            ("crash", "exit") => Self::ProcessExit,
-            ("crash", "segv") => Self::SegmentationFault,
-            ("delay", milliseconds) => {
-                Self::Delay(Duration::from_millis(milliseconds.parse().ok()?))
+    /// Whether there is such an action at this place, with such a value.
+    fn fits(&self, place: &str) -> bool {
+        let is_call = place.starts_with("C_");
+        let gives_list = place == "C_GetFunctionList";
+        let is_made = ["C_CreateObject", "C_GenerateKeyPair"].contains(&place);
+        let is_attribute = place == "C_GetAttributeValue";
+        let is_token_info = place == "C_GetTokenInfo";
+        let is_counted = ["C_FindObjects", "C_GetMechanismList", "C_GetSlotList"].contains(&place);
+        let has_size = is_counted || is_attribute || place == "C_Sign";
+        match (self.name.as_str(), self.value.as_str()) {
+            ("chdir" | "handlers" | "hang" | "leak" | "lose-sessions" | "print" | "stop", "") => {
+                true
             }
-            ("flip", "") => Self::Flip,
-            ("garble", "") => Self::Garble,
-            ("handlers", "") => Self::Handlers,
-            ("half", "private") => Self::Half(Half::Private),
-            ("half", "public") => Self::Half(Half::Public),
-            ("hang", "") => Self::Hang,
-            ("leak", "") => Self::Leak,
-            ("lose-sessions", "") => Self::LoseSessions,
-            ("misaligned", "") => Self::Misaligned,
-            ("null", "") => Self::Null,
-            ("old", "") => Self::Old,
-            ("other-key", "") => Self::OtherKey,
-            ("pin-pad", "") => Self::PinPad,
-            ("print", "") => Self::Print,
-            ("print", "error") => Self::Complain,
-            ("refuse-query", "") => Self::RefuseQuery,
-            ("return", value) => Self::Return(parse_number(value)?),
-            ("serial", text) => Self::Serial(parse_field(text)?),
-            ("session-object", prefix) => Self::SessionObject(prefix.to_owned()),
-            ("set", flags) => Self::SetFlags(parse_flags(flags)?),
-            ("signal", name) => Self::Signal(parse_signal(name)?),
-            ("stop", "") => Self::Stop,
-            ("then-return", value) => Self::ThenReturn(parse_number(value)?),
-            ("then-signal", name) => Self::ThenSignal(parse_signal(name)?),
-            ("threads", number) => Self::Threads(number.parse().ok()?),
-            ("until", path) if path.starts_with('/') => Self::Until(path.into()),
-            ("zero", "") => Self::Zero,
-            _ => return None,
+            ("crash", "abort" | "exit" | "segv") | ("print", "error") => true,
+            ("signal", "int" | "kill") => true,
+            ("delay" | "threads", _) => self.number().is_some(),
+            ("until", path) => path.starts_with('/'),
+            ("return" | "then-return", _) => is_call && self.number().is_some(),
+            ("then-signal", "int" | "kill") => is_call,
+            ("absent", "") => is_call && !gives_list,
+            ("misaligned" | "null" | "old", "") => gives_list,
+            ("clear" | "set", _) => is_token_info && self.flags().is_some(),
+            ("clock" | "serial", _) => is_token_info && self.field().is_some(),
+            ("garble", "") => is_attribute || is_token_info || place == "C_GetInfo",
+            ("zero", "") => is_attribute || is_made,
+            ("half", "private" | "public") => place == "C_GenerateKeyPair",
+            ("count" | "length", _) => has_size && self.size(0).is_some(),
+            ("refuse-query", "") => has_size,
+            ("other-key", "") => place == "C_SignInit",
+            ("flip", "") => place == "C_Sign",
+            ("pin-pad", "") => place == "C_Login",
+            ("session-object", _) => is_attribute,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn number(&self) -> Option<CK_RV> {
+        parse_number(&self.value)
+    }
+
+    /// Filled up with NULs; an underscore stands for a blank.
+    pub(crate) fn field(&self) -> Option<[u8; 16]> {
+        let mut field = [0; 16];
+        let text = self.value.replace('_', " ");
+        field.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(field)
+    }
+
+    /// What is returned in place of this count or length.
+    pub(crate) fn size(&self, true_one: CK_ULONG) -> Option<CK_ULONG> {
+        Some(match self.value.split_at_checked(1)? {
+            ("+", more) => true_one.wrapping_add(parse_number(more)?),
+            ("-", less) => true_one.wrapping_sub(parse_number(less)?),
+            _ if self.value == "max" => CK_ULONG::MAX,
+            _ => self.number()?,
         })
     }
 
-    fn fits(&self, place: &str) -> bool {
-        let is_counted = ["C_FindObjects", "C_GetMechanismList", "C_GetSlotList"].contains(&place);
-        let is_measured = ["C_GetAttributeValue", "C_Sign"].contains(&place);
-        let gives_list = place == "C_GetFunctionList";
-        match self {
-            Self::Absent => place.starts_with("C_") && !gives_list,
-            Self::ClearFlags(_) | Self::Clock(_) | Self::Serial(_) | Self::SetFlags(_) => {
-                place == "C_GetTokenInfo"
-            }
-            Self::Flip => place == "C_Sign",
-            Self::Garble => ["C_GetAttributeValue", "C_GetInfo", "C_GetTokenInfo"].contains(&place),
-            Self::Misaligned | Self::Null | Self::Old => gives_list,
-            Self::OtherKey => place == "C_SignInit",
-            Self::PinPad => place == "C_Login",
-            Self::RefuseQuery | Self::Size(_) => is_counted || is_measured,
-            Self::Return(_) | Self::ThenReturn(_) | Self::ThenSignal(_) => place.starts_with("C_"),
-            Self::Half(_) => place == "C_GenerateKeyPair",
-            Self::SessionObject(_) => place == "C_GetAttributeValue",
-            Self::Zero => {
-                ["C_CreateObject", "C_GenerateKeyPair", "C_GetAttributeValue"].contains(&place)
-            }
-            Self::Abort
-            | Self::ChangeDirectory
-            | Self::Complain
-            | Self::Delay(_)
-            | Self::Handlers
-            | Self::Hang
-            | Self::Leak
-            | Self::LoseSessions
-            | Self::Print
-            | Self::ProcessExit
-            | Self::SegmentationFault
-            | Self::Signal(_)
-            | Self::Stop
-            | Self::Threads(_)
-            | Self::Until(_) => true,
-        }
+    pub(crate) fn flags(&self) -> Option<CK_FLAGS> {
+        self.value.split('+').try_fold(0, |flags, name| {
+            let flag = match name {
+                "CKF_CLOCK_ON_TOKEN" => CKF_CLOCK_ON_TOKEN,
+                "CKF_LOGIN_REQUIRED" => CKF_LOGIN_REQUIRED,
+                "CKF_PROTECTED_AUTHENTICATION_PATH" => CKF_PROTECTED_AUTHENTICATION_PATH,
+                "CKF_USER_PIN_COUNT_LOW" => CKF_USER_PIN_COUNT_LOW,
+                "CKF_USER_PIN_FINAL_TRY" => CKF_USER_PIN_FINAL_TRY,
+                "CKF_USER_PIN_LOCKED" => CKF_USER_PIN_LOCKED,
+                "CKF_USER_PIN_TO_BE_CHANGED" => CKF_USER_PIN_TO_BE_CHANGED,
+                _ => return None,
+            };
+            Some(flags | flag)
+        })
     }
 }
 
 fn parse_visits(text: &str) -> Option<RangeInclusive<u64>> {
-    Some(match text.strip_suffix('+') {
-        Some(first) => first.parse().ok()?..=u64::MAX,
-        None => {
-            let only = text.parse().ok()?;
-            only..=only
-        }
-    })
-}
-
-/// Filled up with NULs; an underscore stands for a blank.
-fn parse_field(text: &str) -> Option<[u8; 16]> {
-    let mut time = [0; 16];
-    let text = text.replace('_', " ");
-    time.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
-    Some(time)
-}
-
-fn parse_size(text: &str) -> Option<Size> {
-    Some(match text.split_at_checked(1)? {
-        ("+", more) => Size::More(parse_number(more)?),
-        ("-", less) => Size::Less(parse_number(less)?),
-        _ if text == "max" => Size::Exactly(CK_ULONG::MAX),
-        _ => Size::Exactly(parse_number(text)?),
-    })
+    let first = text.trim_end_matches('+').parse().ok()?;
+    Some(first..=if text.ends_with('+') { u64::MAX } else { first })
 }
 
 fn parse_number(text: &str) -> Option<CK_RV> {
@@ -328,56 +211,31 @@ fn parse_number(text: &str) -> Option<CK_RV> {
     }
 }
 
-fn parse_signal(name: &str) -> Option<c_int> {
-    match name {
-        "int" => Some(libc::SIGINT),
-        "kill" => Some(libc::SIGKILL),
-        _ => None,
-    }
-}
-
-fn parse_flags(text: &str) -> Option<CK_FLAGS> {
-    text.split('+').try_fold(0, |flags, name| {
-        Some(
-            flags
-                | match name {
-                    "CKF_CLOCK_ON_TOKEN" => CKF_CLOCK_ON_TOKEN,
-                    "CKF_LOGIN_REQUIRED" => CKF_LOGIN_REQUIRED,
-                    "CKF_PROTECTED_AUTHENTICATION_PATH" => CKF_PROTECTED_AUTHENTICATION_PATH,
-                    "CKF_USER_PIN_COUNT_LOW" => CKF_USER_PIN_COUNT_LOW,
-                    "CKF_USER_PIN_FINAL_TRY" => CKF_USER_PIN_FINAL_TRY,
-                    "CKF_USER_PIN_LOCKED" => CKF_USER_PIN_LOCKED,
-                    "CKF_USER_PIN_TO_BE_CHANGED" => CKF_USER_PIN_TO_BE_CHANGED,
-                    _ => return None,
-                },
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn faults_happen_where_and_when_they_are_planned() {
-        let plan = Plan::parse("load:print, C_Sign#2:return=0x30,C_Sign:delay=5").unwrap();
-        assert_eq!(plan.at(Place::Load, 1), [&Action::Print]);
-        assert_eq!(plan.at(Place::Unload, 1), [] as [&Action; 0]);
-        let delay = Action::Delay(Duration::from_millis(5));
-        assert_eq!(plan.at(Place::Call("C_Sign"), 1), [&delay]);
-        assert_eq!(plan.at(Place::Call("C_Sign"), 2), [&Action::Return(0x30), &delay]);
-        let plan = Plan::parse("C_Sign#2+:length=+0x10").unwrap();
-        let longer = Action::Size(Size::More(16));
-        assert_eq!(plan.at(Place::Call("C_Sign"), 1), [] as [&Action; 0]);
-        assert_eq!(plan.at(Place::Call("C_Sign"), 3), [&longer]);
-    }
-
-    #[test]
-    fn flags_add_up() {
-        let plan =
+        let plan = "load:print, C_Sign#2:return=0x30,C_Sign:delay=5,C_GetSlotList#2+:count=+0x10";
+        let plan = Plan::parse(plan).unwrap();
+        for (place, visit, expected) in [
+            ("load", 1, &["print"][..]),
+            ("unload", 1, &[]),
+            ("C_Sign", 1, &["delay"]),
+            ("C_Sign", 2, &["return", "delay"]),
+            ("C_GetSlotList", 1, &[]),
+            ("C_GetSlotList", 3, &["count"]),
+        ] {
+            let names = plan.at(place, visit).into_iter().map(|action| action.name.as_str());
+            assert_eq!(names.collect::<Vec<_>>(), expected, "{place} {visit}");
+        }
+        assert_eq!(plan.at("C_Sign", 2)[0].number(), Some(0x30));
+        assert_eq!(plan.at("C_GetSlotList", 2)[0].size(3), Some(19));
+        let flags =
             Plan::parse("C_GetTokenInfo:set=CKF_USER_PIN_LOCKED+CKF_LOGIN_REQUIRED").unwrap();
         let both = CKF_USER_PIN_LOCKED | CKF_LOGIN_REQUIRED;
-        assert_eq!(plan.at(Place::Call("C_GetTokenInfo"), 1), [&Action::SetFlags(both)]);
+        assert_eq!(flags.at("C_GetTokenInfo", 1)[0].flags(), Some(both));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use cryptoki_sys::{
     CKR_PIN_INCORRECT,
 };
 
-use crate::plan::{Action, Half};
+use crate::plan::{Action, has};
 use crate::real;
 
 type Outcome = Result<(), CK_RV>;
@@ -26,7 +26,7 @@ pub(crate) fn info(
     info: CK_INFO_PTR,
 ) -> Outcome {
     pass_on()?;
-    if actions.contains(&&Action::Garble) {
+    if has(actions, "garble") {
         // SAFETY: the real library has just filled it in.
         let info = unsafe { &mut *info };
         info.manufacturerID.fill(GARBAGE);
@@ -59,9 +59,9 @@ pub(crate) fn key_pair(
 ) -> Outcome {
     pass_on()?;
     for action in actions {
-        let lost = match action {
-            Action::Half(Half::Private) => public_key,
-            Action::Half(Half::Public) => private_key,
+        let lost = match (action.name.as_str(), action.value.as_str()) {
+            ("half", "private") => public_key,
+            ("half", _) => private_key,
             _ => continue,
         };
         let destroy = real::functions().C_DestroyObject;
@@ -89,7 +89,7 @@ pub(crate) fn created(
 }
 
 fn forget(actions: &[&Action], handle: CK_OBJECT_HANDLE_PTR) {
-    if actions.contains(&&Action::Zero) {
+    if has(actions, "zero") {
         // SAFETY: the real library has just written it.
         unsafe { handle.write(0) };
     }
@@ -101,7 +101,7 @@ pub(crate) fn key(
     session: CK_SESSION_HANDLE,
     key: &mut CK_OBJECT_HANDLE,
 ) -> Outcome {
-    if actions.contains(&&Action::OtherKey) {
+    if has(actions, "other-key") {
         let keys = private_keys(session)?;
         let other = keys.into_iter().find(|other| other != key);
         *key = other.ok_or(CKR_KEY_HANDLE_INVALID)?;
@@ -119,21 +119,21 @@ pub(crate) fn token_info(
     // SAFETY: the real library has just filled it in.
     let info = unsafe { &mut *info };
     for action in actions {
-        match action {
-            Action::ClearFlags(flags) => info.flags &= !flags,
-            Action::Clock(time) => {
+        match action.name.as_str() {
+            "clear" => info.flags &= !action.flags().unwrap_or_default(),
+            "set" => info.flags |= action.flags().unwrap_or_default(),
+            "clock" => {
                 info.flags |= CKF_CLOCK_ON_TOKEN;
-                info.utcTime = *time;
+                info.utcTime = action.field().unwrap_or_default();
             }
-            Action::Garble => {
+            "serial" => info.serialNumber = action.field().unwrap_or_default(),
+            "garble" => {
                 info.label.fill(GARBAGE);
                 info.manufacturerID.fill(GARBAGE);
                 info.model.fill(GARBAGE);
                 info.serialNumber.fill(GARBAGE);
                 info.utcTime.fill(GARBAGE);
             }
-            Action::Serial(serial) => info.serialNumber = *serial,
-            Action::SetFlags(flags) => info.flags |= flags,
             _ => {}
         }
     }
@@ -146,7 +146,7 @@ pub(crate) fn pin(
     pin: &mut CK_UTF8CHAR_PTR,
     length: &mut CK_ULONG,
 ) -> Outcome {
-    if !actions.contains(&&Action::PinPad) {
+    if !has(actions, "pin-pad") {
         return Ok(());
     }
     if !pin.is_null() {
@@ -170,7 +170,7 @@ pub(crate) fn signature(
 ) -> Outcome {
     refuse_query(actions, signature.is_null())?;
     pass_on()?;
-    if actions.contains(&&Action::Flip) && !signature.is_null() {
+    if has(actions, "flip") && !signature.is_null() {
         // SAFETY: the real library has just written the length.
         let length = unsafe { *length } as usize;
         // SAFETY: the real library has just written that many bytes.
@@ -197,32 +197,18 @@ pub(crate) fn attributes(
     let asked = unsafe { slice::from_raw_parts_mut(template, count as usize) };
     refuse_query(actions, asked.iter().any(|asked| asked.pValue.is_null()))?;
     pass_on()?;
+    let prefixes = actions.iter().filter(|action| action.name == "session-object");
+    let mut prefixes = prefixes.map(|action| action.value.as_bytes());
+    let is_sessions = prefixes.any(|prefix| label(session, object).starts_with(prefix));
     for attribute in asked {
-        for action in actions {
-            match action {
-                Action::Garble => overwrite(attribute, GARBAGE),
-                Action::Zero => overwrite(attribute, 0),
-                _ => {}
-            }
+        if has(actions, "garble") {
+            overwrite(attribute, GARBAGE);
+        }
+        let is_token = is_sessions && attribute.type_ == CKA_TOKEN;
+        if is_token || has(actions, "zero") {
+            overwrite(attribute, 0);
         }
         resize(actions, &raw mut attribute.ulValueLen);
-    }
-    let prefixes = actions.iter().filter_map(|action| match action {
-        Action::SessionObject(prefix) => Some(prefix.as_bytes()),
-        _ => None,
-    });
-    for prefix in prefixes {
-        if !label(session, object).starts_with(prefix) {
-            continue;
-        }
-        // SAFETY: the caller's template, which the real library has just filled in.
-        let template = unsafe { slice::from_raw_parts_mut(template, count as usize) };
-        for attribute in template {
-            if attribute.type_ == CKA_TOKEN && !attribute.pValue.is_null() {
-                // SAFETY: a CK_BBOOL that the real library has just written.
-                unsafe { attribute.pValue.cast::<u8>().write(0) };
-            }
-        }
     }
     Ok(())
 }
@@ -237,7 +223,7 @@ fn overwrite(attribute: &CK_ATTRIBUTE, byte: u8) {
 }
 
 fn refuse_query(actions: &[&Action], is_query: bool) -> Outcome {
-    if is_query && actions.contains(&&Action::RefuseQuery) {
+    if is_query && has(actions, "refuse-query") {
         return Err(CKR_ARGUMENTS_BAD);
     }
     Ok(())
@@ -246,10 +232,10 @@ fn refuse_query(actions: &[&Action], is_query: bool) -> Outcome {
 /// Tells another count or length than the true one.
 fn resize(actions: &[&Action], size: CK_ULONG_PTR) {
     for action in actions {
-        if let Action::Size(told) = action {
+        if ["count", "length"].contains(&action.name.as_str()) {
             // SAFETY: the real library has just written it.
             let size = unsafe { &mut *size };
-            *size = told.instead_of(*size);
+            *size = action.size(*size).unwrap_or_default();
         }
     }
 }
