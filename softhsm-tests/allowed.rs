@@ -7,9 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::{Store, softhsm_library, token_with_pair};
+use crate::fixture::*;
 
 const PLACE: &str = "/etc/pkcs11-external-signer/libraries";
 

@@ -6,13 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use rcgen::KeyPair;
 use serde_json::json;
 
-use crate::fixture::cluster::{Cluster, cluster, hasty_cluster};
 use crate::fixture::der::{COMMON_NAME, ORGANIZATION, element, relative, request, request_pem};
-use crate::fixture::files::write_file;
-use crate::fixture::people::{APPROVERS, Person, REQUESTERS, Wanted};
-use crate::fixture::program::Invocation;
-use crate::fixture::pty::Terminal;
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 
 /// Jane of the group dev, who may ask.
 fn jane(cluster: &Cluster) -> Person {
@@ -188,8 +183,7 @@ fn nothing_is_approved_without_a_person_or_without_their_yes() {
     for answer in ["y", "YES", "", " yes"] {
         let mut terminal = approve(&otto, "unconfirmed").at_terminal();
         terminal.expect("Type yes: ").type_line(answer);
-        let (outcome, _) = terminal.finish();
-        outcome.fails(7, &["not confirmed with yes"]);
+        terminal.finish().0.fails(7, &["not confirmed with yes"]);
     }
     assert!(cluster.conditions("unconfirmed").is_empty());
 }
@@ -207,8 +201,10 @@ fn a_request_that_was_made_anew_meanwhile_is_not_approved() {
             jane.asks("moving", &Wanted { user: "kubernetes-admin", ..Wanted::default() });
         }
         terminal.type_line("yes");
-        let (outcome, _) = terminal.finish();
-        outcome.fails(9, &["\"moving\" is no longer the one that was shown; nothing was approved"]);
+        terminal
+            .finish()
+            .0
+            .fails(9, &["\"moving\" is no longer the one that was shown; nothing was approved"]);
         if is_made_anew {
             assert!(cluster.conditions("moving").is_empty());
             cluster.administrate(&["delete", "csr", "moving"], "");
@@ -237,8 +233,7 @@ fn who_may_not_approve_is_told_what_they_lack() {
     jane.asks("own", &Wanted::default());
     let mut terminal = approve(&jane, "own").at_terminal();
     terminal.expect("Type yes: ").type_line("yes");
-    let (outcome, _) = terminal.finish();
-    outcome.fails(
+    terminal.finish().0.fails(
         9,
         &[
             "Error from server (Forbidden)",

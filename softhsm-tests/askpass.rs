@@ -3,11 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::fixture::files::write_file;
-use crate::fixture::keys::Kind;
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
-use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
+use crate::fixture::*;
 
 const OWN: &str = "PKCS11_EXTERNAL_SIGNER_ASKPASS";
 

@@ -9,14 +9,7 @@ use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
-use crate::fixture::files::write_file;
-use crate::fixture::keys::{Kind, authority, credential_id, due, issued, key};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, softhsm_option,
-    token_asking_each_time, token_with, token_with_pair, token_withholding,
-};
+use crate::fixture::*;
 use crate::run::trouble::{Server, server_certificate};
 
 /// A context that clients use with this program as their credential plugin.
@@ -105,9 +98,7 @@ fn the_whole_way_is_told_step_by_step() {
 #[test]
 fn the_pin_is_asked_on_the_terminal_and_once() {
     let store = token_with_pair(Kind::P256);
-    let mut terminal = check_faulty(&store, "", &[]).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
+    let outcome = check_faulty(&store, "", &[]).at_terminal().finish_with_pin();
     let text = told(&outcome, 0);
     assert!(
         text.contains("✔ PIN            the PIN typed at the terminal was accepted\n"),
@@ -149,12 +140,11 @@ fn a_person_is_asked_where_that_is_wanted() {
     let store = token_with_pair(Kind::P256);
     for said in [format!("pin-value={WRONG_PIN}"), "pin-source=/none".to_owned()] {
         let uri = format!("--uri=pkcs11:token=test%20token;id=%01?{said}");
-        let mut terminal = store
+        let outcome = store
             .command(&["check", &uri, "--pin-source=prompt"])
             .argument(softhsm_option())
-            .at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        let (outcome, _) = terminal.finish();
+            .at_terminal()
+            .finish_with_pin();
         assert!(outcome.told(0).contains("typed at the terminal was accepted"));
     }
 }

@@ -6,12 +6,7 @@ use std::path::Path;
 
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 
-use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE, cluster};
-use crate::fixture::files::read_json;
-use crate::fixture::keys::{Kind, due};
-use crate::fixture::program::Outcome;
-use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, token_with, token_with_pair};
+use crate::fixture::*;
 use crate::run::trouble::{Server, server_certificate};
 
 /// Our client with the PIN from the environment, and these arguments.
@@ -159,9 +154,7 @@ fn a_renewal_that_is_due_is_said_where_a_pin_is_asked() {
     assert_eq!(outcome.stderr, "");
     let configuration = store.configuration();
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
-    let mut terminal = store.ask(&request).without_variable("TOKEN_PIN").at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
+    let outcome = store.ask(&request).without_variable("TOKEN_PIN").at_terminal().finish_with_pin();
     assert!(outcome.stderr.contains(notice), "{outcome:?}");
     // What a run prints names the context's own options.
     let configuration = store.configuration().with("pinSource", "env:TOKEN_PIN");
@@ -221,7 +214,7 @@ fn a_manifest_is_piped_while_the_pin_is_typed() {
 fn the_plugin_may_be_named_from_the_directory_of_the_kubeconfig() {
     let store = cluster().token(Kind::P256, JANE);
     let link = store.path("signer");
-    std::os::unix::fs::symlink(crate::fixture::program::PROGRAM, link).unwrap();
+    std::os::unix::fs::symlink(PROGRAM, link).unwrap();
     let invocation =
         cluster().client_with(&store, &store.configuration_with_pin_source(), "./signer");
     let outcome = invocation.arguments(&["whoami"]).run();

@@ -10,17 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::fixture::cluster::cluster;
-use crate::fixture::files::write_file;
-use crate::fixture::keys::Kind;
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM, assert_contains};
-use crate::fixture::request::{Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{
-    PIN, Store, WRONG_PIN, softhsm_library, softhsm_option, token_with_pair,
-};
-use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_for;
+use crate::fixture::*;
 
 /// All there are.
 static COMMANDS: LazyLock<Vec<String>> = LazyLock::new(|| {

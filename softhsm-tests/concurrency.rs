@@ -15,12 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 
 use crate::credential::kills::rounds;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::{assert_signed, assert_verifies};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{Hash, Options, Scheme, sample};
-use crate::fixture::root::{copy_of_program, hand_over};
-use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with_pair};
+use crate::fixture::*;
 
 /// A user who can be kept from writing to a file.
 const NOBODY: u32 = 65534;

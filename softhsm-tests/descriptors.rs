@@ -6,13 +6,7 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fixture::files::write_file;
-use crate::fixture::keys::Kind;
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
-use crate::fixture::softhsm::{PIN, Store, token_with_pair};
-use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_for;
+use crate::fixture::*;
 
 /// Tells which descriptors a program has; one more is of the look itself.
 const LOOK: &str = "ls /proc/self/fd | sort -n | tr '\\n' ' '";

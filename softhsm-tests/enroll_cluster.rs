@@ -8,11 +8,7 @@ use std::fs;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::fixture::cluster::cluster;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::people::{APPROVERS, Person};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library};
+use crate::fixture::*;
 
 /// Somebody with a key file, in the group dev, whose next key is to be on a token.
 pub(crate) struct Newcomer<'t> {

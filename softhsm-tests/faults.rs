@@ -10,17 +10,7 @@ use pkcs11_external_signer::token::TOUCH_NOTICE_DELAY;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::pty::{Terminal, visible};
-use crate::fixture::request::{
-    Configuration, Hash, Options, certificate_request, sample, sign_request,
-};
-use crate::fixture::root::need_root;
-use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, token_with, token_with_pair, token_withholding,
-};
+use crate::fixture::*;
 use crate::secrecy::wait_for_call;
 
 /// A signature with the PIN from the environment, through the library that misbehaves so.

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use crate::fixture::der::{
     COMMON_NAME, ORGANIZATION, attribute, certificate, element, relative, request, request_pem,
 };
-use crate::fixture::go::go_program;
+use crate::fixture::*;
 
 /// A name that is missing is as good as none.
 #[derive(Debug, Deserialize, Eq, PartialEq)]

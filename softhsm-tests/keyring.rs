@@ -23,11 +23,7 @@ use pkcs11_external_signer::tunnel::{
     KeyUsage, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels,
 };
 
-use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::Invocation;
-use crate::fixture::request::Configuration;
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint, token_asking_each_time};
+use crate::fixture::*;
 
 /// The configurations of the keys, for the process.
 const KEYS: &str = "KEYRING_TEST_KEYS";

@@ -12,8 +12,7 @@ use pkcs11_external_signer::kubeconfig::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::fixture::cluster;
-use crate::fixture::kubeconfigs::CORPUS;
+use crate::fixture::*;
 
 /// Files in a directory of their own, and those that KUBECONFIG names.
 struct Files {
@@ -82,7 +81,7 @@ impl Written {
 }
 
 fn kubectl(variable: &std::ffi::OsStr, arguments: &[&str]) -> Output {
-    Command::new(cluster::kubectl())
+    Command::new(crate::fixture::kubectl())
         .args(arguments)
         .current_dir("/")
         .env_clear()

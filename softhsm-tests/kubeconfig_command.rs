@@ -5,11 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::fixture::keys::{Kind, issued, key};
-use crate::fixture::program::{Invocation, PROGRAM};
-use crate::fixture::softhsm::{
-    Object, PIN, Store, blueprint, softhsm_library, softhsm_option, token_with,
-};
+use crate::fixture::*;
 
 fn kubeconfig(store: &Store, arguments: &[&str]) -> Invocation {
     store

@@ -13,15 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::fixture::cluster::{ADMINISTRATOR, cluster, kubectl};
-use crate::fixture::keys::{Kind, issued};
-use crate::fixture::kubeconfigs::CORPUS;
-use crate::fixture::places::data;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM, assert_contains};
-use crate::fixture::root::need_root;
-use crate::fixture::softhsm::{Object, PIN, Store, softhsm_option, token_with};
-use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_for;
+use crate::fixture::*;
 
 /// As kubectl writes it, with another context and with fields that it doesn't know.
 const BEFORE: &str = "\

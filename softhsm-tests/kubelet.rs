@@ -16,9 +16,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::fixture::keys::{Kind, issued, key};
-use crate::fixture::program::{Invocation, Outcome, assert_contains};
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, softhsm_library, token_with};
+use crate::fixture::*;
 use crate::matrix::codes;
 use crate::seal::{CONFIG, PASSWORD, sealed_by_openssl};
 
@@ -403,9 +401,7 @@ fn a_person_unseals_at_a_terminal() {
         store.tokens[0].label,
     );
     let invocation = store.command(&[]).within("/bin/sh", &script);
-    let mut terminal = invocation.at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
+    let outcome = invocation.at_terminal().finish_with_pin();
     assert_eq!(String::from_utf8(outcome.stdout).unwrap(), format!("{CONFIG}\n"));
 }
 

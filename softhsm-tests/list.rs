@@ -6,13 +6,7 @@ use std::fs;
 use rcgen::ExtendedKeyUsagePurpose::ServerAuth;
 use serde_json::{Value, json};
 
-use crate::fixture::files::write_file;
-use crate::fixture::keys::{Kind, authority, credential_id, due, issued, key};
-use crate::fixture::program::{Invocation, Outcome, assert_contains};
-use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, softhsm_library, softhsm_option, token_with,
-    token_with_pair,
-};
+use crate::fixture::*;
 
 /// Two tokens, with something of everything.
 fn store() -> Store {

@@ -2,12 +2,7 @@
 
 use std::fs;
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
-use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_option};
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 
 const LABEL: &str = "Schlüssel ığİ 鍵";
 /// Their names, and the language and the encoding that they are made of.

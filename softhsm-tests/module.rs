@@ -4,9 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::{Store, softhsm_library, token_with_pair};
+use crate::fixture::*;
 
 fn ask_with(store: &Store, library: &Path) -> Outcome {
     let configuration = store.configuration().with("pathLib", library.to_str().unwrap());

@@ -5,11 +5,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use crate::fixture::files::write_file;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::{assert_signed, assert_verifies};
-use crate::fixture::request::{Hash, Options, Scheme, sample};
-use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_asking_each_time, token_with_pair};
+use crate::fixture::*;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: piped\n";
 
@@ -235,9 +231,9 @@ fn nothing_comes_between_the_pin_for_a_signature_and_the_signature() {
     let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration());
     let plan = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
-    let mut terminal = store.sign_with(&configuration).suffering(&store, plan).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(
+        &store.sign_with(&configuration).suffering(&store, plan).at_terminal().finish_with_pin(),
+    );
     let history = store.history();
     let after_login = history.rsplit(|call| call.starts_with("C_Login ")).next();
     assert_eq!(after_login.unwrap()[0], "C_Sign 0x0", "{history:#?}");

@@ -4,9 +4,7 @@ use std::fs;
 
 use rustix::process::{Signal, kill_process};
 
-use crate::fixture::keys::Kind;
-use crate::fixture::request::{Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::token_with_pair;
+use crate::fixture::*;
 
 /// Looked at while the library signs, with the PIN from the configuration and from a variable.
 #[test]

@@ -5,12 +5,7 @@ use std::fs::File;
 use rustix::pipe::pipe;
 use serde_json::{Value, json};
 
-use crate::fixture::keys::Kind;
-use crate::fixture::program::{Invocation, assert_contains};
-use crate::fixture::request::{
-    API_VERSION, Hash, Options, certificate_request, lacking, replaced, sample, sign_request,
-};
-use crate::fixture::softhsm::{Store, WRONG_PIN, token_with_pair};
+use crate::fixture::*;
 
 /// A sign request that is right in all but its PIN: refused before a login, it says nothing of it.
 fn sign_request_with_wrong_pin(store: &Store) -> Value {

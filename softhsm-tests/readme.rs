@@ -6,11 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::fixture::cluster::cluster;
-use crate::fixture::people::{APPROVERS, REQUESTERS};
-use crate::fixture::program::{Invocation, PROGRAM};
-use crate::fixture::pty::Terminal;
-use crate::fixture::softhsm::{PIN, Store, token_with};
+use crate::fixture::*;
 
 /// The first `sh` block behind this heading of the page.
 fn commands_of(page: &str, heading: &str) -> String {

@@ -11,12 +11,7 @@ use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::fixture::cluster::cluster;
-use crate::fixture::keys::{Kind, credential_id, expiring, key};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::Configuration;
-use crate::fixture::softhsm::{Object, PIN, Store, softhsm_library, token_with};
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 const MINUTE: time::Duration = time::Duration::MINUTE;
 

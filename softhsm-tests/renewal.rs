@@ -5,13 +5,7 @@ use std::fs;
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use serde_json::{Value, json};
 
-use crate::fixture::keys::{Key, Kind, authority, expiring, issued, key};
-use crate::fixture::openssl::{Issue, assert_verifies, issue, openssl};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{
-    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
-};
-use crate::fixture::softhsm::{Object, PIN, Store, softhsm_library, token_with};
+use crate::fixture::*;
 
 /// A certificate of the P-256 key for jane, this many days from now.
 fn janes(days: i32) -> Vec<u8> {

@@ -5,10 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::openssl;
-use crate::fixture::program::Invocation;
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 
 pub(crate) const PASSWORD: &str = "not-to-be-seen-42";
 

@@ -10,13 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fixture::files::write_file;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::{Invocation, Running};
-use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::root::{copy_of_program, hand_over, need_root};
-use crate::fixture::softhsm::{Object, Store, blueprint};
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// So long that no heap's bookkeeping covers all of a copy that was freed, and of characters that
 /// stand nowhere else together.

@@ -3,11 +3,7 @@
 
 use std::fs;
 
-use crate::fixture::keys::{Key, Kind, key};
-use crate::fixture::openssl::{assert_verifies, openssl};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{Configuration, Hash, Options, Scheme, sample, sign_request};
-use crate::fixture::softhsm::{Object, Store, blueprint, token_with, token_with_pair};
+use crate::fixture::*;
 
 /// What of the configuration is another; a key without a value isn't there.
 type Changes<'a> = &'a [(&'a str, &'a str)];

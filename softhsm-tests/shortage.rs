@@ -6,15 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::fixture::files::read_json;
-use crate::fixture::keys::Kind;
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::places::{RUNTIME, state};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{Hash, Options, sample};
-use crate::fixture::root::{copy_of_program, hand_over, need_root};
-use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 
 fn certificate(store: &Store) -> Invocation {
     store.certificate_with(&store.configuration())
@@ -197,10 +189,13 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
     run_after(&read_only, &store).fails(7, &["could not be remembered"]);
     // A person knows what they have typed.
     let script = format!("{read_only}; exec \"$SIGNER\"");
-    let mut terminal =
-        store.sign_with(&store.configuration()).within("bash", &script).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(
+        &store
+            .sign_with(&store.configuration())
+            .within("bash", &script)
+            .at_terminal()
+            .finish_with_pin(),
+    );
 }
 
 /// Its file system may be read-only by now. There are other places, but that is where it stands.

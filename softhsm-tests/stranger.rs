@@ -14,14 +14,7 @@ use std::time::Duration;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
-use crate::fixture::files::set_mode;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::{Outcome, REQUEST};
-use crate::fixture::request::{API_VERSION, Configuration};
-use crate::fixture::root::{hand_over, need_root};
-use crate::fixture::softhsm::{Object, Store, blueprint, softhsm_library, token_with_pair};
-use crate::fixture::tool::tool;
-use crate::fixture::wait::Over;
+use crate::fixture::*;
 
 /// Hundreds of times what any of this takes; reading a terabyte takes longer still.
 const SOON: Duration = Duration::from_secs(120);

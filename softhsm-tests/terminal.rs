@@ -6,15 +6,7 @@ use std::fs;
 use rustix::process::Signal;
 use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
-use crate::fixture::pty::Terminal;
-use crate::fixture::request::{Hash, Options, sample};
-use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, token_asking_each_time, token_with_pair,
-};
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 fn sign(store: &Store) -> Invocation {
     store.sign_with(&store.configuration())
@@ -55,8 +47,7 @@ fn three_wrong_pins_are_the_end() {
     for _ in 0..3 {
         terminal.expect_prompt().type_line(WRONG_PIN);
     }
-    let (outcome, _) = terminal.finish();
-    outcome.fails(7, &["test token", "CKR_PIN_INCORRECT"]);
+    terminal.finish().0.fails(7, &["test token", "CKR_PIN_INCORRECT"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
 }
 
@@ -65,8 +56,7 @@ fn an_empty_entry_is_the_end_without_a_try() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign_recorded(&store).at_terminal();
     terminal.expect_prompt().type_line("");
-    let (outcome, _) = terminal.finish();
-    outcome.fails(7, &["test token"]);
+    terminal.finish().0.fails(7, &["test token"]);
 
     // The end of input, Ctrl-D, says the same.
     let mut terminal = sign_recorded(&store).at_terminal();
@@ -149,9 +139,7 @@ fn a_prompt_in_the_background_waits_for_fg() {
     let script = "set -m; stty -icanon -icrnl -echo </dev/tty; \"$SIGNER\" & \
                   until grep -q '^State:.*T' /proc/$!/status; do sleep 0.1; done; \
                   stty icanon icrnl echo </dev/tty; fg >/dev/null; exit $?";
-    let mut terminal = sign(&store).within("sh", script).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&sign(&store).within("sh", script).at_terminal().finish_with_pin());
 }
 
 /// k9s and its like run their clients in a terminal where Enter is no end of a line.
@@ -201,9 +189,8 @@ fn piped_input_is_left_to_the_next_reader_where_there_is_a_terminal() {
     let store = token_with_pair(Kind::P256);
     let single_line = format!("{WRONG_PIN}\n");
     for input in ["kind: List\nitems: []\n", &single_line] {
-        let mut terminal = sign(&store).piped(input).before_another_reader().at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        let (outcome, _) = terminal.finish();
+        let outcome =
+            sign(&store).piped(input).before_another_reader().at_terminal().finish_with_pin();
         assert_signed(&outcome);
         assert_eq!(outcome.remainder.unwrap(), input.as_bytes());
     }
@@ -255,9 +242,7 @@ fn a_pin_from_elsewhere_is_not_asked_for() {
 #[test]
 fn a_key_that_wants_its_pin_each_time_asks_once() {
     let store = token_asking_each_time(Kind::P256);
-    let mut terminal = sign_recorded(&store).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&sign_recorded(&store).at_terminal().finish_with_pin());
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
 }
 

@@ -8,19 +8,7 @@ use std::path::PathBuf;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
 
-use crate::fixture::cluster::{JANE, cluster};
-use crate::fixture::files::write_file;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::{Invocation, Running, assert_no_pin};
-use crate::fixture::pty::visible;
-use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::root::need_root;
-use crate::fixture::softhsm::{
-    Object, PIN, Store, WRONG_PIN, blueprint, token_asking_each_time, token_with, token_with_pair,
-};
-use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// A token that reports no wrong PINs, as some modules don't.
 const FORGETFUL: &str = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
@@ -155,9 +143,7 @@ fn a_login_that_is_killed_at_once_is_counted() {
     }
     assert_eq!(remembered(&store).matches("PIN sent").count(), 1);
     // Until a person logs in.
-    let mut terminal = sign(&store, &recorded(&store), "").at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&sign(&store, &recorded(&store), "").at_terminal().finish_with_pin());
     assert_signed(&sign(&store, &stored, "").run());
 }
 
@@ -172,9 +158,7 @@ fn tokens_with_one_serial_number_count_together() {
     let of = |label: &str| recorded(&store).without("slotId").with("tokenLabel", label);
     let ask = |label: &str, pin: &str| sign(&store, &of(label).with("pin", pin), &one_card).run();
     let log_in = |label: &str| {
-        let mut terminal = sign(&store, &of(label), &one_card).at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        assert_signed(&terminal.finish().0);
+        assert_signed(&sign(&store, &of(label), &one_card).at_terminal().finish_with_pin());
     };
     ask("one", WRONG_PIN).fails(7, &["CKR_PIN_INCORRECT"]);
     ask("two", WRONG_PIN).fails(7, &["was not sent"]);
@@ -223,9 +207,7 @@ fn a_refusal_counts_whatever_has_become_of_its_place() {
         for stored in [again, third] {
             stored.run().fails(7, &["seems to have refused a PIN"]);
         }
-        let mut terminal = person.at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        assert_signed(&terminal.finish().0);
+        assert_signed(&person.at_terminal().finish_with_pin());
         assert_signed(&last.run());
         let calls = store.calls("C_Login");
         assert_eq!(calls, ["0xa0", "0x0", "0x0"], "{number}");
@@ -254,9 +236,7 @@ fn a_record_of_another_release_or_of_another_time_holds_stored_pins_back() {
         let text = fs::read_to_string(&ledger).unwrap();
         fs::write(&ledger, format!("{}{}\n", &text[..11], write(&store))).unwrap();
         sign(&store, &stored, FORGETFUL).run().fails(7, &["seems to have refused a PIN"]);
-        let mut terminal = sign(&store, &recorded(&store), FORGETFUL).at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        assert_signed(&terminal.finish().0);
+        assert_signed(&sign(&store, &recorded(&store), FORGETFUL).at_terminal().finish_with_pin());
         assert_signed(&sign(&store, &recorded(&store).with("pin", PIN), FORGETFUL).run());
         assert_eq!(store.calls("C_Login"), ["0xa0", "0x0", "0x0"]);
     }
@@ -336,9 +316,7 @@ fn others_may_use_up_the_tries_while_somebody_types() {
 fn others_may_lock_the_pin_while_somebody_types() {
     let store = token_with_pair(Kind::P256);
     let faults = "C_GetTokenInfo#3+:set=CKF_USER_PIN_LOCKED";
-    let mut terminal = sign(&store, &recorded(&store), faults).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    terminal.finish().0.fails(7, &["locked"]);
+    sign(&store, &recorded(&store), faults).at_terminal().finish_with_pin().fails(7, &["locked"]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
@@ -419,9 +397,7 @@ fn what_is_remembered_names_the_token_and_nothing_of_the_pin() {
     // By which the token is known.
     assert_eq!(rest.len(), "(0a0b0c0d)".len(), "{rest}");
 
-    let mut terminal = sign(&store, &recorded(&store), FORGETFUL).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&sign(&store, &recorded(&store), FORGETFUL).at_terminal().finish_with_pin());
     assert_eq!(remembered(&store), "", "a login clears it");
 }
 

@@ -1,10 +1,6 @@
 //! `uri`: a key by one text, as other tools print it.
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::request::Configuration;
-use crate::fixture::softhsm::{Object, PIN, Store, blueprint, softhsm_library, token_with_pair};
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 
 fn with_uri(uri: &str) -> Configuration {
     Configuration::default().with("uri", uri)

@@ -11,11 +11,7 @@ use pkcs11_external_signer::tunnel::ServerIdentity;
 use serde_json::{Value, json};
 
 use super::{fails, told};
-use crate::fixture::files::write_file;
-use crate::fixture::keys::Kind;
-use crate::fixture::ports::free_port;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
-use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with_pair};
+use crate::fixture::*;
 
 /// A user with a context of the plugin's form.
 struct PluginContext {

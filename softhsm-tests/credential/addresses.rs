@@ -3,10 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl};
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::forwarder::Forwarder;
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Invocation;
+use crate::fixture::*;
 
 /// The script with another kubeconfig, which is this one with a text replaced.
 fn elsewhere(user: &PlainUser, text: &str, other: &str, script: &str) -> Invocation {

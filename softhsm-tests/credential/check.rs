@@ -5,9 +5,7 @@ use std::path::Path;
 use rustix::process::{Signal, kill_process};
 
 use super::{ASK, PlainUser, has_socket};
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 use crate::run::trouble::{Server, server_certificate};
 
 #[test]

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use super::PlainUser;
-use crate::fixture::clients::{distribution_kubectl, javascript, python};
-use crate::fixture::cluster::{cluster, kubectl};
+use crate::fixture::*;
 
 /// Runs the client at a terminal; what it printed.
 #[track_caller]

@@ -3,8 +3,7 @@
 use rustix::process::{Signal, kill_process};
 
 use super::{ANSWER, ASK, PlainUser, Process, count_plugins, has_socket};
-use crate::fixture::softhsm::PIN;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// So many commands in a shell at a terminal, where the PIN is asked for so often.
 #[track_caller]
@@ -132,9 +131,7 @@ fn a_command_asks_for_the_pin_while_a_connection_of_one_that_has_ended_is_open()
         name.unwrap_or("localhost")
     );
     let plugin = user.plugin_within(&script, &request.to_string());
-    let mut first = plugin.variable("HOLD", HOLD).at_terminal();
-    first.expect_prompt().type_line(PIN);
-    first.finish().0.printed();
+    plugin.variable("HOLD", HOLD).at_terminal().finish_with_pin().printed();
     let mut next = user.shell(ASK).at_terminal();
     next.expect_prompt().type_line(PIN);
     assert_eq!(next.finish().0.printed(), ANSWER);

@@ -8,9 +8,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl, wrap_plugin};
-use crate::fixture::program::assert_contains;
-use crate::fixture::softhsm::PIN;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// A person's shell.
 const SHELL: &str =

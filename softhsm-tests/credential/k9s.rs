@@ -3,12 +3,7 @@
 use std::fs;
 
 use super::PlainUser;
-use crate::fixture::clients::k9s;
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::forwarder::Forwarder;
-use crate::fixture::keys::Kind;
-use crate::fixture::pty::Terminal;
-use crate::fixture::softhsm::PIN;
+use crate::fixture::*;
 
 /// A user, the relay before the cluster, and k9s at a terminal, which shows the config maps of a
 /// namespace of its own.

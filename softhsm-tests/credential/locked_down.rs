@@ -1,9 +1,7 @@
 //! What a locked-down container doesn't have: a signature is made, or the error says what is missing.
 
 use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
-use crate::fixture::request::{Hash, Options, sample};
+use crate::fixture::*;
 
 /// All file systems are read-only, but the tokens'.
 const READ_ONLY: &str = "for place in $(cut -d ' ' -f 5 /proc/self/mountinfo); do

@@ -9,14 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
-use crate::fixture::cluster::{self, ADMINISTRATOR, cluster};
-use crate::fixture::files::write_file;
-use crate::fixture::keys::Kind;
-use crate::fixture::ports::free_port;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
-use crate::fixture::root::{copy_of_program, hand_over, need_root};
-use crate::fixture::softhsm::{PIN, Store};
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// What a local address leads to.
 mod addresses;
@@ -160,7 +153,7 @@ impl PlainUser {
 
     /// This program for this user; kubectl and helm are in PATH.
     fn client(&self, program: &Path) -> Invocation {
-        let folder = cluster::kubectl().parent().unwrap().display();
+        let folder = kubectl().parent().unwrap().display();
         self.store
             .command(&[])
             .program(program)
@@ -172,7 +165,7 @@ impl PlainUser {
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Invocation {
-        self.client(cluster::kubectl()).arguments(arguments)
+        self.client(kubectl()).arguments(arguments)
     }
 
     /// A shell, in whose PATH are kubectl and helm.

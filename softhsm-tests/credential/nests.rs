@@ -1,7 +1,7 @@
 //! Terminals in terminals, and other logins at the same one.
 
 use super::{ANSWER, ASK, PlainUser};
-use crate::fixture::softhsm::PIN;
+use crate::fixture::*;
 
 fn shell(prompt: &str) -> String {
     format!("PS1='{prompt}: ' exec bash --norc --noprofile --noediting -i")

@@ -2,9 +2,7 @@
 //! the token are bothered once.
 
 use super::{PlainUser, assert_one_line, assert_told_through_kubectl};
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::softhsm::{Object, PIN, WRONG_PIN, token_with};
+use crate::fixture::*;
 
 const GET: [&str; 2] = ["get", "pods"];
 

@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl};
-use crate::fixture::program::Outcome;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// The plugin's outcome: an error with this code.
 #[track_caller]

@@ -2,13 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::Invocation;
-use crate::fixture::request::{Hash, Options, Scheme, decode, sample, sign_request};
-use crate::fixture::root::need_root;
-use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, token_with_pair};
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// Ten requests at once, as a client makes them for ten connections.
 const TEN: &str = "cd \"$HOME\"; for i in 0 1 2 3 4 5 6 7 8 9; do \"$SIGNER\" >answer.$i & done; wait; cat answer.*";

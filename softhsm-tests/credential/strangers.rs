@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{ANSWER, ASK, PlainUser, assert_one_line};
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Invocation;
-use crate::fixture::softhsm::softhsm_library;
+use crate::fixture::*;
 use crate::secrecy::{NOBODY, assert_hidden};
 
 /// A script as another user, beside this one.
@@ -169,7 +166,7 @@ fn another_users_plugin_has_no_use_for_the_kubeconfig() {
     open_to(user.store.directory.path(), 0o755);
     open_to(&user.kubeconfig(), 0o644);
     let before = user.counts();
-    let copy = crate::fixture::root::copy_of_program(user.store.directory.path());
+    let copy = copy_of_program(user.store.directory.path());
     let mut config = user.current();
     config["users"][0]["user"]["exec"]["command"] = copy.to_str().unwrap().into();
     user.write(&config);

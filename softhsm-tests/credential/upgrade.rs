@@ -6,8 +6,7 @@ use std::process::Command;
 
 use super::refused::socket;
 use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl};
-use crate::fixture::files::write_file;
-use crate::fixture::program::PROGRAM;
+use crate::fixture::*;
 
 /// The number of the other release.
 fn other_version() -> String {

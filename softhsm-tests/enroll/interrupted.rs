@@ -7,9 +7,7 @@ use rustix::process::{Signal, kill_process};
 use super::{
     assert_signs, at, certificate_of, enroll, enroll_through, enroll_with, objects_of, subject_of,
 };
-use crate::fixture::keys::{Kind, issued, key};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{Object, PIN, Store, token_with};
+use crate::fixture::*;
 
 /// What can come between at any call, in the words of the misbehaving library: Ctrl-C; an end before the call
 /// and after it; a token that is pulled before the call and after it.
@@ -96,9 +94,7 @@ impl Step {
         let arguments = self.arguments(store);
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
         enroll(store, &arguments).run().fails(7, &["was not sent"]);
-        let mut terminal = enroll_with(store, "prompt", &arguments).at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        terminal.finish().0.printed();
+        enroll_with(store, "prompt", &arguments).at_terminal().finish_with_pin().printed();
         self.assert_done(store);
     }
 

@@ -7,15 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::fixture::cluster::cluster;
-use crate::fixture::keys::{Kind, authority, key};
-use crate::fixture::openssl::{self, Issue};
-use crate::fixture::program::Invocation;
-use crate::fixture::request::certificate_request;
-use crate::fixture::softhsm::{
-    Object, PIN, Store, blueprint, softhsm_library, token_with, token_withholding,
-};
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 use crate::run::trouble::below_an_intermediate;
 
 /// `enroll` on the store's first token.
@@ -74,7 +66,7 @@ pub(crate) fn issue_with_chain(request: &str) -> String {
         days: 30,
         issuer: [&root, &root_key],
     };
-    let [intermediate, _] = openssl::issue(workshop.path(), "intermediate", &intermediate);
+    let [intermediate, _] = crate::fixture::issue(workshop.path(), "intermediate", &intermediate);
     let own = issue_by([intermediate.clone(), intermediate_key], request, 30, "clientAuth");
     let chain = [&own, intermediate.to_str().unwrap()].map(|it| fs::read(it).unwrap());
     fs::write(&own, chain.concat()).unwrap();
@@ -84,7 +76,7 @@ pub(crate) fn issue_with_chain(request: &str) -> String {
 fn issue_by([issuer, issuer_key]: [PathBuf; 2], request: &str, days: i32, usage: &str) -> String {
     let usage = format!("extendedKeyUsage={usage}\n");
     let issuer = [issuer.as_path(), &issuer_key];
-    let certificate = openssl::certify(request.as_ref(), issuer, days, &usage, &[]);
+    let certificate = certify(request.as_ref(), issuer, days, &usage, &[]);
     certificate.into_os_string().into_string().unwrap()
 }
 

@@ -6,8 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{Newcomer, bare_token, jane, of_store};
-use crate::fixture::cluster::cluster;
-use crate::fixture::forwarder::Forwarder;
+use crate::fixture::*;
 
 fn approve(name: &str) {
     cluster().administrate(&["certificate", "approve", name], "");

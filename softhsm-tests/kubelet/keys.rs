@@ -4,10 +4,7 @@ use std::path::Path;
 
 use super::{CONFIG, IMAGE, PASSWORD, asked, provider, sealed_to};
 use crate::enroll::{at, enroll, subject_of};
-use crate::fixture::keys::authority;
-use crate::fixture::openssl::certify;
-use crate::fixture::softhsm::token_with;
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 
 /// What a CA makes of a request that does what the request asks for.
 pub(crate) fn issued(request: &str) -> String {

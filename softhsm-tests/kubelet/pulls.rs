@@ -7,10 +7,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::{node, sealed, text};
-use crate::fixture::go::go_program;
-use crate::fixture::keys::Kind;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
-use crate::fixture::softhsm::{PIN, Store, WRONG_PIN, softhsm_library};
+use crate::fixture::*;
 use crate::seal::PASSWORD;
 
 /// What looks logins up as kubelet does.

@@ -5,10 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use super::{CONFIG, IMAGE, asked, node, provider, sealed};
-use crate::fixture::go::go_program;
-use crate::fixture::keys::Kind;
-use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 use crate::seal::PASSWORD;
 
 /// `registry.example:5000`, for the user "nodes"; it ends with the value.

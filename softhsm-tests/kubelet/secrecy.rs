@@ -8,9 +8,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::json;
 
 use super::{IMAGE, V1, faulty_provider, node, request, sealed};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Invocation;
-use crate::fixture::softhsm::Store;
+use crate::fixture::*;
 use crate::secrecy::{AT_ITS_END, PIN as PASSWORD, traces_of};
 
 /// So that the program, when it has answered, waits to be looked at.

@@ -6,9 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use super::{LIES, assert_is, sign, store};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
-use crate::fixture::softhsm::{PIN, softhsm_library, token_asking_each_time};
+use crate::fixture::*;
 
 /// The same under valgrind, whose complaints are on standard error and whose exit code is 99.
 fn watched(invocation: Invocation) -> Invocation {

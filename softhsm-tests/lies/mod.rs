@@ -2,10 +2,7 @@
 //! pointers that lead nowhere, attributes and signatures that are others'. Each is refused or does
 //! no harm.
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{Object, Store, token_with};
+use crate::fixture::*;
 
 /// The same, with valgrind looking on, which only Linux has.
 #[cfg(target_os = "linux")]

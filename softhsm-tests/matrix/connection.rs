@@ -19,7 +19,7 @@ use rustls::{
 };
 use serde_json::Value;
 
-use crate::fixture::wait::PATIENCE;
+use crate::fixture::*;
 
 const GREETING: &[u8] = b"signed\n";
 

@@ -23,11 +23,7 @@ use serde_json::json;
 use self::codes::Code;
 use self::connection::{Heard, Server};
 use crate::enroll::enroll_through;
-use crate::fixture::files::{kubeconfig, provider};
-use crate::fixture::keys::{Kind, issued, key};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::request::{Configuration, Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{Object, PIN, Store, token_with};
+use crate::fixture::*;
 
 /// The return values.
 pub(crate) mod codes;

@@ -4,11 +4,7 @@
 use rustix::process::{Signal, kill_process};
 
 use super::{Jane, assert_renewed};
-use crate::fixture::cluster::cluster;
-use crate::fixture::forwarder::Forwarder;
-use crate::fixture::program::Invocation;
-use crate::fixture::softhsm::{PIN, softhsm_library};
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 
 impl Jane {
     /// `renew` with these faults of its library, once the request is approved.

@@ -10,11 +10,7 @@ use serde_json::json;
 use super::gate::TOOLS;
 use super::trouble::{full_queue, quoted};
 use super::{changed_kubeconfig, run, run_recorded};
-use crate::fixture::cluster::{JANE, cluster};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::ports::free_address;
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::Store;
+use crate::fixture::*;
 
 /// What people do: discovery is asked first, or not; a body is sent, or an upgrade asked for.
 const COMMANDS: [&str; 6] = [

@@ -4,11 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::fixture::cluster::{JANE, cluster};
-use crate::fixture::files::{read_json, write_file};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::{Object, PIN, Store, WRONG_PIN, blueprint};
+use crate::fixture::*;
 
 fn two_tokens() -> Store {
     let certificate = cluster().issue(Kind::P256, JANE);

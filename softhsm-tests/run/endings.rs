@@ -7,11 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::{Signal, kill_process};
 
 use super::{left_behind, run, run_recorded};
-use crate::fixture::files::read_json;
-use crate::fixture::keys::Kind;
-use crate::fixture::root::need_root;
-use crate::fixture::softhsm::{PIN, token_with_pair};
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 #[test]
 fn the_exit_code_is_the_commands() {

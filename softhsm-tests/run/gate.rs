@@ -1,8 +1,7 @@
 //! Only the command can use a run's ports.
 
 use super::{run, run_recorded};
-use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
-use crate::fixture::keys::Kind;
+use crate::fixture::*;
 
 /// Shell functions for who has read the kubeconfig, or hasn't.
 pub(super) const TOOLS: &str = r#"

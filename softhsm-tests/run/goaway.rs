@@ -28,10 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use super::gate::{TOOLS, UNTIL_HTTP_2};
 use super::run;
 use super::trouble::server_certificate;
-use crate::fixture::cluster::{JANE, cluster};
-use crate::fixture::keys::Kind;
-use crate::fixture::softhsm::Store;
-use crate::fixture::wait::{PATIENCE, wait_until};
+use crate::fixture::*;
 
 const LARGE: usize = 1 << 20;
 

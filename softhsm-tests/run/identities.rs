@@ -8,10 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::run;
-use crate::fixture::cluster::{Claims, JANE, cluster};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::{Object, Store, token_with};
+use crate::fixture::*;
 
 const OLGA: Claims = Claims { subject: "/O=ops/CN=olga", ..JANE };
 

@@ -8,13 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::run;
-use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
-use crate::fixture::files::read_json;
-use crate::fixture::keys::Kind;
-use crate::fixture::openssl::openssl;
-#[cfg(target_os = "linux")]
-use crate::fixture::root::need_root;
-use crate::fixture::softhsm::{Store, token_with_pair};
+use crate::fixture::*;
 
 /// Writes a file beside the store's kubeconfig.
 fn write(store: &Store, name: &str, content: &str) -> PathBuf {
@@ -113,11 +107,7 @@ fn unknown_fields_survive_and_other_contexts_stay() {
 }
 
 /// A run with this kubeconfig as it stands.
-fn cluster_run_of(
-    store: &Store,
-    kubeconfig: &Path,
-    arguments: &[&str],
-) -> crate::fixture::program::Outcome {
+fn cluster_run_of(store: &Store, kubeconfig: &Path, arguments: &[&str]) -> Outcome {
     let content = fs::read(kubeconfig).unwrap();
     let file = write(store, "as-it-stands", "");
     fs::write(&file, content).unwrap();
@@ -370,7 +360,7 @@ fn a_changed_copy_is_told_of() {
 #[test]
 fn a_run_inside_a_run_says_so() {
     let store = token_with_pair(Kind::P256);
-    let script = format!("{} run true", crate::fixture::program::PROGRAM);
+    let script = format!("{PROGRAM} run true");
     let outcome = run(&store, &["sh", "-c", &script]).run();
     outcome.fails(3, &["inside a run already"]);
 }

@@ -4,10 +4,7 @@ use cryptoki::mechanism::MechanismType;
 use rustix::process::{Signal, kill_process};
 
 use super::run;
-use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::PROGRAM;
-use crate::fixture::softhsm::{Object, Store, blueprint};
+use crate::fixture::*;
 
 #[test]
 fn every_kind_of_key_is_let_in_under_its_name() {

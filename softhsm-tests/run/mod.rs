@@ -5,9 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::fixture::cluster::cluster;
-use crate::fixture::program::Invocation;
-use crate::fixture::softhsm::Store;
+use crate::fixture::*;
 
 /// What a command is told by the tunnel.
 mod answers;

@@ -11,13 +11,7 @@ use std::thread;
 use serde_json::json;
 
 use super::trouble::{assert_told, namespace, server_certificate, whoami_with, whoami_within};
-use crate::fixture::cluster::{JANE, cluster};
-use crate::fixture::keys::Kind;
-use crate::fixture::ports::free_address;
-use crate::fixture::program::assert_contains;
-use crate::fixture::softhsm::Store;
-use crate::fixture::tool::tool;
-use crate::fixture::wait::{PATIENCE, wait_until};
+use crate::fixture::*;
 
 /// A proxy that ends with the value.
 struct Proxy {
@@ -91,7 +85,7 @@ impl Drop for Proxy {
     }
 }
 
-fn through(store: &Store, url: &str) -> crate::fixture::program::Outcome {
+fn through(store: &Store, url: &str) -> Outcome {
     let [authority, _] = cluster().authority();
     whoami_within(
         store,

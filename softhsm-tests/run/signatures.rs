@@ -3,10 +3,7 @@
 
 use super::trouble::quoted;
 use super::{run, run_recorded};
-use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::{Object, Store, token_with};
+use crate::fixture::*;
 
 /// Signatures, as the library saw them.
 fn signatures(store: &Store) -> usize {

@@ -9,12 +9,7 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use super::{changed_kubeconfig, run, run_recorded};
-use crate::fixture::cluster::{JANE, cluster};
-use crate::fixture::forwarder::Forwarder;
-use crate::fixture::keys::Kind;
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::Store;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 const WHOAMI: &str = "kubectl auth whoami -o jsonpath={.status.userInfo.username}";
 

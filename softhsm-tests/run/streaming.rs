@@ -9,11 +9,7 @@ use std::thread;
 use rustix::process::{Signal, kill_process};
 
 use super::run;
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Invocation;
-use crate::fixture::softhsm::Store;
-use crate::fixture::wait::{PATIENCE, wait_until};
+use crate::fixture::*;
 
 /// What makes kubectl use WebSocket, or SPDY.
 const PROTOCOLS: [&str; 2] = ["true", "false"];

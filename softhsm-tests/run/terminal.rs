@@ -3,11 +3,7 @@
 use rustix::process::Signal;
 
 use super::left_behind;
-use crate::fixture::cluster::{ADMINISTRATOR, JANE, cluster};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::{Invocation, PROGRAM};
-use crate::fixture::request::{Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{PIN, Store, WRONG_PIN};
+use crate::fixture::*;
 
 fn run(store: &Store, arguments: &[&str]) -> Invocation {
     cluster().run(store, &store.configuration(), arguments)
@@ -47,14 +43,12 @@ fn nothing_is_started_without_the_pin() {
     for _ in 0..3 {
         terminal.expect_prompt().type_line(WRONG_PIN);
     }
-    let (outcome, _) = terminal.finish();
-    outcome.fails(7, &["CKR_PIN_INCORRECT"]);
+    terminal.finish().0.fails(7, &["CKR_PIN_INCORRECT"]);
     assert_eq!(store.calls("C_Login").len(), 3);
 
     let mut terminal = run(&store, &["echo", "started"]).at_terminal();
     terminal.expect_prompt().press_ctrl('c');
-    let (outcome, _) = terminal.finish();
-    outcome.dies_of(Signal::INT);
+    terminal.finish().0.dies_of(Signal::INT);
     assert!(left_behind(&store).is_empty());
 }
 

@@ -12,15 +12,7 @@ use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
 use super::{changed_kubeconfig, run, run_recorded};
-use crate::fixture::cluster::{JANE, cluster};
-use crate::fixture::files::read_json;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::{Issue, issue, openssl};
-use crate::fixture::ports::free_address;
-use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::{Object, Store, token_with, token_withholding};
-use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// Jane's certificate for the P-256 key and that of an intermediate authority above it, each as PEM and DER.
 pub(crate) fn below_an_intermediate() -> [[Vec<u8>; 2]; 2] {

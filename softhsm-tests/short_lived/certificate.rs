@@ -9,13 +9,7 @@ use time::OffsetDateTime;
 
 use super::plugin::Holder;
 use super::refuses;
-use crate::fixture::clients::distribution_kubectl;
-use crate::fixture::cluster::{ADMINISTRATOR, Claims, Cluster, JANE, cluster, kubectl};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::certify;
-use crate::fixture::program::{Invocation, Outcome, PROGRAM};
-use crate::fixture::softhsm::{Object, token_with};
-use crate::fixture::wait::{wait_for, wait_until};
+use crate::fixture::*;
 
 /// Somebody who may request certificates.
 fn requester(kind: Kind, subject: &'static str) -> Holder {

@@ -2,10 +2,7 @@
 
 use super::plugin::Holder;
 use super::with_key;
-use crate::fixture::cluster::{ADMINISTRATOR, Claims, JANE};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Outcome;
-use crate::fixture::softhsm::token_with_pair;
+use crate::fixture::*;
 
 fn check(holder: &Holder, arguments: &[&str]) -> Outcome {
     holder.program(&[&["check"], arguments].concat()).run()

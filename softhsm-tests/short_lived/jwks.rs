@@ -5,9 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::with_key;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{Object, token_with, token_with_pair};
+use crate::fixture::*;
 
 /// With a certificate file alone: no library is named.
 fn of_file(directory: &Path, kind: Kind) -> Outcome {

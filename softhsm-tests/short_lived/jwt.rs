@@ -9,11 +9,7 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 use super::plugin;
 use super::{ISSUER, parts, refuses, with_key};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::Outcome;
-use crate::fixture::request::{Hash, Scheme};
-use crate::fixture::softhsm::{Object, Store, token_with, token_with_pair, token_withholding};
+use crate::fixture::*;
 
 const JWT: [&str; 5] = ["credential", "--as=jwt", "--issuer", ISSUER, "--subject=jane"];
 

@@ -14,11 +14,7 @@ use super::plugin::Holder;
 use super::structured::Trusted;
 use super::token::account;
 use super::with_key;
-use crate::fixture::cluster::{JANE, hasty_cluster, kubectl};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::{Invocation, Running};
-use crate::fixture::softhsm::token_with_pair;
-use crate::fixture::wait::{Over, wait_for};
+use crate::fixture::*;
 
 const ISSUER: &str = "https://keys.example/lena";
 

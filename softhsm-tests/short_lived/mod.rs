@@ -4,8 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::{PIN, Store};
+use crate::fixture::*;
 
 /// Certificates that somebody approves.
 mod certificate;

@@ -5,10 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::fixture::cluster::{self, Claims, Cluster, cluster};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::{Invocation, PROGRAM};
-use crate::fixture::softhsm::{PIN, Store};
+use crate::fixture::*;
 
 /// The entry of a user for whom kubectl runs the program with these arguments.
 pub(crate) fn user(version: &str, arguments: &[&str]) -> Value {
@@ -69,7 +66,7 @@ impl Holder {
         ];
         let path = self.write(&user(version, &[&own, plugin].concat()));
         self.surroundings()
-            .program(cluster::kubectl())
+            .program(kubectl())
             .variable("KUBECONFIG", path)
             .suffering(&self.store, "")
     }

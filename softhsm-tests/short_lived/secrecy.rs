@@ -9,11 +9,7 @@ use super::certificate::{allow_requests, approve_next};
 use super::plugin::Holder;
 use super::token::account;
 use super::{ISSUER, with_key};
-use crate::fixture::cluster::{Claims, JANE, cluster};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::{Invocation, PROGRAM};
-use crate::fixture::root::need_root;
-use crate::fixture::softhsm::{Object, Store, blueprint};
+use crate::fixture::*;
 use crate::secrecy::{AT_ITS_END, PIN, assert_wiped, suffering, wait_for_call};
 
 /// Somebody with this PIN and a certificate of the cluster's.

@@ -19,13 +19,7 @@ use time::OffsetDateTime;
 
 use super::plugin::Holder;
 use super::{parts, with_key};
-use crate::fixture::clients::distribution_kubectl;
-use crate::fixture::cluster::{cluster, kubectl};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::softhsm::token_with_pair;
-use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 use crate::run::trouble::server_certificate;
 
 const JANE: &str = "https://keys.example/jane";

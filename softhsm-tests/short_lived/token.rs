@@ -7,10 +7,7 @@ use serde_json::{Value, json};
 
 use super::plugin::{self, Holder};
 use super::{parts, refuses};
-use crate::fixture::clients::distribution_kubectl;
-use crate::fixture::cluster::{JANE, cluster, kubectl};
-use crate::fixture::keys::Kind;
-use crate::fixture::softhsm::PIN;
+use crate::fixture::*;
 
 /// A service account of this name in `default`, which may read config maps there, and whose tokens jane may ask for.
 pub(super) fn account(holder: &Holder, name: &str) {
@@ -139,7 +136,7 @@ fn a_kubeconfig_for_another_machine_works_there() {
     let made = holder.program(&["credential", "--as=token", &option, "--output=kubeconfig"]);
     let file = holder.store.directory.path().join("elsewhere");
     fs::write(&file, made.run().silently().printed()).unwrap();
-    let listed = crate::fixture::program::Invocation::new(holder.store.directory.path())
+    let listed = Invocation::new(holder.store.directory.path())
         .program(kubectl())
         .variable("KUBECONFIG", &file)
         .arguments(&["get", "configmaps", "-n", "default", "-o", "name"])

@@ -5,10 +5,7 @@ mod refused;
 
 use cryptoki::mechanism::MechanismType;
 
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::request::{Hash, Options, Scheme, sample};
-use crate::fixture::softhsm::{Store, token_with_pair, token_withholding};
+use crate::fixture::*;
 
 /// Demands an answer whose signature openssl accepts, and silence on standard error.
 #[track_caller]

@@ -1,9 +1,7 @@
 //! What is refused as a bad request before any PIN is asked: the PIN here is wrong and counted,
 //! and no run gets as far as finding out.
 
-use crate::fixture::keys::Kind;
-use crate::fixture::request::{Hash, Options, sample, sign_request};
-use crate::fixture::softhsm::{WRONG_PIN, token_with_pair};
+use crate::fixture::*;
 
 #[test]
 fn what_does_not_fit_the_key_is_refused() {

@@ -1,10 +1,7 @@
 //! What is demanded of every module, whatever its token is.
 
 use super::environment::{Offer, Pair, Token};
-use crate::fixture::cluster::{ADMINISTRATOR, Claims, cluster};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::request::Scheme;
-use crate::fixture::softhsm::Object;
+use crate::fixture::*;
 
 /// A key of an administrator, as the token has it.
 pub(crate) struct Held {

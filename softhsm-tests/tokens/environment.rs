@@ -14,15 +14,7 @@ use serde_json::Value;
 
 use crate::enroll::{issue_with_chain, subject_of};
 use crate::enroll_cluster::Newcomer;
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::{Key, Kind, key};
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::Invocation;
-use crate::fixture::request::{
-    Configuration, Hash, Options, Scheme, certificate_request, sample, sign_request,
-};
-use crate::fixture::softhsm::{PIN, Store};
-use crate::fixture::wait::{PATIENCE, wait_for};
+use crate::fixture::*;
 use crate::short_lived::parts;
 use crate::short_lived::plugin;
 use crate::short_lived::structured::Trusted;

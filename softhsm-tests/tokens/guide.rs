@@ -5,11 +5,7 @@ use std::path::Path;
 
 use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::fixture::cluster::cluster;
-use crate::fixture::openssl::certify;
-use crate::fixture::program::{Invocation, PROGRAM};
-use crate::fixture::softhsm::{PIN, Store, softhsm_library, token_with};
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 /// The `sh` blocks below a heading.
 pub(super) fn blocks(heading: &str) -> Vec<String> {

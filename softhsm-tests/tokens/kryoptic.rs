@@ -4,12 +4,7 @@
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::opening::Unpadding;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
-use crate::fixture::pty::Terminal;
-use crate::fixture::request::{Scheme, sample, sign_request};
-use crate::fixture::softhsm::{PIN, WRONG_PIN};
+use crate::fixture::*;
 use crate::short_lived::structured::Trusted;
 
 const LIBRARY: &str = "KRYOPTIC_MODULE";

@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::assert_contains;
+use crate::fixture::*;
 
 fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
     Environment::holding("nss", pairs, &[], &[])
@@ -63,7 +62,7 @@ fn it_is_found_by_its_registration_and_told_what_is_written_down() {
     let untold = token.command(&["list", &module]).run();
     untold.fails(4, &["CKR_ARGUMENTS_BAD", "set initArgs (--init-args)", "configDir="]);
     let request = token.configuration("1").without("initArgs");
-    let request = crate::fixture::request::certificate_request(&request);
+    let request = certificate_request(&request);
     let told = ["CKR_ARGUMENTS_BAD", "set initArgs"];
     token.ask(&request).run().fails(4, &told);
 

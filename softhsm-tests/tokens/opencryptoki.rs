@@ -2,8 +2,7 @@
 
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token};
-use crate::fixture::keys::Kind;
-use crate::fixture::request::{Hash, Scheme};
+use crate::fixture::*;
 
 /// Its PINs have eight characters at most.
 const SHORT_PIN: &str = "23456789";

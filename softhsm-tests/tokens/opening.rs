@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::environment::Token;
-use crate::fixture::keys::Kind;
-use crate::fixture::program::Invocation;
+use crate::fixture::*;
 use crate::kubelet::keys::issued;
 use crate::kubelet::{IMAGE, asked, assert_answers};
 use crate::seal::{CONFIG, sealed_by_openssl};

@@ -1,10 +1,7 @@
 //! OpenSC's module where there is no card: what is missing is said, and where to look for it.
 
 use super::environment::{Environment, Token};
-use crate::fixture::keys::Kind;
-use crate::fixture::program::assert_contains;
-use crate::fixture::request::Configuration;
-use crate::fixture::softhsm::token_with_pair;
+use crate::fixture::*;
 
 fn environment(surrounding: &str) -> Environment {
     let store = token_with_pair(Kind::P256);

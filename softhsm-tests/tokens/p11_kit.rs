@@ -5,14 +5,7 @@ use std::fs;
 
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Token};
-use crate::fixture::cluster::{ADMINISTRATOR, cluster};
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::{assert_signed, openssl};
-use crate::fixture::program::assert_contains;
-use crate::fixture::request::{
-    Configuration, Hash, Options, certificate_request, sample, sign_request,
-};
-use crate::fixture::softhsm::{Object, PIN, WRONG_PIN, token_with};
+use crate::fixture::*;
 
 /// p11-kit knows a token with these objects, and serves it. Among its anchors is the certificate of
 /// the P-256 key.

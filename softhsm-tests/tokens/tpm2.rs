@@ -7,11 +7,7 @@ use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::guide;
 use super::opening::Unpadding;
-use crate::fixture::keys::{Kind, key};
-use crate::fixture::openssl::assert_signed;
-use crate::fixture::program::Invocation;
-use crate::fixture::request::{Hash, Scheme, sample, sign_request};
-use crate::fixture::softhsm::{PIN, WRONG_PIN};
+use crate::fixture::*;
 use crate::kubelet::{IMAGE, asked};
 
 const LIBRARY: &str = "TPM2_MODULE";

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::cards::{Cards, OPENSC, SLOTS, YKCS11};
-use crate::fixture::openssl::openssl;
-use crate::fixture::tool::tool;
+use crate::fixture::*;
 
 /// The public key in a certificate of a file, as PEM.
 fn public_key(certificate: &Path) -> Vec<u8> {

@@ -10,12 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::environment::{Environment, Token};
-use crate::fixture::keys::{Key, Kind};
-use crate::fixture::program::Invocation;
-use crate::fixture::request::Configuration;
-use crate::fixture::softhsm::Store;
-use crate::fixture::tool::tool;
-use crate::fixture::wait::wait_until;
+use crate::fixture::*;
 
 pub(super) const PIN: &str = "123456";
 pub(super) const WRONG_PIN: &str = "654321";

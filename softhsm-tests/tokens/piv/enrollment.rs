@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 use super::super::guide;
 use super::super::opening::Unpadding;
 use super::cards::{self, Cards, OPENSC, PIN, YKCS11};
-use crate::fixture::keys::Kind;
-use crate::fixture::openssl::{certify, openssl};
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::pty::Terminal;
+use crate::fixture::*;
 use crate::kubelet::keys::issued;
 
 /// What an owner may have changed it to.

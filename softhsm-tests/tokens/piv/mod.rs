@@ -16,11 +16,7 @@ use self::cards::{Cards, Instruction, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, 
 use super::environment::{Offer, Token, one_scheme};
 use super::guide::{self, assert_names};
 use super::opening::Unpadding;
-use crate::fixture::keys::Key;
-use crate::fixture::openssl::assert_verifies;
-use crate::fixture::program::{Invocation, Outcome};
-use crate::fixture::pty::Terminal;
-use crate::fixture::request::{Hash, Scheme, sample, sign_request};
+use crate::fixture::*;
 use crate::kubelet::{IMAGE, asked};
 
 #[test]

@@ -9,9 +9,7 @@ use serde_json::Value;
 use x509_parser::parse_x509_certificate;
 
 use super::cards::{Cards, YKCS11};
-use crate::fixture::cluster::cluster;
-use crate::fixture::keys::expiring_for;
-use crate::fixture::program::Invocation;
+use crate::fixture::*;
 
 /// The public half of a card's key.
 struct RsaKey(Vec<u8>);

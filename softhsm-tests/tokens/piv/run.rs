@@ -3,8 +3,7 @@
 use std::fs;
 
 use super::cards::{Cards, Instruction, LIBRARIES, PIN, YKCS11};
-use crate::fixture::cluster::cluster;
-use crate::fixture::program::{Outcome, Running};
+use crate::fixture::*;
 use crate::short_lived::structured::Trusted;
 
 const KUBECTL: &str = "kubectl get namespace default -o name";
