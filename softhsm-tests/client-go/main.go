@@ -8,93 +8,87 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strconv"
+	"strings"
+	"sync"
 
+	authentication "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"pkcs11-external-signer/client-go/externalsigner"
 )
 
-const usage = `usage: client-go [--kubeconfig FILE] [--context NAME] [--tls-max 1.2|1.3] [-n NAMESPACE] COMMAND
-  whoami                     as whom the API server knows us
-  get RESOURCE               the names of all there are
-  get --raw PATH             what a server answers
-  apply -f FILE|-            create or change what YAML or JSON documents describe
-  delete RESOURCE NAME
-  watch RESOURCE EVENTS      until so many events have come
-  parallel N                 N requests at once, each on a connection of its own
-  sequence N                 N requests, one after the other
+const usage = `usage: client-go [--tls-max 1.2|1.3] COMMAND
+  whoami         as whom the API server knows us
+  get PATH       what a server answers
+  create PATH    what it answers to the YAML on standard input
+  parallel N     N requests at once, each on a connection of its own
+  sequence N     N requests, one after the other
 `
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "client-go:", err)
-		os.Exit(1)
+	log.SetFlags(0)
+	log.SetPrefix("client-go: ")
+	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	tlsMax := flag.String("tls-max", "1.3", "")
+	flag.Parse()
+	config, signer, err := load(map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}[*tlsMax])
+	if err == nil {
+		err = run(context.Background(), config, signer, flag.Arg(0), flag.Arg(1))
+	}
+	if err != nil {
+		log.Fatal(err)
 	}
 }
 
-func run(arguments []string) error {
-	flags := flag.NewFlagSet("client-go", flag.ContinueOnError)
-	flags.Usage = func() { fmt.Fprint(flags.Output(), usage) }
-	kubeconfig := flags.String("kubeconfig", "", "")
-	contextName := flags.String("context", "", "")
-	tlsMax := flags.String("tls-max", "1.3", "")
-	namespace := flags.String("n", "default", "")
-	if err := flags.Parse(arguments); err != nil {
-		return err
-	}
-	maxVersion, known := map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}[*tlsMax]
-	if !known {
-		return fmt.Errorf("unknown TLS version %s", *tlsMax)
-	}
-	config, signer, err := load(*kubeconfig, *contextName, maxVersion)
+func run(ctx context.Context, config *rest.Config, signer *externalsigner.Signer, command, argument string) error {
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	client := &client{config: config, signer: signer, namespace: *namespace}
-	ctx := context.Background()
-	switch words := flags.Args(); {
-	case is(words, "whoami", 0):
-		return client.whoami(ctx)
-	case is(words, "get", 2) && words[1] == "--raw":
-		return client.page(ctx, words[2])
-	case is(words, "get", 1):
-		return client.get(ctx, words[1])
-	case is(words, "apply", 2) && words[1] == "-f":
-		return client.apply(ctx, words[2])
-	case is(words, "delete", 2):
-		return client.delete(ctx, words[1], words[2])
-	case is(words, "watch", 2):
-		return counted(words[2], func(n int) error { return client.watch(ctx, words[1], n) })
-	case is(words, "parallel", 1):
-		return counted(words[1], func(n int) error { return client.parallel(ctx, n) })
-	case is(words, "sequence", 1):
-		return counted(words[1], func(n int) error { return client.sequence(ctx, n) })
+	n, _ := strconv.Atoi(argument)
+	switch {
+	case command == "whoami":
+		user, err := review(ctx, client)
+		if err == nil {
+			fmt.Printf("user: %s\ngroups: %s\n", user.Username, strings.Join(user.Groups, " "))
+		}
+		return err
+	case command == "get":
+		page, err := client.RESTClient().Get().AbsPath(argument).DoRaw(ctx)
+		fmt.Printf("%s", page)
+		return err
+	case command == "create":
+		request := client.RESTClient().Post().AbsPath(argument).SetHeader("Content-Type", "application/yaml")
+		answer, err := request.Body(os.Stdin).DoRaw(ctx)
+		fmt.Printf("%s", answer)
+		return err
+	case command == "parallel" && n > 0:
+		return parallel(ctx, config, signer, n)
+	case command == "sequence" && n > 0:
+		for range n {
+			if _, err := review(ctx, client); err != nil {
+				return err
+			}
+		}
+		fmt.Printf("%d ok, %d signatures\n", n, signer.Signatures())
+		return nil
 	}
-	flags.Usage()
+	flag.Usage()
 	return errors.New("unknown command")
-}
-
-func is(words []string, command string, arguments int) bool {
-	return len(words) == 1+arguments && words[0] == command
-}
-
-func counted(number string, do func(int) error) error {
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 1 {
-		return fmt.Errorf("%q is no number of times", number)
-	}
-	return do(n)
 }
 
 // load reads the kubeconfig as every client does. A user of an external signer gets it; another
 // user is left to client-go.
-func load(kubeconfig, contextName string, maxVersion uint16) (*rest.Config, *externalsigner.Signer, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: contextName}
+func load(maxVersion uint16) (*rest.Config, *externalsigner.Signer, error) {
+	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	config, err := loader.ClientConfig()
 	if err != nil || config.AuthProvider == nil {
@@ -104,10 +98,7 @@ func load(kubeconfig, contextName string, maxVersion uint16) (*rest.Config, *ext
 	if err != nil {
 		return nil, nil, err
 	}
-	if contextName == "" {
-		contextName = raw.CurrentContext
-	}
-	signer, err := externalsigner.New(raw.AuthInfos[raw.Contexts[contextName].AuthInfo])
+	signer, err := externalsigner.New(raw.AuthInfos[raw.Contexts[raw.CurrentContext].AuthInfo])
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,4 +108,48 @@ func load(kubeconfig, contextName string, maxVersion uint16) (*rest.Config, *ext
 	}
 	err = signer.Apply(config, func(tls *tls.Config) { tls.MaxVersion = maxVersion })
 	return config, signer, err
+}
+
+// review asks the API server who is asking.
+func review(ctx context.Context, client kubernetes.Interface) (*authentication.UserInfo, error) {
+	reviews := client.AuthenticationV1().SelfSubjectReviews()
+	review, err := reviews.Create(ctx, &authentication.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &review.Status.UserInfo, nil
+}
+
+// parallel makes every request on a cold connection of its own.
+func parallel(ctx context.Context, config *rest.Config, signer *externalsigner.Signer, n int) error {
+	outcomes := make(chan error, n)
+	// Those that requests went over, by their own ends' addresses.
+	var connections sync.Map
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { connections.Store(info.Conn.LocalAddr().String(), nil) },
+	})
+	for range n {
+		go func() {
+			config := rest.CopyConfig(config)
+			transport := config.Transport.(*http.Transport).Clone()
+			// The clone would share the HTTP/2 connections of its original.
+			transport.TLSNextProto = nil
+			transport.ForceAttemptHTTP2 = true
+			config.Transport = transport
+			client, err := kubernetes.NewForConfig(config)
+			if err == nil {
+				_, err = review(ctx, client)
+			}
+			outcomes <- err
+		}()
+	}
+	for range n {
+		if err := <-outcomes; err != nil {
+			return err
+		}
+	}
+	used := 0
+	connections.Range(func(any, any) bool { used++; return true })
+	fmt.Printf("%d ok, %d signatures, %d connections\n", n, signer.Signatures(), used)
+	return nil
 }

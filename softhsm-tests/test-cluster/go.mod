@@ -3,7 +3,6 @@ module pkcs11-external-signer/test-cluster
 go 1.26.0
 
 require (
-	github.com/creack/pty v1.1.18
 	go.etcd.io/etcd/server/v3 v3.7.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2

@@ -8,22 +8,25 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/util/flushwriter"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
 )
 
 // The container prints a line each time this has passed.
@@ -40,84 +43,89 @@ type kubelet struct {
 }
 
 // startKubelet serves on a port of the system's choice; its end, which is a failure, goes to the channel.
-func startKubelet(dir string, failed chan<- error) (*kubelet, error) {
-	tlsConfig, err := kubeletTLS(dir)
-	if err != nil {
-		return nil, err
-	}
-	home := filepath.Join(dir, "container")
-	if err := os.Mkdir(home, 0o700); err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	k := &kubelet{port: listener.Addr().(*net.TCPAddr).Port, dir: home, started: time.Now()}
-	server := &http.Server{Handler: k.handler(), TLSConfig: tlsConfig}
-	go func() {
-		failed <- fmt.Errorf("the stand-in for a kubelet ended: %w", server.ServeTLS(listener, "", ""))
-	}()
-	return k, nil
-}
-
-// kubeletTLS trusts one client certificate: none that the cluster's CA issues will do.
-func kubeletTLS(dir string) (*tls.Config, error) {
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(dir, "kubelet.pem"), filepath.Join(dir, "kubelet.key"))
-	if err != nil {
-		return nil, err
-	}
-	client, err := os.ReadFile(filepath.Join(dir, "kubelet-client.pem"))
-	if err != nil {
-		return nil, err
-	}
-	clients := x509.NewCertPool()
-	clients.AppendCertsFromPEM(client)
-	return &tls.Config{
-		Certificates: []tls.Certificate{certificate},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    clients,
-	}, nil
-}
-
-// handler has the kubelet's paths. The API server has seen to it that the pod and the container
-// exist, and all of them are this machine.
-func (k *kubelet) handler() http.Handler {
+// It trusts one client certificate: none that the cluster's CA issues will do.
+func startKubelet(dir string, failed chan<- error) *kubelet {
+	file := func(name string) string { return filepath.Join(dir, name) }
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	k := &kubelet{port: listener.Addr().(*net.TCPAddr).Port, dir: file("container"), started: time.Now()}
+	check(os.Mkdir(k.dir, 0o700))
+	// The API server has seen to it that the pod and the container exist, and all of them are this machine.
 	mux := http.NewServeMux()
-	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", k.serveExec)
-	mux.HandleFunc("/attach/{namespace}/{pod}/{container}", k.serveAttach)
+	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", k.serveCommand)
+	mux.HandleFunc("/attach/{namespace}/{pod}/{container}", k.serveCommand)
 	mux.HandleFunc("/portForward/{namespace}/{pod}", k.servePortForward)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serveLogs)
-	return mux
+	server := &http.Server{Handler: mux, TLSConfig: &tls.Config{
+		ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs:  must(certutil.NewPool(file("kubelet-client.pem"))),
+	}}
+	go func() {
+		err := server.ServeTLS(listener, file("kubelet.pem"), file("kubelet.key"))
+		failed <- fmt.Errorf("the stand-in for a kubelet ended: %w", err)
+	}()
+	return k
 }
 
-func (k *kubelet) serveExec(w http.ResponseWriter, r *http.Request) {
+// serveCommand runs a command; to attach is to have what is sent echoed.
+func (k *kubelet) serveCommand(w http.ResponseWriter, r *http.Request) {
 	options, err := remotecommand.NewOptions(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	remotecommand.ServeExec(w, r, k, r.PathValue("pod"), "", r.PathValue("container"),
-		r.URL.Query()[corev1.ExecCommandParam], options, streamIdleTimeout,
+	words := r.URL.Query()[corev1.ExecCommandParam]
+	if len(words) == 0 {
+		words = []string{"cat"}
+	}
+	remotecommand.ServeExec(w, r, k, "", "", "", words, options, streamIdleTimeout,
 		remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 }
 
-func (k *kubelet) serveAttach(w http.ResponseWriter, r *http.Request) {
-	options, err := remotecommand.NewOptions(r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+// ExecInContainer runs a command to its end, which the library reports: an exit code, or 128 and
+// the signal's number. It leads a process group, so that its children end with it when the cluster does.
+func (k *kubelet) ExecInContainer(_ context.Context, _, _, _ string, words []string, in io.Reader, out, errOut io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
+	if tty {
+		return errors.New("the pod has no terminals")
 	}
-	remotecommand.ServeAttach(w, r, k, r.PathValue("pod"), "", r.PathValue("container"), options,
-		streamIdleTimeout, remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
+	command := exec.Command(words[0], words[1:]...)
+	command.Dir = k.dir
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + k.dir}
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Stdout, command.Stderr = out, errOut
+	if in != nil {
+		// Not command.Stdin: Wait would wait for its end, which may come later than the command's.
+		input, err := command.StdinPipe()
+		if err != nil {
+			return err
+		}
+		go func() {
+			_, _ = io.Copy(input, in)
+			input.Close()
+		}()
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	k.commands.Store(command.Process.Pid, nil)
+	err := command.Wait()
+	k.commands.Delete(command.Process.Pid)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	code := exit.ExitCode()
+	if status := exit.Sys().(syscall.WaitStatus); status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	return utilexec.CodeExitError{Err: err, Code: code}
 }
 
-// AttachContainer echoes what it is sent; who sends nothing sees what the container prints from now on.
-func (k *kubelet) AttachContainer(ctx context.Context, pod, uid, container string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
-	if in == nil {
-		return k.writeLog(ctx, out, k.printed()+1, true)
-	}
-	return k.ExecInContainer(ctx, pod, uid, container, []string{"cat"}, in, out, errOut, tty, resize, 0)
+// stop ends the commands that still run.
+func (k *kubelet) stop() {
+	k.commands.Range(func(group, _ any) bool {
+		_ = syscall.Kill(-group.(int), syscall.SIGKILL)
+		return true
+	})
 }
 
 func (k *kubelet) servePortForward(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +134,7 @@ func (k *kubelet) servePortForward(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	portforward.ServePortForward(w, r, k, r.PathValue("pod"), "", options, streamIdleTimeout,
+	portforward.ServePortForward(w, r, k, "", "", options, streamIdleTimeout,
 		remotecommand.DefaultStreamCreationTimeout, portforward.SupportedProtocols)
 }
 
@@ -150,34 +158,21 @@ func (k *kubelet) PortForward(_ context.Context, _, _ string, port int32, stream
 	return nil
 }
 
-// serveLogs knows two of the kubelet's parameters, follow and tailLines.
+// serveLogs knows one of the kubelet's parameters, follow.
 func (k *kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
-	first := 1
-	if tail, err := strconv.Atoi(r.FormValue("tailLines")); err == nil {
-		first = max(first, k.printed()+1-tail)
-	}
-	// An error is a client that has gone.
-	_ = k.writeLog(r.Context(), flushwriter.Wrap(w), first, r.FormValue("follow") == "true")
-}
-
-// printed is the number of lines in the container's log.
-func (k *kubelet) printed() int { return int(time.Since(k.started) / logInterval) }
-
-// writeLog writes the log from a line on (the first is 1); who follows it gets the coming ones, too.
-func (k *kubelet) writeLog(ctx context.Context, out io.Writer, line int, follow bool) error {
-	for ; ; line++ {
-		if wait := time.Until(k.started.Add(time.Duration(line) * logInterval)); wait > 0 {
-			if !follow {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(wait):
-			}
+	out := flushwriter.Wrap(w)
+	for line := 1; ; line++ {
+		wait := time.Until(k.started.Add(time.Duration(line) * logInterval))
+		if wait > 0 && r.FormValue("follow") != "true" {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-time.After(wait):
 		}
 		if _, err := fmt.Fprintf(out, "line %d\n", line); err != nil {
-			return err
+			return // the client has gone
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -26,7 +27,11 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/pkg/controller/certificates/signer"
 )
 
 // No issuer of tokens is trusted at first.
@@ -40,20 +45,27 @@ func main() {
 	watch := flag.Int("watch", 0, "the process whose end is ours")
 	ttl := flag.Duration("ttl", 365*24*time.Hour, "how long a certificate that is issued lives at most")
 	flag.Parse()
+	log.SetFlags(0)
+	log.SetPrefix("test-cluster: ")
 	if *dir == "" || *watch == 0 {
-		fmt.Fprintln(os.Stderr, "usage: test-cluster -dir DIR -watch PID [-ttl DURATION]")
-		os.Exit(2)
+		log.Fatal("usage: test-cluster -dir DIR -watch PID [-ttl DURATION]")
 	}
-	if err := run(*dir, *watch, *ttl); err != nil {
-		fmt.Fprintln(os.Stderr, "test-cluster:", err)
-		os.Exit(1)
-	}
-	if err := os.RemoveAll(*dir); err != nil {
-		fmt.Fprintln(os.Stderr, "test-cluster:", err)
-		os.Exit(1)
-	}
+	check(run(*dir, *watch, *ttl))
+	check(os.RemoveAll(*dir))
 	// The servers still run, and would wait for each other; they needn't end in order.
 	os.Exit(0)
+}
+
+// must ends the program where a step of the start fails, and leaves the directory.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
 }
 
 // run serves until a signal comes, the watched process ends or a server fails.
@@ -66,50 +78,23 @@ func run(dir string, watch int, ttl time.Duration) error {
 		}
 		end()
 	}()
-
-	etcdURL, err := startEtcd(filepath.Join(dir, "etcd"))
-	if err != nil {
-		return fmt.Errorf("etcd: %w", err)
-	}
-
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	server := "https://127.0.0.1:" + strconv.Itoa(port)
-	if err := writeCredentials(dir, server); err != nil {
-		return err
-	}
+	etcdURL := startEtcd(filepath.Join(dir, "etcd"))
+	port := freePort()
+	client := writeCredentials(dir, "https://127.0.0.1:"+strconv.Itoa(port))
+	write(dir, "authentication.yaml", []byte(authentication))
 	failed := make(chan error, 2)
-	if err := os.WriteFile(filepath.Join(dir, "authentication.yaml"), []byte(authentication), 0o600); err != nil {
-		return err
-	}
-	kubelet, err := startKubelet(dir, failed)
-	if err != nil {
-		return fmt.Errorf("kubelet: %w", err)
-	}
+	kubelet := startKubelet(dir, failed)
 	defer kubelet.stop()
 	command := app.NewAPIServerCommand()
 	command.SetArgs(apiserverFlags(dir, etcdURL, port))
 	go func() {
 		failed <- fmt.Errorf("kube-apiserver ended: %w", command.Execute())
 	}()
-	if err := awaitReady(ctx, dir, server, failed); err != nil {
-		return err
-	}
-	if err := createPod(ctx, dir, kubelet.port); err != nil {
-		return fmt.Errorf("the pod: %w", err)
-	}
-	if err := startSigner(ctx, dir, ttl); err != nil {
-		return fmt.Errorf("the signer: %w", err)
-	}
-	pid := strconv.Itoa(os.Getpid())
-	if err := os.WriteFile(filepath.Join(dir, "pid"), []byte(pid), 0o600); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "ready"), nil, 0o600); err != nil {
-		return err
-	}
+	awaitReady(ctx, client, failed)
+	createPod(ctx, client, kubelet.port)
+	startSigner(ctx, client, dir, ttl)
+	write(dir, "pid", []byte(strconv.Itoa(os.Getpid())))
+	write(dir, "ready", nil)
 	select {
 	case <-ctx.Done():
 		return nil
@@ -118,32 +103,50 @@ func run(dir string, watch int, ttl time.Duration) error {
 	}
 }
 
-func startEtcd(dir string) (string, error) {
+// awaitReady asks as the administrator until the server says that it is ready.
+func awaitReady(ctx context.Context, client kubernetes.Interface, failed <-chan error) {
+	ready := func(ctx context.Context) (bool, error) {
+		select {
+		case err := <-failed:
+			return false, err
+		default:
+			return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+		}
+	}
+	check(wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, false, ready))
+}
+
+// startSigner runs the controller of kube-controller-manager that signs approved requests for
+// kubernetes.io/kube-apiserver-client, with the cluster's CA. No certificate lives longer than ttl.
+func startSigner(ctx context.Context, client kubernetes.Interface, dir string, ttl time.Duration) {
+	factory := informers.NewSharedInformerFactory(client, 0)
+	controller := must(signer.NewKubeAPIServerClientCSRSigningController(
+		ctx, client, factory.Certificates().V1().CertificateSigningRequests(),
+		filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key"), ttl,
+	))
+	factory.Start(ctx.Done())
+	go controller.Run(ctx, 1)
+}
+
+func startEtcd(dir string) string {
 	config := embed.NewConfig()
 	config.Dir = dir
 	config.LogLevel = "error"
 	config.UnsafeNoFsync = true // the data lives for minutes
 	var urls [2]url.URL
 	for i := range urls {
-		port, err := freePort()
-		if err != nil {
-			return "", err
-		}
-		urls[i] = url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(port)}
+		urls[i] = url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(freePort())}
 	}
 	config.ListenClientUrls, config.AdvertiseClientUrls = urls[:1], urls[:1]
 	config.ListenPeerUrls, config.AdvertisePeerUrls = urls[1:], urls[1:]
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
-	etcd, err := embed.StartEtcd(config)
-	if err != nil {
-		return "", err
-	}
+	etcd := must(embed.StartEtcd(config))
 	select {
 	case <-etcd.Server.ReadyNotify():
-		return urls[0].String(), nil
 	case <-time.After(time.Minute):
-		return "", fmt.Errorf("not ready within a minute")
+		log.Fatal("etcd is not ready within a minute")
 	}
+	return urls[0].String()
 }
 
 func apiserverFlags(dir, etcdURL string, port int) []string {
@@ -154,8 +157,8 @@ func apiserverFlags(dir, etcdURL string, port int) []string {
 		// Nobody connects there; without it one of the machine's is chosen, which may have none.
 		"--advertise-address=192.0.2.1",
 		"--secure-port=" + strconv.Itoa(port),
-		"--tls-cert-file=" + file("server.pem"),
-		"--tls-private-key-file=" + file("server.key"),
+		"--tls-cert-file=" + file("kube-apiserver.pem"),
+		"--tls-private-key-file=" + file("kube-apiserver.key"),
 		"--client-ca-file=" + file("ca.pem"),
 		"--kubelet-certificate-authority=" + file("ca.pem"),
 		"--kubelet-client-certificate=" + file("kubelet-client.pem"),
@@ -166,8 +169,8 @@ func apiserverFlags(dir, etcdURL string, port int) []string {
 		"--anonymous-auth=false",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://test-cluster.invalid",
-		"--service-account-key-file=" + file("server.key"),
-		"--service-account-signing-key-file=" + file("server.key"),
+		"--service-account-key-file=" + file("kube-apiserver.key"),
+		"--service-account-signing-key-file=" + file("kube-apiserver.key"),
 		"--disable-admission-plugins=ServiceAccount", // no controller makes the default account
 		"--v=0",
 	}
@@ -179,13 +182,15 @@ const lastPort = 4999
 var nextPort = 2000 + rand.IntN(2000)
 
 // freePort finds a port where nobody listens, another one each time.
-func freePort() (int, error) {
+func freePort() int {
 	for nextPort <= lastPort {
 		port := nextPort
 		nextPort++
 		if listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			return port, listener.Close()
+			check(listener.Close())
+			return port
 		}
 	}
-	return 0, fmt.Errorf("no free port up to %d", lastPort)
+	log.Fatal("no free port up to ", lastPort)
+	return 0
 }

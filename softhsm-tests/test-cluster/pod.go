@@ -2,34 +2,22 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // createPod makes the node whose kubelet has this port, and the pod "shell" in the namespace
 // "default": running, with one container, "main".
-func createPod(ctx context.Context, dir string, kubeletPort int) error {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
+func createPod(ctx context.Context, client kubernetes.Interface, kubeletPort int) {
 	// The API server makes this namespace, but may be ready before it has.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault}}
-	_, err = client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
-	if err != nil && !errors.IsAlreadyExists(err) {
-		return err
+	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); !errors.IsAlreadyExists(err) {
+		check(err)
 	}
-
-	node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+	node := must(client.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node"},
 		Status: corev1.NodeStatus{
 			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
@@ -38,13 +26,9 @@ func createPod(ctx context.Context, dir string, kubeletPort int) error {
 				KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(kubeletPort)},
 			},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-
+	}, metav1.CreateOptions{}))
 	pods := client.CoreV1().Pods(metav1.NamespaceDefault)
-	pod, err := pods.Create(ctx, &corev1.Pod{
+	pod := must(pods.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "shell"},
 		Spec: corev1.PodSpec{
 			NodeName: node.Name,
@@ -54,26 +38,18 @@ func createPod(ctx context.Context, dir string, kubeletPort int) error {
 				Stdin: true, // or nobody may attach with input
 			}},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	now := metav1.Now()
+	}, metav1.CreateOptions{}))
 	started := true
 	pod.Status = corev1.PodStatus{
 		Phase:      corev1.PodRunning,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-		HostIP:     "127.0.0.1",
-		PodIP:      "127.0.0.1",
-		StartTime:  &now,
 		ContainerStatuses: []corev1.ContainerStatus{{
 			Name:    "main",
-			State:   corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+			State:   corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
 			Ready:   true,
 			Started: &started,
 			Image:   pod.Spec.Containers[0].Image,
 		}},
 	}
-	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-	return err
+	must(pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}))
 }
