@@ -5,8 +5,6 @@
 pub(crate) mod keys;
 /// kubelet's own package.
 mod pulls;
-/// A registry of images.
-mod registry;
 /// What others see of the passwords.
 mod secrecy;
 

@@ -6,8 +6,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"log"
 	"net"
 	"os"
 	"strconv"
@@ -23,47 +23,39 @@ const usage = `usage: load serve CA CERTIFICATE KEY   prints its address and ser
                                        were idle and another in use`
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "load:", err)
-		os.Exit(1)
-	}
-}
-
-func run(words []string) error {
-	switch {
+	log.SetFlags(0)
+	log.SetPrefix("load: ")
+	switch words := os.Args[1:]; {
 	case is(words, "serve", 3):
-		return serve(words[1], words[2], words[3])
+		serve(words[1], words[2], words[3])
 	case is(words, "port", 0):
-		return port()
-	case is(words, "kept", 3) && protocols[words[1]] != 0:
-		return counted(words[3], func(n int) error { return kept(words[1], words[2], n) })
+		listener := must(net.Listen("tcp", "127.0.0.1:0"))
+		fmt.Println(listener.Addr().(*net.TCPAddr).Port)
+	case is(words, "kept", 3):
+		kept(words[1], words[2], must(strconv.Atoi(words[3])))
 	case is(words, "fresh", 2):
-		return counted(words[2], func(n int) error { return fresh(words[1], n) })
-	case is(words, "stream", 2) && protocols[words[1]] != 0:
-		return counted(words[2], func(n int) error { return stream(words[1], n) })
+		fresh(words[1], must(strconv.Atoi(words[2])))
+	case is(words, "stream", 2):
+		stream(words[1], must(strconv.Atoi(words[2])))
 	case is(words, "hold", 2):
-		return counted(words[1], func(n int) error { return hold(n, words[2]) })
+		hold(must(strconv.Atoi(words[1])), words[2])
+	default:
+		log.Fatal(usage)
 	}
-	return errors.New(usage)
 }
 
 func is(words []string, command string, arguments int) bool {
 	return len(words) == 1+arguments && words[0] == command
 }
 
-func counted(number string, do func(int) error) error {
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 1 {
-		return fmt.Errorf("%q is no number of times", number)
-	}
-	return do(n)
+func must[T any](value T, err error) T {
+	check(err)
+	return value
 }
 
-func port() error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// check ends the program with an error: no measurement goes on after one.
+func check(err error) {
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
-	return listener.Close()
 }

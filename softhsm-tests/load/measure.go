@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"log"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -13,45 +15,24 @@ const small = "/small"
 // warmUp is how many requests are made before time counts: the handshake is in the first.
 const warmUp = 20
 
-func kept(protocol, path string, n int) error {
-	target, err := readTarget()
-	if err != nil {
-		return err
-	}
-	client := target.client(protocol)
-	if err := repeat(client, path, warmUp); err != nil {
-		return err
-	}
+func kept(protocol, path string, n int) {
+	client := readTarget().client(protocol)
+	client.repeat(path, warmUp)
 	begin := time.Now()
-	if err := repeat(client, path, n); err != nil {
-		return err
-	}
+	client.repeat(path, n)
 	perRequest(begin, n)
 	// Seen on a busy machine only; one connection more doesn't change the mean.
 	if err := client.close(); err != nil {
-		fmt.Fprintln(os.Stderr, "load:", err)
+		log.Print(err)
 	}
-	return nil
-}
-
-func repeat(client *client, path string, n int) error {
-	for range n {
-		if _, err := client.get(path); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func perRequest(begin time.Time, n int) {
 	fmt.Printf("%.1f\n", float64(time.Since(begin).Nanoseconds())/1000/float64(n))
 }
 
-func fresh(path string, n int) error {
-	target, err := readTarget()
-	if err != nil {
-		return err
-	}
+func fresh(path string, n int) {
+	target := readTarget()
 	var begin time.Time
 	for i := range n + 1 {
 		// The first finds out what later ones can resume, on the other side of a tunnel.
@@ -59,108 +40,69 @@ func fresh(path string, n int) error {
 			begin = time.Now()
 		}
 		client := target.client("http/1.1")
-		if _, err := client.get(path); err != nil {
-			return err
-		}
-		if err := client.close(); err != nil {
-			return err
-		}
+		client.get(path)
+		check(client.close())
 	}
 	perRequest(begin, n)
-	return nil
 }
 
-func stream(protocol string, mib int) error {
-	target, err := readTarget()
-	if err != nil {
-		return err
-	}
-	client := target.client(protocol)
-	if err := repeat(client, small, warmUp); err != nil {
-		return err
-	}
+func stream(protocol string, mib int) {
+	client := readTarget().client(protocol)
+	client.repeat(small, warmUp)
 	wanted := int64(mib) << 20
 	begin := time.Now()
-	received, err := client.get(fmt.Sprintf("/stream?bytes=%d", wanted))
-	if err != nil {
-		return err
-	}
+	received := client.get(fmt.Sprintf("/stream?bytes=%d", wanted))
 	seconds := time.Since(begin).Seconds()
 	if received != wanted {
-		return fmt.Errorf("%d bytes arrived of %d", received, wanted)
+		log.Fatalf("%d bytes arrived of %d", received, wanted)
 	}
 	fmt.Printf("%.1f\n", float64(mib)/seconds)
-	return client.close()
+	check(client.close())
 }
 
 // atOnce is how many connections are made at the same time.
 const atOnce = 50
 
-func hold(n int, pid string) error {
-	target, err := readTarget()
-	if err != nil {
-		return err
-	}
+func hold(n int, pid string) {
+	target := readTarget()
 	clients := make([]*client, n)
 	for i := range clients {
 		clients[i] = target.client("http/1.1")
 	}
-	if err := all(clients); err != nil {
-		return err
-	}
+	all(clients)
 	used := target.client("http/1.1")
-	if err := repeat(used, small, 200); err != nil {
-		return err
-	}
-	peak, err := peakMemory(pid)
-	if err != nil {
-		return err
-	}
+	used.repeat(small, 200)
+	peak := peakMemory(pid)
 	// They were there all the time.
-	if err := all(clients); err != nil {
-		return err
-	}
+	all(clients)
 	for _, client := range append(clients, used) {
-		if err := client.close(); err != nil {
-			return err
-		}
+		check(client.close())
 	}
 	fmt.Println(peak)
-	return nil
 }
 
 // all makes one request with each client.
-func all(clients []*client) error {
+func all(clients []*client) {
 	places := make(chan struct{}, atOnce)
-	failures := make(chan error, len(clients))
+	var requests sync.WaitGroup
 	for _, client := range clients {
 		places <- struct{}{}
-		go func() {
-			_, err := client.get(small)
+		requests.Go(func() {
+			client.get(small)
 			<-places
-			failures <- err
-		}()
+		})
 	}
-	for range clients {
-		if err := <-failures; err != nil {
-			return err
-		}
-	}
-	return nil
+	requests.Wait()
 }
 
 // peakMemory is the most that a process has had in memory so far, in KiB. It is to be read of
 // another process of the same user even if that can't be traced or dumped.
-func peakMemory(pid string) (int, error) {
-	status, err := os.ReadFile("/proc/" + pid + "/status")
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(status) {
-		var kibibytes int
+func peakMemory(pid string) (kibibytes int) {
+	for line := range bytes.Lines(must(os.ReadFile("/proc/" + pid + "/status"))) {
 		if _, err := fmt.Sscanf(string(line), "VmHWM: %d kB", &kibibytes); err == nil {
-			return kibibytes, nil
+			return kibibytes
 		}
 	}
-	return 0, fmt.Errorf("process %s has no VmHWM", pid)
+	log.Fatalf("process %s has no VmHWM", pid)
+	return 0
 }

@@ -10,19 +10,10 @@ import (
 	"strconv"
 )
 
-func serve(authority, certificate, key string) error {
-	pem, err := os.ReadFile(authority)
-	if err != nil {
-		return err
-	}
+func serve(authority, certificate, key string) {
 	clients := x509.NewCertPool()
-	if !clients.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("no certificate in %s", authority)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+	clients.AppendCertsFromPEM(must(os.ReadFile(authority)))
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	fmt.Println(listener.Addr())
 	mux := http.NewServeMux()
 	mux.HandleFunc("/small", func(w http.ResponseWriter, _ *http.Request) { send(w, 1024) })
@@ -38,7 +29,7 @@ func serve(authority, certificate, key string) error {
 		Handler:   mux,
 		TLSConfig: &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients},
 	}
-	return server.ServeTLS(listener, certificate, key)
+	check(server.ServeTLS(listener, certificate, key))
 }
 
 var zeros [1 << 20]byte

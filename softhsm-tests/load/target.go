@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -23,11 +23,7 @@ type target struct {
 	tls    *tls.Config
 }
 
-func readTarget() (*target, error) {
-	content, err := os.ReadFile(os.Getenv("KUBECONFIG"))
-	if err != nil {
-		return nil, err
-	}
+func readTarget() *target {
 	var config struct {
 		Clusters []struct {
 			Cluster struct {
@@ -43,23 +39,14 @@ func readTarget() (*target, error) {
 			} `json:"user"`
 		} `json:"users"`
 	}
-	if err := json.Unmarshal(content, &config); err != nil {
-		return nil, err
-	}
-	if len(config.Clusters) != 1 || len(config.Users) != 1 {
-		return nil, errors.New("the kubeconfig has not just one cluster and one user")
-	}
+	check(json.Unmarshal(must(os.ReadFile(os.Getenv("KUBECONFIG"))), &config))
 	cluster, user := config.Clusters[0].Cluster, config.Users[0].User
 	settings := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: cluster.TLSServerName}
 	settings.RootCAs.AppendCertsFromPEM(cluster.Authority)
 	if len(user.Certificate) > 0 {
-		pair, err := tls.X509KeyPair(user.Certificate, user.Key)
-		if err != nil {
-			return nil, err
-		}
-		settings.Certificates = []tls.Certificate{pair}
+		settings.Certificates = []tls.Certificate{must(tls.X509KeyPair(user.Certificate, user.Key))}
 	}
-	return &target{cluster.Server, settings}, nil
+	return &target{cluster.Server, settings}
 }
 
 // client has connections of its own, and resumes no other's TLS session.
@@ -88,19 +75,19 @@ func (t *target) client(protocol string) *client {
 }
 
 // get reads the whole answer; how long it is.
-func (c *client) get(path string) (int64, error) {
-	response, err := c.http.Get(c.target.server + path)
-	if err != nil {
-		return 0, err
-	}
+func (c *client) get(path string) int64 {
+	response := must(c.http.Get(c.target.server + path))
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return 0, errors.New(response.Status)
+	if response.StatusCode != http.StatusOK || response.ProtoMajor != protocols[c.protocol] {
+		log.Fatalf("the answer is %s over %s, not %s", response.Status, response.Proto, c.protocol)
 	}
-	if response.ProtoMajor != protocols[c.protocol] {
-		return 0, fmt.Errorf("the answer is %s, not %s", response.Proto, c.protocol)
+	return must(io.Copy(io.Discard, response.Body))
+}
+
+func (c *client) repeat(path string, n int) {
+	for range n {
+		c.get(path)
 	}
-	return io.Copy(io.Discard, response.Body)
 }
 
 // close closes the connection; an error if it was not the only one.
