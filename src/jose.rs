@@ -5,14 +5,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Uri;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::certificate::{Curve, PublicKey};
 use crate::error::{Error, Exit};
@@ -20,88 +17,26 @@ use crate::hash::Hash;
 use crate::scheme::{Scheme, ecdsa};
 use crate::verify::VerifiedSignature;
 
-/// In bits (RFC 7518, sections 3.3 and 3.5).
+/// In bits (RFC 7518, section 3.3).
 const SHORTEST_MODULUS: usize = 2048;
 
-/// A signature algorithm that API servers take (RFC 7518, section 3.1).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Algorithm {
-    name: &'static str,
-    hash: Hash,
-    family: Family,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Family {
-    Ecdsa(Curve),
-    Pkcs1,
-    Pss,
-}
-
-impl Algorithm {
-    /// Of those of an RSA key, RS256 is the first: every server and almost every token has it, and many a token has no
-    /// PSS.
-    const ALL: [Self; 9] = [
-        Self { name: "RS256", hash: Hash::Sha256, family: Family::Pkcs1 },
-        Self { name: "RS384", hash: Hash::Sha384, family: Family::Pkcs1 },
-        Self { name: "RS512", hash: Hash::Sha512, family: Family::Pkcs1 },
-        Self { name: "PS256", hash: Hash::Sha256, family: Family::Pss },
-        Self { name: "PS384", hash: Hash::Sha384, family: Family::Pss },
-        Self { name: "PS512", hash: Hash::Sha512, family: Family::Pss },
-        Self { name: "ES256", hash: Hash::Sha256, family: Family::Ecdsa(Curve::P256) },
-        Self { name: "ES384", hash: Hash::Sha384, family: Family::Ecdsa(Curve::P384) },
-        Self { name: "ES512", hash: Hash::Sha512, family: Family::Ecdsa(Curve::P521) },
-    ];
-
-    /// Those that this key makes, each with its scheme; there is at least one.
-    fn of_key(key: &PublicKey) -> Result<Vec<(Self, Scheme)>, Error> {
-        let is_short =
-            matches!(key, PublicKey::Rsa { .. }) && key.modulus_bits() < SHORTEST_MODULUS;
-        let made = Self::ALL.into_iter().filter_map(|it| Some((it, it.scheme(key)?)));
-        let made: Vec<_> = made.filter(|_| !is_short).collect();
-        match made.is_empty() {
-            false => Ok(made),
-            true => Err(unfit(key)),
+/// How a key signs tokens (RFC 7518, section 3.1): the algorithm, its hash, and its scheme. There is one for each type, for
+/// RSA the one that every server and almost every token has.
+pub fn algorithm(key: &PublicKey) -> Result<(&'static str, Hash, Scheme), Error> {
+    Ok(match key {
+        PublicKey::Ecdsa { curve, .. } => {
+            let (name, hash) = match curve {
+                Curve::P256 => ("ES256", Hash::Sha256),
+                Curve::P384 => ("ES384", Hash::Sha384),
+                Curve::P521 => ("ES512", Hash::Sha512),
+            };
+            (name, hash, Scheme::Ecdsa { curve: *curve })
         }
-    }
-
-    /// The algorithm that was asked for, or the first that `check` has nothing against.
-    pub fn choose(
-        wanted: Option<Self>,
-        key: &PublicKey,
-        check: impl Fn(&Scheme) -> Result<(), Error>,
-    ) -> Result<(Self, Scheme), Error> {
-        let mut possible = Self::of_key(key)?;
-        if let Some(wanted) = wanted {
-            let names: Vec<_> = possible.iter().map(|(it, _)| it.name).collect();
-            possible.retain(|(it, _)| *it == wanted);
-            if possible.is_empty() {
-                let text = format!("algorithm {wanted} is none of a key {key}");
-                return Err(Error::new(Exit::Request, text)
-                    .help(format!("leave --algorithm out, or name one of {}", names.join(", "))));
-            }
+        PublicKey::Rsa { .. } if key.modulus_bits() >= SHORTEST_MODULUS => {
+            ("RS256", Hash::Sha256, Scheme::RsaPkcs1 { hash: Hash::Sha256 })
         }
-        let mut refusal = None;
-        for (algorithm, scheme) in possible {
-            match check(&scheme) {
-                Ok(()) => return Ok((algorithm, scheme)),
-                Err(error) => refusal = refusal.or(Some(error)),
-            }
-        }
-        Err(refusal.unwrap_or_else(|| Error::internal("a key without an algorithm")))
-    }
-
-    /// The scheme of a signature by this algorithm; `None` if it is none of this key's.
-    fn scheme(self, key: &PublicKey) -> Option<Scheme> {
-        match (self.family, key) {
-            (Family::Ecdsa(curve), PublicKey::Ecdsa { curve: key_curve, .. }) => {
-                (curve == *key_curve).then_some(Scheme::Ecdsa { curve })
-            }
-            (Family::Pkcs1, _) => Scheme::rsa_pkcs1(self.hash, key),
-            (Family::Pss, _) => Scheme::rsa_pss(self.hash, self.hash.length(), key),
-            (Family::Ecdsa(_), _) => None,
-        }
-    }
+        PublicKey::Rsa { .. } | PublicKey::Ed25519(_) => return Err(unfit(key)),
+    })
 }
 
 fn unfit(key: &PublicKey) -> Error {
@@ -109,61 +44,36 @@ fn unfit(key: &PublicKey) -> Error {
         .help("use an ECDSA key on P-256, P-384 or P-521, or an RSA key of 2048 bits or more")
 }
 
-impl FromStr for Algorithm {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let named = Self::ALL.into_iter().find(|it| it.name == text);
-        named
-            .ok_or("it is none of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and ES512")
+/// A key as RFC 7517 has it: the members that its thumbprint is made over, in their order.
+fn jwk(key: &PublicKey) -> Result<Value, Error> {
+    match key {
+        PublicKey::Ecdsa { curve, point } => {
+            let coordinates = ecdsa::coordinates(point, *curve).ok_or_else(|| {
+                let text = format!("the public key is malformed: its point is not on {curve}");
+                Error::new(Exit::Object, text).help("write the key's certificate again; `openssl x509 -noout -pubkey` shows its public key")
+            })?;
+            let [x, y] = coordinates.map(|it| base64url(&it));
+            Ok(json!({"crv": curve.to_string(), "kty": "EC", "x": x, "y": y}))
+        }
+        PublicKey::Ed25519(_) => Err(unfit(key)),
+        PublicKey::Rsa { modulus, exponent } => {
+            Ok(json!({"e": base64url(exponent), "kty": "RSA", "n": base64url(modulus)}))
+        }
     }
 }
 
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
+/// The thumbprint (RFC 7638), as which the key is named in tokens.
+fn id(jwk: &Value) -> String {
+    base64url(&Sha256::digest(jwk.to_string()))
 }
 
-/// A public key that tokens are verified with (RFC 7517).
-pub struct Jwk {
-    /// Those that the thumbprint is made over, in its order.
-    members: BTreeMap<&'static str, String>,
-}
-
-impl Jwk {
-    pub fn of(key: &PublicKey) -> Result<Self, Error> {
-        let members = match key {
-            PublicKey::Ecdsa { curve, point } => {
-                let coordinates = ecdsa::coordinates(point, *curve).ok_or_else(|| {
-                    Error::new(Exit::Object, format!("the public key is malformed: its point is not on {curve}")).help("write the key's certificate again; `openssl x509 -noout -pubkey` shows its public key")
-                })?;
-                let [x, y] = coordinates.map(|it| base64url(&it));
-                vec![("crv", curve.to_string()), ("kty", "EC".to_owned()), ("x", x), ("y", y)]
-            }
-            PublicKey::Ed25519(_) => return Err(unfit(key)),
-            PublicKey::Rsa { modulus, exponent } => {
-                let (n, e) = (base64url(modulus), base64url(exponent));
-                vec![("e", e), ("kty", "RSA".to_owned()), ("n", n)]
-            }
-        };
-        Ok(Self { members: members.into_iter().collect() })
-    }
-
-    /// The thumbprint (RFC 7638), as which the key is named in tokens.
-    pub fn id(&self) -> String {
-        let canonical = json!(self.members).to_string();
-        let digest = Hash::Sha256.digest(&[canonical.as_bytes()]);
-        base64url(&digest.unwrap_or_default())
-    }
-
-    /// A set of this key alone: any key of a set can sign any claims.
-    pub fn set(&self) -> Value {
-        let mut members = json!(self.members);
-        members["kid"] = json!(self.id());
-        members["use"] = json!("sig");
-        json!({ "keys": [members] })
-    }
+/// A set of this key alone: any key of a set can sign any claims.
+pub fn key_set(key: &PublicKey) -> Result<Value, Error> {
+    let mut jwk = jwk(key)?;
+    let id = id(&jwk);
+    jwk["kid"] = json!(id);
+    jwk["use"] = json!("sig");
+    Ok(json!({ "keys": [jwk] }))
 }
 
 /// The URL that names an issuer of tokens: https, and no user, query or fragment, as kube-apiserver wants it. It stays
@@ -183,29 +93,23 @@ pub fn issuer(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// A token without its signature (RFC 7519, in the compact form of RFC 7515), to be signed by the key with this id.
-pub fn unsigned(algorithm: Algorithm, key_id: &str, claims: &Value) -> String {
-    let header = json!({"alg": algorithm.name, "kid": key_id, "typ": "JWT"});
-    let encoded = |value: &Value| base64url(value.to_string().as_bytes());
-    format!("{}.{}", encoded(&header), encoded(claims))
-}
-
-/// What is to be signed of an unsigned token; `None` for an algorithm without a hash.
-pub fn digest(algorithm: Algorithm, unsigned: &str) -> Option<Vec<u8>> {
-    algorithm.hash.digest(&[unsigned.as_bytes()])
-}
-
-/// The whole token; `None` if the signature is none of this scheme.
-pub fn signed(unsigned: &str, scheme: Scheme, signature: &VerifiedSignature) -> Option<String> {
-    let raw;
-    let signature = match scheme {
-        Scheme::Ecdsa { curve } => {
-            raw = ecdsa::from_der(signature.as_bytes(), curve)?;
-            &raw
-        }
-        Scheme::Ed25519 | Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => signature.as_bytes(),
+/// A token of these claims (RFC 7519, in the compact form of RFC 7515); `sign` gets the scheme and the digest.
+pub fn token(
+    key: &PublicKey,
+    claims: &Value,
+    sign: impl FnOnce(Scheme, &[u8]) -> Result<VerifiedSignature, Error>,
+) -> Result<String, Error> {
+    let (name, hash, scheme) = algorithm(key)?;
+    let header = json!({"alg": name, "kid": id(&jwk(key)?), "typ": "JWT"});
+    let [header, claims] = [&header, claims].map(|it| base64url(it.to_string().as_bytes()));
+    let unsigned = format!("{header}.{claims}");
+    let signature = sign(scheme, &hash.digest(&[unsigned.as_bytes()]).unwrap_or_default())?;
+    let raw = match scheme {
+        Scheme::Ecdsa { curve } => ecdsa::from_der(signature.as_bytes(), curve),
+        _ => Some(signature.into_bytes()),
     };
-    Some(format!("{unsigned}.{}", base64url(signature)))
+    let raw = raw.ok_or_else(|| Error::internal("a signature of another scheme"))?;
+    Ok(format!("{unsigned}.{}", base64url(&raw)))
 }
 
 /// Base64 as all of these RFCs use it (RFC 7515, section 2).
@@ -229,26 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn a_key_makes_those_of_its_type() {
-        let made = Algorithm::of_key(&rsa(2048)).unwrap();
-        let names: Vec<_> = made.iter().map(|(it, _)| it.name).collect();
-        assert_eq!(names, ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]);
-        for ((_, scheme), (hash, salt)) in
-            made[3..].iter().zip([(Hash::Sha256, 32), (Hash::Sha384, 48), (Hash::Sha512, 64)])
-        {
-            assert_eq!(*scheme, Scheme::RsaPss { hash, salt });
+    fn each_type_of_key_has_one_algorithm() {
+        let ec = |curve| PublicKey::Ecdsa { curve, point: Vec::new() };
+        for (key, name) in [
+            (rsa(2048), Some("RS256")),
+            (ec(Curve::P256), Some("ES256")),
+            (ec(Curve::P384), Some("ES384")),
+            (ec(Curve::P521), Some("ES512")),
+            (rsa(1024), None),
+            (PublicKey::Ed25519([0; 32]), None),
+        ] {
+            match (algorithm(&key), name) {
+                (Ok((found, ..)), Some(name)) => assert_eq!(found, name),
+                (found, _) => assert_eq!(found.unwrap_err().exit_code(), 6),
+            }
         }
-        for (curve, name) in
-            [(Curve::P256, "ES256"), (Curve::P384, "ES384"), (Curve::P521, "ES512")]
-        {
-            let key = PublicKey::Ecdsa { curve, point: Vec::new() };
-            let algorithm: Algorithm = name.parse().unwrap();
-            assert_eq!(Algorithm::of_key(&key).unwrap(), [(algorithm, Scheme::Ecdsa { curve })]);
-        }
-        for key in [PublicKey::Ed25519([0; 32]), rsa(1024)] {
-            assert_eq!(Algorithm::of_key(&key).unwrap_err().exit_code(), 6);
-        }
-        "EdDSA".parse::<Algorithm>().unwrap_err();
     }
 
     /// RFC 7638, section 3.1.
@@ -259,10 +158,8 @@ mod tests {
             vzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZ\
             u0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw";
         let key = PublicKey::Rsa { modulus: decoded(modulus), exponent: vec![1, 0, 1] };
-        let jwk = Jwk::of(&key).unwrap();
-        assert_eq!(jwk.id(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
         assert_eq!(
-            jwk.set(),
+            key_set(&key).unwrap(),
             json!({"keys": [{
                 "kty": "RSA", "n": modulus, "e": "AQAB", "use": "sig",
                 "kid": "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs",
@@ -276,11 +173,11 @@ mod tests {
         let x = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU";
         let y = "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0";
         let key = |point| PublicKey::Ecdsa { curve: Curve::P256, point };
-        let set = Jwk::of(&key([vec![4], decoded(x), decoded(y)].concat())).unwrap().set();
+        let set = key_set(&key([vec![4], decoded(x), decoded(y)].concat())).unwrap();
         let member = |name: &str| set["keys"][0][name].as_str().unwrap().to_owned();
         assert_eq!(["x", "y", "kty", "crv"].map(member), [x, y, "EC", "P-256"]);
         let off_curve = key([vec![4], decoded(y), decoded(x)].concat());
-        assert_eq!(Jwk::of(&off_curve).err().unwrap().exit_code(), 6);
+        assert_eq!(key_set(&off_curve).unwrap_err().exit_code(), 6);
     }
 
     #[test]
@@ -310,15 +207,15 @@ mod tests {
         let secret = p256::ecdsa::SigningKey::from_slice(&[7; 32]).unwrap();
         let point = secret.verifying_key().to_sec1_point(false).as_bytes().to_vec();
         let key = PublicKey::Ecdsa { curve: Curve::P256, point };
-        let key_id = Jwk::of(&key).unwrap().id();
-        let [(algorithm, scheme)] = Algorithm::of_key(&key).unwrap()[..] else { panic!() };
+        let key_id = key_set(&key).unwrap()["keys"][0]["kid"].clone();
         let claims = json!({"iss": "https://keys.example/jane", "exp": 1});
-        let unsigned = unsigned(algorithm, &key_id, &claims);
-        let digest = digest(algorithm, &unsigned).unwrap();
-        let signature: p256::ecdsa::Signature = secret.sign_prehash(&digest).unwrap();
-        let der = signature.to_der().as_bytes().to_vec();
-        let verified = verify(&key, &scheme, &digest, der).unwrap();
-        let token = signed(&unsigned, scheme, &verified).unwrap();
+        let mut signed = Vec::new();
+        let token = token(&key, &claims, |scheme, digest| {
+            signed = digest.to_vec();
+            let signature: p256::ecdsa::Signature = secret.sign_prehash(digest).unwrap();
+            Ok(verify(&key, &scheme, digest, signature.to_der().as_bytes().to_vec()).unwrap())
+        })
+        .unwrap();
 
         let [header, payload, raw] = token.split('.').collect::<Vec<_>>()[..] else { panic!() };
         let header: Value = serde_json::from_slice(&decoded(header)).unwrap();
@@ -326,6 +223,6 @@ mod tests {
         assert_eq!(serde_json::from_slice::<Value>(&decoded(payload)).unwrap(), claims);
         // RFC 7518, section 3.4: not DER.
         let raw = p256::ecdsa::Signature::from_slice(&decoded(raw)).unwrap();
-        secret.verifying_key().verify_prehash(&digest, &raw).unwrap();
+        secret.verifying_key().verify_prehash(&signed, &raw).unwrap();
     }
 }

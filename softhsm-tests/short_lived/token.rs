@@ -122,10 +122,9 @@ fn the_account_lives_as_long_as_was_asked_for_and_as_the_server_says() {
     let claims = token(&[]);
     assert_eq!(life(&claims), 600);
     assert_eq!(claims["sub"], "system:serviceaccount:default:timed");
-    let claims = token(&["--duration=20m", "--audience=vault", "--bound-to=secret/timed"]);
+    let claims = token(&["--duration=20m", "--audience=vault"]);
     assert_eq!(life(&claims), 1200);
     assert_eq!(claims["aud"], json!(["vault"]));
-    assert_eq!(claims["kubernetes.io"]["secret"]["name"], "timed");
 }
 
 #[test]
@@ -165,9 +164,7 @@ fn what_can_not_be_had_is_told_with_the_remedy() {
     let unknown = option("unknown");
     let refused = plugin(&[&unknown]);
     refuses(&refused, 9, &["service account default/unknown", "RBAC"]);
-    let bound = plugin(&[&known, "--bound-to=Pod/none"]);
-    refuses(&bound, 9, &["service account default/known"]);
-    assert_eq!(holder.store.calls("C_Login").len(), 2);
+    assert_eq!(holder.store.calls("C_Login").len(), 1);
     // Through kubectl: one line of ours.
     let kubectl = holder.kubectl(&["--as=token", &unknown]);
     let shown = kubectl.arguments(&["get", "configmaps"]).run();

@@ -10,7 +10,7 @@ use super::session::CommandSession;
 use crate::certificate::PublicKey;
 use crate::config::Config;
 use crate::error::Error;
-use crate::jose::Jwk;
+use crate::jose::key_set;
 use crate::library;
 use crate::process::environment::SingleThreaded;
 use crate::token::read_certificates;
@@ -42,7 +42,7 @@ pub(super) fn run(
         }
         _ => key_on_token(options, alone, session)?,
     };
-    session.output.print_json(&Jwk::of(&key)?.set())
+    session.output.print_json(&key_set(&key)?)
 }
 
 fn key_on_token(

@@ -22,23 +22,6 @@ pub struct ServiceAccount {
     name: String,
 }
 
-/// The object with which a token ends, as `Secret/NAME`, `Pod/NAME` or `Node/NAME`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct BoundObject {
-    kind: &'static str,
-    name: String,
-}
-
-/// A token that is asked for.
-#[derive(Clone, Debug)]
-pub struct TokenWish<'a> {
-    pub account: &'a ServiceAccount,
-    pub seconds: u64,
-    /// Without any, the API server itself.
-    pub audiences: &'a [String],
-    pub bound_to: Option<&'a BoundObject>,
-}
-
 /// A token that was made.
 pub struct AccountToken {
     pub token: String,
@@ -46,38 +29,31 @@ pub struct AccountToken {
     pub ends: i64,
 }
 
-/// Asks for a token.
-pub fn request_token(api: &TokenConnection, wish: &TokenWish<'_>) -> Result<AccountToken, Error> {
-    let ServiceAccount { namespace, name } = wish.account;
+/// Asks for a token; without audiences it is for the API server itself.
+pub fn request_token(
+    api: &TokenConnection,
+    account: &ServiceAccount,
+    seconds: u64,
+    audiences: &[String],
+) -> Result<AccountToken, Error> {
+    let ServiceAccount { namespace, name } = account;
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
-    let purpose = format!("make a token of the service account {}", wish.account);
-    made(&api.create(&path, &wish.object(), &purpose)?, &api.cluster, &purpose)
+    let purpose = format!("make a token of the service account {account}");
+    let object = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": seconds, "audiences": audiences},
+    });
+    made(&api.create(&path, &object, &purpose)?, &api.cluster, &purpose)
 }
 
 /// Whether the account is there, for a user who may ask for its tokens: by one that is forgotten, since reading an
 /// account is another right.
 pub fn account_exists(api: &TokenConnection, account: &ServiceAccount) -> Result<bool, Error> {
-    let wish = TokenWish { account, seconds: SHORTEST, audiences: &[], bound_to: None };
-    match request_token(api, &wish) {
+    match request_token(api, account, SHORTEST, &[]) {
         Ok(_) => Ok(true),
         Err(error) if error.is(Kind::NotFound) => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-impl TokenWish<'_> {
-    fn object(&self) -> Value {
-        let Self { seconds, audiences, bound_to, .. } = self;
-        let mut object = json!({
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": seconds, "audiences": audiences},
-        });
-        if let Some(BoundObject { kind, name }) = bound_to {
-            let object_ref = json!({"apiVersion": "v1", "kind": kind, "name": name});
-            object["spec"]["boundObjectRef"] = object_ref;
-        }
-        object
     }
 }
 
@@ -127,18 +103,6 @@ impl ServiceAccount {
     }
 }
 
-impl FromStr for BoundObject {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (kind, name) = text.split_once('/').unwrap_or_default();
-        let mut kinds = ["Secret", "Pod", "Node"].into_iter();
-        let kind = kinds.find(|known| kind.eq_ignore_ascii_case(known) && is_name(name));
-        let kind = kind.ok_or("it is none of Secret/NAME, Pod/NAME and Node/NAME")?;
-        Ok(Self { kind, name: name.to_owned() })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,18 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_sent_and_the_servers_end_counts() {
-        let wish = TokenWish {
-            account: &"default/deployer".parse().unwrap(),
-            seconds: 600,
-            audiences: &["vault".to_owned()],
-            bound_to: Some(&"pod/runner-1".parse().unwrap()),
-        };
-        let expected = json!({
-            "expirationSeconds": 600, "audiences": ["vault"],
-            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "runner-1"},
-        });
-        assert_eq!(wish.object()["spec"], expected);
+    fn the_servers_end_counts() {
         let status = json!({"token": "a.b-_.c", "expirationTimestamp": "2026-11-22T04:00:00Z"});
         let made = answered(json!({ "status": status })).unwrap();
         assert_eq!((made.token.as_str(), made.ends), ("a.b-_.c", 1_795_320_000));
@@ -190,9 +143,6 @@ mod tests {
         let long = format!("{}/a", "n".repeat(64));
         for text in ["", "a", "a/", "/a", "a/b/c", "a/..", "A/b", "a/b?c", "a.b/c", "a/-b", &long] {
             assert!(text.parse::<ServiceAccount>().is_err(), "{text}");
-        }
-        for text in ["Pod", "Deployment/a", "Pod/", "Pod/A"] {
-            assert!(text.parse::<BoundObject>().is_err(), "{text}");
         }
     }
 }

@@ -36,7 +36,7 @@ fn what_lives_minutes_is_handed_out() {
     for library in LIBRARIES {
         let token = cards.token(library, 1);
         for (id, issuer, algorithm) in keys {
-            token.assert_signs_tokens(&trusted, id, issuer, (None, algorithm));
+            token.assert_signs_tokens(&trusted, id, issuer, algorithm);
             token.assert_gets_an_accounts_token(id);
         }
     }

@@ -8,7 +8,7 @@ use crate::certificate::{Certificate, of_subject, renewal_remedy};
 use crate::cli::credential_kind::ShortLived;
 use crate::config::Config;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
-use crate::jose::Algorithm;
+use crate::jose;
 use crate::library::{self, Library};
 use crate::pin::{PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
@@ -72,8 +72,8 @@ pub(super) fn check_key(
     let schemes = steps.keep(CheckStep::MECHANISMS, token.tls_schemes(public_key))?;
     steps.mechanisms(&schemes, &Scheme::of_tls(public_key));
     if arguments.kind == Some(ShortLived::Jwt) {
-        let check = |scheme: &Scheme| token.check_mechanism(scheme);
-        steps.jwt(Algorithm::choose(None, public_key, check));
+        let algorithm = jose::algorithm(public_key);
+        steps.jwt(algorithm.and_then(|(name, _, it)| token.check_mechanism(&it).map(|()| name)));
     }
     if !can_log_in {
         steps.tls_versions(&schemes, "the token offers what is needed for");
@@ -122,8 +122,8 @@ struct KeyCheck<'a, 'c> {
 
 impl KeyCheck<'_, '_> {
     /// Which algorithm tokens are signed with, and what no look from here shows.
-    fn jwt(&mut self, choice: Result<(Algorithm, Scheme), Error>) {
-        if let Some((algorithm, _)) = self.keep(CheckStep::MECHANISMS, choice) {
+    fn jwt(&mut self, algorithm: Result<&str, Error>) {
+        if let Some(algorithm) = self.keep(CheckStep::MECHANISMS, algorithm) {
             self.checklist
                 .good(CheckStep::MECHANISMS, format!("tokens are signed with {algorithm}"));
             let text =

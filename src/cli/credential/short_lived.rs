@@ -17,13 +17,11 @@ use crate::cli::holder::KeyHolder;
 use crate::cli::key_options::KeySource;
 use crate::cli::session::CommandSession;
 use crate::cluster_api::TokenConnection;
-use crate::cluster_api::token_request::{
-    BoundObject, SHORTEST, ServiceAccount, TokenWish, request_token,
-};
+use crate::cluster_api::token_request::{SHORTEST, ServiceAccount, request_token};
 use crate::config::{Config, PinSource, duration};
 use crate::error::{Error, Exit};
 use crate::exec_credential::ExecRequest;
-use crate::jose::{self, Algorithm, Jwk};
+use crate::jose;
 use crate::keyring::Keyring;
 use crate::library::{self, Library};
 use crate::pin::{Pin, PinOrigin, PinProvider, PinRequest};
@@ -32,7 +30,6 @@ use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
 use crate::process::{locked, unix_time};
 use crate::report;
-use crate::scheme::Scheme;
 use crate::tunnel::TunnelTarget;
 
 /// A margin before the end, in seconds, in which a request that was begun is still answered.
@@ -79,15 +76,9 @@ pub(in crate::cli) struct ShortLivedOptions {
     /// jwt: whom it is about; without it the certificate's user
     #[arg(long, value_name = "NAME", requires = "kind", value_parser = NonEmptyStringValueParser::new())]
     subject: Option<String>,
-    /// jwt: how it is signed, such as PS256; without it the first that key and token can make
-    #[arg(long, value_name = "NAME", requires = "kind")]
-    algorithm: Option<Algorithm>,
     /// token: the service account, whose rights the token has
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "kind", required_if_eq("kind", "token"))]
     service_account: Option<ServiceAccount>,
-    /// token: an object with which it ends, such as Pod/runner-1, a Secret or a Node
-    #[arg(long, value_name = "KIND/NAME", requires = "kind")]
-    bound_to: Option<BoundObject>,
 }
 
 /// What authenticates a client without the token's key.
@@ -195,13 +186,7 @@ fn from_cluster(
         _ => return certificate::make(&api, life, options.wait),
     };
     let begins = unix_time();
-    let wish = TokenWish {
-        account,
-        seconds: life,
-        audiences: &options.audience,
-        bound_to: options.bound_to.as_ref(),
-    };
-    let made = request_token(&api, &wish)?;
+    let made = request_token(&api, account, life, &options.audience)?;
     let data = CredentialData::Token(made.token);
     Ok(IssuedCredential { data, begins, ends: made.ends, user: account.to_string() })
 }
@@ -229,8 +214,6 @@ fn jwt(
 ) -> Result<IssuedCredential, Error> {
     let mut token = library::open_in(opened, config)?.token(&config.token)?;
     let KeyHolder { key, user } = KeyHolder::find(&mut token, config, Some(pins))?;
-    let check = |scheme: &Scheme| token.check_mechanism(scheme);
-    let (algorithm, scheme) = Algorithm::choose(options.algorithm, key.public_key(), check)?;
     let user = options.subject.clone().or(user).ok_or_else(|| {
         Error::new(
             Exit::Request,
@@ -256,13 +239,12 @@ fn jwt(
         // Never the same again: the API server's audit log has it as the credential's id.
         "jti": random_id()?,
     });
-    let unsigned = jose::unsigned(algorithm, &Jwk::of(key.public_key())?.id(), &claims);
-    let digest = jose::digest(algorithm, &unsigned)
-        .ok_or_else(|| Error::internal("an algorithm without a hash"))?;
-    let key = token.key(key, pins)?;
-    let signature = token.sign(&key, scheme, &digest, pins)?;
-    let signed = jose::signed(&unsigned, scheme, &signature)
-        .ok_or_else(|| Error::internal("a signature of another scheme"))?;
+    let public_key = key.public_key().clone();
+    let signed = jose::token(&public_key, &claims, |scheme, digest| {
+        token.check_mechanism(&scheme)?;
+        let key = token.key(key, pins)?;
+        token.sign(&key, scheme, digest, pins)
+    })?;
     Ok(IssuedCredential { data: CredentialData::Token(signed), begins, ends, user })
 }
 
