@@ -23,7 +23,7 @@ fn main() {
     let is_own = Path::new(&root).join(".git").exists();
     let (mut commit, mut date) = (None, None);
     if is_own {
-        commit = git(&["rev-parse", "HEAD"]);
+        commit = git(&["rev-parse", "--short=12", "HEAD"]);
         date = git(&["show", "--no-patch", "--format=%ct", "HEAD"]);
         let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]);
         if let Some(log) = log {
@@ -35,7 +35,7 @@ fn main() {
         commit = info
             .split_once("\"sha1\": \"")
             .and_then(|(_, rest)| rest.split_once('"'))
-            .map(|(commit, _)| commit.to_owned());
+            .map(|(commit, _)| commit.chars().take(12).collect());
     }
     let date = std::env::var("SOURCE_DATE_EPOCH").ok().or(date);
     for (name, value) in [

@@ -38,7 +38,6 @@ mod style;
 mod unseal;
 mod version;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -122,10 +121,10 @@ enum Command {
     /// What the credential plugin starts
     #[command(hide = true, name = tunnel_process::ARGUMENT)]
     TunnelProcess,
-    /// Print the version, and with -v what it was built from
+    /// Print the version, and what it was built from
     #[command(after_help = "\
 Examples:
-  pkcs11-external-signer version -v")]
+  pkcs11-external-signer version")]
     Version,
 }
 
@@ -188,7 +187,7 @@ fn without_request(Started { core, alone }: Started) -> u8 {
         Command::Stop(_) => stop::run(),
         Command::TunnelProcess => tunnel_process::serve(),
         Command::Unseal(it) => in_session(verbosity, |session| unseal::run(&it, session)),
-        Command::Version => print(&version::text(verbose > 0)),
+        Command::Version => print(&version::text()),
     }
 }
 
@@ -269,10 +268,7 @@ fn locations(explicit: Option<&Path>) -> Locations {
 fn not_a_command(mut error: clap::Error) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp => return print(&error.to_string()),
-        ErrorKind::DisplayVersion => {
-            let is_verbose = |word: OsString| word == "-v" || word == "--verbose";
-            return print(&version::text(std::env::args_os().any(is_verbose)));
-        }
+        ErrorKind::DisplayVersion => return print(&version::text()),
         _ => {}
     }
     // A stray word is not repeated, since it could be a PIN.
