@@ -445,7 +445,7 @@ fn what_is_missing_or_wrong_is_told_with_the_way_out() {
         (&new, &[], 0, &[enroll, made, "docs/enroll.md"]),
         (&of(vec![]), &login, 0, &["\n  no key and no certificate\n  help: make one, "]),
         // As on a token that holds the cluster's CA and nothing else.
-        (&of(cas.to_vec()), &[], 0, &["  no key, and no certificates but those of 2 CAs"]),
+        (&of(cas.to_vec()), &[], 0, &["  no key, and no certificate but those of CAs"]),
         (&of(nameless.to_vec()), &[], 0, &[": no user (CN)\n"]),
         (&of(nameless.to_vec()), &["--json"], 0, &["\"no-user\"", "\"usable\": false"]),
         (&new, &missing, 4, &["/nowhere/missing.so does not load"]),

@@ -219,7 +219,7 @@ fn a_self_signed_certificate_is_found_by_its_id() {
     let store = token_with(Object::pair(own, &[1]));
     answered(&store, &store.configuration()).silently().certificate();
     let shown = command(&store, "list", &[]).run().silently().printed();
-    assert!(shown.contains("no certificate but that of a CA"), "{shown}");
+    assert!(shown.contains("no certificate but those of CAs"), "{shown}");
     let shown = command(&store, "list", &["--object-id=1"]).run().silently().printed();
     assert!(shown.contains("test authority"), "{shown}");
     for arguments in [
@@ -238,7 +238,7 @@ fn a_self_signed_certificate_is_found_by_its_id() {
     let beside = Object::public_key(key(Kind::OtherRsa), &[1]);
     let store = token_with([Object::certificate(own, &[1]), beside]);
     let shown = command(&store, "list", &[]).run().silently().printed();
-    assert!(shown.contains("no certificate but that of a CA"), "{shown}");
+    assert!(shown.contains("no certificate but those of CAs"), "{shown}");
 }
 
 /// Key types that are found on tokens are reported by name.

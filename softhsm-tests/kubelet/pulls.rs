@@ -16,32 +16,34 @@ fn kubelet() -> &'static Path {
     &PULL
 }
 
-/// A configuration of kubelet's for this file; what its log says is the outcome's standard error.
+/// As docs/kubelet.md configures kubelet, with this file; what its log says is the outcome's standard error.
 fn pulls(store: &Store, file: &Path, version: &str, pin: &str, images: &[&str]) -> Outcome {
     let directory = store.directory.path();
     let bin = directory.join("bin");
     let _ = fs::create_dir(&bin);
     let _ = std::os::unix::fs::symlink(PROGRAM, bin.join("pkcs11-external-signer"));
-    let config = json!({
-        "apiVersion": "kubelet.config.k8s.io/v1",
-        "kind": "CredentialProviderConfig",
-        "providers": [{
-            "name": "pkcs11-external-signer",
-            "apiVersion": format!("credentialprovider.kubelet.k8s.io/{version}"),
-            "matchImages": ["registry.example", "registry.example:5000", "docker.io"],
-            "defaultCacheDuration": "10m",
-            "args": [
-                "kubelet-credential-provider",
-                "--sealed", text(file),
-                "--module", text(softhsm_library()),
-                "--token-label", store.tokens[0].label,
-                "--pin-source", "env:TOKEN_PIN",
-            ],
-            "env": [{"name": "TOKEN_PIN", "value": pin}],
-        }],
-    });
-    let path = directory.join("kubelet.json");
-    fs::write(&path, config.to_string()).unwrap();
+    let page = include_str!("../../docs/kubelet.md");
+    let (_, block) = page.split_once("```yaml\n").unwrap();
+    let mut config = block.split_once("```").unwrap().0.to_owned();
+    for (documented, here) in [
+        (
+            "credentialprovider.kubelet.k8s.io/v1",
+            &*format!("credentialprovider.kubelet.k8s.io/{version}"),
+        ),
+        ("[registry.example]", "[registry.example, 'registry.example:5000', docker.io]"),
+        ("/etc/kubernetes/registry.cms", text(file)),
+        ("=FILE", &format!("={}", text(softhsm_library()))),
+        ("label=node", &format!("label={}", store.tokens[0].label)),
+        (
+            "file:/run/credentials/kubelet.service/pkcs11-pin]",
+            &format!("env:TOKEN_PIN]\n  env: [{{name: TOKEN_PIN, value: '{pin}'}}]"),
+        ),
+    ] {
+        assert!(config.contains(documented), "{documented}: {config}");
+        config = config.replace(documented, here);
+    }
+    let path = directory.join("kubelet.yaml");
+    fs::write(&path, config).unwrap();
     let outcome = Invocation::new(directory)
         .program(kubelet())
         .arguments(&[text(&path), text(&bin)])

@@ -3,17 +3,19 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read as _};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use super::sealed::{self, FileOpener, ProviderOptions};
+use super::key_options::KeyOptions;
+use super::sealed::{self, OpeningOptions};
+use super::selection;
 use super::session::CommandSession;
 use crate::config::{Config, PinSource, duration};
 use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
-use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
+use crate::error::{Error, Exit};
 use crate::library;
 use crate::pin_entry::Sources;
-use crate::printable::shell_word;
 use crate::process::environment::SingleThreaded;
 use crate::process::leave;
 use crate::report;
@@ -31,11 +33,17 @@ Examples:
   pkcs11-external-signer kubelet-credential-provider --sealed registry.cms \\
       --token-label node --pin-source file:/run/credentials/pin
 
-kubelet runs it with a CredentialProviderRequest on standard input; `kubelet-config` prints what kubelet has to be told. \
+kubelet runs it with a CredentialProviderRequest on standard input, as docs/kubelet.md has it configured. \
 By hand, `check --sealed FILE --image NAME` does the same and shows each step.")]
 pub(super) struct ProviderArguments {
+    /// The file that `seal` has made
+    #[arg(long, value_name = "FILE")]
+    sealed: PathBuf,
     #[command(flatten)]
-    provider: ProviderOptions,
+    opening: OpeningOptions,
+    /// Where the PIN comes from: file:/path or env:NAME
+    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source)]
+    pin_source: Option<String>,
     /// How long kubelet keeps a login, such as 30m; without it, kubelet's defaultCacheDuration
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     cache: Option<Duration>,
@@ -48,31 +56,28 @@ pub(super) fn run(
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let options = arguments.provider.key_options();
+    let pin_source = arguments.pin_source.clone();
+    let options = KeyOptions { pin_source, ..arguments.opening.key_options() };
     options.set_call();
     let variables = super::take_variables(options.configuration(), alone);
     end_in_time();
     let request = request()?;
-    let file = sealed::read(&arguments.provider.sealed)?;
+    let file = sealed::read(&arguments.sealed)?;
     let mut config = Config::of_token(&mut options.configuration())?;
     let source = std::mem::take(&mut config.pin);
     if matches!(source, PinSource::Askpass | PinSource::StandardInput) {
         let text = "kubelet's provider has no person to ask for the PIN, and standard input is kubelet's request";
-        let help = format!(
-            "write --pin-source file:/path or env:NAME; `{PROGRAM} kubelet-config --sealed={}{THIS_KEY} \
-             --match-image HOST` shows how systemd keeps it encrypted",
-            shell_word(&arguments.provider.sealed.to_string_lossy())
-        );
-        return Err(Error::new(Exit::Configuration, text).help(help));
+        return Err(Error::new(Exit::Configuration, text)
+            .help("write --pin-source file:/path or env:NAME; docs/kubelet.md shows how systemd keeps it encrypted"));
     }
     let mut pins = Sources::new(source, &variables);
     drop(variables);
 
     // Without a word about waiting.
     let library = library::open(&config.library, config.init_args.as_ref(), PATIENCE)?;
-    let mut opener = FileOpener::new(session.library.insert(library), &config)?;
-    let key = opener.recipient_key(&file, Some(&mut pins))?;
-    let registries = opener.open(&file, key, &mut pins)?;
+    let mut token = session.library.insert(library).token(&config.token)?;
+    let key = sealed::recipient_key(&mut token, &config, &file, Some(&mut pins))?;
+    let registries = sealed::open(&mut token, &file, key, &mut pins)?;
     session.output.print(&answer(&request, registries.logins(), arguments.cache))
 }
 

@@ -188,10 +188,9 @@ impl Lines {
                 false => "",
             };
             let missing = match token.ca_certificates {
-                _ if requested.object => "no such key".to_owned(),
-                0 => "no key and no certificate".to_owned(),
-                1 => "no key, and no certificate but that of a CA".to_owned(),
-                several => format!("no key, and no certificates but those of {several} CAs"),
+                _ if requested.object => "no such key",
+                0 => "no key and no certificate",
+                _ => "no key, and no certificate but those of CAs",
             };
             self.add(None, &format!("  {missing}{more}"));
         }

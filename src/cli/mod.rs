@@ -19,7 +19,6 @@ mod jwks;
 mod key_choice;
 mod key_options;
 mod kubeconfig;
-mod kubelet_config;
 mod kubelet_credential_provider;
 mod list;
 mod listing;
@@ -114,7 +113,6 @@ enum Command {
     Credential(credential::CredentialArguments),
     Jwks(jwks::JwksArguments),
     Seal(seal::SealArguments),
-    KubeletConfig(kubelet_config::KubeletConfigArguments),
     KubeletCredentialProvider(kubelet_credential_provider::ProviderArguments),
     Unseal(unseal::UnsealArguments),
     Completions(completions::CompletionsArguments),
@@ -170,9 +168,6 @@ fn without_request(Started { core, alone }: Started) -> u8 {
         Command::Jwks(it) => in_session(verbosity, |session| jwks::run(&it, alone, session)),
         Command::Kubeconfig(it) => {
             in_session(verbosity, |session| kubeconfig::run(&it, alone, session))
-        }
-        Command::KubeletConfig(it) => {
-            in_session(verbosity, |session| kubelet_config::run(&it, session))
         }
         Command::KubeletCredentialProvider(it) => {
             CommandSession::run(verbosity, report::error_in_one_line, |session| {

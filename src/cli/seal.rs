@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::new_file;
 use super::sealed;
 use super::session::CommandSession;
-use crate::certificate::{Certificate, ValidityState};
+use crate::certificate::ValidityState;
 use crate::error::{Error, Exit};
 use crate::pin_entry;
 use crate::printable::printable;
@@ -57,22 +57,16 @@ pub(super) fn run(arguments: &SealArguments, session: &mut CommandSession) -> Re
     let certificates = arguments.recipient.iter().map(|path| sealed::certificate(path));
     let certificates: Vec<_> = certificates.collect::<Result<_, Error>>()?;
     let envelope = NewEnvelope::new(&certificates)?;
-    certificates.iter().for_each(warn_of_validity);
+    for certificate in
+        certificates.iter().filter(|it| it.validity.at(unix_time()) == ValidityState::Expired)
+    {
+        report::warning(&format!("the certificate of {} has expired", certificate.subject));
+    }
     let text = envelope.seal(&registries(arguments)?)?;
     match &arguments.out {
         None => session.output.print(&text),
         Some(path) => new_file::write(path, &text, 0o600),
     }
-}
-
-/// The key stays the same when its certificate ends, and opens the file all the same.
-fn warn_of_validity(certificate: &Certificate) {
-    let when = match certificate.validity.at(unix_time()) {
-        ValidityState::Expired => "has expired",
-        ValidityState::NotYetValid => "is not valid yet",
-        ValidityState::Valid | ValidityState::RenewalDue => return,
-    };
-    report::warning(&format!("the certificate of {} {when}", certificate.subject));
 }
 
 fn registries(arguments: &SealArguments) -> Result<Registries, Error> {
@@ -81,7 +75,12 @@ fn registries(arguments: &SealArguments) -> Result<Registries, Error> {
     }
     let registry = arguments.registry.clone().unwrap_or_default();
     let username = arguments.username.clone().unwrap_or_default();
-    let login = |password| RegistryLogin::new(registry.clone(), username.clone(), password);
+    let login = |password| {
+        let login = RegistryLogin::new(registry.clone(), username.clone(), password);
+        login.map_err(|reason| {
+            Error::new(Exit::Configuration, reason).help("give both as the registry knows them")
+        })
+    };
     // Before a person types anything.
     login("x".to_owned())?;
     Ok(login(password(&username, &registry)?)?.into())

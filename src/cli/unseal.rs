@@ -5,7 +5,7 @@
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
-use super::sealed::{self, FileOpener, OpeningOptions};
+use super::sealed::{self, OpeningOptions};
 use super::session::CommandSession;
 use crate::config::{Config, PinSource};
 use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
@@ -33,7 +33,7 @@ pub(super) struct UnsealArguments {
 /// Prints it.
 #[cold]
 pub(super) fn run(arguments: &UnsealArguments, session: &mut CommandSession) -> Result<(), Error> {
-    let mut options = arguments.options.key_options();
+    let options = arguments.options.key_options();
     options.set_call();
     if !io::stdin().is_terminal() {
         let text = "unsealing wants a person at a terminal, and there is none";
@@ -45,13 +45,11 @@ pub(super) fn run(arguments: &UnsealArguments, session: &mut CommandSession) -> 
         return Err(Error::new(Exit::Login, text).help(help));
     }
     let file = sealed::read(&arguments.file)?;
-    // A PIN that lies somewhere shows no person.
-    options.pin_source = Some("prompt".to_owned());
     let config = Config::of_token(&mut options.configuration())?;
+    // A PIN that lies somewhere shows no person.
     let mut pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
-    let library = library::open_in(&mut session.library, &config)?;
-    let mut opener = FileOpener::new(library, &config)?;
-    let key = opener.recipient_key(&file, Some(&mut pins))?;
-    let registries = opener.open(&file, key, &mut pins)?;
+    let mut token = library::open_in(&mut session.library, &config)?.token(&config.token)?;
+    let key = sealed::recipient_key(&mut token, &config, &file, Some(&mut pins))?;
+    let registries = sealed::open(&mut token, &file, key, &mut pins)?;
     session.output.print(&format!("{}\n", registries.to_config().trim_end()))
 }

@@ -90,8 +90,8 @@ pub fn answer(
         None => Some(Duration::ZERO),
         Some((login, is_for_image)) => {
             let (kind, key) = match is_for_image {
-                true => ("Image", image.text.clone()),
-                false => ("Registry", image.registry()),
+                true => ("Image", image.to_string()),
+                false => ("Registry", image.registry().to_owned()),
             };
             document["cacheKeyType"] = json!(kind);
             document["auth"][key] =
@@ -127,7 +127,7 @@ mod tests {
                 let text = text.replace("VERSION", version) + "\n";
                 let request = ProviderRequest::decode(text.as_bytes()).unwrap();
                 assert_eq!(request.version, version);
-                assert_eq!(request.image.text, "registry.example:5000/team/app");
+                assert_eq!(request.image.to_string(), "registry.example:5000/team/app");
                 assert_eq!(request.image.registry(), "registry.example:5000");
             }
         }

@@ -71,7 +71,7 @@ impl Registries {
                     excerpt(&key)
                 ))
             })?;
-            let login = RegistryLogin::new(key, username, password)?;
+            let login = RegistryLogin::new(key, username, password).map_err(refused)?;
             let registry = login.registry.to_string();
             if logins.insert(registry.clone(), login).is_some() {
                 return Err(refused(format!("there are two entries for {registry}")));
@@ -107,18 +107,16 @@ impl From<RegistryLogin> for Registries {
 }
 
 impl RegistryLogin {
-    /// The login for the registry that `key` names.
-    pub fn new(key: String, username: String, password: String) -> Result<Self, Error> {
-        let Some(registry) = Registry::parse(&key) else {
-            let text = format!("\"{}\" names no registry", excerpt(&key));
-            return Err(Error::new(Exit::Configuration, text)
-                .help("write it as HOST, HOST:PORT or HOST/PATH"));
-        };
+    /// The login for the registry that `key` names; or why there is none.
+    pub fn new(key: String, username: String, password: String) -> Result<Self, String> {
+        let registry = Registry::parse(&key).ok_or_else(|| {
+            format!("\"{}\" names no registry by HOST, HOST:PORT or HOST/PATH", excerpt(&key))
+        })?;
         let is_one_line = |text: &str| !text.is_empty() && !text.contains(['\n', '\r', '\0']);
         if !is_one_line(&username) || username.contains(':') || !is_one_line(&password) {
-            let text = format!("user name and password for {registry} are not one line each");
-            return Err(Error::new(Exit::Configuration, text)
-                .help("give both as the registry knows them, and the user name without a colon"));
+            return Err(format!(
+                "user name (without a colon) and password for {registry} are not one line each"
+            ));
         }
         Ok(Self { key, registry, username, password })
     }

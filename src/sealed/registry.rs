@@ -9,11 +9,10 @@ const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docke
 /// the end, with the host in lower case.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Registry {
-    /// Labels may have a `*` for any characters but a dot.
-    pub host: String,
-    pub port: Option<u16>,
-    /// The segments of the path; none for the whole registry.
-    pub path: Vec<String>,
+    /// Host and port.
+    pub authority: String,
+    /// Segments with slashes between them; empty for the whole registry.
+    pub path: String,
 }
 
 impl Registry {
@@ -38,47 +37,36 @@ impl Registry {
     fn of_parts(authority: &str, path: &str) -> Option<Self> {
         let (host, port) = match authority.rsplit_once(':') {
             // An IPv6 address stands in brackets.
-            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse::<u16>().ok()?)),
             _ => (authority, None),
         };
-        let host = host.to_ascii_lowercase();
+        let mut host = host.to_ascii_lowercase();
         let is_of_host =
-            |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-.*_[]:".contains(&it);
-        if host.is_empty() || !host.bytes().all(is_of_host) {
-            return None;
-        }
+            |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-._[]:".contains(&it);
         let path = path.strip_suffix('/').unwrap_or(path);
-        let path: Vec<_> = match path {
-            "" => Vec::new(),
-            path => path.split('/').map(ToOwned::to_owned).collect(),
-        };
         let is_of_path = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
-        if path.iter().any(|segment| segment.is_empty() || !segment.bytes().all(is_of_path)) {
+        let is_segment = |it: &str| !it.is_empty() && it.bytes().all(is_of_path);
+        if host.is_empty()
+            || !host.bytes().all(is_of_host)
+            || !path.is_empty() && !path.split('/').all(is_segment)
+        {
             return None;
         }
-        let host = match DOCKER_HUB.contains(&host.as_str()) {
-            true => DOCKER_HUB[0].to_owned(),
-            false => host,
-        };
-        Some(Self { host, port, path })
-    }
-
-    /// Host and port.
-    pub fn authority(&self) -> String {
-        match self.port {
-            Some(port) => format!("{}:{port}", self.host),
-            None => self.host.clone(),
+        if DOCKER_HUB.contains(&&*host) {
+            DOCKER_HUB[0].clone_into(&mut host);
         }
+        let port = port.map_or_else(String::new, |port| format!(":{port}"));
+        Some(Self { authority: host + &port, path: path.to_owned() })
     }
 }
 
 impl fmt::Display for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.authority())?;
-        for segment in &self.path {
-            write!(f, "/{segment}")?;
+        f.write_str(&self.authority)?;
+        match &*self.path {
+            "" => Ok(()),
+            path => write!(f, "/{path}"),
         }
-        Ok(())
     }
 }
 
@@ -101,7 +89,6 @@ mod tests {
             ("https://index.docker.io/v1/", "docker.io"),
             ("registry-1.docker.io", "docker.io"),
             ("docker.io/library/nginx", "docker.io/library/nginx"),
-            ("*.example.com", "*.example.com"),
             ("[::1]:5000/a", "[::1]:5000/a"),
             ("[::1]", "[::1]"),
         ] {
@@ -123,6 +110,7 @@ mod tests {
             "host\n",
             "host/a?b",
             "user@host",
+            "*.example.com",
         ] {
             assert_eq!(named(text), None, "{text:?}");
         }

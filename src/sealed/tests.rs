@@ -227,7 +227,10 @@ fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
             r#"{"auths":{"a":{"auth":"YTpi","identitytoken":"secret"}}}"#,
             "x: the entry for \"a\" has no user name and password",
         ),
-        (r#"{"auths":{"a b":{"auth":"YTpi"}}}"#, "\"a b\" names no registry"),
+        (
+            r#"{"auths":{"a b":{"auth":"YTpi"}}}"#,
+            "x: \"a b\" names no registry by HOST, HOST:PORT or HOST/PATH",
+        ),
         (
             r#"{"auths":{"a":{"auth":"YTpi"},"https://A/v1/":{"auth":"YTpi"}}}"#,
             "x: there are two entries for a",
@@ -238,11 +241,11 @@ fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
         ),
         (
             r#"{"auths":{"a":{"username":"u:v","password":"secret"}}}"#,
-            "user name and password for a are not one line each",
+            "x: user name (without a colon) and password for a are not one line each",
         ),
         (
             r#"{"auths":{"a":{"username":"u","password":"sec\nret"}}}"#,
-            "user name and password for a are not one line each",
+            "x: user name (without a colon) and password for a are not one line each",
         ),
     ] {
         let error = Registries::from_config(config.as_bytes(), "x").unwrap_err();

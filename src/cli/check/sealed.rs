@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::CheckArguments;
 use super::checklist::{CheckStep, Checklist};
-use crate::cli::sealed::{self, FileOpener};
+use crate::cli::sealed;
 use crate::config::Config;
 use crate::credential_provider::Image;
 use crate::error::{Error, Exit};
@@ -36,27 +36,22 @@ pub(super) fn check_sealed(
     let library = library::open_in(opened, &config);
     let library = checklist.keep(CheckStep::LIBRARY, library)?;
     checklist.good(CheckStep::LIBRARY, config.library.path().display().to_string());
-    let opener = FileOpener::new(library, &config);
-    let mut opener = checklist.keep(CheckStep::TOKEN, opener)?;
-    checklist.good(CheckStep::TOKEN, opener.token.name());
+    let mut token = checklist.keep(CheckStep::TOKEN, library.token(&config.token))?;
+    checklist.good(CheckStep::TOKEN, token.name());
     if arguments.despite_refusal {
-        opener.token.disregard_refusals();
+        token.disregard_refusals();
     }
     let key = match arguments.no_login {
-        true => opener.recipient_key(&file, None),
-        false => opener.recipient_key(&file, Some(&mut pins)),
+        true => sealed::recipient_key(&mut token, &config, &file, None),
+        false => sealed::recipient_key(&mut token, &config, &file, Some(&mut pins)),
     };
     let key = checklist.keep(CheckStep::PRIVATE_KEY, key)?;
-    let (number, of) = (key.recipient + 1, file.recipients.len());
-    checklist
-        .good(CheckStep::PRIVATE_KEY, format!("recipient {number} of {of}: {}", key.describe()));
-    if let Some(expired) = key.expired() {
-        checklist.concern(CheckStep::VALIDITY, expired, "renew it, with the same key");
-    }
+    let (number, of, name) = (key.1 + 1, file.recipients.len(), key.0.describe());
+    checklist.good(CheckStep::PRIVATE_KEY, format!("recipient {number} of {of}: {name}"));
     if arguments.no_login {
         return Some(());
     }
-    let registries = opener.open(&file, key, &mut pins);
+    let registries = sealed::open(&mut token, &file, key, &mut pins);
     let registries = checklist.keep(CheckStep::SEALED, registries)?;
     for login in registries.logins() {
         let (registry, username) = (&login.registry, excerpt(&login.username));
@@ -66,14 +61,13 @@ pub(super) fn check_sealed(
         None => {}
         Some((image, None)) => checklist.concern(
             CheckStep::ANSWER,
-            format!("{}: {} has no entry for it; kubelet is told nothing", image.text, file.name),
+            format!("{image}: {} has no entry for it; kubelet is told nothing", file.name),
             "seal a login for its registry, or leave the registry out of matchImages",
         ),
         Some((image, Some((login, is_for_image)))) => {
             let kept_for = if is_for_image { "this image alone" } else { "its registry" };
             let (user, registry) = (excerpt(&login.username), &login.registry);
-            let text =
-                format!("{}: user \"{user}\" of {registry}, kept for {kept_for}", image.text);
+            let text = format!("{image}: user \"{user}\" of {registry}, kept for {kept_for}");
             checklist.good(CheckStep::ANSWER, text);
         }
     }

@@ -4,11 +4,11 @@
 
 mod opening;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::ValueHint;
 
-pub(super) use opening::FileOpener;
+pub(super) use opening::{open, recipient_key};
 
 use super::key_options::KeyOptions;
 use super::selection::{self, HEADING, Selection};
@@ -30,35 +30,10 @@ pub(super) struct OpeningOptions {
     certificate_file: Option<String>,
 }
 
-/// The options that kubelet runs the provider with.
-#[derive(Debug, clap::Args)]
-pub(super) struct ProviderOptions {
-    /// The file that `seal` has made
-    #[arg(long, value_name = "FILE")]
-    pub(super) sealed: PathBuf,
-    #[command(flatten)]
-    pub(super) opening: OpeningOptions,
-    /// Where the PIN comes from: file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source)]
-    pub(super) pin_source: Option<String>,
-}
-
-impl ProviderOptions {
-    pub(super) fn key_options(&self) -> KeyOptions {
-        KeyOptions { pin_source: self.pin_source.clone(), ..self.opening.key_options() }
-    }
-}
-
 impl OpeningOptions {
     pub(super) fn key_options(&self) -> KeyOptions {
         let Self { selection, certificate_file } = self.clone();
         KeyOptions { selection, certificate_file, ..KeyOptions::default() }
-    }
-
-    /// As arguments for this program.
-    pub(super) fn arguments(&self) -> Vec<String> {
-        let file = self.certificate_file.iter().map(|file| format!("--certificate-file={file}"));
-        self.selection.arguments().chain(file).collect()
     }
 }
 

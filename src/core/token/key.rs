@@ -189,8 +189,8 @@ impl Token {
         Ok(found.into_iter().map(|(_, found)| found).collect())
     }
 
-    /// What the search finds without a login, or else after one.
-    fn visible_or_hidden<T>(
+    /// What the search finds without a login, or else after one for this purpose; without `pins` there is none.
+    pub fn visible_or_hidden<T>(
         &mut self,
         purpose: &str,
         pins: Option<&mut dyn PinProvider>,
