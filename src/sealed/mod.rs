@@ -5,7 +5,7 @@
 //! token's: [`Recipient::key`] is what the token has to decrypt, and [`SealedFile::open`] takes its result. Nothing here
 //! knows a token.
 
-mod algorithms;
+mod encoding;
 mod envelope;
 mod recipient;
 mod registries;

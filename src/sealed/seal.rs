@@ -6,19 +6,11 @@ use aws_lc_rs::agreement::{
 };
 use aws_lc_rs::rand::{SystemRandom, fill};
 use aws_lc_rs::rsa::{OAEP_SHA256_MGF1SHA256, OaepPublicEncryptingKey, PublicEncryptingKey};
-use cms::authenveloped_data::AuthEnvelopedData;
-use cms::content_info::{CmsVersion, ContentInfo};
-use cms::enveloped_data::{
-    EncryptedContentInfo, KeyAgreeRecipientIdentifier, KeyAgreeRecipientInfo,
-    KeyTransRecipientInfo, OriginatorIdentifierOrKey, OriginatorPublicKey, RecipientEncryptedKey,
-    RecipientIdentifier, RecipientInfo, RecipientInfos, RecipientKeyIdentifier,
-};
-use const_oid::db::rfc5911;
-use der::asn1::{BitString, OctetString};
-use der::{Any, Encode as _, pem};
+use cms::enveloped_data::{RecipientInfo, RecipientInfos};
+use der::{Any, pem};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::algorithms::{CONTENT_KEY_LENGTH, TAG_LENGTH, ec_key, gcm, key_agreement, oaep, wrap};
+use super::encoding::{CONTENT_KEY_LENGTH, TAG_LENGTH, agreed, enveloped, transported, wrap};
 use super::envelope::LABEL;
 use super::recipient::names;
 use super::registries::Registries;
@@ -63,24 +55,9 @@ impl NewEnvelope {
         let mut content = registries.to_config().into_bytes();
         let nonce = key.seal_in_place_append_tag(Aad::empty(), &mut content).ok()?;
         let tag = content.split_off(content.len().checked_sub(TAG_LENGTH.into())?);
-        let data = AuthEnvelopedData {
-            version: CmsVersion::V0,
-            originator_info: None,
-            recip_infos: RecipientInfos::try_from(self.recipients).ok()?,
-            auth_encrypted_content_info: EncryptedContentInfo {
-                content_type: rfc5911::ID_DATA,
-                content_enc_alg: gcm(nonce.as_ref()).ok()?,
-                encrypted_content: Some(OctetString::new(content).ok()?),
-            },
-            auth_attrs: None,
-            mac: OctetString::new(tag).ok()?,
-            unauth_attrs: None,
-        };
-        let info = ContentInfo {
-            content_type: rfc5911::ID_CT_AUTH_ENVELOPED_DATA,
-            content: Any::encode_from(&data).ok()?,
-        };
-        pem::encode_string(LABEL, pem::LineEnding::LF, &info.to_der().ok()?).ok()
+        let recipients = RecipientInfos::try_from(self.recipients).ok()?;
+        let der = enveloped(recipients, nonce.as_ref(), &content, &tag).ok()?;
+        pem::encode_string(LABEL, pem::LineEnding::LF, &der).ok()
     }
 }
 
@@ -91,69 +68,24 @@ fn recipient(certificate: &Certificate, content_key: &[u8]) -> Option<RecipientI
         PublicKey::Rsa { .. } => {
             let (_, parsed) = X509Certificate::from_der(certificate.der()).ok()?;
             let key = PublicEncryptingKey::from_der(parsed.public_key().raw).ok()?;
-            transported(name, &OaepPublicEncryptingKey::new(key).ok()?, content_key)
+            let key = OaepPublicEncryptingKey::new(key).ok()?;
+            let mut encrypted = vec![0; key.ciphertext_size()];
+            key.encrypt(&OAEP_SHA256_MGF1SHA256, content_key, &mut encrypted, None).ok()?;
+            transported(name, &encrypted, Some(Any::null())).ok()
         }
-        PublicKey::Ecdsa { curve, point } => agreed(name, *curve, point, content_key),
+        PublicKey::Ecdsa { curve, point } => {
+            let algorithm = match curve {
+                Curve::P256 => &ECDH_P256,
+                Curve::P384 => &ECDH_P384,
+                Curve::P521 => &ECDH_P521,
+            };
+            let ephemeral = EphemeralPrivateKey::generate(algorithm, &SystemRandom::new()).ok()?;
+            let sender = ephemeral.compute_public_key().ok()?;
+            let peer = UnparsedPublicKey::new(algorithm, point);
+            let wrapped = |secret: &[u8]| wrap(secret, content_key).ok_or(());
+            let wrapped = agree_ephemeral(ephemeral, peer, (), wrapped).ok()?;
+            agreed(name, sender.as_ref(), &wrapped).ok()
+        }
         PublicKey::Ed25519(_) => None,
     }
-}
-
-fn transported(
-    rid: RecipientIdentifier,
-    key: &OaepPublicEncryptingKey,
-    content_key: &[u8],
-) -> Option<RecipientInfo> {
-    let mut encrypted = vec![0; key.ciphertext_size()];
-    key.encrypt(&OAEP_SHA256_MGF1SHA256, content_key, &mut encrypted, None).ok()?;
-    let version = match rid {
-        RecipientIdentifier::IssuerAndSerialNumber(_) => CmsVersion::V0,
-        RecipientIdentifier::SubjectKeyIdentifier(_) => CmsVersion::V2,
-    };
-    Some(RecipientInfo::Ktri(KeyTransRecipientInfo {
-        version,
-        rid,
-        key_enc_alg: oaep(Some(Any::null())).ok()?,
-        enc_key: OctetString::new(encrypted).ok()?,
-    }))
-}
-
-fn agreed(
-    name: RecipientIdentifier,
-    curve: Curve,
-    point: &[u8],
-    content_key: &[u8],
-) -> Option<RecipientInfo> {
-    let algorithm = match curve {
-        Curve::P256 => &ECDH_P256,
-        Curve::P384 => &ECDH_P384,
-        Curve::P521 => &ECDH_P521,
-    };
-    let ephemeral = EphemeralPrivateKey::generate(algorithm, &SystemRandom::new()).ok()?;
-    let sender = ephemeral.compute_public_key().ok()?;
-    let peer = UnparsedPublicKey::new(algorithm, point);
-    let wrapped =
-        agree_ephemeral(ephemeral, peer, (), |secret| wrap(secret, content_key).ok_or(()));
-    let rid = match name {
-        RecipientIdentifier::IssuerAndSerialNumber(named) => {
-            KeyAgreeRecipientIdentifier::IssuerAndSerialNumber(named)
-        }
-        RecipientIdentifier::SubjectKeyIdentifier(subject_key_identifier) => {
-            KeyAgreeRecipientIdentifier::RKeyId(RecipientKeyIdentifier {
-                subject_key_identifier,
-                date: None,
-                other: None,
-            })
-        }
-    };
-    let enc_key = OctetString::new(wrapped.ok()?).ok()?;
-    Some(RecipientInfo::Kari(KeyAgreeRecipientInfo {
-        version: CmsVersion::V3,
-        originator: OriginatorIdentifierOrKey::OriginatorKey(OriginatorPublicKey {
-            algorithm: ec_key(),
-            public_key: BitString::from_bytes(sender.as_ref()).ok()?,
-        }),
-        ukm: None,
-        key_enc_alg: key_agreement().ok()?,
-        recipient_enc_keys: vec![RecipientEncryptedKey { rid, enc_key }],
-    }))
 }
