@@ -151,44 +151,48 @@ fn without_request(Started { core, alone }: Started) -> u8 {
     };
     let verbosity = verbose.max(logged);
     report::log_steps(verbosity);
+    let show = match command {
+        // Their clients log a line.
+        Command::Credential(_) | Command::KubeletCredentialProvider(_) => report::error_in_one_line,
+        _ => report::error,
+    };
     match command {
-        Command::Approve(it) => in_session(verbosity, |session| approve::run(&it, session)),
-        Command::Attestation(it) => {
-            in_session(verbosity, |session| attestation::run(&it, alone, session))
-        }
-        Command::Check(it) => in_session(verbosity, |session| check::run(&it, alone, session)),
-        Command::Completions(it) => in_session(verbosity, |session| completions::run(&it, session)),
-        Command::Credential(it) => {
-            CommandSession::run(verbosity, report::error_in_one_line, |session| {
-                let request = environment::take(credential::REQUEST, &alone);
-                credential::run(&it, request, alone, session)
-            })
-        }
-        Command::Enroll(it) => in_session(verbosity, |session| enroll::run(&it, alone, session)),
-        Command::Jwks(it) => in_session(verbosity, |session| jwks::run(&it, alone, session)),
-        Command::Kubeconfig(it) => {
-            in_session(verbosity, |session| kubeconfig::run(&it, alone, session))
-        }
-        Command::KubeletCredentialProvider(it) => {
-            CommandSession::run(verbosity, report::error_in_one_line, |session| {
-                kubelet_credential_provider::run(&it, alone, session)
-            })
-        }
-        Command::List(it) => in_session(verbosity, |session| list::run(&it, alone, session)),
-        Command::Renew(it) => in_session(verbosity, |session| renew::run(&it, alone, session)),
         Command::Run(it) => run::run(&it, verbosity > 0, core, alone),
-        Command::Seal(it) => in_session(verbosity, |session| seal::run(&it, session)),
-        Command::Status(it) => in_session(verbosity, |session| status::run(&it, session)),
-        Command::Stop(_) => stop::run(),
         Command::TunnelProcess => tunnel_process::serve(),
-        Command::Unseal(it) => in_session(verbosity, |session| unseal::run(&it, session)),
-        Command::Version => print(&version::text()),
+        command => CommandSession::run(verbosity, show, |it| in_session(command, alone, it)),
     }
 }
 
-/// Runs a command whose errors are shown to a person.
-fn in_session(verbosity: u8, command: impl FnOnce(&mut CommandSession) -> Result<(), Error>) -> u8 {
-    CommandSession::run(verbosity, report::error, command)
+fn in_session(
+    command: Command,
+    alone: SingleThreaded,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    match command {
+        Command::Approve(it) => approve::run(&it, session),
+        Command::Attestation(it) => attestation::run(&it, alone, session),
+        Command::Check(it) => check::run(&it, alone, session),
+        Command::Completions(it) => completions::run(&it, session),
+        Command::Credential(it) => {
+            let request = environment::take(credential::REQUEST, &alone);
+            credential::run(&it, request, alone, session)
+        }
+        Command::Enroll(it) => enroll::run(&it, alone, session),
+        Command::Jwks(it) => jwks::run(&it, alone, session),
+        Command::Kubeconfig(it) => kubeconfig::run(&it, alone, session),
+        Command::KubeletCredentialProvider(it) => {
+            kubelet_credential_provider::run(&it, alone, session)
+        }
+        Command::List(it) => list::run(&it, alone, session),
+        Command::Renew(it) => renew::run(&it, alone, session),
+        Command::Seal(it) => seal::run(&it, session),
+        Command::Status(it) => status::run(&it, session),
+        Command::Stop(_) => stop::run(),
+        Command::Unseal(it) => unseal::run(&it, session),
+        Command::Version => session.output.print(&version::text()),
+        // Without a session.
+        Command::Run(_) | Command::TunnelProcess => Ok(()),
+    }
 }
 
 /// The command line that kubelet runs before each pull, by the options of that command alone: to make those of all others

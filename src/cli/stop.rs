@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::error::Error;
 use crate::report;
 use crate::tunnel_process;
 
@@ -15,15 +16,11 @@ Connections that are open end, and the next command asks for the PIN again. A pr
 is ended by signals. Without a tunnel process there is nothing to do.")]
 pub(super) struct StopArguments {}
 
-/// Ends it, if there is one; the exit code.
+/// Ends it, if there is one.
 #[cold]
-pub(super) fn run() -> u8 {
-    match tunnel_process::stop() {
-        Ok(true) => 0,
-        Ok(false) => {
-            report::note("no tunnel process is running");
-            0
-        }
-        Err(error) => report::error(&error),
+pub(super) fn run() -> Result<(), Error> {
+    if !tunnel_process::stop()? {
+        report::note("no tunnel process is running");
     }
+    Ok(())
 }
