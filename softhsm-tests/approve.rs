@@ -177,7 +177,7 @@ fn nothing_is_approved_without_a_person_or_without_their_yes() {
     let (jane, otto) = (jane(cluster), approver(cluster));
     jane.asks("unconfirmed", &Wanted::default());
     let outcome = approve(&otto, "unconfirmed").run();
-    outcome.fails(7, &["no terminal", "nothing was approved", "\"jane\""]);
+    outcome.fails(7, &["no terminal", "nothing was done", "\"jane\""]);
     let outcome = approve(&otto, "unconfirmed").piped("yes\n").run();
     outcome.fails(7, &["no terminal"]);
     for answer in ["y", "YES", "", " yes"] {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::completions;
 use super::key_options::KeyOptions;
-use super::question::says_yes;
+use super::question;
 use super::session::CommandSession;
 use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
@@ -102,25 +102,12 @@ fn confirm(
         false => "",
     };
     let question = format!(
-        "Whoever has the key {}… becomes {}, {}.\nApprove{despite}? Type yes: ",
+        "Whoever has the key {}… becomes {}, {}.\nApprove{despite}",
         csr.fingerprint.get(..16).unwrap_or_default(),
         printable(&format!("{user:?}")),
         printable(&groups)
     );
-    let (text, help) = match says_yes(&question) {
-        Some(true) => return Ok(()),
-        Some(false) => (
-            format!("the request \"{name}\" was not confirmed with yes; nothing was approved"),
-            format!(
-                "run this command again to approve it; `kubectl certificate deny {name}{THIS_KEY}` refuses it for good"
-            ),
-        ),
-        None => (
-            format!("no terminal to confirm the request \"{name}\" at; nothing was approved"),
-            "run this command at a terminal: a person has to compare and to type yes".to_owned(),
-        ),
-    };
-    Err(Error::new(Exit::Login, text).help(help))
+    question::confirm(&format!("the request \"{name}\""), &question)
 }
 
 /// Sends the approval of what was shown. It may have been approved, denied or removed meanwhile, or removed and made

@@ -25,25 +25,13 @@ pub(super) fn pick(question: &str, items: &[String]) -> Option<usize> {
     None
 }
 
-/// Asks the question, which only the whole word yes answers; `None` if there is no terminal.
-pub(super) fn says_yes(question: &str) -> Option<bool> {
-    let answer = pin_entry::ask_openly(question)?;
-    Some(answer.is_some_and(|it| it == "yes"))
-}
-
-/// Has a person say by a typed yes that `what` is meant.
-pub(super) fn confirm(what: &str) -> Result<(), Error> {
-    let question = format!("{}?\nType yes to go on: ", printable(what));
-    let (text, help) = match says_yes(&question) {
-        Some(true) => return Ok(()),
-        Some(false) => (
-            format!("{what}: that was not confirmed"),
-            "nothing was changed; type yes if it is meant",
-        ),
-        None => (
-            format!("{what}: type \"yes\" at a terminal to confirm that; there is no terminal"),
-            "run the command at a terminal",
-        ),
+/// Has a person confirm `what`, by answering the question (fit for a terminal) with the whole word yes.
+pub(super) fn confirm(what: &str, question: &str) -> Result<(), Error> {
+    let (text, help) = match pin_entry::ask_openly(&format!("{question}? Type yes: ")) {
+        Some(Some(answer)) if answer == "yes" => return Ok(()),
+        Some(_) => ("was not confirmed with yes", "run the command again if it is meant"),
+        None => ("wants a yes from a person, and there is no terminal", "run the command at one"),
     };
+    let text = format!("{what} {text}; nothing was done");
     Err(Error::new(Exit::Login, text).help(help))
 }

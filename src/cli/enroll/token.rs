@@ -15,7 +15,7 @@ use crate::enrollment::{
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library, LibraryLock};
 use crate::pin_entry::Sources;
-use crate::printable::quoted;
+use crate::printable::{printable, quoted};
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
@@ -183,7 +183,8 @@ impl EnrollmentToken {
                 .map(|it| format!(", which has a certificate of {}", it.subject))
                 .unwrap_or_default();
             let token = self.name();
-            confirm(&format!("Destroy the {kind} key{in_slot} of token {token}{certificate}"))?;
+            let what = format!("the {kind} key{in_slot} of token {token}{certificate}");
+            confirm(&what, &printable(&format!("Destroy {what}")))?;
         }
         let what = format!("for a new key{in_slot}");
         log_in_to_write(&mut self.token, &what, &mut self.pins)?;
@@ -253,7 +254,8 @@ impl EnrollmentToken {
         let (is_there, replaced) =
             installation(candidates, certificate, arguments.replace, unix_time())?;
         if !replaced.is_empty() {
-            confirm(&self.replacement(key, &replaced))?;
+            let what = self.replacement(key, &replaced);
+            confirm(&what, &printable(&format!("Replace {what}")))?;
         }
         let mut holds_all = true;
         if !is_there {
@@ -299,7 +301,7 @@ impl EnrollmentToken {
             format!("{}, serial number {}, until {until}", it.subject, it.serial_number)
         });
         let (old, key) = (old.collect::<Vec<_>>().join("; "), key.selector());
-        format!("Replace the certificate of the key with {key} on token {} ({old})", self.name())
+        format!("the certificate of the key with {key} on token {} ({old})", self.name())
     }
 }
 
