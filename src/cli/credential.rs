@@ -8,6 +8,7 @@ mod output;
 mod short_lived;
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use self::short_lived::ShortLivedOptions;
@@ -17,8 +18,8 @@ use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::{Error, Exit, PROGRAM};
-use crate::exec_credential::{ApiVersion, ExecProof, ExecRequest, exec_answer};
-use crate::kubeconfig::Kubeconfig;
+use crate::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
+use crate::kubeconfig::{Kubeconfig, LocalCluster};
 use crate::pin_entry::Sources;
 use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
@@ -68,11 +69,7 @@ pub(super) fn run(
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     arguments.key.set_call();
-    let request = request.map(|text| match text.to_str() {
-        Some(text) => ExecRequest::decode(text),
-        None => Err(ExecRequest::error("it is not UTF-8")),
-    });
-    let request = request.transpose()?;
+    let request = request.map(|it| ExecRequest::decode(it.as_bytes())).transpose()?;
     match arguments.short_lived.kind {
         None => answer(arguments, request, alone, session),
         Some(kind) => short_lived::hand_out(kind, arguments, request, alone, session),
@@ -105,7 +102,9 @@ fn answer(
 
     let identity = tunnel_process::identity()?;
     let clusters = match request.as_ref().and_then(|it| it.cluster.as_ref()) {
-        Some(cluster) => vec![RegisteredCluster::of(cluster, &identity)?],
+        Some(cluster) => {
+            vec![RegisteredCluster::of(&LocalCluster::requested(cluster)?, &identity)?]
+        }
         None => {
             let kubeconfig = match context {
                 Some(selected) => selected.kubeconfig,
@@ -134,21 +133,20 @@ fn answer(
         return Err(caller_has_ended());
     }
     let client = registered.client.unwrap_or_default();
-    let proof =
-        ExecProof::Certificate { certificate: &client.certificate_pem, key: &client.key_pem };
+    let proof = ExecProof::Certificate { certificate: client.certificate_pem, key: client.key_pem };
     let version = version(request.as_ref(), options);
-    session.output.print(&exec_answer(version, proof, &expiry(keep)))
+    session.output.print(&exec_answer(version, &proof, &expiry(keep)))
 }
 
 /// The version of the answer: that of the request or, from clients that set none, that of their user's entry.
-fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> ApiVersion {
+fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> &'static str {
     let of_entry = || {
         let kubeconfig = Kubeconfig::load(&super::locations(options.kubeconfig.as_deref())).ok()?;
         let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-        ApiVersion::named(kubeconfig.version_of_call(&arguments)?)
+        let version = kubeconfig.version_of_call(&arguments)?;
+        VERSIONS.into_iter().find(|it| *it == version)
     };
-    let version = request.map(|it| it.api_version);
-    version.or_else(of_entry).unwrap_or_default()
+    request.map(|it| it.version).or_else(of_entry).unwrap_or(VERSIONS[0])
 }
 
 fn caller_has_ended() -> Error {
@@ -160,7 +158,7 @@ fn local_clusters(
     kubeconfig: &Kubeconfig,
     identity: &ServerIdentity,
 ) -> Result<Vec<RegisteredCluster>, Error> {
-    let clusters = kubeconfig.local_clusters();
+    let clusters = kubeconfig.local_clusters()?;
     if clusters.is_empty() {
         let text = "the client doesn't say which cluster it wants, and the kubeconfig has none for this program";
         return Err(Error::new(Exit::Configuration, text).help(format!(

@@ -8,9 +8,10 @@ pub use image::Image;
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::error::{Error, Exit, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
+use crate::exec_credential::document;
 use crate::printable::excerpt;
 use crate::sealed::RegistryLogin;
 
@@ -38,22 +39,9 @@ impl ProviderRequest {
         if bytes.len() as u64 > LONGEST_REQUEST {
             return Err(refused("it is longer than a request of kubelet"));
         }
-        let whole: Value = serde_json::from_slice(bytes).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            refused(&format!("it is not valid JSON (line {line}, column {column})"))
-        })?;
-        let text = |field: &str| {
-            let value = whole.get(field).and_then(Value::as_str);
-            value.ok_or_else(|| refused(&format!("its field {field} is malformed or missing")))
-        };
-        let named = text("apiVersion")?;
-        let unknown = |text: &str| refused(&format!("\"{}\" is not known", excerpt(text)));
-        let version = VERSIONS.into_iter().find(|it| *it == named).ok_or_else(|| unknown(named))?;
-        let kind = text("kind")?;
-        if kind != "CredentialProviderRequest" {
-            return Err(unknown(kind));
-        }
-        let image = text("image")?;
+        let decoded = document(bytes, "CredentialProviderRequest", VERSIONS);
+        let (document, version) = decoded.map_err(|reason| refused(&reason))?;
+        let image = document["image"].as_str().unwrap_or_default();
         let image = Image::parse(image).ok_or_else(|| {
             let image = excerpt(image);
             refused(&format!(
@@ -107,6 +95,8 @@ pub fn answer(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn refused(text: &str) -> String {
@@ -137,12 +127,12 @@ mod tests {
     fn other_requests_are_refused() {
         for (text, expected) in [
             ("", "it is not valid JSON (line 1, column 0)"),
-            ("[]", "its field apiVersion is malformed or missing"),
-            (r#"{"apiVersion":1}"#, "its field apiVersion is malformed or missing"),
+            ("[]", "its apiVersion is malformed or missing"),
+            (r#"{"apiVersion":1}"#, "its apiVersion is malformed or missing"),
             (r#"{"apiVersion":"v1"}"#, "\"v1\" is not known"),
             (
                 r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1"}"#,
-                "its field kind is malformed or missing",
+                "its kind is malformed or missing",
             ),
             (
                 r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"ExecCredential"}"#,

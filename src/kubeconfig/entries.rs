@@ -9,7 +9,6 @@ use super::shape::decode_base64;
 use super::tunnelled::{self, tunnelled};
 use super::{EntryKind, Kubeconfig, exec, name_of, text};
 use crate::error::Error;
-use crate::exec_credential::LocalCluster;
 use crate::protocol::Configuration;
 
 /// The provider whose users are ours.
@@ -67,20 +66,6 @@ impl Cluster {
             insecure,
             proxy_url: text(entry, "proxy-url").map(str::to_owned),
         })
-    }
-}
-
-/// A cluster that a client has handed to its credential plugin, as the client sees it.
-impl From<&LocalCluster> for Cluster {
-    fn from(handed: &LocalCluster) -> Self {
-        let authority = handed.authority.clone();
-        Self {
-            server: handed.server.clone(),
-            authority: authority.filter(|_| !handed.insecure),
-            tls_server_name: handed.tls_server_name.clone(),
-            insecure: handed.insecure,
-            proxy_url: handed.proxy_url.clone(),
-        }
     }
 }
 

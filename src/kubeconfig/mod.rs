@@ -26,7 +26,7 @@ pub use load::Locations;
 pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
 pub use program::find_program;
 pub use redirect::{ClientIdentity, TunnelEndpoint};
-pub use tunnelled::tunnelled;
+pub use tunnelled::{LocalCluster, tunnelled};
 
 use std::path::PathBuf;
 

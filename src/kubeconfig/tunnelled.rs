@@ -6,10 +6,9 @@
 use serde_json::Value;
 
 use super::error::{error, write_command};
-use super::shape::{self, decode_base64};
-use super::{Cluster, EntryKind, Kubeconfig, extension, text};
+use super::{Cluster, EntryKind, Kubeconfig, extension, name_of, shape, text};
 use crate::error::Error;
-use crate::exec_credential::LocalCluster;
+use crate::exec_credential::ExecRequest;
 
 /// The one extension of a cluster that reaches a plugin.
 pub(super) const EXTENSION: &str = "client.authentication.k8s.io/exec";
@@ -48,32 +47,39 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
     Ok((name.to_owned(), Cluster::of_entry(extension, name)?))
 }
 
+/// A cluster as a client meets it.
+pub struct LocalCluster {
+    pub cluster: Cluster,
+    /// What clients hand to a plugin; null if there is none.
+    pub extension: Value,
+}
+
+impl LocalCluster {
+    /// That of a request of KUBERNETES_EXEC_INFO.
+    pub fn requested(entry: &Value) -> Result<Self, Error> {
+        if let Some(misfit) = shape::CLUSTER.misfit(entry) {
+            let field = format!("spec.cluster.{}", misfit.field());
+            let field = field.trim_end_matches('.');
+            return Err(ExecRequest::error(&format!("{field} is not {}", misfit.expected)));
+        }
+        let cluster = Cluster::of_entry(entry, "spec.cluster")?;
+        Ok(Self { cluster, extension: entry["config"].clone() })
+    }
+}
+
 impl Kubeconfig {
-    /// The entries that this program has written, as a client would hand them to the credential plugin.
-    pub fn local_clusters(&self) -> Vec<LocalCluster> {
-        let entries = self.elements(EntryKind::Cluster).map(|it| &it["cluster"]);
-        entries
-            .filter_map(|entry| {
-                Some(LocalCluster {
-                    config: of(entry)?.clone(),
-                    server: text(entry, "server").unwrap_or_default().to_owned(),
-                    tls_server_name: text(entry, "tls-server-name").map(str::to_owned),
-                    authority: text(entry, "certificate-authority-data").and_then(decode_base64),
-                    insecure: false,
-                    proxy_url: None,
-                })
-            })
-            .collect()
+    /// The entries that this program has written.
+    pub fn local_clusters(&self) -> Result<Vec<LocalCluster>, Error> {
+        let entries = self.elements(EntryKind::Cluster);
+        let ours = entries.filter(|it| of(&it["cluster"]).is_some());
+        ours.map(|it| self.local_cluster(name_of(it))).collect()
     }
 
-    /// The cluster of this name as a client would hand it to the credential plugin, also of an entry that
-    /// this program has not written.
-    pub fn handed_over(&self, name: &str) -> Result<LocalCluster, Error> {
+    /// The cluster of this name, also of an entry that this program has not written.
+    pub fn local_cluster(&self, name: &str) -> Result<LocalCluster, Error> {
         let entry = self.cluster_entry(name)?;
-        let Cluster { server, authority, tls_server_name, insecure, proxy_url } =
-            Cluster::of_entry(entry, name)?;
-        let config = extension(entry, EXTENSION).clone();
-        Ok(LocalCluster { server, tls_server_name, authority, insecure, proxy_url, config })
+        let cluster = Cluster::of_entry(entry, name)?;
+        Ok(LocalCluster { cluster, extension: extension(entry, EXTENSION).clone() })
     }
 }
 
@@ -113,6 +119,38 @@ mod tests {
             proxy_url: Some("socks5://proxy".into()),
         };
         assert_eq!((name.as_str(), cluster), ("prod", expected));
+    }
+
+    #[test]
+    fn a_requests_cluster_is_read_like_an_entry() {
+        // As kubectl 1.36.3 sends it.
+        let text = r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{
+            "server":"https://127.1.3.232:21234","tls-server-name":"name",
+            "certificate-authority-data":"Zm9v","proxy-url":"http://proxy:3128","disable-compression":true,
+            "config":{"anything":"goes"}},"interactive":false}}
+"#;
+        let request = ExecRequest::decode(text.as_bytes()).unwrap();
+        let local = LocalCluster::requested(&request.cluster.unwrap()).unwrap();
+        let expected = Cluster {
+            server: "https://127.1.3.232:21234".into(),
+            authority: Some(b"foo".to_vec()),
+            tls_server_name: Some("name".into()),
+            insecure: false,
+            proxy_url: Some("http://proxy:3128".into()),
+        };
+        assert_eq!((local.cluster, local.extension), (expected, json!({"anything": "goes"})));
+        for (entry, reason) in [
+            (json!("secret"), "spec.cluster is not a map"),
+            (json!({"server": ["secret"]}), "spec.cluster.server is not a string"),
+            (
+                json!({"server": "a", "certificate-authority-data": "secret!"}),
+                "spec.cluster.certificate-authority-data is not base64",
+            ),
+        ] {
+            let error = LocalCluster::requested(&entry).err().unwrap();
+            let expected = format!("KUBERNETES_EXEC_INFO is not a request: {reason}");
+            assert_eq!((error.exit_code(), error.to_string()), (2, expected));
+        }
     }
 
     #[test]

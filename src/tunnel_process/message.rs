@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Keep;
 use crate::error::{Error, Exit};
-use crate::exec_credential::LocalCluster;
-use crate::kubeconfig::{Cluster, tunnelled, write_command};
+use crate::kubeconfig::{Cluster, LocalCluster, tunnelled, write_command};
 use crate::pin::PinRequest;
 use crate::printable::excerpt;
 use crate::tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
@@ -72,14 +71,15 @@ pub struct RegisteredCluster {
 impl RegisteredCluster {
     /// What a local entry leads to, if it was made for this user on this machine.
     pub fn of(local: &LocalCluster, identity: &ServerIdentity) -> Result<Self, Error> {
-        let server = excerpt(&local.server);
-        let (name, cluster) = tunnelled(&local.config)?;
-        let address = local_address(&local.server).ok_or_else(|| {
+        let entry = &local.cluster;
+        let server = excerpt(&entry.server);
+        let (name, cluster) = tunnelled(&local.extension)?;
+        let address = local_address(&entry.server).ok_or_else(|| {
             foreign_entry(format!("the cluster's server {server} is no address of this machine"))
         })?;
-        let is_own = local.authority.as_deref() == Some(identity.authority_pem().as_bytes());
+        let is_own = entry.authority.as_deref() == Some(identity.authority_pem().as_bytes());
         // Without a name a client asks for the address's certificate.
-        let server_name = local.tls_server_name.as_deref();
+        let server_name = entry.tls_server_name.as_deref();
         if !is_own || server_name.is_some_and(|it| it != identity.server_name()) {
             return Err(foreign_entry(format!(
                 "the cluster's entry for {server} was written on another machine or for another user"

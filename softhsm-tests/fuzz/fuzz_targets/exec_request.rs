@@ -6,29 +6,33 @@
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::exec_credential::ExecRequest;
-use pkcs11_external_signer::kubeconfig::tunnelled;
+use pkcs11_external_signer::kubeconfig::{LocalCluster, tunnelled};
 use pkcs11_external_signer_fuzz::told;
 
 fn refused(error: impl Into<Error>) {
     assert!([2, 3].contains(&told(error).exit_code()));
 }
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|text: &[u8]| {
     let request = match ExecRequest::decode(text) {
         Ok(request) => request,
         Err(error) => return refused(error),
     };
     // The comparing decoder refuses what is deep or a number beyond all bounds, which unknown fields may be.
-    let Ok(json) = serde_json::from_str::<serde_json::Value>(text) else {
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(text) else {
         return;
     };
     assert_eq!(json["kind"], "ExecCredential");
-    let Some(cluster) = request.cluster else {
+    let Some(entry) = request.cluster else {
         return;
     };
-    assert_eq!(json["spec"]["cluster"]["server"], cluster.server.as_str());
-    match tunnelled(&cluster.config) {
-        Ok((name, _)) => assert_eq!(cluster.config["name"], name.as_str()),
+    assert_eq!(json["spec"]["cluster"], entry);
+    let extension = match LocalCluster::requested(&entry) {
+        Ok(local) => local.extension,
+        Err(error) => return refused(error),
+    };
+    match tunnelled(&extension) {
+        Ok((name, _)) => assert_eq!(extension["name"], name.as_str()),
         Err(error) => refused(error),
     }
 });

@@ -39,7 +39,7 @@ pub(super) fn check_client(
 /// What the tunnel process would serve, at an address that nobody else has.
 fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluster, Error> {
     let identity = tunnel_process::identity()?;
-    let served = RegisteredCluster::of(&kubeconfig.handed_over(&context.cluster)?, &identity)?;
+    let served = RegisteredCluster::of(&kubeconfig.local_cluster(&context.cluster)?, &identity)?;
     let is_ours = || -> Result<bool, Error> {
         let status = tunnel_process::status()?;
         Ok(status.iter().flat_map(|it| &it.clusters).any(|it| it.address == served.address))

@@ -8,7 +8,7 @@ use p256::ecdsa::signature::hazmat::PrehashSigner as _;
 use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 
-use super::short_lived::{CredentialData, IssuedCredential, random_id};
+use super::short_lived::{IssuedCredential, random_id};
 use crate::certificate::{Curve, PublicKey};
 use crate::cli::credential_kind::applicant;
 use crate::cli::issuance::WantedCertificate;
@@ -16,7 +16,7 @@ use crate::cluster_api::TokenConnection;
 use crate::cluster_api::signing_request::SigningRequest;
 use crate::enrollment::sign_request;
 use crate::error::{Error, Exit};
-use crate::process::unix_time;
+use crate::exec_credential::ExecProof;
 use crate::report;
 use crate::token::KeyPurpose;
 use crate::verify::verify;
@@ -58,9 +58,7 @@ pub(super) fn make(
     let key = secret.to_pkcs8_pem(LineEnding::LF).map_err(Error::internal)?.to_string();
     Ok(IssuedCredential {
         // Not what stands between and behind the certificates.
-        data: CredentialData::Certificate { certificate: issued.pem()?, key },
-        // Not when it was asked for: the approval takes time, and not every signer puts the beginning back.
-        begins: unix_time(),
+        proof: ExecProof::Certificate { certificate: issued.pem()?, key },
         ends: issued.certificate.validity.not_after,
         user: user.name,
     })

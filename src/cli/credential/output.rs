@@ -5,12 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::CredentialArguments;
-use super::short_lived::{CredentialData, IssuedCredential, OutputForm};
+use super::short_lived::{IssuedCredential, OutputForm};
 use crate::certificate::rfc_3339;
 use crate::cli::key_options::SelectedContext;
 use crate::error::Error;
-use crate::exec_credential::{ApiVersion, ExecProof, ExecRequest, exec_answer};
-use crate::kubeconfig::{Cluster, tunnelled};
+use crate::exec_credential::{ExecProof, ExecRequest, exec_answer};
+use crate::kubeconfig::{Cluster, LocalCluster, tunnelled};
 use crate::tunnel::TunnelTarget;
 
 /// The cluster that the credential is for: the client's, the context's with the key, or the current context's.
@@ -19,10 +19,11 @@ pub(super) fn target(
     request: Option<&ExecRequest>,
     of_key: Option<SelectedContext>,
 ) -> Result<TunnelTarget, Error> {
-    if let Some(info) = request.and_then(|request| request.cluster.as_ref()) {
-        let (name, cluster) = match info.config.is_null() {
-            true => (info.server.clone(), Cluster::from(info)),
-            false => tunnelled(&info.config)?,
+    if let Some(entry) = request.and_then(|request| request.cluster.as_ref()) {
+        let LocalCluster { cluster, extension } = LocalCluster::requested(entry)?;
+        let (name, cluster) = match extension.is_null() {
+            true => (cluster.server.clone(), cluster),
+            false => tunnelled(&extension)?,
         };
         return Ok(TunnelTarget::new(name, cluster));
     }
@@ -36,25 +37,19 @@ pub(super) fn target(
 pub(super) fn text(
     credential: &IssuedCredential,
     form: OutputForm,
-    version: ApiVersion,
+    version: &str,
     target: Option<&TunnelTarget>,
 ) -> String {
     match (form, target) {
         (OutputForm::Kubeconfig, Some(target)) => kubeconfig(credential, target),
         (OutputForm::Exec | OutputForm::Kubeconfig, _) => {
-            let proof = match &credential.data {
-                CredentialData::Certificate { certificate, key } => {
-                    ExecProof::Certificate { certificate, key }
-                }
-                CredentialData::Token(token) => ExecProof::Token(token),
-            };
-            exec_answer(version, proof, &credential.renewal())
+            exec_answer(version, &credential.proof, &credential.renewal())
         }
-        (OutputForm::Raw, _) => match &credential.data {
-            CredentialData::Certificate { certificate, key } => {
+        (OutputForm::Raw, _) => match &credential.proof {
+            ExecProof::Certificate { certificate, key } => {
                 format!("{}\n{}\n", certificate.trim_end(), key.trim_end())
             }
-            CredentialData::Token(token) => format!("{token}\n"),
+            ExecProof::Token(token) => format!("{token}\n"),
         },
     }
 }
@@ -72,12 +67,12 @@ fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
     if let Some(members) = cluster.as_object_mut() {
         members.retain(|_, value| !value.is_null());
     }
-    let user = match &credential.data {
-        CredentialData::Certificate { certificate, key } => json!({
+    let user = match &credential.proof {
+        ExecProof::Certificate { certificate, key } => json!({
             "client-certificate-data": STANDARD.encode(certificate),
             "client-key-data": STANDARD.encode(key),
         }),
-        CredentialData::Token(token) => json!({ "token": token }),
+        ExecProof::Token(token) => json!({ "token": token }),
     };
     let (name, who) = (&target.name, &credential.user);
     let config = json!({

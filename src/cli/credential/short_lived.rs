@@ -20,7 +20,7 @@ use crate::cluster_api::TokenConnection;
 use crate::cluster_api::token_request::{SHORTEST, ServiceAccount, request_token};
 use crate::config::{Config, PinSource, duration};
 use crate::error::{Error, Exit};
-use crate::exec_credential::ExecRequest;
+use crate::exec_credential::{ExecProof, ExecRequest};
 use crate::jose;
 use crate::keyring::Keyring;
 use crate::library::{self, Library};
@@ -83,29 +83,18 @@ pub(in crate::cli) struct ShortLivedOptions {
 
 /// What authenticates a client without the token's key.
 pub(super) struct IssuedCredential {
-    pub(super) data: CredentialData,
-    /// In seconds since 1970.
-    pub(super) begins: i64,
+    pub(super) proof: ExecProof,
     /// In seconds since 1970.
     pub(super) ends: i64,
     /// As whom, for a kubeconfig.
     pub(super) user: String,
 }
 
-pub(super) enum CredentialData {
-    /// Both in PEM.
-    Certificate {
-        certificate: String,
-        key: String,
-    },
-    Token(String),
-}
-
 impl IssuedCredential {
     /// When a client has to ask again, which it does not before that moment.
     pub(super) fn renewal(&self) -> String {
-        let life = self.ends.saturating_sub(self.begins);
-        rfc_3339(self.ends.saturating_sub(MARGIN.min(life / 10)))
+        let life = self.ends.saturating_sub(unix_time());
+        rfc_3339(self.ends.saturating_sub(MARGIN.min(life / 5)))
     }
 }
 
@@ -185,10 +174,9 @@ fn from_cluster(
         Some(account) if kind == ShortLived::Token => account,
         _ => return certificate::make(&api, life, options.wait),
     };
-    let begins = unix_time();
     let made = request_token(&api, account, life, &options.audience)?;
-    let data = CredentialData::Token(made.token);
-    Ok(IssuedCredential { data, begins, ends: made.ends, user: account.to_string() })
+    let proof = ExecProof::Token(made.token);
+    Ok(IssuedCredential { proof, ends: made.ends, user: account.to_string() })
 }
 
 /// Opens the key, with a PIN if it takes one, and is ready to ask the cluster as its certificate's user.
@@ -245,7 +233,7 @@ fn jwt(
         let key = token.key(key, pins)?;
         token.sign(&key, scheme, digest, pins)
     })?;
-    Ok(IssuedCredential { data: CredentialData::Token(signed), begins, ends, user })
+    Ok(IssuedCredential { proof: ExecProof::Token(signed), ends, user })
 }
 
 /// Never the same again.
