@@ -114,27 +114,26 @@ fn what_a_server_would_refuse_is_explained_before() {
 #[test]
 fn a_renewal_that_is_due_is_said_where_a_pin_is_asked() {
     let certificate = due(Kind::P256, "jane", 3, ClientAuth, cluster().authority());
-    let id = [1];
+    let (id, end) = ([1], expiry(&certificate));
     let store = token_with(Object::certified(Kind::P256, certificate, &id));
-    let notice = "warning: the certificate of CN=jane: it expires in 2 days; renew it: \
-        `pkcs11-external-signer renew`";
+    let notice = format!("warning: the certificate of CN=jane: it expires {end}; renew it: ");
     let outcome = client(&store, &["whoami"]);
     assert!(outcome.status.success(), "{outcome:?}");
     assert_eq!(outcome.stderr, "");
     let configuration = store.configuration();
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
     let outcome = store.ask(&request).without_variable("TOKEN_PIN").at_terminal().finish_with_pin();
-    assert!(outcome.stderr.contains(notice), "{outcome:?}");
+    let renew = format!("{notice}`pkcs11-external-signer renew`");
+    assert!(outcome.stderr.contains(&renew), "{outcome:?}");
     // What a run prints names the context's own options.
     let configuration = store.configuration().with("pinSource", "env:TOKEN_PIN");
     let run = || {
         let arguments = ["--context=test", "--", "true"];
         cluster().run(&store, &configuration, &arguments).run()
     };
-    let notice = "warning: the certificate of CN=jane: it expires in 2 days; renew it: \
-        `pkcs11-external-signer renew --context=test`\n";
+    let notice = format!("{notice}`pkcs11-external-signer renew --context=test`\n");
     let told = run().stderr;
-    assert!(told.contains(notice), "{told}");
+    assert!(told.contains(&notice), "{told}");
 }
 
 #[test]

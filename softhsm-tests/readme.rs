@@ -97,7 +97,7 @@ fn first_minute(current: Option<&str>) {
     let (outcome, _) = terminal.finish();
     let shown = outcome.printed_beside(&["what was there is in", "uses user \"jane\"; next:"]);
     for expected in
-        ["made on token \"test token\"", "certificate: user \"jane\", group \"dev\", expires in "]
+        ["made on token \"test token\"", "certificate: user \"jane\", group \"dev\", expires 20"]
     {
         assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
     }

@@ -53,7 +53,6 @@ const CONSEQUENCES: &[(&str, &str, &str)] = &[
     ("C_GetAttributeValue", "CKR_ATTRIBUTE_TYPE_INVALID", "has not kept the certificate"),
     ("C_GetAttributeValue", "CKR_ATTRIBUTE_TYPE_INVALID", "shows no public key"),
     // The slot is empty then, as reported by the search for the token.
-    ("C_GetTokenInfo", "CKR_TOKEN_NOT_PRESENT", "holds no token"),
     ("C_GetTokenInfo", "CKR_TOKEN_NOT_PRESENT", "no token with"),
     // It was not initialised, and there was no login: the library has lied.
     ("C_Initialize", "CKR_CRYPTOKI_ALREADY_INITIALIZED", "CKR_CRYPTOKI_NOT_INITIALIZED"),

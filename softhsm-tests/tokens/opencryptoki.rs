@@ -47,5 +47,5 @@ fn a_token_that_is_not_initialised_is_told_the_same_everywhere() {
     for shown in [&listed, &checked] {
         assert!(shown.contains(told) && shown.contains(remedy), "{shown}");
     }
-    token.certificate("1").run().fails(5, &["help: initialise the token"]);
+    token.certificate("1").run().fails(5, &["help: initialise it"]);
 }

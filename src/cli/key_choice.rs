@@ -138,7 +138,7 @@ fn no_usable(found: &[String]) -> Error {
     Error::new(Exit::Object, "no key that can be used was found").help(help).kind(Kind::NoUsableKey)
 }
 
-/// In one line: `CN=jane, RSA-2048, expires in 3 months, serial number 0A; object 2 on token "prod"
+/// In one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token "prod"
 /// (serial 5d9c, slotId 1), LIBRARY`.
 fn described((library, token, key): SelectedKey<'_>) -> String {
     let mut parts = vec![key.kind.clone()];

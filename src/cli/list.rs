@@ -220,7 +220,7 @@ fn line(key: &KeyEntry) -> String {
         parts.extend(user.as_ref().map(|user| format!("user \"{user}\"")));
         parts.extend((!groups.is_empty()).then(|| format!("groups {}", quoted(groups))));
         parts.push(format!("issued by {issuer}"));
-        let verb = if expires.ends_with("ago") { "expired" } else { "expires" };
+        let verb = if key.notes.contains(&KeyNote::Expired) { "expired" } else { "expires" };
         parts.push(format!("{verb} {expires}"));
         parts.push(credential_id.clone());
     }

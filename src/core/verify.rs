@@ -99,7 +99,9 @@ fn pss_accepts<D: Digest + FixedOutputReset>(
 }
 
 fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) -> bool {
-    let digest = order_sized(curve, digest);
+    let digest = ecdsa::digest_for(curve, digest);
+    // The curves' crates refuse a digest shorter than half the order, which TLS 1.2 makes.
+    let digest = [vec![0; curve.field_length() - digest.len()], digest].concat();
     macro_rules! accepts {
         ($curve:ident) => {{
             use $curve::ecdsa::signature::hazmat::PrehashVerifier as _;
@@ -115,25 +117,6 @@ fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) ->
         Curve::P384 => accepts!(p384),
         Curve::P521 => accepts!(p521),
     }
-}
-
-/// The number that ECDSA signs for a digest (FIPS 186-5, section 6.4.1), as long as a field element.
-/// The curves' crates refuse a digest shorter than half the order, which TLS 1.2 makes, and take
-/// one that is longer than P-521's order for a number of 528 bits.
-fn order_sized(curve: Curve, digest: &[u8]) -> Vec<u8> {
-    let digest = ecdsa::digest_for(curve, digest);
-    let zeros = curve.field_length().saturating_sub(digest.len());
-    let mut number = [vec![0; zeros], digest].concat();
-    // 66 bytes have 7 bits more than the order.
-    if curve == Curve::P521 && zeros == 0 {
-        let mut carried = 0;
-        for byte in &mut number {
-            let low_bits = *byte & 0x7f;
-            *byte = carried << 1 | *byte >> 7;
-            carried = low_bits;
-        }
-    }
-    number
 }
 
 fn ed25519_accepts(point: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {

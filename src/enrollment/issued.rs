@@ -1,6 +1,6 @@
 //! Whether an issued certificate is the one that was asked for.
 
-use crate::certificate::{Certificate, issuer_among};
+use crate::certificate::{Certificate, issuer_among, minute};
 use crate::error::{Error, Exit};
 use crate::printable::quoted;
 
@@ -59,7 +59,7 @@ pub fn check_issued(
     };
     Ok(Some(format!(
         "it is valid for a {than} time than was asked for: it expires {}",
-        validity.expiry(now)
+        minute(validity.not_after)
     )))
 }
 

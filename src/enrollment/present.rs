@@ -1,7 +1,7 @@
 //! Which key on a token is meant, and which certificates a new one takes the place of. An interrupted enrollment goes
 //! on where it was, because this depends on nothing but the token.
 
-use crate::certificate::{Certificate, PublicKey, ValidityState, day};
+use crate::certificate::{Certificate, PublicKey, ValidityState, minute};
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Help, THIS_TOKEN};
 use crate::token::{Candidate, KeyKind};
@@ -75,7 +75,7 @@ pub fn installation<'a>(
                 "the key has another certificate already: {}, serial number {}, valid until {}",
                 other.subject,
                 other.serial_number,
-                day(other.validity.not_after)
+                minute(other.validity.not_after)
             ),
         )
         .help("leave it as it is, or put the new one in its place with --replace, at a terminal")),
@@ -143,7 +143,7 @@ mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 
     use super::*;
-    use crate::token::{Selectable, VisibleKey};
+    use crate::token::VisibleKey;
 
     /// 1 June 2030.
     const NOW: i64 = 1_906_502_400;
@@ -152,16 +152,13 @@ mod tests {
         Candidate {
             id: vec![id],
             label: label.to_owned(),
-            certificate: None,
             key: Some(VisibleKey {
                 is_private: true,
                 kind: kind.to_owned(),
                 always_authenticate: false,
                 can_sign: true,
             }),
-            is_contradicted: false,
-            is_authority: false,
-            selectable: Selectable::ById,
+            ..Candidate::default()
         }
     }
 

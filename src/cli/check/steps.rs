@@ -4,7 +4,7 @@
 
 use super::CheckArguments;
 use super::checklist::{CheckStep, Checklist};
-use crate::certificate::{Certificate, of_subject, renewal_remedy};
+use crate::certificate::{Certificate, minute, of_subject, renewal_remedy};
 use crate::cli::credential_kind::ShortLived;
 use crate::config::Config;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
@@ -173,7 +173,7 @@ impl KeyCheck<'_, '_> {
         } else if let Some(expiry) = certificate.renewal(now) {
             self.checklist.concern(CheckStep::VALIDITY, expiry, renewal_remedy());
         } else {
-            let expiry = certificate.validity.expiry(now);
+            let expiry = minute(certificate.validity.not_after);
             let text = format!("valid for TLS clients; it expires {expiry}");
             self.checklist.good(CheckStep::VALIDITY, text);
         }

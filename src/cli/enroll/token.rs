@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::EnrollArguments;
 use super::piv::PivOptions;
-use crate::certificate::{Certificate, day};
-use crate::cli::issuance::{IssuedCertificate, log_in_to_write};
+use crate::certificate::{Certificate, minute};
+use crate::cli::issuance::IssuedCertificate;
 use crate::cli::question::confirm;
 use crate::config::{Config, ObjectId, TokenName};
 use crate::enrollment::{
@@ -14,7 +14,7 @@ use crate::enrollment::{
 };
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library, LibraryLock};
-use crate::pin_entry::Sources;
+use crate::pin_entry::{Sources, ask_hidden};
 use crate::printable::{printable, quoted};
 use crate::process::{lock, unix_time};
 use crate::report;
@@ -84,23 +84,6 @@ impl EnrollmentToken {
         self.config.object.label.as_deref().unwrap_or_else(|| applicant.user())
     }
 
-    /// Refuses, before a PIN is asked for, a key that this token can't make, unless OpenSC shows something of it.
-    fn check_wish(&self, arguments: &EnrollArguments, applicant: &Applicant) -> Result<(), Error> {
-        if arguments.replace && !self.token.state().is_yubikey() {
-            return Err(not_a_yubikey("--replace without --certificate", &self.token));
-        }
-        let id = self.config.object.id.as_ref();
-        let label = self.label(applicant);
-        let is_meant = |it: &Candidate| match id {
-            Some(id) => it.id == id.as_bytes(),
-            None => it.label == label,
-        };
-        if self.token.state().is_piv_of_opensc() && !self.token.candidates()?.iter().any(is_meant) {
-            self.token.check_card(arguments.key.unwrap_or_default(), id)?;
-        }
-        Ok(())
-    }
-
     /// The keys and certificates on the token, after a login for this user.
     fn candidates(&mut self, user: &str) -> Result<Vec<Candidate>, Error> {
         self.token.log_in_if_required(&format!("to enroll {user}"), &mut self.pins)?;
@@ -115,7 +98,9 @@ impl EnrollmentToken {
         applicant: &Applicant,
         lines: &mut Vec<String>,
     ) -> Result<(FoundKey, Vec<Candidate>, bool), Error> {
-        self.check_wish(arguments, applicant)?;
+        if arguments.replace && !self.token.state().is_yubikey() {
+            return Err(not_a_yubikey("--replace without --certificate", &self.token));
+        }
         let candidates = self.candidates(applicant.user())?;
         let label = self.label(applicant).to_owned();
         let id = self.config.object.id.clone();
@@ -163,19 +148,18 @@ impl EnrollmentToken {
         candidates: &[Candidate],
     ) -> Result<FoundKey, Error> {
         let kind = arguments.key.unwrap_or_default();
-        self.token.check_card(kind, id.as_ref())?;
         self.token.check_generation(kind, self.purpose)?;
         let id = match id {
             Some(id) => id,
             None => self.token.unused_id()?,
         };
-        let present = self.token.objects_with_id(&id)?;
-        if !present.is_empty() && !arguments.replace {
-            return Err(id_in_use(&id, &self.token.name(), &present));
+        let is_in_use = self.token.is_in_use(&id)?;
+        if is_in_use && !arguments.replace {
+            return Err(id_in_use(&id, &self.token.name()));
         }
         let slot = PivSlot::of_id(&id).filter(|_| self.token.state().is_yubikey());
         let in_slot = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
-        if !present.is_empty() {
+        if is_in_use {
             let lost = candidates.iter().find(|it| it.id == id.as_bytes());
             let kind = lost.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
             let certificate = lost.and_then(|it| it.certificate.as_ref()?.as_ref().ok());
@@ -187,7 +171,7 @@ impl EnrollmentToken {
             confirm(&what, &printable(&format!("Destroy {what}")))?;
         }
         let what = format!("for a new key{in_slot}");
-        log_in_to_write(&mut self.token, &what, &mut self.pins)?;
+        self.token.log_in_to_write(&what, &mut self.pins, &ask_hidden)?;
         let new = NewKey { kind, purpose: self.purpose, id: &id, label };
         let made = self.token.generate(&new, self.piv.of_new_key(arguments.replace))?;
         for promise in &made.unconfirmed {
@@ -245,12 +229,6 @@ impl EnrollmentToken {
             Ok(Some(path))
         };
         let name = self.token.name();
-        if self.token.state().is_piv_of_opensc() {
-            return keep(
-                format!("OpenSC writes nothing to a PIV card such as token {name}"),
-                lines,
-            );
-        }
         let (is_there, replaced) =
             installation(candidates, certificate, arguments.replace, unix_time())?;
         if !replaced.is_empty() {
@@ -297,7 +275,7 @@ impl EnrollmentToken {
     /// What is asked for a yes.
     fn replacement(&self, key: &FoundKey, old: &[&Certificate]) -> String {
         let old = old.iter().map(|it| {
-            let until = day(it.validity.not_after);
+            let until = minute(it.validity.not_after);
             format!("{}, serial number {}, until {until}", it.subject, it.serial_number)
         });
         let (old, key) = (old.collect::<Vec<_>>().join("; "), key.selector());
@@ -319,7 +297,7 @@ pub(super) fn already_enrolled(candidates: &[Candidate], key: &FoundKey) -> Erro
         "the key with {} has a certificate for user \"{}\" that is valid until {}",
         key.selector(),
         newest.and_then(|it| it.user.as_deref()).unwrap_or_default(),
-        newest.map_or_else(String::new, |it| day(it.validity.not_after))
+        newest.map_or_else(String::new, |it| minute(it.validity.not_after))
     );
     Error::new(Exit::Object, text).help(format!(
         "use it as it is, or have it renewed with `{PROGRAM} renew{THIS_KEY}`; for another request for this key \
@@ -333,7 +311,7 @@ pub(super) fn describe(certificate: &Certificate, location: &str) -> String {
     format!(
         "certificate: {}, expires {}, issued by {}, {location}",
         subject_text(user, &certificate.groups),
-        certificate.validity.expiry(unix_time()),
+        minute(certificate.validity.not_after),
         certificate.issuer_text
     )
 }

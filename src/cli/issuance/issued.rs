@@ -10,7 +10,6 @@ use crate::pin::PinProvider;
 use crate::pin_entry::ask_hidden;
 use crate::process::signals::Deferral;
 use crate::process::{data_file, read_regular};
-use crate::report;
 use crate::token::{FoundKey, Token};
 
 /// Of a file, in bytes.
@@ -52,7 +51,7 @@ impl IssuedCertificate {
         pins: &mut dyn PinProvider,
     ) -> Result<bool, Error> {
         let what = format!("to write the certificate of {}", self.certificate.subject);
-        log_in_to_write(token, &what, pins)?;
+        token.log_in_to_write(&what, pins, &ask_hidden)?;
         // First, so that they are there where the certificate is.
         let mut holds_all = true;
         for authority in self.authorities() {
@@ -77,18 +76,6 @@ impl IssuedCertificate {
         data_file::create(&name, pem.as_bytes()).map_err(|reason| file_error(&path, reason))?;
         Ok(path)
     }
-}
-
-/// Logs in as the one who may write. The prompt says that it is wanted for `what`.
-pub(in crate::cli) fn log_in_to_write(
-    token: &mut Token,
-    what: &str,
-    pins: &mut dyn PinProvider,
-) -> Result<(), Error> {
-    if let Some(warning) = token.log_in_to_write(what, pins, &ask_hidden)? {
-        report::warning(&warning);
-    }
-    Ok(())
 }
 
 /// Writes the file in one step, for everybody to read.

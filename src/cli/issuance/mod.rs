@@ -14,9 +14,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-pub(super) use self::issued::{
-    IssuedCertificate, LONGEST, file_error, log_in_to_write, replace_file,
-};
+pub(super) use self::issued::{IssuedCertificate, LONGEST, file_error, replace_file};
 use super::connection::connect;
 use super::key_options::SelectedContext;
 use crate::certificate::{Certificate, CertificationRequest, PublicKey};

@@ -118,7 +118,7 @@ pub(in crate::cli) struct CertificateEntry {
     /// RFC 3339.
     pub(in crate::cli) not_before: String,
     pub(in crate::cli) not_after: String,
-    /// `not_after` as seen from now: `in 3 months`.
+    /// `not_after` for people: `2026-11-22 14:05 UTC`.
     pub(in crate::cli) expires: String,
 }
 

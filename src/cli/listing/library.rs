@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
-use crate::certificate::{Certificate, ValidityState, rfc_3339};
+use crate::certificate::{Certificate, ValidityState, minute, rfc_3339};
 use crate::config::{Filter, ObjectId, ObjectSelector, TokenSelector, TrustedLibrary, Uri};
 use crate::error::{Error, Exit, Help, Kind};
 use crate::library::{self, Library};
 use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;
 use crate::process::unix_time;
-use crate::token::{Candidate, OccupiedSlot, PinState, Selectable, TokenState};
+use crate::token::{Candidate, OccupiedSlot, PinState, TokenState};
 
 /// How long another process may keep the library: less than a process may take to list it, so
 /// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
@@ -153,11 +153,7 @@ fn fill(
             token.ca_certificates += 1;
             continue;
         }
-        let needs_label = match candidate.selectable {
-            Selectable::ById => false,
-            Selectable::ByLabel | Selectable::Ambiguous => true,
-            Selectable::Superseded { needs_label } => needs_label,
-        };
+        let needs_label = candidate.needs_label;
         let uri = Uri {
             token: text(&token.token_label),
             serial: text(&token.token_serial),
@@ -203,11 +199,6 @@ fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
         // As a sentence with the words of the error that a request would have.
         Some(Err(error)) => vec![KeyNote::UnusableCertificate(error.to_string())],
         Some(Ok(certificate)) => {
-            let selectable = match candidate.selectable {
-                Selectable::ById | Selectable::ByLabel => None,
-                Selectable::Superseded { .. } => Some(KeyNote::Superseded),
-                Selectable::Ambiguous => Some(KeyNote::Ambiguous),
-            };
             let validity = match certificate.validity.at(unix_time()) {
                 ValidityState::NotYetValid => Some(KeyNote::NotYetValid),
                 ValidityState::Valid => None,
@@ -218,7 +209,8 @@ fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
             notes.extend((!certificate.is_for_clients).then_some(KeyNote::NotForClients));
             notes.extend(certificate.user.is_none().then_some(KeyNote::NoUser));
             notes.extend(candidate.is_contradicted.then_some(KeyNote::OtherKey));
-            notes.extend(selectable);
+            notes.extend(candidate.is_superseded.then_some(KeyNote::Superseded));
+            notes.extend(candidate.is_ambiguous.then_some(KeyNote::Ambiguous));
             notes
         }
     };
@@ -245,7 +237,7 @@ impl From<&Certificate> for CertificateEntry {
             credential_id: certificate.credential_id(),
             not_before: rfc_3339(validity.not_before),
             not_after: rfc_3339(validity.not_after),
-            expires: validity.expiry(unix_time()),
+            expires: minute(validity.not_after),
         }
     }
 }

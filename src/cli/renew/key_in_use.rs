@@ -98,7 +98,7 @@ pub(super) enum CertificateLocation {
     File(PathBuf),
     /// Beside the key, with room for others.
     Token,
-    /// In a slot of a PIV card, which has one.
+    /// In a YubiKey's slot, which has one.
     Slot,
 }
 
@@ -107,9 +107,7 @@ impl CertificateLocation {
         if let Some(file) = Config::from_map(&mut key.map.clone())?.certificate_file {
             return Ok(Self::File(file));
         }
-        let has_slots = key.with_token(|token, _, _| {
-            Ok(token.state().is_yubikey() || token.state().is_piv_of_opensc())
-        })?;
+        let has_slots = key.with_token(|token, _, _| Ok(token.state().is_yubikey()))?;
         Ok(match has_slots {
             true => Self::Slot,
             false => Self::Token,

@@ -15,7 +15,7 @@ use super::connection::{connect, open};
 use super::issuance::{Issuance, IssuanceOptions, WantedCertificate, check_user};
 use super::key_options::{KeyOptions, KeySource};
 use super::session::CommandSession;
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, minute};
 use crate::cluster_api::ClusterUser;
 use crate::config::Config;
 use crate::enrollment::{Applicant, sign_request};
@@ -99,12 +99,11 @@ pub(super) fn run(
     })?;
     let (new, old) = (issued.certificate.validity, present.validity);
     if new.not_after <= old.not_after {
-        let now = unix_time();
         let text = format!(
             "{} expires {}, and the present one {}",
             issued.origin,
-            new.expiry(now),
-            old.expiry(now)
+            minute(new.not_after),
+            minute(old.not_after)
         );
         return Err(Error::new(Exit::Cluster, text).help(
             "the present one stays; ask for a longer time with --duration, or have the administrators raise the \
@@ -117,7 +116,7 @@ pub(super) fn run(
 
 /// What was done.
 fn renewed(certificate: &Certificate, known: &ClusterUser, server: &str) -> String {
-    let expiry = certificate.validity.expiry(unix_time());
+    let expiry = minute(certificate.validity.not_after);
     let Certificate { subject, .. } = certificate;
     let id = certificate.credential_id();
     let known = known.describe(server);

@@ -14,7 +14,7 @@ mod validity;
 pub use attestation::KeyAttestation;
 pub use error::CertificateError;
 pub use request::{CertificationRequest, fingerprint};
-pub use validity::{Validity, ValidityState, day, rfc_3339};
+pub use validity::{Validity, ValidityState, minute, rfc_3339};
 
 use crate::error::{Help, PROGRAM, THIS_KEY};
 use crate::printable::hex;
@@ -46,7 +46,6 @@ const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
-const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 
 /// One X.509 certificate (RFC 5280) with a key of a type that TLS clients sign with. Texts are as they
 /// stand in it, not yet fit for a terminal.
@@ -126,17 +125,12 @@ impl Certificate {
         if bytes.first() == Some(&0x30) {
             return Ok((Self::from_der(bytes, source)?, Vec::new()));
         }
-        let (certificates, others): (Vec<_>, Vec<_>) = Pem::iter_from_buffer(bytes)
+        let certificates = Pem::iter_from_buffer(bytes)
             .flatten()
-            .partition(|block| matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE"));
-        let mut certificates: Vec<_> =
-            certificates.into_iter().map(|block| block.contents).collect();
+            .filter(|block| matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE"));
+        let mut certificates: Vec<_> = certificates.map(|block| block.contents).collect();
         let Some(first) = certificates.first() else {
-            let reason = match others.first() {
-                Some(block) => format!("it holds a {} and no CERTIFICATE", block.label),
-                None => "it is neither PEM nor DER".to_owned(),
-            };
-            return Err(unusable(source, &reason));
+            return Err(unusable(source, "it has no CERTIFICATE in PEM, and is no DER"));
         };
         let is_leaf = |der: &Vec<u8>| Self::from_der(der, source).is_ok_and(|it| !it.is_ca);
         let leaf = match Self::from_der(first, source)?.is_ca {
@@ -174,10 +168,10 @@ impl Certificate {
         format!("X509SHA256={}", hex(&Sha256::digest(&self.der)))
     }
 
-    /// When it expires, in words, if it should be renewed by now; `now` in seconds since 1970.
+    /// When it expires, if it should be renewed by now; `now` in seconds since 1970.
     pub fn renewal(&self, now: i64) -> Option<String> {
         let is_due = self.validity.at(now) == ValidityState::RenewalDue;
-        is_due.then(|| format!("it expires {}", self.validity.expiry(now)))
+        is_due.then(|| format!("it expires {}", minute(self.validity.not_after)))
     }
 
     /// Why an API server refuses this certificate as a client's; `now` in seconds since 1970.
@@ -282,9 +276,6 @@ impl PublicKey {
             })?;
             let point = bits.to_vec();
             return Ok(Self::Ecdsa { curve, point });
-        }
-        if algorithm == RSASSA_PSS {
-            return Err("RSASSA-PSS, which Go clients don't know".to_owned());
         }
         if algorithm != RSA {
             return Err(algorithm.to_string());
@@ -462,10 +453,10 @@ mod tests {
         let reason = |bytes: &[u8]| {
             Certificate::chain_from_pem_or_der(bytes, "the file").unwrap_err().to_string()
         };
-        assert!(reason(b"").contains("neither PEM nor DER"));
-        assert!(reason(b"hello").contains("neither PEM nor DER"));
+        assert!(reason(b"").contains("no CERTIFICATE in PEM"));
+        assert!(reason(b"hello").contains("no CERTIFICATE in PEM"));
         assert!(reason(&[0x30, 0x82, 0x01, 0x00]).contains("does not parse"));
         let key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
-        assert!(reason(key).contains("holds a PRIVATE KEY and no CERTIFICATE"));
+        assert!(reason(key).contains("no CERTIFICATE in PEM"));
     }
 }

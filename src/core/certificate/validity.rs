@@ -1,4 +1,4 @@
-//! When a certificate is valid, in words.
+//! When a certificate is valid.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -40,22 +40,13 @@ impl Validity {
         (life / 5).min(LONGEST_RENEWAL_PERIOD)
     }
 
-    /// How far its end is from `now` (seconds since 1970): `in 3 months`, `2 days ago`.
-    pub fn expiry(&self, now: i64) -> String {
-        if now > self.not_after {
-            format!("{} ago", duration(now.saturating_sub(self.not_after)))
-        } else {
-            format!("in {}", duration(self.not_after.saturating_sub(now)))
-        }
-    }
-
     /// Why a server refuses it at `now`.
     pub fn concern(&self, now: i64) -> Option<String> {
         match self.at(now) {
-            ValidityState::Expired => Some(format!("it expired {}", self.expiry(now))),
+            ValidityState::Expired => Some(format!("it expired {}", minute(self.not_after))),
             ValidityState::NotYetValid => {
-                let wait = duration(self.not_before.saturating_sub(now));
-                Some(format!("it is not valid yet, but in {wait}; is the clock right?"))
+                let begin = minute(self.not_before);
+                Some(format!("it is not valid before {begin}; is the clock right?"))
             }
             ValidityState::RenewalDue | ValidityState::Valid => None,
         }
@@ -70,42 +61,24 @@ pub fn rfc_3339(seconds: i64) -> String {
         .unwrap_or_default()
 }
 
-/// Its day, in UTC: `2026-11-22`.
-pub fn day(seconds: i64) -> String {
-    let mut day = rfc_3339(seconds);
-    day.truncate(day.find('T').unwrap_or_default());
-    day
+/// For people: `2026-11-22 14:05 UTC`.
+pub fn minute(seconds: i64) -> String {
+    let text = rfc_3339(seconds);
+    text.get(..16).map_or_else(String::new, |minute| minute.replacen('T', " ", 1) + " UTC")
 }
 
-const LONGEST_RENEWAL_PERIOD: i64 = 30 * DAY;
-const YEAR: i64 = 365 * DAY + DAY / 4;
-const MONTH: i64 = YEAR / 12;
-const DAY: i64 = 24 * HOUR;
-const HOUR: i64 = 60 * MINUTE;
-const MINUTE: i64 = 60;
-
-/// Rounded down, in the largest unit of which there are at least two or three (days: one): `3 days`.
-fn duration(seconds: i64) -> String {
-    let (unit, name) = [
-        (YEAR, 2 * YEAR, "year"),
-        (MONTH, 3 * MONTH, "month"),
-        (DAY, DAY, "day"),
-        (HOUR, HOUR, "hour"),
-        (MINUTE, MINUTE, "minute"),
-    ]
-    .into_iter()
-    .find(|(_, from, _)| seconds >= *from)
-    .map_or((1, "second"), |(unit, _, name)| (unit, name));
-    let count = seconds / unit;
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {name}{plural}")
-}
+const LONGEST_RENEWAL_PERIOD: i64 = 30 * 24 * 60 * 60;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// 15 January 2027, 8:00.
     const NOW: i64 = 1_800_000_000;
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
 
     fn validity(not_before: i64, not_after: i64) -> Validity {
         Validity { not_before: NOW + not_before, not_after: NOW + not_after }
@@ -116,12 +89,12 @@ mod tests {
         for (not_before, not_after, expected) in [
             (-DAY, 14 * DAY, None),
             (-DAY, 3 * HOUR, None),
-            (-2 * DAY, -DAY, Some("it expired 1 day ago")),
-            (-2 * DAY, -30, Some("it expired 30 seconds ago")),
+            (-2 * DAY, -DAY, Some("it expired 2027-01-14 08:00 UTC")),
+            (-2 * DAY, -30, Some("it expired 2027-01-15 07:59 UTC")),
             (
                 5 * MINUTE,
                 90 * DAY,
-                Some("it is not valid yet, but in 5 minutes; is the clock right?"),
+                Some("it is not valid before 2027-01-15 08:05 UTC; is the clock right?"),
             ),
         ] {
             let concern = validity(not_before, not_after).concern(NOW);
@@ -148,20 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn expiry_is_told_in_the_unit_people_would_take() {
-        for (seconds, expected) in [
-            (0, "in 0 seconds"),
-            (90 * MINUTE, "in 1 hour"),
-            (90 * DAY, "in 90 days"),
-            (92 * DAY, "in 3 months"),
-            (23 * MONTH, "in 23 months"),
-            (2 * YEAR, "in 2 years"),
-            (-400 * DAY, "13 months ago"),
-        ] {
-            assert_eq!(validity(-10 * YEAR, seconds).expiry(NOW), expected);
-        }
+    fn what_no_calendar_has_is_no_date() {
         let forever = Validity { not_before: i64::MIN, not_after: i64::MAX };
         assert_eq!(forever.at(i64::MIN), ValidityState::Valid);
-        assert!(forever.expiry(-1).starts_with("in "));
+        assert_eq!(minute(i64::MAX), "");
     }
 }

@@ -10,10 +10,10 @@ use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 use super::key::{KeyReference, mismatch};
 use super::{Token, TokenSession};
 use crate::certificate::{
-    Certificate, CertificateError, best_per_key, day, issuer_among, issuer_of,
+    Certificate, CertificateError, best_per_key, issuer_among, issuer_of, minute,
 };
 use crate::config::{Config, ObjectId, ObjectSelector};
-use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::pin::PinProvider;
 use crate::process::{read_regular, unix_time};
 
@@ -129,20 +129,12 @@ impl Token {
             ),
             false => (Kind::NoCertificate, ""),
         };
-        let help = match self.session.summaries(ObjectClass::CERTIFICATE, selector).as_slice() {
-            [] => format!(
-                "the token shows no certificate: write one beside the key (`{PROGRAM} enroll{THIS_TOKEN} \
-                 --certificate=FILE`), or set certificateFile (--certificate-file) to a file that holds it"
-            )
-            .into(),
-            present => Help::from(
-                "name one of the certificates that are there, or set certificateFile (--certificate-file) if \
-                 the token holds none for this key:",
-            )
-            .with_candidates(present),
-        };
         let text = format!("no certificate with {selector} on token {}{why}", self.name());
-        Error::new(Exit::Object, text).help(help).kind(kind)
+        Error::new(Exit::Object, text).kind(kind).help(format!(
+            "correct the name (`{PROGRAM} list{THIS_TOKEN}` shows what there is), write the certificate beside the key \
+             (`{PROGRAM} enroll{THIS_TOKEN} --certificate=FILE`), or set certificateFile (--certificate-file) to a \
+             file that holds it"
+        ))
     }
 
     /// The attestation certificate of a key, the token's own word for where it was made, and the certificates above
@@ -175,8 +167,8 @@ impl Token {
 impl TokenSession {
     /// The one certificate that fits among those that can be seen; `None` if there is none.
     fn certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
-        let class = ObjectClass::CERTIFICATE;
-        let stored = self.with_values(self.find_stored(class, selector)?, AttributeType::Value)?;
+        let stored = self.find_stored(ObjectClass::CERTIFICATE, selector)?;
+        let stored = self.with_values(stored, AttributeType::Value)?;
         let mut found = Vec::with_capacity(stored.len());
         for (object, der) in &stored {
             match Certificate::from_der(der, &format!("the certificate with {selector}")) {
@@ -189,10 +181,9 @@ impl TokenSession {
         let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
         let best = best_per_key(&certificates, unix_time());
         let [index] = best[..] else {
-            let several = best.iter().filter_map(|index| Some(found.get(*index)?.0));
-            return match several.collect::<Vec<_>>().as_slice() {
-                [] => Ok(None),
-                several => Err(self.several("certificates", selector, several, class)),
+            return match best.len() {
+                0 => Ok(None),
+                several => Err(self.several(several, "certificates", selector)),
             };
         };
         let count = found.len();
@@ -200,7 +191,7 @@ impl TokenSession {
         if count > 1 {
             log::info!(
                 "{count} certificates with {selector}: the one valid until {} is taken, serial number {}",
-                day(certificate.validity.not_after),
+                minute(certificate.validity.not_after),
                 certificate.serial_number,
             );
         }

@@ -9,13 +9,12 @@ use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
 use super::key::{ED25519_PARAMETERS, FoundKey, no_public_key};
-use super::object::ObjectSummary;
 use super::raw::ObjectHandle;
-use super::yubikey::{PivSlot, SlotOptions};
+use super::yubikey::SlotOptions;
 use super::{Token, ckr};
-use crate::certificate::{Curve, PublicKey};
+use crate::certificate::Curve;
 use crate::config::ObjectId;
-use crate::error::{Error, Exit, Help};
+use crate::error::{Error, Exit};
 use crate::process::signals::Deferral;
 
 /// When a notice says why nothing seems to happen.
@@ -34,11 +33,6 @@ const PROMISES: [(AttributeType, &str); 3] = [
     (AttributeType::NeverExtractable, "it was never extractable (CKA_NEVER_EXTRACTABLE)"),
 ];
 
-const OPENS_RSA: (AttributeType, &str) =
-    (AttributeType::Decrypt, "it opens sealed files (CKA_DECRYPT)");
-const OPENS_EC: (AttributeType, &str) =
-    (AttributeType::Derive, "it opens sealed files (CKA_DERIVE)");
-
 /// A kind of key that a token can make.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyKind {
@@ -55,23 +49,16 @@ impl KeyKind {
     pub const ALL: [Self; 6] =
         [Self::EcP256, Self::EcP384, Self::Ed25519, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
 
-    /// Its name for `--key`, as a public key's `Display` has it, for `ykman` and `yubico-piv-tool`, and its number for
-    /// `piv-tool`.
-    fn names(self) -> [&'static str; 4] {
-        match self {
-            Self::EcP256 => ["ec-p256", "ECDSA P-256", "ECCP256", "11"],
-            Self::EcP384 => ["ec-p384", "ECDSA P-384", "ECCP384", "14"],
-            Self::Ed25519 => ["ed25519", "Ed25519", "ED25519", "E0"],
-            Self::Rsa2048 => ["rsa-2048", "RSA-2048", "RSA2048", "07"],
-            Self::Rsa3072 => ["rsa-3072", "RSA-3072", "RSA3072", "05"],
-            Self::Rsa4096 => ["rsa-4096", "RSA-4096", "RSA4096", "16"],
-        }
-    }
-
     /// As `--key` takes it.
     pub fn name(self) -> &'static str {
-        let [name, ..] = self.names();
-        name
+        match self {
+            Self::EcP256 => "ec-p256",
+            Self::EcP384 => "ec-p384",
+            Self::Ed25519 => "ed25519",
+            Self::Rsa2048 => "rsa-2048",
+            Self::Rsa3072 => "rsa-3072",
+            Self::Rsa4096 => "rsa-4096",
+        }
     }
 
     /// The kind of this name.
@@ -81,8 +68,14 @@ impl KeyKind {
 
     /// As a public key's `Display` has it.
     pub fn description(self) -> &'static str {
-        let [_, description, ..] = self.names();
-        description
+        match self {
+            Self::EcP256 => "ECDSA P-256",
+            Self::EcP384 => "ECDSA P-384",
+            Self::Ed25519 => "Ed25519",
+            Self::Rsa2048 => "RSA-2048",
+            Self::Rsa3072 => "RSA-3072",
+            Self::Rsa4096 => "RSA-4096",
+        }
     }
 
     /// What the token has to offer: to make the key, to sign with it, and to open what was sealed to it. RSA keys
@@ -153,38 +146,8 @@ pub struct GeneratedKey {
 }
 
 impl Token {
-    /// Whether the library makes keys at all, where that is known; `id` is that of the key to be made.
-    pub fn check_card(&self, kind: KeyKind, id: Option<&ObjectId>) -> Result<(), Error> {
-        if !self.state().is_piv_of_opensc() {
-            return Ok(());
-        }
-        let slot = id.and_then(PivSlot::of_id).unwrap_or(PivSlot::AUTHENTICATION).name();
-        // As ykman and yubico-piv-tool call it, and as piv-tool numbers it.
-        let [.., algorithm, number] = kind.names();
-        let help = Help::from(
-            "make the key with one of these, which want the management key, and run the command again with \
-             --object-id to go on with it. OpenSC shows it once it has a certificate: ykman makes a stand-in, \
-             for the other tools see docs/tokens.md#a-yubikey-or-another-piv-card. On a YubiKey, --module \
-             libykcs11.so does it all:",
-        );
-        let commands = [
-            format!(
-                "ykman piv keys generate -a {algorithm} {slot} public.pem && ykman piv certificates generate \
-                 -s CN=stand-in {slot} public.pem"
-            ),
-            format!("yubico-piv-tool -a generate -s {slot} -A {algorithm} -o public.pem"),
-            format!(
-                "PIV_EXT_AUTH_KEY=key.hex piv-tool -A A:9B:03 -G {}:{number} -o public.der",
-                slot.to_uppercase()
-            ),
-        ];
-        let text = format!("OpenSC makes no key on a PIV card such as token {}", self.name());
-        Err(Error::new(Exit::Object, text).help(help.with_candidates(&commands)))
-    }
-
     /// Checks that the token can make such a key and use it (C_GetMechanismList).
     pub fn check_generation(&self, kind: KeyKind, purpose: KeyPurpose) -> Result<(), Error> {
-        self.check_card(kind, None)?;
         let mut wanted = kind.mechanisms(purpose).iter();
         let Some((_, wanted)) = wanted.find(|(mechanism, _)| !self.offers(*mechanism)) else {
             return Ok(());
@@ -201,10 +164,9 @@ impl Token {
     /// overwritten, and reads it back. Private objects have to be visible: [`Token::log_in_to_write`].
     pub fn generate(&self, new: &NewKey<'_>, options: SlotOptions) -> Result<GeneratedKey, Error> {
         self.check_generation(new.kind, new.purpose)?;
-        let present = self.objects_with_id(new.id)?;
         let is_yubikey = self.state().is_yubikey();
-        if !(present.is_empty() || options.replaces && is_yubikey) {
-            return Err(id_in_use(new.id, &self.name(), &present));
+        if self.is_in_use(new.id)? && !(options.replaces && is_yubikey) {
+            return Err(id_in_use(new.id, &self.name()));
         }
         let made = self.make_pair(new, options).map_err(|error| {
             let is_unknown = ckr::code(&error) == Some(RvError::AttributeTypeInvalid);
@@ -218,9 +180,7 @@ impl Token {
                      `ykman piv keys generate --pin-policy … --touch-policy …` and name it with --object-id",
                 );
             }
-            // To remove an object of a YubiKey is to remove the slot's certificate.
-            let left = if is_yubikey { Vec::new() } else { self.clear_half_pair(new.id) };
-            self.writing_failure("making the key", &error, &left)
+            self.writing_failure("making the key", &error)
         });
         let (public, private) = made?;
         log::info!("key: made, {}", new.kind.description());
@@ -228,14 +188,8 @@ impl Token {
         let public_key = session.public_key(public)?;
         let public_key = public_key
             .ok_or_else(|| no_public_key(format_args!("objectId \"{}\"", new.id), &self.name()))?;
-        let opens = match (new.purpose, &public_key) {
-            (KeyPurpose::Unsealing, PublicKey::Rsa { .. }) => Some(OPENS_RSA),
-            // Yubico's library says so of none of its keys.
-            (KeyPurpose::Unsealing, _) if !is_yubikey => Some(OPENS_EC),
-            _ => None,
-        };
         let mut unconfirmed = Vec::new();
-        for (kind, promise) in PROMISES.into_iter().chain(opens) {
+        for (kind, promise) in PROMISES {
             let shown = session.flag(private, kind)?;
             unconfirmed.extend((shown != Some(true)).then_some(promise));
         }
@@ -303,29 +257,14 @@ impl Token {
             (made, _) => made,
         }
     }
-
-    /// After a failure: removes one half of a pair. A whole pair stays, to be found by the next call. Gives
-    /// what is left and can't be removed.
-    fn clear_half_pair(&self, id: &ObjectId) -> Vec<ObjectSummary> {
-        let made = self.session.with_id(id).unwrap_or_default();
-        let has = |wanted| made.iter().any(|(_, class)| *class == Some(wanted));
-        if has(ObjectClass::PUBLIC_KEY) && has(ObjectClass::PRIVATE_KEY) {
-            return Vec::new();
-        }
-        let left =
-            made.into_iter().filter(|(object, _)| self.session.raw.destroy(*object).is_err());
-        left.map(|(object, class)| self.session.summary(object, class)).collect()
-    }
 }
 
 /// The error of a key that would be made beside other objects.
-pub fn id_in_use(id: &ObjectId, token: &str, present: &[ObjectSummary]) -> Error {
-    let help = Help::from(
-        "name another one with objectId (--object-id) (a YubiKey: another slot with --slot), or leave it out \
-         where a free one can be chosen:",
-    );
-    Error::new(Exit::Object, format!("objectId \"{id}\" is in use on token {token}"))
-        .help(help.with_candidates(present))
+pub fn id_in_use(id: &ObjectId, token: &str) -> Error {
+    Error::new(Exit::Object, format!("objectId \"{id}\" is in use on token {token}")).help(
+        "name another one with objectId (--object-id) (a YubiKey: another slot with --slot), or leave it out where a \
+         free one can be chosen",
+    )
 }
 
 /// For the public and the private key. The latter never leaves the token, and signs.

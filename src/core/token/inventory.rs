@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::process::unix_time;
 
 /// A certificate and its key, or one of the two.
+#[derive(Default)]
 pub struct Candidate {
     /// CKA_ID; empty if there is none.
     pub id: Vec<u8>,
@@ -27,23 +28,12 @@ pub struct Candidate {
     pub is_contradicted: bool,
     /// A CA's certificate without a key.
     pub is_authority: bool,
-    pub selectable: Selectable,
-}
-
-/// What names a candidate among those that share its CKA_ID.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Selectable {
-    /// The CKA_ID.
-    ById,
-    /// The CKA_ID with the label, or the label of one without CKA_ID.
-    ByLabel,
+    /// Its CKA_ID alone doesn't name it.
+    pub needs_label: bool,
     /// Another certificate of its key is meant.
-    Superseded {
-        /// Unless the label names this one.
-        needs_label: bool,
-    },
-    /// Nothing: others have its label too.
-    Ambiguous,
+    pub is_superseded: bool,
+    /// Another key's certificate has its CKA_ID and its label.
+    pub is_ambiguous: bool,
 }
 
 /// A key object that can be seen.
@@ -99,7 +89,7 @@ fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
             id,
             label,
             certificate: Some(certificate),
-            selectable: Selectable::ById,
+            ..Candidate::default()
         });
     }
     let alone = keys.into_iter().filter(|key| !key.is_listed);
@@ -107,10 +97,7 @@ fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
         key: Some(key.shown(objects)),
         id: key.id,
         label: key.label,
-        certificate: None,
-        is_contradicted: false,
-        is_authority: false,
-        selectable: Selectable::ById,
+        ..Candidate::default()
     }));
     // Short ids first, so that 2 stands before 0x0101.
     candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
@@ -122,9 +109,9 @@ fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
         }
         _ => false,
     });
-    let standings: Vec<_> = candidates.iter().map(|it| it.selectable_among(&candidates)).collect();
-    for (candidate, selectable) in candidates.iter_mut().zip(standings) {
-        candidate.selectable = selectable;
+    let standings: Vec<_> = candidates.iter().map(|it| it.standing_among(&candidates)).collect();
+    for (candidate, standing) in candidates.iter_mut().zip(standings) {
+        (candidate.needs_label, candidate.is_superseded, candidate.is_ambiguous) = standing;
     }
     Ok(candidates)
 }
@@ -153,35 +140,29 @@ impl Candidate {
         self.certificate.as_ref()?.as_ref().ok()
     }
 
-    /// As a request chooses, by CKA_ID and then with the label.
-    fn selectable_among(&self, all: &[Self]) -> Selectable {
+    /// What a request would choose by its CKA_ID, and then with its label: whether the label is needed, whether it is
+    /// superseded, and whether it is ambiguous.
+    fn standing_among(&self, all: &[Self]) -> (bool, bool, bool) {
         let has_id = !self.id.is_empty();
-        let same_id = || all.iter().filter(|it| has_id && it.id == self.id);
+        let same_id: Vec<_> = all.iter().filter(|it| has_id && it.id == self.id).collect();
         let Some(certificate) = self.certificate() else {
-            return match same_id().count() {
-                1 => Selectable::ById,
-                _ => Selectable::ByLabel,
-            };
+            return (same_id.len() != 1, false, false);
         };
-        let now = unix_time();
-        let choice = |named: Vec<&Self>| {
-            let named: Vec<_> = named.into_iter().filter_map(Self::certificate).collect();
-            let best = best_per_key(&named, now);
+        // Whether it is one of those to choose from, and whether there is but one.
+        let choice = |named: &mut dyn Iterator<Item = &Self>| {
+            let named: Vec<_> = named.filter_map(Self::certificate).collect();
+            let best = best_per_key(&named, unix_time());
             let index = named.iter().position(|it| std::ptr::eq(*it, certificate));
             (index.is_some_and(|it| best.contains(&it)), best.len() == 1)
         };
-        let labelled = all.iter().filter(|it| it.label == self.label);
-        let labelled = labelled.filter(|it| !has_id || it.id == self.id);
-        let by_label = choice(labelled.collect());
-        match (choice(same_id().collect()), by_label) {
-            // A key without a certificate may have to be distinguished from this one's.
-            ((true, true), _) if same_id().all(|it| it.certificate.is_some()) => Selectable::ById,
-            ((false, _), _) if has_id => {
-                Selectable::Superseded { needs_label: by_label == (true, true) }
-            }
-            (_, (true, true)) => Selectable::ByLabel,
-            (_, (false, _)) => Selectable::Superseded { needs_label: false },
-            (_, (true, false)) => Selectable::Ambiguous,
+        let is_rival = |it: &&Self| it.label == self.label && (!has_id || it.id == self.id);
+        let by_label = choice(&mut all.iter().filter(is_rival));
+        let by_id = if has_id { choice(&mut same_id.iter().copied()) } else { by_label };
+        // A key without a certificate may have to be distinguished from this one's.
+        let is_named = has_id && by_id.1 && same_id.iter().all(|it| it.certificate.is_some());
+        match by_id.0 {
+            true => (!is_named, false, !is_named && !by_label.1),
+            false => (has_id && by_label == (true, true), true, false),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::raw::ObjectHandle;
 use super::{Token, TokenSession};
 use crate::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
 use crate::config::{ObjectId, ObjectSelector};
-use crate::error::{Error, Exit, Help, Kind};
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::pin::PinProvider;
 
 /// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
@@ -149,18 +149,16 @@ impl Token {
         let find = |token: &Self| {
             let mut found = token.session.public_keys(selector)?;
             if found.len() > 1 {
-                let found: Vec<_> = found.into_iter().map(|(object, _)| object).collect();
-                let class = ObjectClass::PUBLIC_KEY;
-                return Err(token.session.several("public keys", selector, &found, class));
+                return Err(token.session.several(found.len(), "public keys", selector));
             }
-            Ok(found.pop().map(|(_, key)| key))
+            Ok(found.pop())
         };
         let found = self.visible_or_hidden(&selector.to_string(), pins, find)?;
         let missing = || {
             let private = self.session.find(ObjectClass::PRIVATE_KEY, selector);
             match private.is_ok_and(|found| !found.is_empty()) {
                 true => no_public_key(selector, &self.name()),
-                false => self.session.no_key(&selector.to_string(), selector),
+                false => self.session.no_key(&selector.to_string()),
             }
         };
         found.ok_or_else(missing)
@@ -179,14 +177,12 @@ impl Token {
             Ok(found.find(|found| found.public_key == *public_key))
         };
         let found = self.visible_or_hidden(holder, pins, find)?;
-        let any = ObjectSelector::default();
-        found.ok_or_else(|| self.session.no_key(&format!("the public key of {holder}"), &any))
+        found.ok_or_else(|| self.session.no_key(&format!("the public key of {holder}")))
     }
 
     /// The keys whose public key the token shows.
     pub fn public_keys(&self) -> Result<Vec<FoundKey>, Error> {
-        let found = self.session.public_keys(&ObjectSelector::default())?;
-        Ok(found.into_iter().map(|(_, found)| found).collect())
+        self.session.public_keys(&ObjectSelector::default())
     }
 
     /// What the search finds without a login, or else after one for this purpose; without `pins` there is none.
@@ -259,24 +255,17 @@ impl TokenSession {
         let selector = &reference.selector;
         match self.private_keys(reference)?.as_slice() {
             [only] => Ok(*only),
-            [] => Err(self.no_key(&selector.to_string(), selector)),
-            several => {
-                Err(self.several("private keys", selector, several, ObjectClass::PRIVATE_KEY))
-            }
+            [] => Err(self.no_key(&selector.to_string())),
+            several => Err(self.several(several.len(), "private keys", selector)),
         }
     }
 
-    fn no_key(&self, wanted: &str, selector: &ObjectSelector) -> Error {
-        let help = match self.summaries(ObjectClass::PRIVATE_KEY, selector).as_slice() {
-            [] => {
-                "the token shows no private key at all: check that this is the right token and that the key was \
-                 made on it; if it wants no login but hides keys all the same, set pinSource (--pin-source)"
-                    .into()
-            }
-            present => Help::from("name one of the keys that are there:").with_candidates(present),
-        };
+    fn no_key(&self, wanted: &str) -> Error {
         let text = format!("no private key with {wanted} on token {}", self.state.name);
-        Error::new(Exit::Object, text).help(help).kind(Kind::NoKey)
+        Error::new(Exit::Object, text).kind(Kind::NoKey).help(format!(
+            "check that this is the right token and that the key was made on it (`{PROGRAM} list{THIS_TOKEN} --login` \
+             shows what there is); if it wants no login but hides keys all the same, set pinSource (--pin-source)"
+        ))
     }
 
     /// The one private key that can be used without a login because its CKA_PRIVATE is false, like a
@@ -336,18 +325,15 @@ impl TokenSession {
 
     /// The keys under the selector whose public key can be read: from the public key object, or from the
     /// private key, which shows it if it is an RSA key. Each public key once.
-    fn public_keys(
-        &self,
-        selector: &ObjectSelector,
-    ) -> Result<Vec<(ObjectHandle, FoundKey)>, Error> {
-        let mut found: Vec<(ObjectHandle, FoundKey)> = Vec::new();
+    fn public_keys(&self, selector: &ObjectSelector) -> Result<Vec<FoundKey>, Error> {
+        let mut found: Vec<FoundKey> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
             for object in self.find_stored(class, selector)? {
                 let Some(public_key) = self.public_key(object)? else {
                     continue;
                 };
-                if found.iter().all(|(_, it)| it.public_key != public_key) {
-                    found.push((object, self.named(object, public_key)?));
+                if found.iter().all(|it| it.public_key != public_key) {
+                    found.push(self.named(object, public_key)?);
                 }
             }
         }

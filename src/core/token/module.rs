@@ -6,7 +6,6 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cryptoki::context::CInitializeFlags;
 use cryptoki::error::{Error as CryptokiError, RvError};
 
 use super::ckr;
@@ -48,13 +47,7 @@ impl Module {
         prepare_crash_report(&path);
         let functions = Functions::load(&path)?;
         let parameters = init_args.map(InitArgs::as_c_str);
-        let mut initialized = functions.initialize(CInitializeFlags::OS_LOCKING_OK, parameters);
-        // A library without locks of its own: it gets one call at a time anyway.
-        if let Err(CryptokiError::Pkcs11(RvError::CantLock, _)) = initialized {
-            let outcome = functions.initialize(CInitializeFlags::empty(), parameters);
-            initialized = outcome.or(initialized);
-        }
-        let borrowed = match initialized {
+        let borrowed = match functions.initialize(parameters) {
             Ok(()) => false,
             Err(CryptokiError::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => true,
             Err(error) => return Err(not_initialised(&path, &error)),

@@ -6,41 +6,17 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::HashSet;
-use std::fmt;
-
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
-use cryptoki_sys::{CK_KEY_TYPE, CK_OBJECT_CLASS};
+use cryptoki_sys::CK_KEY_TYPE;
 
 use super::TokenSession;
 use super::ckr;
 use super::key::ED25519_PARAMETERS;
 use super::raw::ObjectHandle;
-use crate::certificate::{Certificate, Curve, PublicKey, bits, day, without_leading_zeros};
-use crate::config::{ObjectId, ObjectSelector};
-use crate::error::{Error, Exit, Help, Kind};
-
-/// An object as the configuration can name it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ObjectSummary {
-    /// CKA_ID in the form `objectId` takes; empty where the object has none.
-    pub id: String,
-    pub label: String,
-    /// `certificate`, `private key` …, with what else distinguishes it.
-    pub what: String,
-}
-
-impl fmt::Display for ObjectSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.id.as_str() {
-            "" => write!(f, "no objectId")?,
-            id => write!(f, "objectId \"{id}\"")?,
-        }
-        let label = self.label.replace('\\', "\\\\").replace('"', "\\\"");
-        write!(f, ", objectLabel \"{label}\": {}", self.what)
-    }
-}
+use crate::certificate::{Curve, PublicKey, bits, without_leading_zeros};
+use crate::config::ObjectSelector;
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 
 impl TokenSession {
     /// Finds all objects of a class that fit (C_FindObjects).
@@ -184,95 +160,14 @@ impl TokenSession {
         }
     }
 
-    /// Every stored object of a class, for a message: first those that are near to what was named.
-    /// What can't be read is left out.
-    pub(super) fn summaries(
-        &self,
-        class: ObjectClass,
-        named: &ObjectSelector,
-    ) -> Vec<ObjectSummary> {
-        let found = self.find_stored(class, &ObjectSelector::default()).unwrap_or_default();
-        let found = found.into_iter().map(|object| self.summary(object, Some(class)));
-        let mut summaries: Vec<_> = found.collect();
-        let label = named.label.as_ref().map(|label| label.to_lowercase());
-        // Short ids first, so that 2 stands before 10.
-        summaries.sort_by_cached_key(|summary| {
-            let is_near =
-                label.as_ref().is_some_and(|it| summary.label.to_lowercase().contains(it));
-            (!is_near, summary.id.len(), summary.id.clone())
-        });
-        summaries
-    }
-
-    /// One object as a configuration can name it.
-    pub(super) fn summary(
-        &self,
-        object: ObjectHandle,
-        class: Option<ObjectClass>,
-    ) -> ObjectSummary {
-        let id = self.bytes(object, AttributeType::Id).unwrap_or_default();
-        ObjectSummary {
-            id: match id.as_slice() {
-                [] => String::new(),
-                _ => ObjectId::from_bytes(id).to_string(),
-            },
-            label: self.label(object).unwrap_or_default(),
-            what: match class {
-                Some(ObjectClass::CERTIFICATE) => self.describe_certificate(object),
-                Some(ObjectClass::PUBLIC_KEY) => self.describe_key(object, "public key"),
-                Some(ObjectClass::PRIVATE_KEY) => self.describe_key(object, "private key"),
-                Some(ObjectClass::SECRET_KEY) => "secret key".to_owned(),
-                Some(ObjectClass::DATA) => "data".to_owned(),
-                _ => "another object".to_owned(),
-            },
-        }
-    }
-
-    fn describe_key(&self, object: ObjectHandle, what: &str) -> String {
-        match self.key_kind(object).as_str() {
-            "" => what.to_owned(),
-            kind => format!("{what}, {kind}"),
-        }
-    }
-
-    fn describe_certificate(&self, object: ObjectHandle) -> String {
-        let der = self.bytes(object, AttributeType::Value).unwrap_or_default();
-        let Ok(certificate) = Certificate::from_der(&der, "the object") else {
-            return "an unreadable certificate".to_owned();
-        };
-        let validity = certificate.validity;
-        format!(
-            "{} of {} ({}), valid from {} to {}, serial number {}",
-            if certificate.is_ca { "CA certificate" } else { "certificate" },
-            certificate.subject,
-            certificate.public_key(),
-            day(validity.not_before),
-            day(validity.not_after),
-            certificate.serial_number,
-        )
-    }
-
     /// The error of a search that has found several and should find one.
-    pub(super) fn several(
-        &self,
-        what: &str,
-        selector: &ObjectSelector,
-        found: &[ObjectHandle],
-        class: ObjectClass,
-    ) -> Error {
-        let found: Vec<_> = found.iter().map(|object| self.summary(*object, Some(class))).collect();
-        let names: HashSet<_> = found.iter().map(|it| (&it.id, &it.label)).collect();
-        let unique = match names.len() == found.len() {
-            true => "make the choice unique with objectId and objectLabel together, ",
-            false => "",
-        };
-        let help = format!(
-            "{unique}set certificateFile (--certificate-file) to the certificate that is meant, or remove what \
-             is not used:"
-        );
-        let (count, token) = (found.len(), &self.state.name);
-        let text = format!("{count} {what} with {selector} on token {token}");
-        Error::new(Exit::Object, text).help(Help::from(help).with_candidates(&found))
+    pub(super) fn several(&self, count: usize, what: &str, selector: &ObjectSelector) -> Error {
+        let text = format!("{count} {what} with {selector} on token {}", self.state.name);
+        Error::new(Exit::Object, text).help(format!(
+            "name one with objectId (--object-id) and objectLabel (--object-label) together, set certificateFile \
+             (--certificate-file) to the certificate that is meant, or remove what is not used; `{PROGRAM} \
+             list{THIS_TOKEN}` shows what there is"
+        ))
     }
 
     fn object_failure(&self, error: &CryptokiError) -> Error {
@@ -282,12 +177,6 @@ impl TokenSession {
             Error::new(Exit::Object, text).help(ckr::TAKE_OUT).kind(Kind::CallFailed)
         })
     }
-}
-
-/// CKA_CLASS's value.
-pub(super) fn class(shown: &[u8]) -> Option<ObjectClass> {
-    let number = CK_OBJECT_CLASS::from_ne_bytes(shown.try_into().ok()?);
-    ObjectClass::try_from(number).ok()
 }
 
 /// A CK_BBOOL; `None` if it isn't one byte.

@@ -30,20 +30,19 @@ pub type AskHidden<'a> = &'a dyn Fn(&str) -> Option<Option<Vec<u8>>>;
 
 impl Token {
     /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
-    /// the user logged out. The prompt says that it is wanted for `what`. Returns a warning of a management key
-    /// that every new card has.
+    /// the user logged out. The prompt says that it is wanted for `what`.
     pub fn log_in_to_write(
         &mut self,
         what: &str,
         pins: &mut dyn PinProvider,
         ask: AskHidden<'_>,
-    ) -> Result<Option<String>, Error> {
+    ) -> Result<(), Error> {
         if !self.state().is_yubikey() {
-            return self.log_in_if_required(what, pins).map(|()| None);
+            return self.log_in_if_required(what, pins);
         }
         let Self { session, login, .. } = self;
         if login.is_officer {
-            return Ok(None);
+            return Ok(());
         }
         login.log_out(session)?;
         let token = session.state.name.to_string();
@@ -74,7 +73,7 @@ impl Token {
                     )),
                     outcome => {
                         login.is_officer = outcome.is_ok();
-                        outcome.map(|()| None)
+                        outcome
                     }
                 };
             }
@@ -88,7 +87,7 @@ impl Token {
             drop(deferral);
             let Err(error) = outcome else {
                 (login.is_done, login.is_officer) = (true, true);
-                return Ok((key == DEFAULT_KEY).then(|| default_key_warning(&token)));
+                return Ok(());
             };
             match ckr::code(&error) {
                 Some(RvError::PinIncorrect) => {
@@ -124,13 +123,6 @@ fn management_key(typed: &[u8]) -> Option<&str> {
         DEFAULT => Some(DEFAULT_KEY),
         text => is_key.then_some(text),
     }
-}
-
-fn default_key_warning(token: &str) -> String {
-    format!(
-        "token {token} has the management key of every new card: with it, anyone who holds the card \
-         can overwrite its keys. Change it: ykman piv access change-management-key --generate --protect"
-    )
 }
 
 #[cfg(test)]

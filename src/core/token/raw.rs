@@ -122,13 +122,11 @@ impl Functions {
 
     /// C_Initialize, with the library's own parameters in pReserved: a text, as NSS, YubiHSM and
     /// p11-kit's `x-init-reserved` have it.
-    pub(super) fn initialize(
-        &self,
-        flags: CInitializeFlags,
-        parameters: Option<&CStr>,
-    ) -> CallResult<()> {
-        let mut arguments =
-            CK_C_INITIALIZE_ARGS { flags: flags.bits(), ..CK_C_INITIALIZE_ARGS::default() };
+    pub(super) fn initialize(&self, parameters: Option<&CStr>) -> CallResult<()> {
+        let mut arguments = CK_C_INITIALIZE_ARGS {
+            flags: CInitializeFlags::OS_LOCKING_OK.bits(),
+            ..CK_C_INITIALIZE_ARGS::default()
+        };
         if let Some(parameters) = parameters {
             // Never freed: a library may keep the pointer.
             let parameters = Box::leak(Box::<CStr>::from(parameters));
@@ -339,13 +337,9 @@ impl Session {
         };
         let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
         let mut queries = template(&mut values);
-        let wants_buffers = match read(&mut queries) {
-            Err(Error::Pkcs11(RvError::ArgumentsBad, _)) => true,
-            shown => shown.map(|_| false)?,
-        };
+        read(&mut queries)?;
         for ((_, value), query) in values.iter_mut().zip(queries) {
             let length = match usize::try_from(query.ulValueLen) {
-                _ if wants_buffers => LONGEST_ATTRIBUTE,
                 Ok(length) if length <= LONGEST_ATTRIBUTE => length,
                 _ => 0,
             };
@@ -481,30 +475,18 @@ fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> 
     Ok(copy)
 }
 
-/// A list that is asked for its length first, and may have grown until it is asked for itself.
+/// A list that is asked for its length first: some libraries look for tokens only then.
 fn list(
     function: Function,
-    mut call: impl FnMut(*mut CK_ULONG, *mut CK_ULONG) -> CallResult<()>,
+    call: impl Fn(*mut CK_ULONG, *mut CK_ULONG) -> CallResult<()>,
 ) -> CallResult<Vec<CK_ULONG>> {
     let mut count = 0;
-    match call(ptr::null_mut(), &raw mut count) {
-        // It wants a buffer.
-        Err(Error::Pkcs11(RvError::ArgumentsBad, _)) => count = LONGEST_LIST as CK_ULONG,
-        other => other?,
-    }
-    let mut tries = 3;
-    loop {
-        let mut items = vec![0; at_most(LONGEST_LIST, count, function)?];
-        tries -= 1;
-        match call(items.as_mut_ptr(), &raw mut count) {
-            Err(Error::Pkcs11(RvError::BufferTooSmall, _)) if tries > 0 => {}
-            other => {
-                other?;
-                items.truncate(at_most(items.len(), count, function)?);
-                return Ok(items);
-            }
-        }
-    }
+    call(ptr::null_mut(), &raw mut count)?;
+    let mut items = vec![0; LONGEST_LIST];
+    count = items.len() as CK_ULONG;
+    call(items.as_mut_ptr(), &raw mut count)?;
+    items.truncate(at_most(items.len(), count, function)?);
+    Ok(items)
 }
 
 /// The object that a call makes.

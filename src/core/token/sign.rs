@@ -149,15 +149,14 @@ impl Token {
     ) -> Outcome {
         if !key.always_authenticate {
             let was_logged_in = self.is_logged_in();
-            let both = |session: &Session| {
+            let outcome = self.perform_at_once(key, pins, &|session| {
                 session.begin(operation, mechanism, key.object)?;
                 session.end(operation, input)
-            };
-            let outcome = self.perform_at_once(key, pins, &both)?;
+            })?;
             if !(was_logged_in && wants_login(&outcome)) {
                 return Ok(outcome);
             }
-            // The key wants its PIN each time, but doesn't say so.
+            // The key wants its PIN each time, but doesn't say so: OpenSC of none but slot 9c.
         }
         // C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may come between
         // the login and C_Sign: some cards take it for the end of the authentication.

@@ -2,9 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::HashSet;
-use std::fmt;
-
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::slot::Slot;
 use serde::{Deserialize, Serialize};
@@ -130,150 +127,80 @@ impl Module {
         })
     }
 
-    /// The slot with this number, if its token fits the rest of the selector.
-    fn numbered(
-        &self,
-        selector: &TokenSelector,
-        id: u64,
-        occupied: &[Slot],
-    ) -> Result<FoundToken, Error> {
-        let empty = || {
-            let help = match self.present(occupied).as_slice() {
-                [] => "insert the token and try again".into(),
-                _ => self.where_to_look(occupied),
-            };
-            Error::new(Exit::Token, format!("slotId {id} holds no token")).help(help)
-        };
-        let Some(slot) = occupied.iter().copied().find(|slot| slot.id() == id) else {
-            let every = self.functions.slots(false).unwrap_or_default();
-            if every.iter().any(|slot| slot.id() == id) {
-                return Err(empty());
-            }
-            let text = format!("there is no slotId {id}");
-            return Err(Error::new(Exit::Token, text).help(self.where_to_look(occupied)));
-        };
-        match self.token_state(slot) {
-            Ok(state) if !state.initialized => {
-                let present = self.present(occupied);
-                Err(not_initialized(id, &self.path.to_string_lossy(), &present))
-            }
-            Ok(state) if !state.fits(selector) => {
-                let text = format!("no token has {selector}: the slot holds token {}", state.name);
-                Err(Error::new(Exit::Token, text).help(format!(
-                    "correct {SLOT_ID}, {LABEL} or {SERIAL}, or insert the token that is meant; all that are \
-                     given must agree"
-                )))
-            }
-            Ok(state) => Ok(FoundToken { slot, state }),
-            Err(error) if is_empty(&error) => Err(empty()),
-            Err(error) => Err(not_described(&error)),
-        }
-    }
-
-    /// The only token that fits. A slot that can't be read is no candidate, but may be why there is
-    /// none.
-    fn matching(&self, selector: &TokenSelector, occupied: &[Slot]) -> Result<FoundToken, Error> {
-        let (mut found, mut unread) = (Vec::new(), String::new());
-        for slot in occupied.iter().copied() {
-            match self.token_state(slot) {
-                Ok(state) if state.initialized && state.fits(selector) => {
-                    found.push(FoundToken { slot, state });
-                }
-                Ok(_) => {}
-                Err(error) if is_empty(&error) => {}
-                Err(error) => {
-                    let failure = ckr::failure(&error);
-                    unread.push_str(&format!("; slotId {slot} can't be read: {failure}"));
-                }
-            }
-        }
-        if found.len() > 1 {
-            let found: Vec<_> = found.into_iter().map(|found| found.state.name).collect();
-            let help = Help::from(format!("add {} to choose one:", what_differs(&found)));
-            let text = format!("{} tokens have {selector}", found.len());
-            return Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)));
-        }
-        found.pop().ok_or_else(|| {
-            // A library whose tokens are elsewhere may say that it can't reach them.
-            let description = self.description().filter(|_| occupied.is_empty());
-            let description = description.map(|it| format!(" ({it})")).unwrap_or_default();
-            let library = self.path.display();
-            let text = format!("no token with {selector} in {library}{description}{unread}");
-            Error::new(Exit::Token, text).help(self.where_to_look(occupied))
-        })
-    }
-
-    /// The remedy where the token isn't, by what is in its place.
-    fn where_to_look(&self, occupied: &[Slot]) -> Help {
-        let present = self.present(occupied);
-        if !present.is_empty() {
-            let text = format!(
-                "insert the token, or name one that is there ({SERIAL} stays the same when slot numbers move):"
-            );
-            return Help::from(text).with_candidates(&present);
-        }
-        let unusable = self.unusable();
-        if unusable.is_empty() {
-            return "the library sees no token at all, and no reader: plug it in, check the reader's service \
-                    (pcscd), a remote token's server (for p11-kit-client.so: P11_KIT_SERVER_ADDRESS), and the \
-                    library's configuration"
-                .into();
-        }
-        let help = if unusable.iter().any(|slot| matches!(slot.token, Some(Err(_)))) {
-            "check that no other program holds the token, take it out and put it back, then try again; the \
-             slots are:"
-                .to_owned()
-        } else if unusable.iter().all(|slot| slot.token.is_some()) {
-            format!(
-                "initialise the token (pkcs11-tool --init-token, or its own tool; `{PROGRAM} list --module {}` shows \
-                 how), or correct the library's configuration; its slots are:",
-                shell_word(&self.path.to_string_lossy())
-            )
-        } else {
-            "insert the token, initialise it, or correct the library's configuration; its slots are:"
-                .to_owned()
-        };
-        Help::from(help).with_candidates(&unusable)
-    }
-
-    /// The initialised tokens, for a message.
-    fn present(&self, occupied: &[Slot]) -> Vec<TokenName> {
-        let states = occupied.iter().filter_map(|slot| self.token_state(*slot).ok());
-        let initialized = states.filter(|state| state.initialized);
-        initialized.map(|state| state.name).collect()
-    }
-
-    /// What the slots without a token call themselves: readers, for the most part.
+    /// What the slots call themselves where none holds a token (C_GetSlotInfo): readers, for the most part.
     pub fn empty_slots(&self) -> Vec<String> {
-        let empty = self.unusable().into_iter().filter(|slot| slot.token.is_none());
-        empty.map(|slot| slot.name).collect()
+        let slots = self.functions.slots(false).unwrap_or_default();
+        let described = slots.into_iter().filter_map(|slot| self.functions.slot_info(slot).ok());
+        described.map(|info| unpadded(info.slot_description())).collect()
     }
 
-    /// The slots without an initialised token (C_GetSlotInfo, C_GetTokenInfo), without those that can't
-    /// be asked.
-    fn unusable(&self) -> Vec<UnusableSlot> {
-        let slots = self.functions.slots(false).unwrap_or_default();
-        let unusable = slots.into_iter().filter_map(|slot| {
-            let info = self.functions.slot_info(slot).ok()?;
-            let token = match info.token_present().then(|| self.token_state(slot)) {
-                Some(Ok(state)) if state.initialized => return None,
-                Some(Err(error)) if is_empty(&error) => None,
-                token => token.map(|it| it.map(drop).map_err(|error| ckr::failure(&error))),
-            };
-            Some(UnusableSlot { name: unpadded(info.slot_description()), token })
-        });
-        unusable.collect()
+    /// Why no token can be chosen; `unread` says which slots could not be looked at.
+    fn no_token(&self, selector: &TokenSelector, occupied: &[Slot], unread: &str) -> Error {
+        let states = occupied.iter().filter_map(|slot| self.token_state(*slot).ok());
+        let (present, new): (Vec<_>, Vec<_>) = states.partition(|state| state.initialized);
+        let present: Vec<_> = present.into_iter().map(|state| state.name).collect();
+        let library = self.path.to_string_lossy();
+        let mut new = new.into_iter().map(|state| state.name.slot);
+        let is_meant = |slot: &u64| selector.slot.map_or(present.is_empty(), |id| id == *slot);
+        if let Some(slot) = new.find(is_meant) {
+            return not_initialized(slot, &library, &present);
+        }
+        // A library whose tokens are elsewhere may say that it can't reach them.
+        let description = self.description().filter(|_| occupied.is_empty());
+        let description = description.map(|it| format!(" ({it})")).unwrap_or_default();
+        let text = format!("no token with {selector} in {library}{description}{unread}");
+        Error::new(Exit::Token, text).help(match present.as_slice() {
+            [] => format!(
+                "insert the token, check its reader and the reader's service (pcscd), a remote token's server (for \
+                 p11-kit-client.so: P11_KIT_SERVER_ADDRESS) and the library's configuration; `{PROGRAM} list \
+                 --module {}` shows its readers",
+                shell_word(&library)
+            )
+            .into(),
+            _ => Help::from(
+                "insert the token, or name one that is there (tokenSerial (--token-serial) stays the same when \
+                 slot numbers move):",
+            )
+            .with_candidates(&present),
+        })
     }
 }
 
 impl FoundToken {
-    /// The one token that has everything that the selector gives.
+    /// The one token that has everything that the selector gives. A slot that can't be read is no candidate, but may
+    /// be why there is none.
     pub fn find(module: &Module, selector: &TokenSelector) -> Result<Self, Error> {
         // Some libraries know no slot before they were asked for the list.
         let occupied = module.slots_with_token()?;
-        match selector.slot {
-            Some(id) => module.numbered(selector, id, &occupied),
-            None => module.matching(selector, &occupied),
+        let (mut found, mut unread) = (Vec::new(), String::new());
+        let numbered = |slot: &&Slot| selector.slot.is_none_or(|id| id == slot.id());
+        for slot in occupied.iter().filter(numbered).copied() {
+            match module.token_state(slot) {
+                Ok(state) if state.initialized && state.fits(selector) => {
+                    found.push(Self { slot, state });
+                }
+                Err(error) if is_empty(&error) => {}
+                Err(error) if selector.slot.is_some() => return Err(not_described(&error)),
+                Err(error) => {
+                    let failure = ckr::failure(&error);
+                    unread.push_str(&format!("; slotId {slot} can't be read: {failure}"));
+                }
+                Ok(_) => {}
+            }
+        }
+        match (found.pop(), found.as_slice()) {
+            (Some(only), []) => Ok(only),
+            (None, _) => Err(module.no_token(selector, &occupied, &unread)),
+            (last, others) => {
+                let found: Vec<_> =
+                    others.iter().chain(&last).map(|found| &found.state.name).collect();
+                let text = format!("{} tokens have {selector}", found.len());
+                let help = Help::from(
+                    "name one with tokenSerial (--token-serial) and tokenLabel (--token-label), or with slotId \
+                     (--slot-id) where nothing else differs:",
+                );
+                Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)))
+            }
         }
     }
 }
@@ -299,45 +226,6 @@ pub fn not_initialized(slot: u64, library: &str, present: &[TokenName]) -> Error
 /// The slot is listed among those that hold a token, but doesn't.
 fn is_empty(error: &CryptokiError) -> bool {
     ckr::code(error) == Some(RvError::TokenNotPresent)
-}
-
-const SLOT_ID: &str = "slotId (--slot-id)";
-const LABEL: &str = "tokenLabel (--token-label)";
-const SERIAL: &str = "tokenSerial (--token-serial)";
-
-/// The setting that distinguishes these tokens, a lasting one if there is any.
-fn what_differs(tokens: &[TokenName]) -> String {
-    let differ = |name: fn(&TokenName) -> [&str; 2]| {
-        tokens.iter().map(name).collect::<HashSet<_>>().len() == tokens.len()
-    };
-    if differ(|token| [&token.serial, ""]) {
-        SERIAL.to_owned()
-    } else if differ(|token| [&token.label, ""]) {
-        LABEL.to_owned()
-    } else if differ(|token| [&token.serial, &token.label]) {
-        format!("{SERIAL} and {LABEL}")
-    } else {
-        format!("{SLOT_ID} (their labels and serials are the same; slot numbers may move)")
-    }
-}
-
-/// A slot without an initialised token.
-struct UnusableSlot {
-    /// What it calls itself; a reader's name, for the most part.
-    name: String,
-    /// A token that isn't initialised, or why it doesn't say what it is.
-    token: Option<Result<(), String>>,
-}
-
-impl fmt::Display for UnusableSlot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.name)?;
-        match &self.token {
-            None => f.write_str("empty"),
-            Some(Ok(())) => f.write_str("a token that is not initialised"),
-            Some(Err(failure)) => write!(f, "can't be read: {failure}"),
-        }
-    }
 }
 
 /// Without the blanks the standard pads with, and the NULs that some libraries pad with instead.

@@ -3,37 +3,33 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::HashSet;
-
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 
 use super::key::FoundKey;
-use super::object::{ObjectSummary, class};
 use super::raw::ObjectHandle;
-use super::{Token, TokenSession, ckr};
+use super::{Token, ckr};
 use crate::certificate::Certificate;
 use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::process::signals::Deferral;
 
 impl Token {
-    /// The objects with this CKA_ID, whatever they are.
-    pub fn objects_with_id(&self, id: &ObjectId) -> Result<Vec<ObjectSummary>, Error> {
-        let session = &self.session;
-        let found = session.with_id(id)?;
-        Ok(found.into_iter().map(|(object, class)| session.summary(object, class)).collect())
+    /// Whether an object has this CKA_ID, whatever it is.
+    pub fn is_in_use(&self, id: &ObjectId) -> Result<bool, Error> {
+        let found = self.session.search(&[Attribute::Id(id.as_bytes().to_owned())])?;
+        Ok(!found.is_empty())
     }
 
-    /// A CKA_ID that no object has: one byte if there is a free one. Private objects have to be
-    /// visible: [`Token::log_in_if_required`].
+    /// A CKA_ID of one byte that no object has. Private objects have to be visible: [`Token::log_in_if_required`].
     pub fn unused_id(&self) -> Result<ObjectId, Error> {
         let all = self.session.with_values(self.session.search(&[])?, AttributeType::Id)?;
-        let used: HashSet<_> = all.into_iter().map(|(_, id)| id).collect();
-        let short = (1..=u8::MAX).map(|number| vec![number]);
-        let long = (1..=u16::MAX).map(|number| number.to_be_bytes().to_vec());
-        let free = short.chain(long).find(|id| !used.contains(id));
-        free.map(ObjectId::from_bytes).ok_or_else(|| Error::internal("a token with every CKA_ID"))
+        let is_free = |id: &Vec<u8>| all.iter().all(|(_, used)| used != id);
+        let free = (1..=u8::MAX).map(|number| vec![number]).find(is_free);
+        free.map(ObjectId::from_bytes).ok_or_else(|| {
+            let text = format!("token {} has keys under every objectId of one byte", self.name());
+            Error::new(Exit::Object, text).help("name a longer one with objectId (--object-id)")
+        })
     }
 
     /// Writes the certificate of a CA, from which the chain to a server is made, unless it is there; whether the
@@ -128,9 +124,10 @@ impl Token {
         }
         for object in self.same_certificates(certificate)? {
             let _deferral = Deferral::for_files();
-            self.session.raw.destroy(object).map_err(|error| {
-                self.writing_failure("removing the old certificate", &error, &[])
-            })?;
+            self.session
+                .raw
+                .destroy(object)
+                .map_err(|error| self.writing_failure("removing the old certificate", &error))?;
         }
         Ok(())
     }
@@ -161,7 +158,7 @@ impl Token {
                 )
         );
         if !is_refusal {
-            return self.writing_failure("writing the certificate", error, &[]);
+            return self.writing_failure("writing the certificate", error);
         }
         let text = format!("token {} takes no certificate: {}", self.name(), ckr::failure(error));
         Error::new(Exit::Object, text).kind(Kind::CertificateRefused).help(
@@ -170,26 +167,15 @@ impl Token {
         )
     }
 
-    /// The error of a call that failed to change the token; `left` is what it has made and could not be
-    /// removed.
-    pub(super) fn writing_failure(
-        &self,
-        doing: &str,
-        error: &CryptokiError,
-        left: &[ObjectSummary],
-    ) -> Error {
+    /// The error of a call that failed to change the token.
+    pub(super) fn writing_failure(&self, doing: &str, error: &CryptokiError) -> Error {
         let token = self.name();
-        let left: Vec<_> = left.iter().map(ToString::to_string).collect();
-        let left = match left.join("; ") {
-            left if left.is_empty() => left,
-            left => format!("; it has left an object behind: {left}"),
-        };
         self.session.failure(error, |failure| {
             let text = match ckr::code(error) {
                 Some(RvError::DeviceMemory) => {
-                    format!("{doing}: token {token} has no room left: {failure}{left}")
+                    format!("{doing}: token {token} has no room left: {failure}")
                 }
-                _ => format!("{doing} on token {token} failed: {failure}{left}"),
+                _ => format!("{doing} on token {token} failed: {failure}"),
             };
             Error::new(Exit::Object, text).help(match ckr::code(error) {
                 Some(RvError::DeviceMemory) => format!(
@@ -204,17 +190,5 @@ impl Token {
                     .to_owned(),
             })
         })
-    }
-}
-
-impl TokenSession {
-    /// The objects with this CKA_ID, and their classes.
-    pub(super) fn with_id(
-        &self,
-        id: &ObjectId,
-    ) -> Result<Vec<(ObjectHandle, Option<ObjectClass>)>, Error> {
-        let found = self.search(&[Attribute::Id(id.as_bytes().to_owned())])?;
-        let class = |object| Ok((object, class(&self.bytes(object, AttributeType::Class)?)));
-        found.into_iter().map(class).collect()
     }
 }

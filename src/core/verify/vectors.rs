@@ -208,16 +208,8 @@ fn ed25519() {
     assert!(tally.accepted > 50 && tally.refused > 40);
 }
 
-#[test]
-fn of_a_long_digest_the_first_521_bits_are_signed() {
-    use num_bigint::BigUint;
-    let digest: Vec<u8> = (0..80).map(|index| 0xa5 ^ index).collect();
-    let number = BigUint::from_bytes_be(&order_sized(Curve::P521, &digest));
-    assert_eq!(number, BigUint::from_bytes_be(&digest[..66]) >> 7);
-}
-
 /// TLS 1.2 has SHA-256 and SHA-1 with every curve, and what isn't hashed may be longer. Made by
-/// `openssl pkeyutl -sign`, the longer ones by Go's `ecdsa.SignASN1`, over digests of 0x5a bytes.
+/// `openssl pkeyutl -sign`, the longer one by Go's `ecdsa.SignASN1`, over digests of 0x5a bytes.
 #[test]
 fn digests_of_other_lengths_than_the_curves() {
     for (curve, point, digest_length, signature) in ODD_DIGESTS {
@@ -231,7 +223,7 @@ fn digests_of_other_lengths_than_the_curves() {
 }
 
 /// Curve, public point, digest length, signature in DER.
-const ODD_DIGESTS: [(Curve, &str, usize, &str); 5] = [
+const ODD_DIGESTS: [(Curve, &str, usize, &str); 3] = [
     (
         Curve::P384,
         "042480b1881925cbb5fe7d0dd08992cdf3e82bd1bed30865a6e2871854f5dbfe64433e630ea74b8d28aac0216cce16fb64b17285abd3c7d881d4d331331fe851f77c1233d0b0e0bbefc0eccaafe8a4b435686ad6841804a9bfa4a33b95589f2ab8",
@@ -249,17 +241,5 @@ const ODD_DIGESTS: [(Curve, &str, usize, &str); 5] = [
         "040165e5e22ab6e714a10bc463cbb5bcb8959a2cd3e4cbb66a776f41496a419111f49915ebbf97102f52f9846ebe02ceb0618633cc1c9d2d7ad94129cd6865d5c1954400dfc9f5ab75b2faa104f71df47e3ac3fdecbdf0112174c301ccc2c3f3e354b920e8c049843342d40c5e2cbde03044b560f25763d06d50d6439ed6886faf4f83fe18",
         65,
         "308187024200f6bc7a0a0e69ddbbc942f9cff24d48241dc3346a6a2771edced03959cb2ad267d2dd68fe1264d36d73276039fe745606ea8afe9105fdab131204e339cc80c3a01202414f555baf38adb724606cb0e541bdb7147cee6657fdbe5f1a8057238a7bb9b45746b875f075423272630a75a77c7e60ee8edb0d7d399eb912deb3acf123c26c26c1",
-    ),
-    (
-        Curve::P521,
-        "04015dc4d96504adcfd06b70ae04ee4a793524b06f882c6d2f40bd9394a4ec0403a96fce4f61a137acb0930baf33472603018c9e307ce485c82804e4cc9f5f46514a4e01c6fa6a1d28f8f3f7a3d048dfc329a7d287eac0160dcf73ce244b6aa455a027fea71f15cb10a058ca14f5b4891b832a6d713496b43b09d335f4c3be030b791b10eb",
-        66,
-        "308187024165246af898ce57758242ed39251b8418be9d8f37d427b0a0d5a548cfcb18dc79fc92db2454dc1587da6cdb45daaa9a951f7a1e00f023863385dfa00edff948d261024201d5c4c20f14a0e5b8ef38929bb42d291895d5d08474dfe3fe6821df9ca04fe92dbf46fba4fe3307c37762f0469703a34e821ab3052daa613b4daaed1d7348c19d3c",
-    ),
-    (
-        Curve::P521,
-        "04010a36f7ef4d4f1452924e0bc24a49ac050e3ea87c617a0adb8fd17792e5b98bff7ffcd2c52f8ac8b42019ca22111bc48bb05d57b80d3f07d3af5dddef1b35ad782300bf5c1534a05450a538110673a12990d65fe47c600f7ecbb0f3f479c13b6f8c39a74e95053ccc9ac3297503667963c752d2063127bb144ec2626d88948362862f21",
-        100,
-        "30818802420103945809bfec6f65a2b4cc049f09881c2e41678248d8736dbb266ac8fa843aa8c7012e2a98ed66dcccd99cd50fce20517b49761fb57f7859045069f14389a73c21024201733bf85f21e80997caccad833f1fed110ac50e976b4785afb483e80b1b1703a6e208e80399e04063ee02c6c41f139ed5c22351755c43f6d46b45502889e60a041b",
     ),
 ];
