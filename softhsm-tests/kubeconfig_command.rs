@@ -152,7 +152,7 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
         (
             private.as_str(),
             6,
-            "no usable X.509 certificate: it has no CERTIFICATE in PEM, and is no DER\n",
+            "is not a usable X.509 certificate: it has no CERTIFICATE in PEM, and is no DER\n",
         ),
         ("--certificate-file=relative.pem", 6, "/relative.pem: No such"),
     ] {

@@ -181,7 +181,7 @@ fn a_certificate_file_is_taken_as_tools_write_it() {
     let export = ["pkcs12", "-export", "-passout", "pass:", "-out", out];
     openssl(export.into_iter().chain(["-inkey", private, "-in", certificate]));
     certificate_with(&store, &with_file)
-        .fails(6, &["certificate.pem: no usable X.509 certificate: "]);
+        .fails(6, &["certificate.pem is not a usable X.509 certificate: "]);
 }
 
 /// SoftHSM crashes, for one, where an elliptic curve's key is asked for an RSA-PSS signature.

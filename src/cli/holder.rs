@@ -31,7 +31,7 @@ impl KeyHolder {
             Err(error) if error.is(Kind::NoCertificate) || error.is(Kind::CertificateUnseen) => {
                 // What is missing is rather the certificate than a public key.
                 let key = token.bare_key(&config.object, pins).map_err(|_| error)?;
-                Ok(Self { key: KeyReference::of_key(key), user: None })
+                Ok(Self { key, user: None })
             }
             Err(error) => Err(error),
         }

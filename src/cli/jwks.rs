@@ -54,5 +54,5 @@ fn key_on_token(
     let config = &Config::from_map(&mut source.configuration)?;
     let mut token = library::open_in(&mut session.library, config)?.token(&config.token)?;
     let holder = KeyHolder::find(&mut token, config, None)?;
-    Ok(holder.key.public_key().clone())
+    Ok(holder.key.public_key)
 }

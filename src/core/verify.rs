@@ -16,10 +16,10 @@ use sha1::Sha1;
 use sha2::digest::FixedOutputReset;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-use crate::certificate::{Curve, PublicKey};
+use crate::certificate::{Curve, PublicKey, with_leading_zeros};
 use crate::hash::Hash;
-use crate::scheme::Scheme;
-use crate::scheme::{ecdsa, pkcs1};
+use crate::scheme::ecdsa::{self, with_crate_of};
+use crate::scheme::{Scheme, pkcs1};
 
 /// A signature that the certificate's public key accepts for what was to be signed. Only
 /// [`verify`] makes one.
@@ -48,7 +48,8 @@ pub fn verify(
     signature: Vec<u8>,
 ) -> Option<VerifiedSignature> {
     let signature = match key {
-        PublicKey::Rsa { .. } => widened(signature, key.modulus_length())?,
+        // Some modules leave out leading zeros; TLS wants them.
+        PublicKey::Rsa { .. } => with_leading_zeros(&signature, key.modulus_length())?,
         PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => signature,
     };
     let accepted = match (key, scheme) {
@@ -78,12 +79,6 @@ pub fn verify(
     accepted.then_some(VerifiedSignature(signature))
 }
 
-/// Some modules leave out a signature's leading zeros; TLS wants them.
-fn widened(signature: Vec<u8>, length: usize) -> Option<Vec<u8>> {
-    let missing = length.checked_sub(signature.len())?;
-    Some([vec![0; missing], signature].concat())
-}
-
 fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Option<rsa::PublicKey> {
     let [n, e] = [modulus, exponent].map(BoxedUint::from_be_slice_vartime);
     rsa::PublicKey::new(n, e).ok()
@@ -99,24 +94,17 @@ fn pss_accepts<D: Digest + FixedOutputReset>(
 }
 
 fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) -> bool {
-    let digest = ecdsa::digest_for(curve, digest);
+    use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
     // The curves' crates refuse a digest shorter than half the order, which TLS 1.2 makes.
-    let digest = [vec![0; curve.field_length() - digest.len()], digest].concat();
-    macro_rules! accepts {
-        ($curve:ident) => {{
-            use $curve::ecdsa::signature::hazmat::PrehashVerifier as _;
-            use $curve::ecdsa::{Signature, VerifyingKey};
-            match (VerifyingKey::from_sec1_bytes(point), Signature::from_der(signature)) {
-                (Ok(key), Ok(signature)) => key.verify_prehash(&digest, &signature).is_ok(),
-                _ => false,
-            }
-        }};
-    }
-    match curve {
-        Curve::P256 => accepts!(p256),
-        Curve::P384 => accepts!(p384),
-        Curve::P521 => accepts!(p521),
-    }
+    let digest = with_leading_zeros(&ecdsa::digest_for(curve, digest), curve.field_length());
+    let digest = digest.unwrap_or_default();
+    with_crate_of!(curve, it => {
+        let key = it::ecdsa::VerifyingKey::from_sec1_bytes(point);
+        match (key, it::ecdsa::Signature::from_der(signature)) {
+            (Ok(key), Ok(signature)) => key.verify_prehash(&digest, &signature).is_ok(),
+            _ => false,
+        }
+    })
 }
 
 fn ed25519_accepts(point: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {

@@ -39,11 +39,8 @@ pub fn find_key<'a>(
 
 /// What names the key of a candidate.
 pub fn selector(candidate: &Candidate) -> ObjectSelector {
-    let id = Some(&candidate.id).filter(|id| !id.is_empty());
-    ObjectSelector {
-        id: id.map(|id| ObjectId::from_bytes(id.clone())),
-        label: id.is_none().then(|| candidate.label.clone()),
-    }
+    let Candidate { id, label, .. } = candidate;
+    ObjectSelector::of(id, id.is_empty().then_some(label))
 }
 
 /// Whether it has a certificate that hasn't expired.

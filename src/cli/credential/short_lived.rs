@@ -227,7 +227,7 @@ fn jwt(
         // Never the same again: the API server's audit log has it as the credential's id.
         "jti": random_id()?,
     });
-    let public_key = key.public_key().clone();
+    let public_key = key.public_key.clone();
     let signed = jose::token(&public_key, &claims, |scheme, digest| {
         token.check_mechanism(&scheme)?;
         let key = token.key(key, pins)?;

@@ -19,7 +19,7 @@ use crate::kubeconfig::Provider;
 use crate::library::Library;
 use crate::process::environment::TakenVariables;
 use crate::process::watchdog;
-use crate::token::{AcceptedPin, FoundKey};
+use crate::token::{AcceptedPin, KeyReference};
 
 /// A cluster that is asked with the credentials that the person has now.
 pub(super) struct IssuingCluster {
@@ -73,12 +73,12 @@ pub(super) fn write_context(
     arguments: &EnrollArguments,
     context: &str,
     token: TokenName,
-    key: &FoundKey,
+    key: &KeyReference,
     certificate_file: Option<PathBuf>,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
     let KeyOptions { selection, pin_source, kubeconfig, .. } = &arguments.key_options;
-    let object = key.selector();
+    let object = key.selector.clone();
     let given = |text: String| Some(text).filter(|it| !it.is_empty());
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let found = opened.as_ref().map(|library| path(library.module.path()));

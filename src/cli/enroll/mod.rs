@@ -30,7 +30,7 @@ use crate::printable::printable;
 use crate::process::environment::SingleThreaded;
 use crate::process::{read_regular, unix_time};
 use crate::report;
-use crate::token::{FoundKey, KeyKind, KeyPurpose};
+use crate::token::{KeyKind, KeyPurpose, KeyReference};
 
 /// Make a key on a token, request a certificate for it, and put that beside it
 #[derive(Debug, clap::Args)]
@@ -215,7 +215,7 @@ fn certify(
     cluster: &IssuingCluster,
     token: &mut EnrollmentToken,
     lines: &mut Vec<String>,
-) -> Result<(FoundKey, Option<PathBuf>), Error> {
+) -> Result<(KeyReference, Option<PathBuf>), Error> {
     let applicant = &cluster.applicant;
     let (key, candidates, is_done) = token.key(arguments, applicant, lines)?;
     if is_done {

@@ -19,7 +19,7 @@ use crate::printable::{printable, quoted};
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
-    AcceptedPin, Candidate, FoundKey, KeyPurpose, KeyReference, NewKey, PivSlot, Token, id_in_use,
+    AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, Token, id_in_use,
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
@@ -97,7 +97,7 @@ impl EnrollmentToken {
         arguments: &EnrollArguments,
         applicant: &Applicant,
         lines: &mut Vec<String>,
-    ) -> Result<(FoundKey, Vec<Candidate>, bool), Error> {
+    ) -> Result<(KeyReference, Vec<Candidate>, bool), Error> {
         if arguments.replace && !self.token.state().is_yubikey() {
             return Err(not_a_yubikey("--replace without --certificate", &self.token));
         }
@@ -128,7 +128,8 @@ impl EnrollmentToken {
             }
             None => (self.make_key(arguments, id, &label, &candidates)?, false, "made on"),
         };
-        let object = key.selector().id.map_or_else(|| "none".to_owned(), |id| id.to_string());
+        let object =
+            key.selector.id.as_ref().map_or_else(|| "none".to_owned(), |id| id.to_string());
         lines.push(format!(
             "key: {}, objectId {object}, label \"{}\", {origin} token {}",
             key.public_key,
@@ -146,7 +147,7 @@ impl EnrollmentToken {
         id: Option<ObjectId>,
         label: &str,
         candidates: &[Candidate],
-    ) -> Result<FoundKey, Error> {
+    ) -> Result<KeyReference, Error> {
         let kind = arguments.key.unwrap_or_default();
         self.token.check_generation(kind, self.purpose)?;
         let id = match id {
@@ -184,12 +185,12 @@ impl EnrollmentToken {
     pub(super) fn key_of(
         &mut self,
         issued: &IssuedCertificate,
-    ) -> Result<(FoundKey, Vec<Candidate>), Error> {
+    ) -> Result<(KeyReference, Vec<Candidate>), Error> {
         let certificate = &issued.certificate;
         let candidates = self.candidates(certificate.user.as_deref().unwrap_or_default())?;
         let public_key = certificate.public_key();
         let found = self.token.key_of(public_key, &issued.origin, Some(&mut self.pins))?;
-        self.token.key(KeyReference::of_key(found.clone()), &mut self.pins)?;
+        self.token.key(found.clone(), &mut self.pins)?;
         Ok((found, candidates))
     }
 
@@ -201,10 +202,10 @@ impl EnrollmentToken {
     pub(super) fn sign_request(
         &mut self,
         applicant: &Applicant,
-        key: &FoundKey,
+        key: &KeyReference,
     ) -> Result<String, Error> {
         let (token, pins) = (&mut self.token, &mut self.pins);
-        let open = token.key(KeyReference::of_key(key.clone()), pins)?;
+        let open = token.key(key.clone(), pins)?;
         sign_request(self.purpose, applicant, &key.public_key, |scheme, digest| {
             token.sign(&open, scheme, digest, pins)
         })
@@ -216,7 +217,7 @@ impl EnrollmentToken {
         &mut self,
         arguments: &EnrollArguments,
         issued: &IssuedCertificate,
-        key: &FoundKey,
+        key: &KeyReference,
         candidates: &[Candidate],
         lines: &mut Vec<String>,
     ) -> Result<Option<PathBuf>, Error> {
@@ -273,29 +274,32 @@ impl EnrollmentToken {
     }
 
     /// What is asked for a yes.
-    fn replacement(&self, key: &FoundKey, old: &[&Certificate]) -> String {
+    fn replacement(&self, key: &KeyReference, old: &[&Certificate]) -> String {
         let old = old.iter().map(|it| {
             let until = minute(it.validity.not_after);
             format!("{}, serial number {}, until {until}", it.subject, it.serial_number)
         });
-        let (old, key) = (old.collect::<Vec<_>>().join("; "), key.selector());
+        let (old, key) = (old.collect::<Vec<_>>().join("; "), &key.selector);
         format!("the certificate of the key with {key} on token {} ({old})", self.name())
     }
 }
 
 /// The newest certificate of the key.
-pub(super) fn newest<'a>(candidates: &'a [Candidate], key: &FoundKey) -> Option<&'a Certificate> {
+pub(super) fn newest<'a>(
+    candidates: &'a [Candidate],
+    key: &KeyReference,
+) -> Option<&'a Certificate> {
     // By the public key: ykcs11 labels the certificate and its key differently.
     let certificates = of_key(candidates, &key.public_key).into_iter();
     certificates.max_by_key(|it| it.validity.not_after)
 }
 
 /// Why nothing is left to do for this key.
-pub(super) fn already_enrolled(candidates: &[Candidate], key: &FoundKey) -> Error {
+pub(super) fn already_enrolled(candidates: &[Candidate], key: &KeyReference) -> Error {
     let newest = newest(candidates, key);
     let text = format!(
         "the key with {} has a certificate for user \"{}\" that is valid until {}",
-        key.selector(),
+        &key.selector,
         newest.and_then(|it| it.user.as_deref()).unwrap_or_default(),
         newest.map_or_else(String::new, |it| minute(it.validity.not_after))
     );

@@ -10,7 +10,7 @@ use crate::pin::PinProvider;
 use crate::pin_entry::ask_hidden;
 use crate::process::signals::Deferral;
 use crate::process::{data_file, read_regular};
-use crate::token::{FoundKey, Token};
+use crate::token::{KeyReference, Token};
 
 /// Of a file, in bytes.
 pub(in crate::cli) const LONGEST: u64 = 1 << 20;
@@ -47,7 +47,7 @@ impl IssuedCertificate {
     pub(in crate::cli) fn write(
         &self,
         token: &mut Token,
-        key: &FoundKey,
+        key: &KeyReference,
         pins: &mut dyn PinProvider,
     ) -> Result<bool, Error> {
         let what = format!("to write the certificate of {}", self.certificate.subject);

@@ -19,7 +19,7 @@ use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::{FoundKey, KeyReference, Token};
+use crate::token::{KeyReference, Token};
 
 pub(super) struct KeyInUse<'a> {
     pub(super) keyring: &'a Arc<Keyring>,
@@ -56,11 +56,10 @@ impl KeyInUse<'_> {
     pub(super) fn write(&self, issued: &IssuedCertificate) -> Result<(), Error> {
         let issued = issued.clone();
         self.with_token(move |token, reference, pins| {
-            let id = reference.id().unwrap_or_default().to_owned();
             let candidates = token.candidates()?;
-            let candidate = candidates.iter().find(|it| it.id == id);
-            let label = candidate.map_or_else(String::new, |it| it.label.clone());
-            let key = FoundKey { id, label, public_key: reference.public_key().clone() };
+            let candidate = candidates.iter().find(|it| it.id == reference.id);
+            let mut key = reference.clone();
+            key.label = candidate.map_or_else(String::new, |it| it.label.clone());
             issued.write(token, &key, pins).map(drop)
         })
     }

@@ -57,8 +57,8 @@ pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
 pub(super) fn certificate(path: &Path) -> Result<Certificate, Error> {
     let name = path.display().to_string();
     let parsed = Certificate::chain_from_pem_or_der(&content(path)?, &name);
-    let unusable = |error| {
-        Error::new(Exit::Configuration, format!("{error}"))
+    let unusable = |error: Error| {
+        Error::new(Exit::Configuration, error.to_string())
             .help("name a node's certificate, in PEM or DER")
     };
     Ok(parsed.map_err(unusable)?.0)

@@ -1,6 +1,6 @@
 //! Opening a sealed file: which of its recipients is a key of the token, and what that key makes of it.
 
-use crate::config::{Config, ObjectId, ObjectSelector};
+use crate::config::{Config, ObjectSelector};
 use crate::error::{Error, Exit, Help};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
@@ -31,10 +31,10 @@ pub(in crate::cli) fn recipient_key(
     let recipient = recipient(file, &KeyNames::of(&certificate));
     let recipient = recipient.ok_or_else(|| no_recipient(token, file))?;
     let reference = match selector.is_given() {
-        true => KeyReference::of_certificate(&certificate, selector, None),
+        true => KeyReference::of_certificate(&certificate, selector, Vec::new()),
         false => {
             let (key, subject) = (certificate.public_key(), &certificate.subject);
-            KeyReference::of_key(token.key_of(key, subject, pins)?)
+            token.key_of(key, subject, pins)?
         }
     };
     Ok((reference, recipient))
@@ -55,18 +55,16 @@ fn visible(
             && is_meant(&candidate.id, &candidate.label)
             && let Some(recipient) = recipient(file, &KeyNames::of(certificate))
         {
-            let object = ObjectSelector {
-                id: (!candidate.id.is_empty()).then(|| ObjectId::from_bytes(candidate.id.clone())),
-                label: (!candidate.label.is_empty()).then_some(candidate.label),
-            };
-            let id = Some(candidate.id);
+            let label = Some(&*candidate.label).filter(|label| !label.is_empty());
+            let object = ObjectSelector::of(&candidate.id, label);
+            let id = candidate.id.clone();
             return Ok(Some((KeyReference::of_certificate(certificate, &object, id), recipient)));
         }
     }
     let mut keys = token.public_keys()?.into_iter().filter(|it| is_meant(&it.id, &it.label));
     Ok(keys.find_map(|key| {
         let recipient = recipient(file, &KeyNames::of_key(&key.public_key))?;
-        Some((KeyReference::of_key(key), recipient))
+        Some((key, recipient))
     }))
 }
 

@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use sha2::{Digest as _, Sha256};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::{Decode as _, Encode as _};
 
-use crate::printable::hex;
+use super::{Parsed, fingerprint};
 
 /// Yubico's extensions stand below this.
-const YUBICO: &str = "1.3.6.1.4.1.41482.3.";
+const YUBICO: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3");
 
 /// What an attestation certificate says; each part is missing where it says nothing of it. That the
 /// certificate is Yubico's is for whoever has Yubico's root to check.
@@ -28,57 +28,35 @@ pub struct KeyAttestation {
 impl KeyAttestation {
     /// Reads a certificate; `None` for what is none.
     pub fn from_der(der: &[u8]) -> Option<Self> {
-        let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        let value = |last: &str| {
-            let id = format!("{YUBICO}{last}");
-            let mut all = certificate.extensions().iter();
-            let found = all.find(|extension| extension.oid.to_id_string() == id);
-            found.map(|extension| extension.value)
+        let parsed = Parsed::from_der(der).ok()?;
+        let signed = parsed.tbs_certificate();
+        let value = |last: u32| {
+            let id = YUBICO.push_arc(last).ok()?;
+            let found = signed.extensions()?.iter().find(|extension| extension.extn_id == id)?;
+            Some(found.extn_value.as_bytes())
         };
-        let policies = match value("8") {
-            Some([pin, touch]) => (pin_policy(*pin), touch_policy(*touch)),
-            _ => (None, None),
-        };
+        let policies = value(8).and_then(|value| <[u8; 2]>::try_from(value).ok());
         Some(Self {
-            serial_number: value("7").and_then(integer),
-            firmware: match value("3") {
+            serial_number: value(7).and_then(|value| u64::from_der(value).ok()),
+            firmware: match value(3) {
                 Some([major, minor, patch]) => Some(format!("{major}.{minor}.{patch}")),
                 _ => None,
             },
-            pin_policy: policies.0,
-            touch_policy: policies.1,
-            key_fingerprint: hex(&Sha256::digest(certificate.public_key().raw)),
+            pin_policy: match policies {
+                Some([1, _]) => Some("never"),
+                Some([2 | 4, _]) => Some("once"),
+                Some([3 | 5, _]) => Some("always"),
+                _ => None,
+            },
+            touch_policy: match policies {
+                Some([_, 1]) => Some("never"),
+                Some([_, 2]) => Some("always"),
+                Some([_, 3]) => Some("cached"),
+                _ => None,
+            },
+            key_fingerprint: fingerprint(&signed.subject_public_key_info().to_der().ok()?),
         })
     }
-}
-
-fn pin_policy(number: u8) -> Option<&'static str> {
-    match number {
-        1 => Some("never"),
-        2 | 4 => Some("once"),
-        3 | 5 => Some("always"),
-        _ => None,
-    }
-}
-
-fn touch_policy(number: u8) -> Option<&'static str> {
-    match number {
-        1 => Some("never"),
-        2 => Some("always"),
-        3 => Some("cached"),
-        _ => None,
-    }
-}
-
-/// A positive INTEGER of DER.
-fn integer(der: &[u8]) -> Option<u64> {
-    let [0x02, length, digits @ ..] = der else {
-        return None;
-    };
-    let is_number = digits.len() == usize::from(*length) && digits.first()? & 0x80 == 0;
-    let digits = digits.strip_prefix(&[0]).unwrap_or(digits);
-    let fold = |number, digit: &u8| number << 8 | u64::from(*digit);
-    (is_number && digits.len() <= 8).then(|| digits.iter().fold(0, fold))
 }
 
 #[cfg(test)]

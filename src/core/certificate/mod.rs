@@ -6,17 +6,15 @@
 #![forbid(unsafe_code)]
 
 mod attestation;
-mod error;
 mod name;
 mod request;
 mod validity;
 
 pub use attestation::KeyAttestation;
-pub use error::CertificateError;
 pub use request::{CertificationRequest, fingerprint};
 pub use validity::{Validity, ValidityState, minute, rfc_3339};
 
-use crate::error::{Help, PROGRAM, THIS_KEY};
+use crate::error::{Error, Exit, Help, PROGRAM, THIS_KEY};
 use crate::printable::hex;
 
 use std::fmt;
@@ -70,7 +68,7 @@ pub struct Certificate {
 
 impl Certificate {
     /// Parses a certificate. `source` says in messages where it comes from.
-    pub fn from_der(der: &[u8], source: &str) -> Result<Self, CertificateError> {
+    pub fn from_der(der: &[u8], source: &str) -> Result<Self, Error> {
         let unusable = |reason: &str| unusable(source, reason);
         if der.is_empty() {
             return Err(unusable("it is empty"));
@@ -88,10 +86,13 @@ impl Certificate {
             ));
         }
         let signed = parsed.tbs_certificate();
-        let public_key =
-            PublicKey::from_info(signed.subject_public_key_info()).map_err(|algorithm| {
-                CertificateError::UnsupportedKey { source_name: source.to_owned(), algorithm }
-            })?;
+        let public_key = PublicKey::from_info(signed.subject_public_key_info());
+        let public_key = public_key.map_err(|algorithm| {
+            let text = format!("{source} holds a key of an unsupported type: {algorithm}");
+            Error::new(Exit::Object, text).help(
+                "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an Ed25519 key",
+            )
+        })?;
         let subject = Subject::of(signed.subject()).map_err(|reason| unusable(&reason))?;
         let constraints = signed.get_extension::<BasicConstraints>().map_err(unparsed)?;
         let usages = signed.get_extension::<ExtendedKeyUsage>().map_err(unparsed)?;
@@ -120,7 +121,7 @@ impl Certificate {
     pub fn chain_from_pem_or_der(
         bytes: &[u8],
         source: &str,
-    ) -> Result<(Self, Vec<Vec<u8>>), CertificateError> {
+    ) -> Result<(Self, Vec<Vec<u8>>), Error> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.first() == Some(&0x30) {
             return Ok((Self::from_der(bytes, source)?, Vec::new()));
@@ -152,15 +153,12 @@ impl Certificate {
         &self.public_key
     }
 
-    /// What a token keeps of it beside its value.
-    pub fn names(&self) -> Option<CertificateNames> {
+    /// Its subject, its issuer and its serial number in DER, which a token keeps beside it.
+    pub fn names(&self) -> Option<[Vec<u8>; 3]> {
         let parsed = Parsed::from_der(&self.der).ok()?;
         let signed = parsed.tbs_certificate();
-        Some(CertificateNames {
-            subject: signed.subject().to_der().ok()?,
-            issuer: signed.issuer().to_der().ok()?,
-            serial_number: signed.serial_number().to_der().ok()?,
-        })
+        let (subject, issuer) = (signed.subject().to_der().ok()?, signed.issuer().to_der().ok()?);
+        Some([subject, issuer, signed.serial_number().to_der().ok()?])
     }
 
     /// Its name in an API server's audit log, the `credential-id` of those who come with it.
@@ -180,13 +178,6 @@ impl Certificate {
             .then(|| "its extended key usage does not allow TLS clients".to_owned());
         self.validity.concern(now).into_iter().chain(usage).collect()
     }
-}
-
-/// Who a certificate is of and from, in DER: two Names, and the serial number as an INTEGER.
-pub struct CertificateNames {
-    pub subject: Vec<u8>,
-    pub issuer: Vec<u8>,
-    pub serial_number: Vec<u8>,
 }
 
 /// A public key that a signature can be verified with.
@@ -355,8 +346,11 @@ pub fn best_per_key(certificates: &[&Certificate], now: i64) -> Vec<usize> {
     best.into_iter().map(|(index, _)| index).collect()
 }
 
-fn unusable(source: &str, reason: &str) -> CertificateError {
-    CertificateError::Unusable { source_name: source.to_owned(), reason: reason.to_owned() }
+fn unusable(source: &str, reason: &str) -> Error {
+    let text = format!("{source} is not a usable X.509 certificate: {reason}");
+    Error::new(Exit::Object, text).help(
+        "write the certificate to the token again, as DER, or set certificateFile (--certificate-file)",
+    )
 }
 
 /// The issuer that a certificate in DER names; `None` for one that names itself, and for bytes
@@ -393,6 +387,12 @@ pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec
 /// Bits of a big-endian number without leading zeros.
 pub fn bits(number: &[u8]) -> usize {
     number.first().map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
+}
+
+/// A big-endian number in so many bytes; `None` if it takes more.
+pub fn with_leading_zeros(number: &[u8], length: usize) -> Option<Vec<u8>> {
+    let missing = length.checked_sub(number.len())?;
+    Some([&vec![0; missing], number].concat())
 }
 
 /// A big-endian number in as few bytes as it takes.

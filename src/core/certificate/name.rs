@@ -1,7 +1,5 @@
 //! A distinguished name, as text and as the API server reads it.
 
-use std::fmt::Write as _;
-
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{BmpString, ObjectIdentifier};
 use x509_cert::der::{Tag, Tagged as _};
@@ -31,31 +29,17 @@ const SHORT: [(ObjectIdentifier, &str); 12] = [
 /// Attributes in the certificate's order, each value escaped so that it can't pass for several
 /// (RFC 4514, section 2.4): `CN=jane, O=dev\, ops`.
 pub(super) fn text(name: &Name) -> String {
-    let mut text = String::new();
-    for (index, relative) in name.iter_rdn().enumerate() {
-        if index > 0 {
-            text.push_str(", ");
-        }
-        for (index, attribute) in relative.iter().enumerate() {
-            if index > 0 {
-                text.push_str(" + ");
-            }
-            match short(attribute) {
-                Some(short) => text.push_str(short),
-                // Writing to a String can't fail.
-                None => drop(write!(text, "{}", attribute.oid)),
-            }
-            text.push('=');
+    let relatives = name.iter_rdn().map(|relative| {
+        let attributes = relative.iter().map(|attribute| {
+            let kind = short(attribute).map_or_else(|| attribute.oid.to_string(), str::to_owned);
             match value(attribute) {
-                Some(value) => push_escaped(&mut text, &value),
-                None => {
-                    text.push('#');
-                    text.push_str(&hex(attribute.value.value()));
-                }
+                Some(value) => format!("{kind}={}", escaped(&value)),
+                None => format!("{kind}=#{}", hex(attribute.value.value())),
             }
-        }
-    }
-    text
+        });
+        attributes.collect::<Vec<_>>().join(" + ")
+    });
+    relatives.collect::<Vec<_>>().join(", ")
 }
 
 /// Whom an API server takes the bearer of a certificate for.
@@ -114,17 +98,17 @@ fn value(attribute: &AttributeTypeAndValue) -> Option<String> {
     }
 }
 
-fn push_escaped(text: &mut String, value: &str) {
-    let last = value.chars().count().saturating_sub(1);
-    for (index, character) in value.chars().enumerate() {
+fn escaped(value: &str) -> String {
+    let mut text = String::new();
+    for (index, character) in value.char_indices() {
+        let is_last = index + character.len_utf8() == value.len();
         let is_special = matches!(character, '"' | '+' | ',' | ';' | '<' | '>' | '\\')
             || index == 0 && matches!(character, ' ' | '#')
-            || index == last && character == ' ';
-        if is_special {
-            text.push('\\');
-        }
+            || is_last && character == ' ';
+        text.extend(is_special.then_some('\\'));
         text.push(character);
     }
+    text
 }
 
 #[cfg(test)]

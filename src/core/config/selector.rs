@@ -21,7 +21,7 @@ pub struct TokenSelector {
 }
 
 /// What isn't given doesn't matter; the label is not empty.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ObjectSelector {
     /// CKA_ID.
     pub id: Option<ObjectId>,
@@ -38,6 +38,12 @@ impl TokenSelector {
 }
 
 impl ObjectSelector {
+    /// An empty CKA_ID is none.
+    pub fn of(id: &[u8], label: Option<&str>) -> Self {
+        let id = (!id.is_empty()).then(|| ObjectId::from_bytes(id.to_owned()));
+        Self { id, label: label.map(str::to_owned) }
+    }
+
     /// Whether it names anything.
     pub fn is_given(&self) -> bool {
         self.id.is_some() || self.label.is_some()

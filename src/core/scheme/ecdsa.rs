@@ -18,55 +18,54 @@ pub fn digest_for(curve: Curve, digest: &[u8]) -> Vec<u8> {
     [&vec![0; zeros], digest].concat()
 }
 
+/// What this is with the curve's crate, under the name that is given.
+macro_rules! with_crate_of {
+    ($curve:expr, $name:ident => $result:expr) => {
+        match $curve {
+            $crate::certificate::Curve::P256 => {
+                use p256 as $name;
+                $result
+            }
+            $crate::certificate::Curve::P384 => {
+                use p384 as $name;
+                $result
+            }
+            $crate::certificate::Curve::P521 => {
+                use p521 as $name;
+                $result
+            }
+        }
+    };
+}
+pub(crate) use with_crate_of;
+
 /// A token's signature as DER; `None` for what can't be one on this curve. Tokens that answer in
 /// DER already, or leave out leading zeros, are understood.
 pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
-    macro_rules! convert {
-        ($curve:ident) => {{
-            use $curve::ecdsa::Signature;
-            if Signature::from_der(&signature).is_ok() {
-                return Some(signature);
-            }
-            let raw = widen(&signature, curve.field_length())?;
-            Some(Signature::from_slice(&raw).ok()?.to_der().as_bytes().to_owned())
-        }};
-    }
-    match curve {
-        Curve::P256 => convert!(p256),
-        Curve::P384 => convert!(p384),
-        Curve::P521 => convert!(p521),
-    }
+    with_crate_of!(curve, it => {
+        if it::ecdsa::Signature::from_der(&signature).is_ok() {
+            return Some(signature);
+        }
+        let raw = widen(&signature, curve.field_length())?;
+        Some(it::ecdsa::Signature::from_slice(&raw).ok()?.to_der().as_bytes().to_owned())
+    })
 }
 
 /// A signature in DER as `r ‖ s`, each as long as a field element (RFC 7518, section 3.4); `None` for
 /// what can't be one on this curve.
 pub fn from_der(signature: &[u8], curve: Curve) -> Option<Vec<u8>> {
-    macro_rules! convert {
-        ($curve:ident) => {
-            $curve::ecdsa::Signature::from_der(signature).ok()?.to_bytes().to_vec()
-        };
-    }
-    Some(match curve {
-        Curve::P256 => convert!(p256),
-        Curve::P384 => convert!(p384),
-        Curve::P521 => convert!(p521),
+    with_crate_of!(curve, it => {
+        Some(it::ecdsa::Signature::from_der(signature).ok()?.to_bytes().to_vec())
     })
 }
 
 /// The coordinates x and y of a point that SEC 1 encodes, each as long as a field element; `None` for
 /// what is no point of this curve.
 pub fn coordinates(point: &[u8], curve: Curve) -> Option<[Vec<u8>; 2]> {
-    macro_rules! coordinates {
-        ($curve:ident) => {{
-            let key = $curve::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
-            let point = key.to_sec1_point(false);
-            [point.x()?.to_vec(), point.y()?.to_vec()]
-        }};
-    }
-    Some(match curve {
-        Curve::P256 => coordinates!(p256),
-        Curve::P384 => coordinates!(p384),
-        Curve::P521 => coordinates!(p521),
+    with_crate_of!(curve, it => {
+        let key = it::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
+        let point = key.to_sec1_point(false);
+        Some([point.x()?.to_vec(), point.y()?.to_vec()])
     })
 }
 

@@ -9,9 +9,7 @@ use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
 use super::key::{KeyReference, mismatch};
 use super::{Token, TokenSession};
-use crate::certificate::{
-    Certificate, CertificateError, best_per_key, issuer_among, issuer_of, minute,
-};
+use crate::certificate::{Certificate, best_per_key, issuer_among, issuer_of, minute};
 use crate::config::{Config, ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::pin::PinProvider;
@@ -58,19 +56,13 @@ impl Identity {
 /// The certificate in a file of PEM or DER that is not a CA's, and the DER of the others, beginning with its
 /// issuer.
 pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
-    let failure = |reason: String| -> Error {
-        Error::new(Exit::Object, format!("certificateFile {}: {reason}", path.display())).help(
+    let source = format!("certificateFile {}", path.display());
+    let bytes = read_regular(path, LONGEST_CERTIFICATE_FILE).map_err(|error| {
+        Error::new(Exit::Object, format!("{source}: {error}")).help(
             "certificateFile (--certificate-file) must name a readable file with one certificate, PEM or DER",
         )
-    };
-    let bytes = read_regular(path, LONGEST_CERTIFICATE_FILE);
-    let bytes = bytes.map_err(|error| failure(error.to_string()))?;
-    Certificate::chain_from_pem_or_der(&bytes, "").map_err(|error| match error {
-        CertificateError::Unusable { reason, .. } => {
-            failure(format!("no usable X.509 certificate: {reason}"))
-        }
-        other => other.into(),
-    })
+    })?;
+    Certificate::chain_from_pem_or_der(&bytes, &source)
 }
 
 impl Token {
@@ -91,7 +83,7 @@ impl Token {
             let key = format!("the key with {selector} on token {}", self.name());
             return Err(mismatch(&format!("the certificate in {}", path.display()), &key));
         }
-        let key = KeyReference::of_certificate(&certificate, selector, None);
+        let key = KeyReference::of_certificate(&certificate, selector, Vec::new());
         Ok(Identity { certificate, file_chain, key })
     }
 
@@ -175,7 +167,7 @@ impl TokenSession {
                 Ok(certificate) => found.push((*object, certificate)),
                 // Among several, one that can't be read is no candidate.
                 Err(_) if stored.len() > 1 => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
@@ -199,7 +191,7 @@ impl TokenSession {
             Some(id) => id.as_bytes().to_owned(),
             None => self.bytes(object, AttributeType::Id)?,
         };
-        let key = KeyReference::of_certificate(&certificate, selector, Some(id));
+        let key = KeyReference::of_certificate(&certificate, selector, id);
         Ok(Some(Identity { certificate, file_chain: Vec::new(), key }))
     }
 

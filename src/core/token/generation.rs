@@ -8,7 +8,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
-use super::key::{ED25519_PARAMETERS, FoundKey, no_public_key};
+use super::key::{ED25519_PARAMETERS, KeyReference, no_public_key};
 use super::raw::ObjectHandle;
 use super::yubikey::SlotOptions;
 use super::{Token, ckr};
@@ -140,7 +140,7 @@ pub struct NewKey<'a> {
 
 /// A key pair that was made.
 pub struct GeneratedKey {
-    pub key: FoundKey,
+    pub key: KeyReference,
     /// What the token doesn't confirm of it, as in `it was made on the token (CKA_LOCAL)`.
     pub unconfirmed: Vec<&'static str>,
 }

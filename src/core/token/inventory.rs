@@ -8,7 +8,7 @@ use cryptoki::object::{AttributeType, ObjectClass};
 use super::raw::ObjectHandle;
 use super::yubikey::{ATTESTATION_KEY, is_placeholder};
 use super::{Token, TokenSession};
-use crate::certificate::{Certificate, CertificateError, best_per_key};
+use crate::certificate::{Certificate, best_per_key};
 use crate::config::ObjectSelector;
 use crate::error::Error;
 use crate::process::unix_time;
@@ -21,7 +21,7 @@ pub struct Candidate {
     /// CKA_LABEL of the certificate, or of the key if there is no certificate.
     pub label: String,
     /// `None` if the token shows none under this CKA_ID; an error for one that can't be used.
-    pub certificate: Option<Result<Certificate, CertificateError>>,
+    pub certificate: Option<Result<Certificate, Error>>,
     /// `None` if the token shows none, as most do before a login.
     pub key: Option<VisibleKey>,
     /// The keys that the token shows under this CKA_ID aren't the certificate's.

@@ -12,7 +12,7 @@ use super::object::key_type;
 use super::raw::ObjectHandle;
 use super::{Token, TokenSession};
 use crate::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
-use crate::config::{ObjectId, ObjectSelector};
+use crate::config::ObjectSelector;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::pin::PinProvider;
 
@@ -20,36 +20,18 @@ use crate::pin::PinProvider;
 pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
     [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
 
-/// A key on the token, and its public key.
-#[derive(Clone, Debug)]
-pub struct FoundKey {
-    /// CKA_ID; empty if there is none.
-    pub id: Vec<u8>,
-    /// CKA_LABEL.
-    pub label: String,
-    pub public_key: PublicKey,
-}
-
-impl FoundKey {
-    /// What names it: its CKA_ID, or its label if it has none.
-    pub fn selector(&self) -> ObjectSelector {
-        let has_id = !self.id.is_empty();
-        ObjectSelector {
-            id: has_id.then(|| ObjectId::from_bytes(self.id.clone())),
-            label: (!has_id).then(|| self.label.clone()),
-        }
-    }
-}
-
-/// A private key that may not be open yet: how to find it, and the public key that its signatures are verified
+/// A key of the token, which may not be open yet: what names it, and the public key that its signatures are verified
 /// with, which is the certificate's, or what the token shows of a key without a certificate.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct KeyReference {
-    public_key: PublicKey,
-    selector: ObjectSelector,
-    /// CKA_ID of the certificate or of the public key on the token. The label decides if it is empty or several
-    /// keys have it. Without one the selector names the key itself.
-    id: Option<Vec<u8>>,
+    pub public_key: PublicKey,
+    /// Of a key without a certificate: its CKA_ID, or its label if it has none.
+    pub selector: ObjectSelector,
+    /// CKA_ID of the certificate or of the public key on the token; empty if there is none. Then the selector names
+    /// the key itself, and where several keys have it, the label decides.
+    pub id: Vec<u8>,
+    /// CKA_LABEL of a key without a certificate.
+    pub label: String,
     /// The subject of its certificate.
     subject: Option<String>,
 }
@@ -59,41 +41,18 @@ impl KeyReference {
     pub fn of_certificate(
         certificate: &Certificate,
         selector: &ObjectSelector,
-        id: Option<Vec<u8>>,
+        id: Vec<u8>,
     ) -> Self {
-        Self {
-            public_key: certificate.public_key().clone(),
-            selector: selector.clone(),
-            id,
-            subject: Some(certificate.subject.clone()),
-        }
-    }
-
-    /// A key whose public key the token shows.
-    pub fn of_key(found: FoundKey) -> Self {
-        Self {
-            selector: found.selector(),
-            public_key: found.public_key,
-            id: Some(found.id),
-            subject: None,
-        }
-    }
-
-    pub fn public_key(&self) -> &PublicKey {
-        &self.public_key
-    }
-
-    /// CKA_ID, if it is known and not empty.
-    pub fn id(&self) -> Option<&[u8]> {
-        self.id.as_deref().filter(|id| !id.is_empty())
+        let (public_key, selector) = (certificate.public_key().clone(), selector.clone());
+        let subject = Some(certificate.subject.clone());
+        Self { public_key, selector, id, label: String::new(), subject }
     }
 
     /// The objects that stand beside the key: those with its CKA_ID.
     pub(super) fn neighbours(&self) -> ObjectSelector {
-        let id = self.id().map(|id| ObjectId::from_bytes(id.to_owned()));
-        match id {
-            Some(id) => ObjectSelector { id: Some(id), label: None },
-            None => self.selector.clone(),
+        match self.id.is_empty() {
+            true => self.selector.clone(),
+            false => ObjectSelector::of(&self.id, None),
         }
     }
 
@@ -145,7 +104,7 @@ impl Token {
         &mut self,
         selector: &ObjectSelector,
         pins: Option<&mut dyn PinProvider>,
-    ) -> Result<FoundKey, Error> {
+    ) -> Result<KeyReference, Error> {
         let find = |token: &Self| {
             let mut found = token.session.public_keys(selector)?;
             if found.len() > 1 {
@@ -171,7 +130,7 @@ impl Token {
         public_key: &PublicKey,
         holder: &str,
         pins: Option<&mut dyn PinProvider>,
-    ) -> Result<FoundKey, Error> {
+    ) -> Result<KeyReference, Error> {
         let find = |token: &Self| {
             let mut found = token.public_keys()?.into_iter();
             Ok(found.find(|found| found.public_key == *public_key))
@@ -181,7 +140,7 @@ impl Token {
     }
 
     /// The keys whose public key the token shows.
-    pub fn public_keys(&self) -> Result<Vec<FoundKey>, Error> {
+    pub fn public_keys(&self) -> Result<Vec<KeyReference>, Error> {
         self.session.public_keys(&ObjectSelector::default())
     }
 
@@ -325,8 +284,8 @@ impl TokenSession {
 
     /// The keys under the selector whose public key can be read: from the public key object, or from the
     /// private key, which shows it if it is an RSA key. Each public key once.
-    fn public_keys(&self, selector: &ObjectSelector) -> Result<Vec<FoundKey>, Error> {
-        let mut found: Vec<FoundKey> = Vec::new();
+    fn public_keys(&self, selector: &ObjectSelector) -> Result<Vec<KeyReference>, Error> {
+        let mut found: Vec<KeyReference> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
             for object in self.find_stored(class, selector)? {
                 let Some(public_key) = self.public_key(object)? else {
@@ -345,9 +304,10 @@ impl TokenSession {
         &self,
         object: ObjectHandle,
         public_key: PublicKey,
-    ) -> Result<FoundKey, Error> {
-        let id = self.bytes(object, AttributeType::Id)?;
-        Ok(FoundKey { id, label: self.label(object)?, public_key })
+    ) -> Result<KeyReference, Error> {
+        let (id, label) = (self.bytes(object, AttributeType::Id)?, self.label(object)?);
+        let selector = ObjectSelector::of(&id, id.is_empty().then_some(&*label));
+        Ok(KeyReference { public_key, selector, id, label, subject: None })
     }
 
     /// The public key that a key object shows; `None` if it shows none, or none that TLS clients sign with.

@@ -29,7 +29,7 @@ mod yubikey;
 pub use certificate::{Identity, read_certificates};
 pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
 pub use inventory::{Candidate, VisibleKey};
-pub use key::{FoundKey, KeyReference, PrivateKey};
+pub use key::{KeyReference, PrivateKey};
 pub use login::AcceptedPin;
 pub use module::Module;
 pub use officer::AskHidden;

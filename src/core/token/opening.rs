@@ -13,12 +13,12 @@ use super::ckr;
 use super::key::PrivateKey;
 use super::raw::{KeyOperation, Session};
 use super::sign::{Outcome, hash_mechanisms, refuses_mechanism};
-use crate::certificate::{Curve, PublicKey};
+use crate::certificate::{Curve, PublicKey, with_leading_zeros};
 use crate::error::{Error, Exit, listed};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
 use crate::printable::shell_word;
-use crate::scheme::oaep;
+use crate::scheme::{ecdsa, oaep};
 
 /// What a private key is applied to, to open what was sealed to its public key.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl Token {
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
         self.check_usage(key, locked)?;
-        let public_key = key.reference.public_key();
+        let public_key = &key.reference.public_key;
         let opened = match (locked, public_key) {
             (LockedSecret::Oaep { hash, mask_hash, ciphertext, length }, PublicKey::Rsa { .. })
                 if ciphertext.len() == public_key.modulus_length() =>
@@ -125,7 +125,8 @@ impl Token {
         log::debug!("opening: OAEP is taken off here");
         let block = decrypt(self, &Mechanism::RsaX509)?;
         let block = block.map_err(|error| self.opening_failure(key, &error))?;
-        let block = with_leading_zeros(block, ciphertext.len());
+        // Some libraries leave out the zeros that a number begins with.
+        let block = with_leading_zeros(&block, ciphertext.len());
         Ok(block.and_then(|block| oaep::message(hash, mask_hash, &block, length)))
     }
 
@@ -161,7 +162,7 @@ impl Token {
         };
         let secret = self.perform_at_once(key, pins, &call)?;
         let secret = secret.map_err(|error| self.opening_failure(key, &error))?;
-        Ok(Some(secret).filter(|it| !it.is_empty()).and_then(|it| with_leading_zeros(it, length)))
+        Ok(Some(secret).filter(|it| !it.is_empty()).and_then(|it| with_leading_zeros(&it, length)))
     }
 
     fn no_opening_mechanism(&self, wanted: &[&str]) -> Error {
@@ -212,18 +213,8 @@ fn not_opened(key: &PrivateKey) -> Error {
     Error::new(Exit::Signing, text).help(SEAL_AGAIN)
 }
 
-/// Some libraries leave out the zeros that a number begins with.
-fn with_leading_zeros(bytes: Vec<u8>, length: usize) -> Option<Vec<u8>> {
-    let missing = length.checked_sub(bytes.len())?;
-    Some([vec![0; missing], bytes].concat())
-}
-
 fn is_on_curve(curve: Curve, point: &[u8]) -> bool {
-    match curve {
-        Curve::P256 => p256::PublicKey::from_sec1_bytes(point).is_ok(),
-        Curve::P384 => p384::PublicKey::from_sec1_bytes(point).is_ok(),
-        Curve::P521 => p521::PublicKey::from_sec1_bytes(point).is_ok(),
-    }
+    ecdsa::coordinates(point, curve).is_some()
 }
 
 #[cfg(test)]

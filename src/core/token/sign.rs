@@ -72,7 +72,7 @@ impl Token {
         digest: &[u8],
         pins: &mut dyn PinProvider,
     ) -> Result<VerifiedSignature, Error> {
-        let public_key = key.reference.public_key();
+        let public_key = &key.reference.public_key;
         let started = Instant::now();
         let signature = self.sign_unverified(key, &scheme, digest, pins)?;
         log::info!("signature: {scheme}, {} ms", started.elapsed().as_millis());
@@ -101,7 +101,7 @@ impl Token {
         let (padding, other) = paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))?;
         let mut sign_padded = |token: &mut Self, padding| -> Outcome {
             log::debug!("signature: {scheme}, padding: {padding:?}");
-            let (mechanism, input) = prepared(scheme, padding, digest, key.reference.public_key())?;
+            let (mechanism, input) = prepared(scheme, padding, digest, &key.reference.public_key)?;
             token.perform(KeyOperation::Sign, key, &mechanism, &input, pins)
         };
         let mut outcome = sign_padded(self, padding)?;

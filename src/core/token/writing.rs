@@ -6,7 +6,7 @@
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 
-use super::key::FoundKey;
+use super::key::KeyReference;
 use super::raw::ObjectHandle;
 use super::{Token, ckr};
 use crate::certificate::Certificate;
@@ -50,7 +50,7 @@ impl Token {
     pub fn write_certificate(
         &self,
         certificate: &Certificate,
-        key: Option<&FoundKey>,
+        key: Option<&KeyReference>,
     ) -> Result<(), Error> {
         let (label, id) = match key {
             Some(key) => (&key.label, key.id.as_slice()),
@@ -72,11 +72,11 @@ impl Token {
             Attribute::Label(label.as_bytes().to_owned()),
             Attribute::Value(certificate.der().to_owned()),
         ];
-        if let Some(names) = certificate.names() {
+        if let Some([subject, issuer, serial_number]) = certificate.names() {
             template.extend([
-                Attribute::Subject(names.subject),
-                Attribute::Issuer(names.issuer),
-                Attribute::SerialNumber(names.serial_number),
+                Attribute::Subject(subject),
+                Attribute::Issuer(issuer),
+                Attribute::SerialNumber(serial_number),
             ]);
         }
         template.extend((!id.is_empty()).then(|| Attribute::Id(id.to_owned())));
