@@ -83,9 +83,12 @@ fn key_kind(name: &str) -> Result<KeyKind, String> {
     KeyKind::named(name).ok_or_else(|| format!("it is none of {names}"))
 }
 
-fn purpose(name: &str) -> Result<KeyPurpose, String> {
-    let names = KeyPurpose::ALL.map(KeyPurpose::name).join(", ");
-    KeyPurpose::named(name).ok_or_else(|| format!("it is none of {names}"))
+fn purpose(name: &str) -> Result<KeyPurpose, &'static str> {
+    match name {
+        "signing" => Ok(KeyPurpose::Signing),
+        "unsealing" => Ok(KeyPurpose::Unsealing),
+        _ => Err("it is neither signing nor unsealing"),
+    }
 }
 
 /// What is asked for, as far as it can be checked without a token.

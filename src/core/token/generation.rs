@@ -49,16 +49,21 @@ impl KeyKind {
     pub const ALL: [Self; 6] =
         [Self::EcP256, Self::EcP384, Self::Ed25519, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
 
+    /// Its name for `--key`, and as a public key's `Display` has it.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::EcP256 => ["ec-p256", "ECDSA P-256"],
+            Self::EcP384 => ["ec-p384", "ECDSA P-384"],
+            Self::Ed25519 => ["ed25519", "Ed25519"],
+            Self::Rsa2048 => ["rsa-2048", "RSA-2048"],
+            Self::Rsa3072 => ["rsa-3072", "RSA-3072"],
+            Self::Rsa4096 => ["rsa-4096", "RSA-4096"],
+        }
+    }
+
     /// As `--key` takes it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::EcP256 => "ec-p256",
-            Self::EcP384 => "ec-p384",
-            Self::Ed25519 => "ed25519",
-            Self::Rsa2048 => "rsa-2048",
-            Self::Rsa3072 => "rsa-3072",
-            Self::Rsa4096 => "rsa-4096",
-        }
+        self.names()[0]
     }
 
     /// The kind of this name.
@@ -68,38 +73,47 @@ impl KeyKind {
 
     /// As a public key's `Display` has it.
     pub fn description(self) -> &'static str {
-        match self {
-            Self::EcP256 => "ECDSA P-256",
-            Self::EcP384 => "ECDSA P-384",
-            Self::Ed25519 => "Ed25519",
-            Self::Rsa2048 => "RSA-2048",
-            Self::Rsa3072 => "RSA-3072",
-            Self::Rsa4096 => "RSA-4096",
-        }
+        self.names()[1]
     }
 
     /// What the token has to offer: to make the key, to sign with it, and to open what was sealed to it. RSA keys
     /// sign and open in several ways.
-    fn mechanisms(self, purpose: KeyPurpose) -> &'static [(MechanismType, &'static str)] {
-        const EC: [(MechanismType, &str); 3] = [
-            (MechanismType::ECC_KEY_PAIR_GEN, "CKM_EC_KEY_PAIR_GEN"),
-            (MechanismType::ECDSA, "CKM_ECDSA"),
-            (MechanismType::ECDH1_DERIVE, "CKM_ECDH1_DERIVE"),
-        ];
-        match (self, purpose) {
-            (Self::EcP256 | Self::EcP384, KeyPurpose::Unsealing) => &EC,
-            (Self::EcP256 | Self::EcP384, KeyPurpose::Signing) => {
-                const { EC.first_chunk::<2>().unwrap() }
-            }
-            (Self::Ed25519, _) => &[
+    fn mechanisms(self) -> &'static [(MechanismType, &'static str)] {
+        match self {
+            Self::EcP256 | Self::EcP384 => &[
+                (MechanismType::ECC_KEY_PAIR_GEN, "CKM_EC_KEY_PAIR_GEN"),
+                (MechanismType::ECDSA, "CKM_ECDSA"),
+                (MechanismType::ECDH1_DERIVE, "CKM_ECDH1_DERIVE"),
+            ],
+            Self::Ed25519 => &[
                 (MechanismType::ECC_EDWARDS_KEY_PAIR_GEN, "CKM_EC_EDWARDS_KEY_PAIR_GEN"),
                 (MechanismType::EDDSA, "CKM_EDDSA"),
             ],
-            (Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096, _) => {
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => {
                 &[(MechanismType::RSA_PKCS_KEY_PAIR_GEN, "CKM_RSA_PKCS_KEY_PAIR_GEN")]
             }
         }
     }
+
+    /// CKA_KEY_TYPE, and the attributes that say which of that type.
+    fn shape(self) -> (KeyType, Vec<Attribute>) {
+        let rsa = |bits: u64| {
+            let exponent = Attribute::PublicExponent(PUBLIC_EXPONENT.to_vec());
+            (KeyType::RSA, vec![Attribute::ModulusBits(bits.into()), exponent])
+        };
+        match self {
+            Self::EcP256 => (KeyType::EC, on_curve(Curve::P256.parameters())),
+            Self::EcP384 => (KeyType::EC, on_curve(Curve::P384.parameters())),
+            Self::Ed25519 => (KeyType::EC_EDWARDS, on_curve(ED25519_PARAMETERS[0])),
+            Self::Rsa2048 => rsa(2048),
+            Self::Rsa3072 => rsa(3072),
+            Self::Rsa4096 => rsa(4096),
+        }
+    }
+}
+
+fn on_curve(parameters: &[u8]) -> Vec<Attribute> {
+    vec![Attribute::EcParams(parameters.to_owned())]
 }
 
 /// What a key is made for.
@@ -110,23 +124,6 @@ pub enum KeyPurpose {
     Signing,
     /// Sealed files. The key signs, too: the request for its certificate.
     Unsealing,
-}
-
-impl KeyPurpose {
-    pub const ALL: [Self; 2] = [Self::Signing, Self::Unsealing];
-
-    /// As `--for` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Signing => "signing",
-            Self::Unsealing => "unsealing",
-        }
-    }
-
-    /// The purpose of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|purpose| purpose.name() == name)
-    }
 }
 
 /// A key pair to be made.
@@ -148,7 +145,8 @@ pub struct GeneratedKey {
 impl Token {
     /// Checks that the token can make such a key and use it (C_GetMechanismList).
     pub fn check_generation(&self, kind: KeyKind, purpose: KeyPurpose) -> Result<(), Error> {
-        let mut wanted = kind.mechanisms(purpose).iter();
+        let count = if purpose == KeyPurpose::Unsealing { 3 } else { 2 };
+        let mut wanted = kind.mechanisms().iter().take(count);
         let Some((_, wanted)) = wanted.find(|(mechanism, _)| !self.offers(*mechanism)) else {
             return Ok(());
         };
@@ -206,22 +204,7 @@ impl Token {
         let text = format!("the token {} makes the key", self.name());
         let _notice = self.session.module.waiting(NOTICE_DELAY, &text);
         let _deferral = Deferral::for_files();
-        let on_curve = |parameters: &[u8]| vec![Attribute::EcParams(parameters.to_owned())];
-        let rsa = |bits: u64| {
-            vec![
-                Attribute::ModulusBits(bits.into()),
-                Attribute::PublicExponent(PUBLIC_EXPONENT.to_vec()),
-            ]
-        };
-        let [name, oid] = ED25519_PARAMETERS;
-        let (key_type, shape) = match new.kind {
-            KeyKind::EcP256 => (KeyType::EC, on_curve(Curve::P256.parameters())),
-            KeyKind::EcP384 => (KeyType::EC, on_curve(Curve::P384.parameters())),
-            KeyKind::Ed25519 => (KeyType::EC_EDWARDS, on_curve(name)),
-            KeyKind::Rsa2048 => (KeyType::RSA, rsa(2048)),
-            KeyKind::Rsa3072 => (KeyType::RSA, rsa(3072)),
-            KeyKind::Rsa4096 => (KeyType::RSA, rsa(4096)),
-        };
+        let (key_type, shape) = new.kind.shape();
         let (mechanism, to_open, to_sign): (_, &[_], &[_]) = match key_type {
             KeyType::RSA => {
                 (Mechanism::RsaPkcsKeyPairGen, &[Attribute::Decrypt(true)], &SIGNING_ONLY)
@@ -248,7 +231,7 @@ impl Token {
         match (made, key_type) {
             // The standard allows both, and each has libraries that take it alone.
             (Err(error), KeyType::EC_EDWARDS) if may_take_another(&error) => {
-                generate(&on_curve(oid), &[])
+                generate(&on_curve(ED25519_PARAMETERS[1]), &[])
             }
             // tpm2-pkcs11 can't make a key that signs and doesn't decrypt.
             (Err(error), KeyType::RSA) if may_take_another(&error) && !opens => {

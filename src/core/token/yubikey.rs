@@ -18,11 +18,11 @@ pub(super) const ATTESTATION_KEY: [u8; 1] = [25];
 const TOUCH_POLICY: u64 = 0x8000_0000 + 0x5955_4201;
 const PIN_POLICY: u64 = 0x8000_0000 + 0x5955_4202;
 
-/// The first and the last of the retired keys' slots, and CKA_ID of the first.
-const RETIRED: (u8, u8) = (0x82, 0x95);
-const FIRST_RETIRED_ID: u8 = 5;
-/// The slots of the standard, by CKA_ID from 1 on.
-const SLOTS: [u8; 4] = [0x9a, 0x9c, 0x9d, 0x9e];
+/// The slots of the standard (SP 800-73-4, part 1, section 4.3), and those of the retired keys. Behind ykcs11 and
+/// OpenSC, they are CKA_ID 1, 2 and so on.
+fn numbers() -> impl Iterator<Item = u8> {
+    [0x9a, 0x9c, 0x9d, 0x9e].into_iter().chain(0x82..=0x95)
+}
 
 impl TokenState {
     /// Whether it is a YubiKey behind Yubico's own library: a [slot](PivSlot) has one key and one certificate.
@@ -38,7 +38,7 @@ pub(super) fn is_placeholder(certificate: &Certificate) -> bool {
         && certificate.subject.starts_with("CN=YubiKey PIV Slot ")
 }
 
-/// A slot of a PIV card (SP 800-73-4, part 1, section 4.3).
+/// A slot of a PIV card.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PivSlot(u8);
 
@@ -48,32 +48,20 @@ impl PivSlot {
     /// Key management: what is encrypted to others.
     pub const KEY_MANAGEMENT: Self = Self(0x9d);
 
-    /// By its number in hexadecimal digits: 9a, 9c, 9d, 9e, or 82 to 95.
+    /// By its number in hexadecimal digits.
     pub fn named(name: &str) -> Option<Self> {
-        let number = u8::from_str_radix(name, 16).ok().filter(|_| name.len() == 2)?;
-        let is_one = SLOTS.contains(&number) || (RETIRED.0..=RETIRED.1).contains(&number);
-        is_one.then_some(Self(number))
+        numbers().map(Self).find(|slot| slot.name() == name.to_lowercase())
     }
 
-    /// The slot that this CKA_ID stands for, behind ykcs11 and OpenSC.
+    /// The slot that this CKA_ID stands for.
     pub fn of_id(id: &ObjectId) -> Option<Self> {
-        let [id] = id.as_bytes() else { return None };
-        let index = usize::from(id.checked_sub(1)?);
-        let retired = || {
-            let number = RETIRED.0.checked_add(id.checked_sub(FIRST_RETIRED_ID)?)?;
-            (number <= RETIRED.1).then_some(number)
-        };
-        SLOTS.get(index).copied().or_else(retired).map(Self)
+        numbers().map(Self).find(|slot| slot.id() == *id)
     }
 
-    /// CKA_ID of its key behind ykcs11 and OpenSC.
+    /// CKA_ID of its key.
     pub fn id(self) -> ObjectId {
-        let index = SLOTS.iter().position(|slot| *slot == self.0);
-        let id = match index {
-            Some(index) => index + 1,
-            None => usize::from(self.0 - RETIRED.0 + FIRST_RETIRED_ID),
-        };
-        ObjectId::from_bytes(vec![id as u8])
+        let before = numbers().take_while(|number| *number != self.0).count();
+        ObjectId::from_bytes(vec![before as u8 + 1])
     }
 
     /// As `--slot` takes it.
