@@ -4,8 +4,6 @@
 //! `pkg/apis/clientauthentication`. It knows no environment and no file. No error quotes a value of
 //! the request: a proxy's URL can hold a password.
 
-#![forbid(unsafe_code)]
-
 use serde_json::{Value, json};
 
 use crate::error::{Error, Exit};

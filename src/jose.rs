@@ -3,8 +3,6 @@
 //! Sources: RFC 7515 (JWS), 7517 (JWK), 7518 (algorithms), 7519 (JWT), 7638 (thumbprint). Pure functions; signing is
 //! the pipeline's.
 
-#![forbid(unsafe_code)]
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Uri;

@@ -6,8 +6,6 @@
 //! waits. If a token was removed and inserted again, its library is finalised and opened once more:
 //! some libraries don't see the token again otherwise.
 
-#![forbid(unsafe_code)]
-
 use std::collections::HashMap;
 use std::mem;
 use std::path::PathBuf;

@@ -4,6 +4,8 @@
 //! in this list and none after it. `scripts/check-layers` holds the code to that order, and to what each
 //! module may touch of the outside (files, the environment, the terminal, …).
 
+#![forbid(unsafe_code)]
+
 pub use pkcs11_external_signer_core::{
     answer, certificate, config, error, hash, library, pin, pin_entry, plugin, printable, process,
     protocol, report, scheme, start, token, verify,

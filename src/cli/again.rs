@@ -3,8 +3,6 @@
 //! `check --pin-source prompt` logs in to the token of the current context. In the help of a command
 //! that was given another kubeconfig, context or token, it has to repeat that.
 
-#![forbid(unsafe_code)]
-
 use std::path::Path;
 
 use super::key_options::KeyOptions;

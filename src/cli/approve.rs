@@ -1,7 +1,5 @@
 //! `approve`: shows a CertificateSigningRequest and who made it, compares the two, and approves what was shown.
 
-#![forbid(unsafe_code)]
-
 use std::fmt::Write as _;
 use std::path::PathBuf;
 

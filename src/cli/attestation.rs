@@ -1,7 +1,5 @@
 //! `attestation`: the token's own word for where a key was made.
 
-#![forbid(unsafe_code)]
-
 use super::key_options::KeyOptions;
 use super::session::CommandSession;
 use crate::certificate::KeyAttestation;

@@ -1,7 +1,5 @@
 //! `completions`: the script that lets a shell complete this program's commands, options and contexts.
 
-#![forbid(unsafe_code)]
-
 use std::borrow::Cow;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,5 @@
 //! A connection that a command makes for itself, and the key for it.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use crate::cluster_api::TokenConnection;

@@ -1,8 +1,6 @@
 //! `credential`: the exec credential plugin. Has the tunnel process serve the client's cluster, and hands
 //! out a certificate for the local connection. With `--as`, hands out something that needs no tunnel.
 
-#![forbid(unsafe_code)]
-
 mod certificate;
 mod output;
 mod short_lived;

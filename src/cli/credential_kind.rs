@@ -1,7 +1,5 @@
 //! What `credential --as` hands out and `check --as` looks at.
 
-#![forbid(unsafe_code)]
-
 use clap::ValueEnum;
 
 use crate::cluster_api::ClusterUser;

@@ -1,7 +1,5 @@
 //! The key that a configuration names, with or without a certificate, and whose it is.
 
-#![forbid(unsafe_code)]
-
 use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::pin::PinProvider;

@@ -1,7 +1,5 @@
 //! `jwks`: the key set by which a cluster verifies the tokens that a key has signed.
 
-#![forbid(unsafe_code)]
-
 use std::path::Path;
 
 use super::holder::KeyHolder;

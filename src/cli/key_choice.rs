@@ -1,8 +1,6 @@
 //! The key that a command is about: the one that is named, the only one that can be used, or the one that a
 //! person picks; and the configuration that names it.
 
-#![forbid(unsafe_code)]
-
 use super::listing::{
     CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry, insert_it,
     none_fits,

@@ -1,7 +1,5 @@
 //! `kubeconfig`: what a kubeconfig needs for a key, printed for pasting or written where it belongs.
 
-#![forbid(unsafe_code)]
-
 use super::context_key::{ContextEntries, undo};
 use super::key_choice::{key_configuration, set, tried, user_name};
 use super::key_options::KeyOptions;

@@ -1,7 +1,5 @@
 //! `list`: the tokens, keys and certificates that could authenticate.
 
-#![forbid(unsafe_code)]
-
 use super::key_options::KeyOptions;
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,

@@ -1,7 +1,5 @@
 //! Runs what the arguments and the environment ask for: a command, a request or completions.
 
-#![forbid(unsafe_code)]
-
 mod again;
 mod approve;
 mod attestation;

@@ -1,8 +1,6 @@
 //! Files that a command writes: each is there as a whole or not at all, and put in place of an older one in
 //! one step.
 
-#![forbid(unsafe_code)]
-
 use std::path::Path;
 
 use crate::error::{Error, Exit};

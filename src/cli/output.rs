@@ -1,7 +1,5 @@
 //! What a command prints on standard output.
 
-#![forbid(unsafe_code)]
-
 use std::io::ErrorKind;
 
 use serde::Serialize;

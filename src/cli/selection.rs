@@ -1,7 +1,5 @@
 //! The options that name a library, a token and an object, as the keys of a configuration do.
 
-#![forbid(unsafe_code)]
-
 use std::io;
 
 use clap::ValueHint;

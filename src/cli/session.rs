@@ -1,8 +1,6 @@
 //! What a command has open while it runs: standard output for what it prints, and the library or the keyring, which are
 //! finalised when that is out.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use super::output::CommandOutput;

@@ -1,7 +1,5 @@
 //! `status`: what the tunnel process serves.
 
-#![forbid(unsafe_code)]
-
 use std::fmt::Write as _;
 
 use super::session::CommandSession;

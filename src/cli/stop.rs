@@ -1,7 +1,5 @@
 //! `stop`: ends the tunnel process.
 
-#![forbid(unsafe_code)]
-
 use crate::error::Error;
 use crate::report;
 use crate::tunnel_process;

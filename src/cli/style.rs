@@ -1,7 +1,5 @@
 //! Colour, where it is wanted: on a terminal, and never with NO_COLOR (no-color.org).
 
-#![forbid(unsafe_code)]
-
 use std::io::{self, IsTerminal as _};
 
 /// How text is set off.

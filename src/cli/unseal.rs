@@ -1,7 +1,5 @@
 //! `unseal`: shows a person what is in a sealed file.
 
-#![forbid(unsafe_code)]
-
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 

@@ -1,7 +1,5 @@
 //! Which build of the program this is.
 
-#![forbid(unsafe_code)]
-
 use crate::certificate::rfc_3339;
 use crate::error::PROGRAM;
 

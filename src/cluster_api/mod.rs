@@ -3,8 +3,6 @@
 //!
 //! Texts from the server are as it sent them, not yet fit for a terminal.
 
-#![forbid(unsafe_code)]
-
 mod connection;
 mod kubectl;
 mod objection;

@@ -4,8 +4,6 @@
 //! would have seen without us, except for the clusters that were redirected. What isn't known here is kept.
 //! Only files that are named are read, and only `file` writes one.
 
-#![forbid(unsafe_code)]
-
 mod entries;
 mod error;
 mod exec;

@@ -3,8 +3,6 @@
 //! Each step is read from where it was made: the key, and the certificate, on the token. So the command
 //! goes on where an earlier one was interrupted, and says what it finds if there is nothing left to do.
 
-#![forbid(unsafe_code)]
-
 mod choice;
 mod cluster;
 mod piv;

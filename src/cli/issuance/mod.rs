@@ -4,8 +4,6 @@
 //! The request's name follows from the user and the key, so that the same command finds it again after an
 //! interruption, and no second one is made.
 
-#![forbid(unsafe_code)]
-
 mod issued;
 
 use std::path::Path;

@@ -4,8 +4,6 @@
 //! let it in. What was done is read from the token and the cluster, so that the same command goes on after an
 //! interruption.
 
-#![forbid(unsafe_code)]
-
 mod key_in_use;
 
 use std::sync::Arc;
