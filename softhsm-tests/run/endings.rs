@@ -27,7 +27,7 @@ fn the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn a_command_that_is_not_there_costs_no_pin() {
+fn a_command_that_does_not_start_is_an_error() {
     let store = token_with_pair(Kind::P256);
     let outcome = run(&store, &["no-such-command"]).run();
     outcome.fails(127, &["no-such-command", "not found"]);

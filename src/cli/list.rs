@@ -31,7 +31,7 @@ Examples:
   pkcs11-external-signer list --json
 
 No PIN is asked without --login. Without --module the libraries are found: those registered with
-p11-kit, and the usual places of SoftHSM, OpenSC, ykcs11, tpm2-pkcs11, opencryptoki and cackey.")]
+p11-kit, and the usual places of SoftHSM, OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki.")]
 pub(super) struct ListArguments {
     #[command(flatten)]
     selection: Selection,
@@ -73,13 +73,8 @@ pub(super) fn run(
         let uris = listing.keys().map(|(_, _, key)| format!("{}\n", key.uri));
         output.print(&uris.collect::<String>())?;
     } else {
-        let filter = query.filter()?;
-        let requested = Requested {
-            token: filter.token.is_given(),
-            object: filter.object.is_given(),
-            login: arguments.login,
-        };
-        output.print(&text(&listing, requested, palette))?;
+        let names_object = query.filter()?.object.is_given();
+        output.print(&text(&listing, names_object, palette))?;
     }
     match query.miss(&listing) {
         Some(error) => Err(error),
@@ -101,20 +96,12 @@ fn exit_code(listing: &Listing) -> u8 {
     first.map_or(0, |error| error.exit_code)
 }
 
-/// What was asked for, which decides what to say if nothing is listed.
-#[derive(Clone, Copy)]
-struct Requested {
-    /// A certain token.
-    token: bool,
-    /// A certain key or certificate.
-    object: bool,
-    login: bool,
-}
-
 /// The list as a person reads it: a line for each library, below it its tokens, below each its keys.
 struct Lines {
     text: String,
     palette: Palette,
+    /// A certain key or certificate was asked for.
+    names_object: bool,
 }
 
 impl Lines {
@@ -132,33 +119,29 @@ impl Lines {
         self.add(None, &format!("  help: {}", error.help));
     }
 
-    fn library(&mut self, library: &LibraryEntry, requested: Requested) {
+    fn library(&mut self, library: &LibraryEntry) {
         self.add(Some(Style::Heading), &library.path_lib);
         if let Some(error) = &library.error {
             self.error(error);
         } else if library.tokens.is_empty() {
-            match library.uninitialized_slots.first() {
-                Some(slot) if !requested.token => {
+            match (library.uninitialized_slots.first(), library.empty_slots.as_deref()) {
+                (Some(slot), _) => {
                     let error = not_initialized(*slot, &library.path_lib, &[]);
                     self.error(&ErrorEntry::from(&error));
                 }
-                _ => {
-                    let missing = match library.empty_slots.as_deref() {
-                        Some([]) => "no token, and no reader for one".to_owned(),
-                        Some(names) => format!("no token in {}", names.join(", ")),
-                        None if requested.token => "no such token".to_owned(),
-                        None => "no token".to_owned(),
-                    };
-                    self.add(None, &format!("  {missing}"));
+                (None, Some([])) => self.add(None, "  no token, and no reader for one"),
+                (None, Some(names)) => {
+                    self.add(None, &format!("  no token in {}", names.join(", ")));
                 }
+                (None, None) => self.add(None, "  no such token"),
             }
         }
         for token in &library.tokens {
-            self.token(token, requested);
+            self.token(token);
         }
     }
 
-    fn token(&mut self, token: &TokenEntry, requested: Requested) {
+    fn token(&mut self, token: &TokenEntry) {
         let pin = token.pin_note().map(|note| format!(": {note}")).unwrap_or_default();
         let style = match token.pin {
             Some(PinState::Locked | PinState::ToBeChanged | PinState::FinalTry) => Some(Style::Bad),
@@ -180,27 +163,22 @@ impl Lines {
         }
         if let Some(error) = &token.error {
             self.error(error);
-        } else if token.keys.is_empty() {
-            let more = match token.login_required && !requested.login {
-                true => ", as far as it shows without --login",
-                false => "",
+        } else if token.keys.is_empty() && !self.names_object {
+            let seen = match token.ca_certificates {
+                0 => "  no visible key or certificate",
+                _ => "  no visible key, and no certificate but those of CAs",
             };
-            let missing = match token.ca_certificates {
-                _ if requested.object => "no such key",
-                0 => "no key and no certificate",
-                _ => "no key, and no certificate but those of CAs",
-            };
-            self.add(None, &format!("  {missing}{more}"));
+            self.add(None, seen);
         }
     }
 }
 
-fn text(listing: &Listing, requested: Requested, palette: Palette) -> String {
-    let mut lines = Lines { text: String::new(), palette };
+fn text(listing: &Listing, names_object: bool, palette: Palette) -> String {
+    let mut lines = Lines { text: String::new(), palette, names_object };
     for library in &listing.libraries {
-        lines.library(library, requested);
+        lines.library(library);
     }
-    if let Some(nothing) = listing.emptiness().filter(|_| !requested.object) {
+    if let Some(nothing) = listing.emptiness().filter(|_| !names_object) {
         lines.add(None, &format!("  help: {}", nothing.remedy()));
     }
     lines.text

@@ -24,9 +24,6 @@ const LIBRARIES: &[&str] = &[
     "pkcs11/libopencryptoki.so",
     "pkcs11/PKCS11_API.so",
     "opencryptoki/libopencryptoki.so",
-    // cackey
-    "pkcs11/libcackey.so",
-    "libcackey.so",
 ];
 
 const DIRECTORIES: &[&str] = &[
@@ -50,10 +47,6 @@ pub(super) fn usual() -> Vec<Installed> {
 
 /// With Debian's directory for this processor's architecture.
 pub(super) fn library_directories() -> Vec<PathBuf> {
-    let debian = format!(
-        "/usr/lib/{}-linux-gnu{}",
-        std::env::consts::ARCH,
-        if cfg!(target_abi = "eabihf") { "eabihf" } else { "" }
-    );
+    let debian = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     DIRECTORIES.iter().map(PathBuf::from).chain([PathBuf::from(debian)]).collect()
 }

@@ -1,5 +1,5 @@
 //! Which PKCS#11 libraries this machine has: those that p11-kit has registered, and those that
-//! stand where SoftHSM, OpenSC, ykcs11, tpm2-pkcs11, opencryptoki and cackey are usually installed.
+//! stand where SoftHSM, OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki are usually installed.
 //!
 //! Files are looked at, none is loaded. p11-kit's own proxy is not among them: it shows the same
 //! tokens once more.

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Installed, locations};
-use crate::error::{PLUGIN, PROGRAM};
 
 /// Later ones win, option by option, as p11-kit has it.
 const DIRECTORIES: &[&str] = &[
@@ -24,7 +23,7 @@ const LONGEST_FILE: u64 = 64 * 1024;
 /// The options of a registration.
 type Options = BTreeMap<String, String>;
 
-/// The libraries that are registered for this program, by the priority they have been given.
+/// The libraries that are registered, by the names of their files.
 pub(super) fn registered(home: Option<&Path>) -> Vec<Installed> {
     let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
     let directories = DIRECTORIES.iter().map(PathBuf::from).chain(of_user);
@@ -63,32 +62,20 @@ fn libraries(
     registrations: &BTreeMap<OsString, Options>,
     library_directories: &[PathBuf],
 ) -> Vec<Installed> {
-    let mut found: Vec<(i64, Installed)> = registrations
-        .values()
-        .filter(|options| is_for_us(options))
-        .filter_map(|options| {
-            let priority = options.get("priority").and_then(|it| it.parse().ok());
-            let module = options.get("module").filter(|module| !module.is_empty())?;
-            let library = Installed {
-                path: resolved(Path::new(module), library_directories),
-                init_args: options.get("x-init-reserved").cloned(),
-            };
-            Some((priority.unwrap_or(0), library))
-        })
-        .collect();
-    found.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
-    found.into_iter().map(|(_, library)| library).collect()
-}
-
-fn is_for_us(options: &Options) -> bool {
-    let lists_us =
-        |list: &String| list.split([' ', ',']).any(|program| [PROGRAM, PLUGIN].contains(&program));
-    let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
-    !is_anchors
+    let with_keys = registrations.values().filter(|options| {
+        let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
         // A command to talk to, in place of a library to load.
-        && !options.contains_key("remote")
-        && options.get("enable-in").is_none_or(lists_us)
-        && !options.get("disable-in").is_some_and(lists_us)
+        let is_command = options.contains_key("remote");
+        !is_anchors && !is_command
+    });
+    let found = with_keys.filter_map(|options| {
+        let module = options.get("module").filter(|module| !module.is_empty())?;
+        Some(Installed {
+            path: resolved(Path::new(module), library_directories),
+            init_args: options.get("x-init-reserved").cloned(),
+        })
+    });
+    found.collect()
 }
 
 /// A relative path starts from the directory that p11-kit was built for, which is `pkcs11` below
@@ -133,30 +120,28 @@ mod tests {
     }
 
     #[test]
-    fn registered_libraries_come_by_priority_and_the_later_directory_wins() {
+    fn registered_libraries_come_by_name_and_the_later_directory_wins() {
         let machine = Machine::new();
         machine.write("system/a.module", "# first\nmodule: /a.so\n");
-        machine.write("system/b.module", "module : /b.so\npriority: 5\n");
+        machine.write("system/b.module", "module : /b.so\n");
         machine.write("system/c.module", "module: /c.so\n");
-        machine.write("own/c.module", "module: /own-c.so\npriority: -1\n");
+        machine.write("own/c.module", "module: /own-c.so\n");
         machine.write("system/README", "module: /d.so\n");
-        assert_eq!(machine.libraries(), ["/b.so", "/a.so", "/own-c.so"].map(PathBuf::from));
+        assert_eq!(machine.libraries(), ["/a.so", "/b.so", "/own-c.so"].map(PathBuf::from));
     }
 
     #[test]
-    fn what_holds_no_keys_or_is_not_for_us_is_left_out() {
+    fn what_holds_no_keys_is_left_out() {
         let machine = Machine::new();
         for (name, line) in [
             ("anchors", "trust-policy: yes"),
             ("remote", "remote: |ssh host p11-kit remote x.so"),
-            ("others", "enable-in: firefox, p11-kit-proxy"),
-            ("not-us", "disable-in: pkcs11-external-signer"),
         ] {
             machine
                 .write(&format!("system/{name}.module"), &format!("module: /{name}.so\n{line}\n"));
         }
         machine.write("system/empty.module", "module:\n");
-        machine.write("system/us.module", "module: /us.so\nenable-in: x pkcs11-external-signer\n");
+        machine.write("system/us.module", "module: /us.so\ntrust-policy: no\n");
         assert_eq!(machine.libraries(), [PathBuf::from("/us.so")]);
     }
 

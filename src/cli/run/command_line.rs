@@ -1,11 +1,8 @@
 //! What the arguments of a run's command say of cluster and user.
 
 use std::ffi::OsString;
-use std::path::Path;
 
-use crate::error::Error;
 use crate::kubeconfig::{Context, Kubeconfig};
-use crate::process::command::command_not_found;
 
 /// kubectl commands whose `--user` names the subject of a role binding.
 const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];
@@ -14,20 +11,6 @@ const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];
 pub(super) struct CommandLine<'a>(pub(super) &'a [OsString]);
 
 impl CommandLine<'_> {
-    /// Refuses a command that doesn't exist, before a PIN is asked for.
-    pub(super) fn check_exists(&self) -> Result<(), Error> {
-        let name = self.0.first().map(OsString::as_os_str).unwrap_or_default();
-        let is_path = name.as_encoded_bytes().contains(&b'/');
-        let exists = match std::env::var_os("PATH") {
-            _ if name.is_empty() => false,
-            _ if is_path => Path::new(name).exists(),
-            // The system has a default.
-            None => true,
-            Some(path) => std::env::split_paths(&path).any(|it| it.join(name).exists()),
-        };
-        if exists { Ok(()) } else { Err(command_not_found(name)) }
-    }
-
     /// The context that the arguments name, as kubectl and helm take it.
     pub(super) fn context(&self) -> Option<String> {
         self.option("--context").or_else(|| self.option("--kube-context"))

@@ -91,7 +91,6 @@ fn serve(
     KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
     let inheritance = Inheritance::keep(core)
         .map_err(|error| preparation(format!("standard output can't be set aside: {error}")))?;
-    command_line.check_exists()?;
     let mut kubeconfig = load(arguments)?;
     let selected = command_line.selected_context(&kubeconfig);
     let served = ServedEntries::of(&kubeconfig, selected.as_ref())?;

@@ -146,7 +146,7 @@ impl Running {
     }
 }
 
-pub fn command_not_found(name: &OsStr) -> Error {
+fn command_not_found(name: &OsStr) -> Error {
     Error::new(Exit::NotFound, format!("{}: command not found", name.display()))
         .help(format!(
             "check its spelling and PATH; the command follows `--`, as in `{PROGRAM} run -- kubectl get pods`"
