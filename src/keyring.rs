@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -36,7 +36,7 @@ const REPLY_LIMIT: Duration = Duration::from_secs(60);
 const FINISH_LIMIT: Duration = Duration::from_secs(2);
 
 /// A configured key: which library's thread serves it, and its index there.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct KeyNumber {
     library: usize,
     key: usize,
@@ -107,29 +107,13 @@ struct LibraryThread {
     path: PathBuf,
     /// How many there are.
     keys: usize,
-    requests: Sender<ThreadRequest>,
+    jobs: Sender<Job>,
     /// Held while a token is opened; released if the library hangs.
     lock: LibraryLock,
 }
 
-/// What a library's thread can be asked for.
-enum ThreadRequest {
-    Add(Box<ConfiguredKey>),
-    Key(KeyRequest),
-    Close(usize),
-    Dismiss(usize),
-    /// The process ends with this code, even if the library hangs or crashes.
-    Finish(u8, Sender<()>),
-}
-
-/// Asks for a key to be opened, unless it is open, and for work with it.
-struct KeyRequest {
-    key: usize,
-    access: KeyAccess,
-    waiting: Waiting,
-    work: KeyWork,
-    reply: Sender<Result<(), Error>>,
-}
+/// What a library's thread does, one after the other.
+type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// For whom a key is opened.
 enum KeyAccess {
@@ -144,21 +128,31 @@ enum KeyAccess {
 /// Called when another process, with this number if it is known, has had the library for a while.
 pub type Waiting = Box<dyn FnMut(Option<u32>) + Send>;
 
-/// In the session and the login of the keyring. It is done once more if the token was lost in it.
-type KeyWork =
-    Box<dyn FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<(), Error> + Send>;
-
 impl Keyring {
     /// A keyring whose sessions can change their tokens.
     pub fn to_write() -> Self {
         Self { access: SessionAccess::ReadWrite, ..Self::default() }
     }
 
+    /// Takes over a library that is open already, before a key of it is added. `accepted` is the PIN that a token of it
+    /// has accepted.
+    pub fn take_over(
+        &self,
+        config: &Config,
+        library: Library,
+        accepted: Option<AcceptedPin>,
+    ) -> Result<(), Error> {
+        let thread = LibraryThread::start(config, Some(library), accepted, self.access)?;
+        locked(&self.libraries).push(thread);
+        Ok(())
+    }
+
     /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
     /// configuration names for the PIN must be among `variables`.
     pub fn add(&self, mut config: Config, variables: &TakenVariables) -> Result<KeyNumber, Error> {
-        let pins = self.sources(&mut config, variables);
-        self.add_to(config, pins, None, None)
+        let source = mem::take(&mut config.pin);
+        let pins = Sources::for_run(source, variables, Arc::clone(&self.unattended));
+        self.add_with(config, Box::new(pins))
     }
 
     /// [`Keyring::add`] with this provider in place of the configuration's source of PINs. Its methods are called
@@ -168,57 +162,27 @@ impl Keyring {
         config: Config,
         pins: Box<dyn PinProvider + Send>,
     ) -> Result<KeyNumber, Error> {
-        self.add_to(config, pins, None, None)
-    }
-
-    /// [`Keyring::add`] for the first key of a library that is open already. `accepted` is the PIN
-    /// that its token has accepted.
-    pub fn add_open(
-        &self,
-        mut config: Config,
-        library: Library,
-        accepted: Option<AcceptedPin>,
-    ) -> Result<KeyNumber, Error> {
-        let pins = self.sources(&mut config, &TakenVariables::default());
-        self.add_to(config, pins, Some(library), accepted)
-    }
-
-    /// The configuration's own source of PINs.
-    fn sources(
-        &self,
-        config: &mut Config,
-        variables: &TakenVariables,
-    ) -> Box<dyn PinProvider + Send> {
-        let source = mem::take(&mut config.pin);
-        Box::new(Sources::for_run(source, variables, Arc::clone(&self.unattended)))
-    }
-
-    fn add_to(
-        &self,
-        config: Config,
-        pins: Box<dyn PinProvider + Send>,
-        opened: Option<Library>,
-        accepted: Option<AcceptedPin>,
-    ) -> Result<KeyNumber, Error> {
         let mut threads = locked(&self.libraries);
         let known = threads.iter().position(|thread| thread.path == config.library.path());
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
-            threads.push(LibraryThread::start(&config, opened, accepted, self.access)?);
+            threads.push(LibraryThread::start(&config, None, None, self.access)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
         let key = ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None };
-        thread.requests.send(ThreadRequest::Add(Box::new(key))).map_err(|_| ended())?;
+        thread.send(|worker| worker.keys.push(key))?;
         let key = thread.keys;
         thread.keys += 1;
         Ok(KeyNumber { library, key })
     }
 
+    fn thread(&self, key: KeyNumber) -> Result<LibraryThread, Error> {
+        locked(&self.libraries).get(key.library).cloned().ok_or_else(ended)
+    }
+
     /// The path of the key's library.
     pub fn library(&self, key: KeyNumber) -> PathBuf {
-        let threads = locked(&self.libraries);
-        let library = threads.get(key.library);
-        library.map_or_else(PathBuf::new, |library| library.path.clone())
+        self.thread(key).map(|thread| thread.path).unwrap_or_default()
     }
 
     /// Opens the key, unless it is open, with a login if its token requires one. There is no limit
@@ -280,61 +244,58 @@ impl Keyring {
         })
     }
 
+    /// Has this done in the session and the login of the keyring, once more if the token was lost in it.
     fn request<T: Send + 'static>(
         &self,
-        KeyNumber { library, key }: KeyNumber,
+        number: KeyNumber,
         access: KeyAccess,
         waiting: Waiting,
-        mut work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>
+        work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        let library = locked(&self.libraries).get(library).cloned().ok_or_else(ended)?;
+        let library = self.thread(number)?;
         let is_limited = matches!(access, KeyAccess::InTime);
-        let (sender, made) = mpsc::channel();
-        let work: KeyWork = Box::new(move |token, opened, pins| {
-            let _ = sender.send(work(token, opened, pins)?);
-            Ok(())
-        });
         let (reply, answer) = mpsc::channel();
-        let request = ThreadRequest::Key(KeyRequest { key, access, waiting, work, reply });
-        library.requests.send(request).map_err(|_| ended())?;
-        match is_limited {
-            false => answer.recv().map_err(|_| ended())??,
-            true => match answer.recv_timeout(REPLY_LIMIT) {
-                Ok(outcome) => outcome?,
-                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
-                Err(RecvTimeoutError::Timeout) => {
-                    library.lock.release();
-                    let seconds = REPLY_LIMIT.as_secs();
-                    let path = library.path.display();
-                    let text =
-                        format!("the token behind {path} has not answered within {seconds} s");
-                    return Err(Error::new(Exit::Signing, text).help(
-                        "touch the token if it blinks; if it stays silent, end the run, take the token out \
-                         and put it back, and start again",
-                    ));
-                }
-            },
-        }
-        made.try_recv().map_err(|_| Error::internal("work with a key without a result"))
+        library.send(move |worker| {
+            // What was given for it is dropped before the reply.
+            let outcome = worker.serve(number.key, access, waiting, work);
+            worker.opened.lock.release();
+            let _ = reply.send(outcome);
+        })?;
+        let outcome = match is_limited {
+            true => answer.recv_timeout(REPLY_LIMIT),
+            false => answer.recv().map_err(RecvTimeoutError::from),
+        };
+        outcome.unwrap_or_else(|none| match none {
+            RecvTimeoutError::Disconnected => Err(ended()),
+            RecvTimeoutError::Timeout => {
+                library.lock.release();
+                let (path, seconds) = (library.path.display(), REPLY_LIMIT.as_secs());
+                let text = format!("the token behind {path} has not answered within {seconds} s");
+                Err(Error::new(Exit::Signing, text).help(
+                    "touch the token if it blinks; if it stays silent, end the run, take the token out \
+                     and put it back, and start again",
+                ))
+            }
+        })
     }
 
     /// Closes the key until it is [opened](Keyring::open) again. The last key of a token takes the
     /// session, the login and the PIN with it, and the last one of a library has it finalised
     /// (C_Finalize). Doesn't wait for that: it comes after the requests that were made before.
     pub fn close(&self, key: KeyNumber) {
-        if let Some(library) = locked(&self.libraries).get(key.library) {
-            let _ = library.requests.send(ThreadRequest::Close(key.key));
-        }
+        let thread = self.thread(key);
+        let _ = thread.and_then(|it| it.send(move |worker| worker.close(key.key)));
     }
 
     /// From now on the next [client](Keyring::open_for) logs in to use the key, which stays open for what uses
     /// it already.
     pub fn dismiss_clients(&self, key: KeyNumber) {
-        if let Some(library) = locked(&self.libraries).get(key.library) {
-            let _ = library.requests.send(ThreadRequest::Dismiss(key.key));
-        }
+        let dismiss = move |worker: &mut Worker| {
+            worker.keys.get_mut(key.key).into_iter().for_each(|key| key.open_for = None);
+        };
+        let _ = self.thread(key).and_then(|thread| thread.send(dismiss));
     }
 
     /// From now on, no PIN is asked for at the terminal: it is the command's, or there is none.
@@ -348,7 +309,11 @@ impl Keyring {
         let libraries = locked(&self.libraries).clone();
         for library in libraries {
             let (reply, done) = mpsc::channel();
-            if library.requests.send(ThreadRequest::Finish(code, reply)).is_ok() {
+            let finish = move |worker: &mut Worker| {
+                worker.finish(code);
+                let _ = reply.send(());
+            };
+            if library.send(finish).is_ok() {
                 let _ = done.recv_timeout(FINISH_LIMIT);
             }
         }
@@ -359,14 +324,6 @@ fn ended() -> Error {
     Error::internal("the thread of a library has ended")
 }
 
-impl KeyRequest {
-    /// Ends the request: what was given for it is dropped before the reply.
-    fn answer(self, outcome: Result<(), Error>) {
-        drop((self.access, self.waiting, self.work));
-        let _ = self.reply.send(outcome);
-    }
-}
-
 impl LibraryThread {
     fn start(
         config: &Config,
@@ -374,7 +331,7 @@ impl LibraryThread {
         accepted: Option<AcceptedPin>,
         access: SessionAccess,
     ) -> Result<Self, Error> {
-        let (sender, requests) = mpsc::channel();
+        let (jobs, received) = mpsc::channel::<Job>();
         let (module, lock) = library.map(|it| (it.module, it.lock)).unzip();
         let lock = lock.unwrap_or_default();
         let opened = OpenLibrary {
@@ -385,11 +342,21 @@ impl LibraryThread {
             accepted: accepted.into_iter().collect(),
             access,
         };
-        let worker = Worker { requests, keys: Vec::new(), opened };
+        let mut worker = Worker { keys: Vec::new(), opened, has_finished: false };
         let thread = thread::Builder::new().name("token".to_owned());
-        let thread = thread.spawn(move || worker.run());
+        let thread = thread.spawn(move || {
+            while !worker.has_finished
+                && let Ok(job) = received.recv()
+            {
+                job(&mut worker);
+            }
+        });
         thread.map_err(|error| preparation(format!("no thread for a token: {error}")))?;
-        Ok(Self { path: config.library.path().to_owned(), keys: 0, requests: sender, lock })
+        Ok(Self { path: config.library.path().to_owned(), keys: 0, jobs, lock })
+    }
+
+    fn send(&self, job: impl FnOnce(&mut Worker) + Send + 'static) -> Result<(), Error> {
+        self.jobs.send(Box::new(job)).map_err(|_| ended())
     }
 }
 
@@ -406,39 +373,21 @@ struct ConfiguredKey {
 
 /// What a library's thread has.
 struct Worker {
-    requests: Receiver<ThreadRequest>,
     keys: Vec<ConfiguredKey>,
     opened: OpenLibrary,
+    has_finished: bool,
 }
 
 impl Worker {
-    /// Serves requests until there is no keyring any more.
-    fn run(mut self) {
-        while let Ok(request) = self.requests.recv() {
-            match request {
-                ThreadRequest::Add(key) => self.keys.push(*key),
-                ThreadRequest::Key(mut request) => {
-                    let outcome = self.serve(&mut request);
-                    self.opened.lock.release();
-                    request.answer(outcome);
-                }
-                ThreadRequest::Close(key) => self.close(key),
-                ThreadRequest::Dismiss(key) => {
-                    if let Some(key) = self.keys.get_mut(key) {
-                        key.open_for = None;
-                    }
-                }
-                ThreadRequest::Finish(code, reply) => {
-                    let OpenLibrary { module, tokens, accepted, .. } = self.opened;
-                    // PINs are wiped even if C_Finalize hangs.
-                    drop((self.keys, tokens, accepted));
-                    if let Some(module) = module {
-                        module.finalize(code);
-                    }
-                    let _ = reply.send(());
-                    return;
-                }
-            }
+    /// The process ends with this code, even if the library hangs or crashes.
+    fn finish(&mut self, code: u8) {
+        self.has_finished = true;
+        // PINs are wiped even if C_Finalize hangs.
+        self.keys.clear();
+        self.opened.tokens.clear();
+        self.opened.accepted.clear();
+        if let Some(module) = self.opened.module.take() {
+            module.finalize(code);
         }
     }
 
@@ -467,26 +416,39 @@ impl Worker {
         }
     }
 
-    /// Serves the request, and once more with the library opened again if the token was lost.
-    fn serve(&mut self, request: &mut KeyRequest) -> Result<(), Error> {
-        let key = self.keys.get(request.key).ok_or_else(unknown_key)?;
-        if key.is_closed && matches!(request.access, KeyAccess::InTime) {
+    /// Serves a request, and once more with the library opened again if the token was lost.
+    fn serve<T>(
+        &mut self,
+        number: usize,
+        mut access: KeyAccess,
+        mut waiting: Waiting,
+        mut work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let key = self.keys.get(number).ok_or_else(unknown_key)?;
+        if key.is_closed && matches!(access, KeyAccess::InTime) {
             return Err(Error::internal("the key was closed"));
         }
         let mut tokens = self.opened.tokens.iter().map(|open| open.token.state());
-        let was_open = tokens.any(|state| state.fits(&key.config.token));
-        match self.serve_once(request) {
-            Err(error) if was_open && may_be_lost(&error) => {
-                self.opened.close();
-                self.serve_once(request)
+        let mut was_open = tokens.any(|state| state.fits(&key.config.token));
+        loop {
+            let key = self.key(number, &mut access, &mut waiting);
+            match key.and_then(|(token, opened, pins)| work(token, opened, pins)) {
+                Err(error) if was_open && may_be_lost(&error) => self.opened.close(),
+                outcome => return outcome,
             }
-            outcome => outcome,
+            was_open = false;
         }
     }
 
-    fn serve_once(&mut self, request: &mut KeyRequest) -> Result<(), Error> {
-        let KeyRequest { key: number, access, waiting, work, .. } = request;
-        let key = self.keys.get_mut(*number).ok_or_else(unknown_key)?;
+    /// The key, which is opened unless it is open, with its token and with who has the PIN.
+    fn key<'a>(
+        &'a mut self,
+        number: usize,
+        access: &'a mut KeyAccess,
+        waiting: &mut Waiting,
+    ) -> Result<(&'a mut Token, &'a OpenedKey, &'a mut dyn PinProvider), Error> {
+        let Self { keys, opened, .. } = self;
+        let key = keys.get_mut(number).ok_or_else(unknown_key)?;
         let is_exclusive = matches!(access, KeyAccess::Exclusive);
         let client = match access {
             KeyAccess::Opening(client) => client.as_mut(),
@@ -494,29 +456,27 @@ impl Worker {
         };
         let signs = client.as_ref().map(|client| client.signs);
         let logs_in = signs.is_some_and(|signs| key.open_for.is_none_or(|open| signs && !open));
-        let ConfiguredKey { config, pins, .. } = key;
         let pins: &mut dyn PinProvider = match client {
             Some(client) => &mut *client.pins,
-            None => &mut **pins,
+            None => &mut *key.pins,
         };
-        let opened = &mut self.opened;
-        let index = opened.index(*number).filter(|_| !logs_in);
+        let is_open = !logs_in && opened.tokens.iter().any(|open| open.keys.contains_key(&number));
         // Work that looks and then writes is one process's at a time.
-        if index.is_none() || is_exclusive {
-            opened.lock.acquire(&config.library, lock::LIMIT, &mut **waiting)?;
+        if !is_open || is_exclusive {
+            opened.lock.acquire(&key.config.library, lock::LIMIT, &mut **waiting)?;
         }
-        let index = match index {
-            Some(index) => index,
-            None => opened.open(*number, config, pins, logs_in)?,
-        };
-        let OpenToken { token, keys } = opened.tokens.get_mut(index).ok_or_else(unknown_key)?;
-        let opened = keys.get(number).ok_or_else(unknown_key)?;
+        if !is_open {
+            opened.open(number, &key.config, pins, logs_in)?;
+        }
+        let mut tokens = opened.tokens.iter_mut();
+        let found = tokens.find_map(|open| Some((&mut open.token, open.keys.get(&number)?)));
+        let (token, opened) = found.ok_or_else(unknown_key)?;
         key.token = Some(token.state().name.clone());
         key.is_closed = false;
         if logs_in {
             key.open_for = signs;
         }
-        work(token, opened, pins)
+        Ok((token, opened, pins))
     }
 }
 
@@ -546,30 +506,19 @@ struct OpenedKey {
 }
 
 impl OpenLibrary {
-    /// The index of the token with which this key is open.
-    fn index(&self, number: usize) -> Option<usize> {
-        self.tokens.iter().position(|open| open.keys.contains_key(&number))
-    }
-
-    /// Opens the key; the index of its token. If the client `logs_in`, it does so in a session of its own:
-    /// a login is the process's, whichever key it was made for. Other keys are then opened again when
-    /// they are used.
+    /// Opens the key. If the client `logs_in`, it does so in a session of its own: a login is the process's, whichever
+    /// key it was made for. Other keys are then opened again when they are used.
     fn open(
         &mut self,
         number: usize,
         config: &Config,
         pins: &mut dyn PinProvider,
         logs_in: bool,
-    ) -> Result<usize, Error> {
+    ) -> Result<(), Error> {
         let module = self.module(config)?;
         let found = FoundToken::find(&module, &config.token)?;
         let (tokens, accepted) = (&mut self.tokens, &mut self.accepted);
-        let name = found.name();
-        let known = tokens.iter().position(|open| open.token.name() == name);
-        if let Some(open) = known.filter(|_| !logs_in).and_then(|index| tokens.get(index)) {
-            // Before a PIN is sent to it.
-            open.token.check_session()?;
-        }
+        let known = tokens.iter().position(|open| open.token.name() == found.name());
         let index = match known {
             Some(index) if !logs_in => index,
             known => {
@@ -583,9 +532,13 @@ impl OpenLibrary {
                 tokens.len() - 1
             }
         };
-        let opened = tokens.get_mut(index).ok_or_else(unknown_key)?;
-        match opened.open(config, pins) {
-            Ok(key) => opened.keys.insert(number, key),
+        let open = tokens.get_mut(index).ok_or_else(unknown_key)?;
+        if known.is_some() && !logs_in {
+            // Before a PIN is sent to it.
+            open.token.check_session()?;
+        }
+        match open.key(config, pins) {
+            Ok(key) => open.keys.insert(number, key),
             Err(error) if logs_in => {
                 // The next to use another key of it recalls the PIN.
                 tokens.swap_remove(index).token.close();
@@ -594,10 +547,10 @@ impl OpenLibrary {
             Err(error) => return Err(error),
         };
         if logs_in {
-            let name = &opened.token.state().name;
+            let name = &open.token.state().name;
             accepted.retain(|pin| !pin.token().is_same_token(name));
         }
-        Ok(index)
+        Ok(())
     }
 
     /// The library, initialised unless it is. Its lock is held.
@@ -631,7 +584,7 @@ impl OpenLibrary {
 }
 
 impl OpenToken {
-    fn open(&mut self, config: &Config, pins: &mut dyn PinProvider) -> Result<OpenedKey, Error> {
+    fn key(&mut self, config: &Config, pins: &mut dyn PinProvider) -> Result<OpenedKey, Error> {
         let token = &mut self.token;
         let identity = token.identity(config, Some(pins))?;
         let certificate = &identity.certificate;

@@ -132,7 +132,8 @@ fn check(
     // From here on, the keyring limits the time.
     watchdog::stop();
     // The library stays open: some see no token any more after C_Finalize.
-    let key = keyring.add_open(config, library, accepted);
+    let key = keyring.take_over(&config, library, accepted);
+    let key = key.and_then(|()| keyring.add(config, &variables));
     let key = checklist.keep(CheckStep::SERVER, key)?;
     check_server(arguments, target, key, keyring, checklist);
     Some(())

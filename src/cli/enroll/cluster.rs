@@ -123,10 +123,10 @@ pub(super) fn proof(
     let context = source.context.ok_or_else(|| Error::internal("a key without its context"))?;
     let config = Config::from_map(&mut source.configuration)?;
     watchdog::stop();
-    let key = match opened.take() {
-        Some(library) => keyring.add_open(config, library, accepted)?,
-        None => keyring.add(config, variables)?,
-    };
+    if let Some(library) = opened.take() {
+        keyring.take_over(&config, library, accepted)?;
+    }
+    let key = keyring.add(config, variables)?;
     let known = prove(&context, key, keyring, None)?;
     Ok(known.describe(&context.target()?.cluster.server))
 }
