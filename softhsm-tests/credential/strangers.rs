@@ -205,14 +205,12 @@ if registration['caller']:
 print(json.dumps(greeting), file=lines, flush=True)
 for line in lines:
     print(line, end='')
-    if line.startswith('{\"Question\":\"Origin'):
-        print('{\"Origin\":\"Person\"}', file=lines, flush=True)
-    elif line.startswith('{\"Question\":{\"Pin'):
-        refusal = {'Cancelled': {'kind': 'User', 'token': ''}}
-        print(json.dumps({'Pin': {'Err': refusal}}), file=lines, flush=True)
+    if line.startswith('\"Origin'):
+        print('\"Person\"', file=lines, flush=True)
+    elif line.startswith('{\"Pin'):
+        print('\"no\"', file=lines, flush=True)
     elif line.startswith('{\"Registered'):
-        scheme = {'Ecdsa': {'curve': 'P256'}}
-        print(json.dumps({'scheme': scheme, 'digest': [7] * 32}), file=lines, flush=True)
+        print(json.dumps([{'Ecdsa': {'curve': 'P256'}}, [7] * 32]), file=lines, flush=True)
     else:
         break";
 

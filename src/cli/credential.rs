@@ -122,7 +122,7 @@ fn answer(
         },
         &mut pins,
     );
-    let registered = registered.inspect_err(|error| pins.failed(error))?;
+    let (registered, _) = registered.inspect_err(|error| pins.failed(error))?;
     for warning in &registered.warnings {
         report::warning(warning);
     }

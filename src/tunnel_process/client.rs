@@ -7,8 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::message::{
-    ControlRequest, Conversation, Greeting, Question, Registered, Registration, Reply,
-    StatusDocument,
+    ControlRequest, Conversation, Greeting, Registered, Registration, Reply, StatusDocument,
 };
 use super::{ARGUMENT, VERSION};
 use crate::config::Keep;
@@ -35,59 +34,16 @@ const END: Duration = Duration::from_secs(10);
 const TRIES: usize = 3;
 
 /// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes
-/// from if the key isn't open. What is waited for is reported.
+/// from if the key isn't open. What is waited for is reported. The conversation is for what the client wants to have
+/// signed.
 pub fn register(
     registration: Registration,
     pins: &mut dyn PinProvider,
-) -> Result<Registered, Error> {
-    Ok(begin(registration, pins)?.0)
-}
-
-/// [`register`], with the conversation for what the client wants to have signed.
-fn begin(
-    registration: Registration,
-    pins: &mut dyn PinProvider,
 ) -> Result<(Registered, Conversation), Error> {
-    let socket = socket()?;
-    let greeting = greeting(ControlRequest::Register(registration));
-    let connect = || connect_or_start(&socket).map(Some);
-    let reply = converse(&socket, PATIENCE, connect, |mut conversation| {
-        Ok(match reply(&mut conversation, &greeting, pins)? {
-            Reply::Gone => {
-                conversation.wait_for_end();
-                None
-            }
-            reply => Some((reply, conversation)),
-        })
-    });
-    match reply? {
+    match ask(ControlRequest::Register(registration), Some(pins))? {
         Some((Reply::Registered(registered), conversation)) => Ok((registered, conversation)),
         Some((Reply::Failed(failure), _)) => Err(failure),
         _ => Err(out_of_turn()),
-    }
-}
-
-/// Answers the process's questions until it has a reply.
-fn reply(
-    conversation: &mut Conversation,
-    greeting: &Greeting,
-    pins: &mut dyn PinProvider,
-) -> io::Result<Reply<'static>> {
-    conversation.send(greeting)?;
-    loop {
-        match conversation.receive()? {
-            Reply::Question(Question::ConfirmAtReader(request)) => {
-                conversation.send(&pins.confirm_at_reader(&request))?;
-            }
-            Reply::Question(Question::Origin) => conversation.send(&pins.origin())?,
-            Reply::Question(Question::Pin(request)) => {
-                let pin = pins.pin(&request);
-                conversation.send(&pin.as_ref().map(Pin::expose))?;
-            }
-            Reply::AtReader(notice) => report::note(&notice),
-            Reply::Waiting(holder) => library::note_wait(holder),
-            reply => return Ok(reply),
-        }
     }
 }
 
@@ -110,7 +66,7 @@ impl KeptKeys for ProcessKeys {
             authority: None,
             signs: true,
         };
-        let (registered, conversation) = begin(registration, pins)?;
+        let (registered, conversation) = register(registration, pins)?;
         self.0 = Some(conversation);
         for warning in &registered.warnings {
             report::warning(warning);
@@ -129,9 +85,9 @@ impl KeptKeys for ProcessKeys {
 
 /// What the process serves; `None` if there is none.
 pub fn status() -> Result<Option<StatusDocument>, Error> {
-    match ask(ControlRequest::Status)? {
+    match ask(ControlRequest::Status, None)? {
         None => Ok(None),
-        Some(Reply::Status(status)) => Ok(Some(status)),
+        Some((Reply::Status(status), _)) => Ok(Some(status)),
         Some(_) => Err(out_of_turn()),
     }
 }
@@ -151,32 +107,79 @@ pub fn stop() -> Result<bool, Error> {
         Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => return Ok(true),
         process => process.map_err(found)?,
     };
-    let stopped = ask(ControlRequest::Stop);
+    let stopped = ask(ControlRequest::Stop, None);
     if !matches!(stopped, Ok(Some(_))) || !process.ends_within(END) {
         process.end(END).map_err(found)?;
     }
     Ok(true)
 }
 
-fn ask(request: ControlRequest) -> Result<Option<Reply<'static>>, Error> {
+/// What a process that listens says to the request; `None` if there is none. Where there are `pins` for its questions, one
+/// is started, and one that can't serve the request is waited for to end. Where one ends meanwhile, the next is asked.
+fn ask(
+    request: ControlRequest,
+    mut pins: Option<&mut dyn PinProvider>,
+) -> Result<Option<(Reply<'static>, Conversation)>, Error> {
     let socket = socket()?;
-    let greeting = greeting(request);
-    converse(
-        &socket,
-        END,
-        || connect(&socket),
-        |mut conversation| {
+    let process = i32::try_from(std::process::id()).unwrap_or_default();
+    let greeting = Greeting { version: VERSION.to_owned(), process, request };
+    let mut is_here = false;
+    for _ in 0..TRIES {
+        let stream = match pins {
+            Some(_) => Some(connect_or_start(&socket)?),
+            None => connect(&socket)?,
+        };
+        let Some(stream) = stream else {
+            return Ok(None);
+        };
+        is_here = false;
+        let outcome = Conversation::new(stream, FIRST_WORD).and_then(|mut conversation| {
+            let Reply::Here = conversation.receive()? else {
+                return Err(io::Error::other("it is another version of this program"));
+            };
+            is_here = true;
+            conversation.be_patient(if pins.is_some() { PATIENCE } else { END })?;
             conversation.send(&greeting)?;
-            conversation.receive().map(Some)
-        },
-    )
+            Ok((reply(&mut conversation, pins.as_deref_mut())?, conversation))
+        });
+        match outcome {
+            Ok((Reply::Gone, mut conversation)) if pins.is_some() => conversation.wait_for_end(),
+            Ok(found) => return Ok(Some(found)),
+            Err(error) if is_end(&error) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(unreachable(&socket, &io::Error::other("it doesn't answer")));
+            }
+            Err(error) => return Err(unreachable(&socket, &error)),
+        }
+    }
+    match is_here {
+        true => Err(lost()),
+        false => {
+            let reason = io::Error::other("it has as many connections as it takes");
+            Err(unreachable(&socket, &reason))
+        }
+    }
 }
 
-fn greeting(request: ControlRequest) -> Greeting {
-    Greeting {
-        version: VERSION.to_owned(),
-        process: i32::try_from(std::process::id()).unwrap_or_default(),
-        request,
+/// Answers the process's questions until it has a reply.
+fn reply(
+    conversation: &mut Conversation,
+    mut pins: Option<&mut (dyn PinProvider + '_)>,
+) -> io::Result<Reply<'static>> {
+    loop {
+        match (conversation.receive()?, &mut pins) {
+            (Reply::ConfirmAtReader(request), Some(pins)) => {
+                conversation.send(&pins.confirm_at_reader(&request))?;
+            }
+            (Reply::Origin, Some(pins)) => conversation.send(&pins.origin())?,
+            (Reply::Pin(request), Some(pins)) => {
+                let pin = pins.pin(&request);
+                conversation.send(&pin.as_ref().map(Pin::expose))?;
+            }
+            (Reply::AtReader(notice), _) => report::note(&notice),
+            (Reply::Waiting(holder), _) => library::note_wait(holder),
+            (reply, _) => return Ok(reply),
+        }
     }
 }
 
@@ -211,47 +214,6 @@ fn socket() -> Result<ControlSocket, Error> {
 
 fn connect(socket: &ControlSocket) -> Result<Option<UnixStream>, Error> {
     socket.connect().map_err(|reason| unreachable(socket, &reason))
-}
-
-/// What `talk` has from a process that listens, which may be silent for `patience`; `None` if there is none. Where it ends
-/// meanwhile, or `talk` has nothing, another one is asked.
-fn converse<T>(
-    socket: &ControlSocket,
-    patience: Duration,
-    connect: impl Fn() -> Result<Option<UnixStream>, Error>,
-    mut talk: impl FnMut(Conversation) -> io::Result<Option<T>>,
-) -> Result<Option<T>, Error> {
-    let mut is_here = false;
-    for _ in 0..TRIES {
-        let Some(stream) = connect()? else {
-            return Ok(None);
-        };
-        is_here = false;
-        let outcome = Conversation::new(stream, FIRST_WORD).and_then(|mut conversation| {
-            let Reply::Here = conversation.receive()? else {
-                return Err(io::Error::other("it is another version of this program"));
-            };
-            is_here = true;
-            conversation.be_patient(patience)?;
-            talk(conversation)
-        });
-        match outcome {
-            Ok(None) => {}
-            Ok(found) => return Ok(found),
-            Err(error) if is_end(&error) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(unreachable(socket, &io::Error::other("it doesn't answer")));
-            }
-            Err(error) => return Err(unreachable(socket, &error)),
-        }
-    }
-    match is_here {
-        true => Err(lost()),
-        false => {
-            let reason = io::Error::other("it has as many connections as it takes");
-            Err(unreachable(socket, &reason))
-        }
-    }
 }
 
 /// Whether the other process has ended, and not merely said nothing.

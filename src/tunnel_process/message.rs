@@ -116,28 +116,24 @@ pub struct Registered {
     pub warnings: Vec<String>,
 }
 
+/// What the process says. The questions are calls of the trait [`PinProvider`](crate::pin::PinProvider), answered by
+/// what they return.
 #[derive(Deserialize, Serialize)]
 pub(super) enum Reply<'a> {
     /// The reader asks for the PIN now.
     AtReader(String),
+    ConfirmAtReader(PinRequest<'a>),
     Failed(Error),
     /// The process is of another version of this program, or ends: the client may start a new one.
     Gone,
     /// The first of all: the process runs and listens. What follows may take as long as a person takes.
     Here,
-    Question(Question<'a>),
+    Origin,
+    Pin(PinRequest<'a>),
     Registered(Registered),
     Status(StatusDocument),
     /// Another process, with this number if it is known, has had the library for a while.
     Waiting(Option<u32>),
-}
-
-/// One call of the trait [`PinProvider`](crate::pin::PinProvider), answered by what that returns.
-#[derive(Deserialize, Serialize)]
-pub(super) enum Question<'a> {
-    ConfirmAtReader(PinRequest<'a>),
-    Origin,
-    Pin(PinRequest<'a>),
 }
 
 /// What `status --json` prints; `null` there if no process runs.
@@ -183,7 +179,7 @@ pub struct ClusterStatus {
 }
 
 /// A connection between a client and the process, as messages.
-pub(super) struct Conversation(BufReader<UnixStream>);
+pub struct Conversation(BufReader<UnixStream>);
 
 impl Conversation {
     /// The other end may be silent for `patience`.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::de::DeserializeOwned;
 
-use super::message::{Conversation, Question, Reply};
+use super::message::{Conversation, Reply};
 use crate::error::Error;
 use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use crate::process::locked;
@@ -14,8 +14,8 @@ pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
 
 impl ClientPins {
     /// The client's answer; `None` if it has gone.
-    fn ask<T: DeserializeOwned>(&self, question: Question<'_>) -> Option<T> {
-        self.send(&Reply::Question(question))?.receive().ok()
+    fn ask<T: DeserializeOwned>(&self, question: &Reply<'_>) -> Option<T> {
+        self.send(question)?.receive().ok()
     }
 
     pub(super) fn send(&self, reply: &Reply<'_>) -> Option<MutexGuard<'_, Conversation>> {
@@ -27,18 +27,18 @@ impl ClientPins {
 
 impl PinProvider for ClientPins {
     fn origin(&mut self) -> PinOrigin {
-        self.ask(Question::Origin).unwrap_or(PinOrigin::Person)
+        self.ask(&Reply::Origin).unwrap_or(PinOrigin::Person)
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        let answer: Option<Result<String, Error>> = self.ask(Question::Pin(request.clone()));
+        let answer: Option<Result<String, Error>> = self.ask(&Reply::Pin(request.clone()));
         let pin = answer.transpose()?.and_then(|pin| Pin::new(&pin));
         let pin = pin.filter(|pin| request.allows(pin));
         pin.ok_or_else(|| pin::cancelled(&request.token))
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        let answer = self.ask(Question::ConfirmAtReader(request.clone()));
+        let answer = self.ask(&Reply::ConfirmAtReader(request.clone()));
         answer.unwrap_or_else(|| Err(pin::cancelled(&request.token)))
     }
 

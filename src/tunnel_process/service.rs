@@ -3,8 +3,10 @@
 //! Each client has a thread; the main thread waits for clients, for the ends of the programs that use a
 //! key, and for times. Only the threads of the keyring call a PKCS#11 library.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -30,7 +32,6 @@ use crate::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
 use crate::process::environment::TakenVariables;
 use crate::process::watched::{WatchedProcess, is_caller};
 use crate::process::{background, locked, session_of, time_since_boot};
-use crate::protocol::Configuration;
 use crate::scheme::Scheme;
 use crate::tunnel::{
     KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error,
@@ -76,8 +77,8 @@ struct State {
     /// Made for the first cluster.
     tunnels: Option<Tunnels>,
     authority: Option<String>,
-    clusters: Vec<RegisteredCluster>,
-    keys: Vec<ServedKey>,
+    clusters: BTreeMap<SocketAddr, RegisteredCluster>,
+    keys: BTreeMap<KeyNumber, ServedKey>,
     clients: usize,
     has_served: bool,
     is_stopping: bool,
@@ -90,9 +91,9 @@ fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
 }
 
 /// A key that was asked for once. It is closed when no request keeps it.
+#[derive(Default)]
 struct ServedKey {
     configuration: Vec<(String, String)>,
-    number: KeyNumber,
     /// Its library, which stays loaded.
     library: PathBuf,
     /// Whether nobody but root can change that.
@@ -305,17 +306,17 @@ impl Service {
         match request {
             ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
             ControlRequest::Register(registration) if version == VERSION => {
-                let config = Config::from_map(&mut configured(&registration.configuration));
-                let is_served = locked(&self.state).can_serve(&registration, config.as_ref().ok());
-                match (is_served, config) {
-                    (false, _) => self.stop(conversation),
-                    (true, Ok(_)) if peer.process != process => {
-                        let error = caller_error("it is in another container");
-                        conversation.send(&Reply::Failed(error))
-                    }
-                    (true, Ok(config)) => self.register(conversation, peer, registration, config),
-                    (true, Err(error)) => conversation.send(&Reply::Failed(error)),
+                let pairs = registration.configuration.iter();
+                let mut map = pairs.map(|(key, value)| (key.as_str(), value.as_str())).collect();
+                let config = Config::from_map(&mut map);
+                if !locked(&self.state).can_serve(&registration, config.as_ref().ok()) {
+                    return self.stop(conversation);
                 }
+                let config = config.and_then(|config| match peer.process == process {
+                    true => Ok(config),
+                    false => Err(caller_error("it is in another container")),
+                });
+                self.register(conversation, peer, registration, config)
             }
             ControlRequest::Register(_) | ControlRequest::Stop => self.stop(conversation),
         }
@@ -336,11 +337,12 @@ impl Service {
         conversation: Conversation,
         peer: Peer,
         registration: Registration,
-        config: Config,
+        config: Result<Config, Error>,
     ) -> io::Result<()> {
         let signs = registration.signs;
         let conversation = Arc::new(Mutex::new(conversation));
-        let registered = self.registered(&conversation, peer, registration, config);
+        let registered =
+            config.and_then(|config| self.registered(&conversation, peer, registration, config));
         let mut conversation = locked(&conversation);
         let (number, registered) = match registered {
             Ok(registered) => registered,
@@ -423,8 +425,7 @@ impl Service {
 
     /// Serves the cluster at its address, unless it is served there already.
     fn listen(&self, state: &mut State, cluster: RegisteredCluster) -> Result<(), Error> {
-        let mut served = state.clusters.iter();
-        if let Some(served) = served.find(|it| it.address == cluster.address) {
+        if let Some(served) = state.clusters.get(&cluster.address) {
             if served.cluster == cluster.cluster {
                 return Ok(());
             }
@@ -454,13 +455,13 @@ impl Service {
         let target = Cluster { proxy_url, ..cluster.cluster.clone() };
         let target = TunnelTarget { name: cluster.name.clone(), cluster: target };
         tunnels.listen(target, Some(cluster.address))?;
-        state.clusters.push(cluster);
+        state.clusters.insert(cluster.address, cluster);
         Ok(())
     }
 
     fn status(&self) -> StatusDocument {
         let state = locked(&self.state);
-        let open = state.keys.iter().filter_map(|key| {
+        let open = state.keys.iter().filter_map(|(number, key)| {
             let callers = key.callers.iter().map(|caller| &caller.process);
             let callers = callers.filter(|process| !process.has_ended()).map(|process| {
                 CallerStatus { pid: process.number(), name: process.name().to_owned() }
@@ -468,12 +469,12 @@ impl Service {
             Some(KeyStatus {
                 subject: key.open.as_ref()?.subject.clone(),
                 configuration: key.configuration.clone(),
-                connections: usage(state.tunnels.as_ref(), key.number).open,
+                connections: usage(state.tunnels.as_ref(), *number).open,
                 callers: callers.collect(),
                 until: key.until(),
             })
         });
-        let clusters = state.clusters.iter().map(|served| ClusterStatus {
+        let clusters = state.clusters.values().map(|served| ClusterStatus {
             name: served.name.clone(),
             server: served.cluster.server.clone(),
             address: served.address,
@@ -509,23 +510,22 @@ impl State {
 
     /// Whether a key is open, or a client waits for one.
     fn holds_keys(&self) -> bool {
-        let mut keys = self.keys.iter();
-        keys.any(|it| it.open.is_some() || it.waiting > 0)
+        self.keys.values().any(|it| it.open.is_some() || it.waiting > 0)
     }
 
     /// Closes the keys that are kept no longer; returns when to look again, if at a certain time.
     fn tidy(&mut self, keyring: &Keyring) -> Option<Duration> {
         let Self { keys, tunnels, .. } = self;
-        let rests = keys.iter_mut().filter(|key| key.open.is_some()).map(|key| {
-            let rest = key.used(usage(tunnels.as_ref(), key.number)).rest();
+        let rests = keys.iter_mut().filter(|(_, key)| key.open.is_some()).map(|(number, key)| {
+            let rest = key.used(usage(tunnels.as_ref(), *number)).rest();
             if rest.is_zero() {
                 key.open = None;
                 key.keep_requests.clear();
                 key.callers.clear();
                 if let Some(tunnels) = tunnels {
-                    tunnels.withdraw(key.number);
+                    tunnels.withdraw(*number);
                 }
-                keyring.close(key.number);
+                keyring.close(*number);
             }
             rest
         });
@@ -533,9 +533,9 @@ impl State {
     }
 
     fn watched(&self) -> Vec<Arc<WatchedProcess>> {
-        let callers = self.keys.iter().flat_map(|key| &key.callers);
+        let callers = self.keys.values().flat_map(|key| &key.callers);
         let callers = callers.map(|caller| &caller.process);
-        let leaders = self.keys.iter().flat_map(|key| &key.keep_requests);
+        let leaders = self.keys.values().flat_map(|key| &key.keep_requests);
         let leaders = leaders.filter_map(|wish| wish.bound_to.as_ref());
         // An end that was seen and didn't close the key would be seen again and again.
         let watched = callers.chain(leaders).filter(|it| !it.has_ended());
@@ -545,7 +545,7 @@ impl State {
     /// What keeps this library from being loaded here. One that the user's own programs can change is the only one of
     /// its process: it could read the PINs of the others there.
     fn library_beside(&self, wanted: &TrustedLibrary) -> Option<&PathBuf> {
-        let loaded = self.keys.iter().filter(|key| key.library != wanted.path());
+        let loaded = self.keys.values().filter(|key| key.library != wanted.path());
         loaded.filter(|key| !(key.is_roots && wanted.is_roots())).map(|key| &key.library).next()
     }
 
@@ -557,29 +557,22 @@ impl State {
         keyring: &Keyring,
     ) -> Result<KeyNumber, Error> {
         let mut keys = self.keys.iter();
-        if let Some(known) = keys.find(|key| is_same_key(&key.configuration, &configuration)) {
-            return Ok(known.number);
+        let is_same = |key: &ServedKey| is_same_key(&key.configuration, &configuration);
+        if let Some((number, _)) = keys.find(|(_, key)| is_same(key)) {
+            return Ok(*number);
         }
         let (library, is_roots) = (config.library.path().to_owned(), config.library.is_roots());
         let number = keyring.add(config, &TakenVariables::default())?;
-        self.keys.push(ServedKey {
-            configuration,
-            number,
-            library,
-            is_roots,
-            open: None,
-            waiting: 0,
-            keep_requests: Vec::new(),
-            callers: Vec::new(),
-            last_use: time_since_boot(),
-        });
+        let last_use = time_since_boot();
+        let key = ServedKey { configuration, library, is_roots, last_use, ..ServedKey::default() };
+        self.keys.insert(number, key);
         Ok(number)
     }
 
     /// The key, and how its certificate is used.
     fn used_key(&mut self, number: KeyNumber) -> Result<(&mut ServedKey, KeyUsage), Error> {
         let usage = usage(self.tunnels.as_ref(), number);
-        let key = self.keys.iter_mut().find(|key| key.number == number);
+        let key = self.keys.get_mut(&number);
         let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
         Ok((key, usage))
     }
@@ -605,9 +598,4 @@ pub fn caller_error(reason: &str) -> Error {
 
 fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {
     tunnels.map_or_else(KeyUsage::default, |tunnels| tunnels.usage(key))
-}
-
-fn configured(pairs: &[(String, String)]) -> Configuration {
-    let pairs = pairs.iter();
-    pairs.map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
