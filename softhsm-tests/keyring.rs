@@ -357,7 +357,7 @@ impl Served {
         let endpoint = self.identity.endpoint(&self.address);
         kubeconfig.redirect("test", &endpoint, |_| true);
         let certificate = self.tunnels.certificate(number).unwrap();
-        kubeconfig.identify("jane", &certificate.identity());
+        kubeconfig.identify("jane", &certificate.certificate_pem, &certificate.key_pem);
         let file = Path::new(&env::var_os("HOME").unwrap()).join(name);
         fs::write(&file, kubeconfig.to_json()).unwrap();
         file

@@ -6,9 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use pkcs11_external_signer::kubeconfig::{
-    ClientIdentity, Context, Kubeconfig, Locations, TunnelEndpoint,
-};
+use pkcs11_external_signer::kubeconfig::{Context, Kubeconfig, Locations, TunnelEndpoint};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -373,7 +371,6 @@ current-context: jane@prod
     );
     let endpoint =
         |address| TunnelEndpoint { address, server_name: "tunnel", authority_pem: "authority" };
-    let pass = ClientIdentity { certificate_pem: "certificate", key_pem: "key" };
     let is_for = |context: &Context| context.user == "jane";
     let view = &["config", "view", "--raw", "-o", "json"];
     let mut expected = viewed(&files.kubectl(view));
@@ -384,7 +381,7 @@ current-context: jane@prod
     }
     config.redirect("prod", &endpoint("127.0.0.1:1001"), is_for);
     config.redirect("other", &endpoint("[::1]:1002"), is_for);
-    config.identify("jane", &pass);
+    config.identify("jane", "certificate", "key");
     config.set_current_context("joe@prod").unwrap();
 
     // base64 of the tunnel's texts

@@ -156,7 +156,10 @@ fn an_anchor_of_the_machine_is_reached_through_the_trust_module_itself() {
     // None of them could authenticate.
     let listed = token.command(&["list", &module]).run();
     let listed = listed.silently().printed();
-    assert_contains(&listed, &["System Trust", "no visible key, and no certificate but those of CAs"]);
+    assert_contains(
+        &listed,
+        &["System Trust", "no visible key, and no certificate but those of CAs"],
+    );
     let options = ["--token-label=System Trust", "--object-label", label];
     let checked = token.command(&["check", &module]).arguments(&options);
     let checked = checked.run().told(8);

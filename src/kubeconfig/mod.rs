@@ -23,7 +23,7 @@ pub use file::{KubeconfigFile, file_for};
 pub use load::Locations;
 pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
 pub use program::find_program;
-pub use redirect::{ClientIdentity, TunnelEndpoint};
+pub use redirect::TunnelEndpoint;
 pub use tunnelled::{LocalCluster, tunnelled};
 
 use std::path::PathBuf;

@@ -17,14 +17,6 @@ pub struct TunnelEndpoint<'a> {
     pub authority_pem: &'a str,
 }
 
-/// The certificate and key that a user shows to the tunnel.
-#[derive(Clone, Copy)]
-pub struct ClientIdentity<'a> {
-    pub certificate_pem: &'a str,
-    /// It ends up in the kubeconfig; it must be worth nothing elsewhere.
-    pub key_pem: &'a str,
-}
-
 impl Kubeconfig {
     /// Points the cluster at the tunnel. Contexts that it isn't for keep the server, in a copy of
     /// the cluster under another name.
@@ -53,12 +45,13 @@ impl Kubeconfig {
         self.set_entry(EntryKind::Cluster, &direct_name, direct);
     }
 
-    /// Gives the user this certificate, for all clusters.
-    pub fn identify(&mut self, user: &str, identity: &ClientIdentity<'_>) {
+    /// Gives the user this certificate, for all clusters. The key ends up in the kubeconfig; it must be worth nothing
+    /// elsewhere.
+    pub fn identify(&mut self, user: &str, certificate_pem: &str, key_pem: &str) {
         if let Some(user) = self.entry_mut(EntryKind::User, user) {
             remove(user, &["auth-provider", "exec", "client-certificate", "client-key"]);
-            user["client-certificate-data"] = STANDARD.encode(identity.certificate_pem).into();
-            user["client-key-data"] = STANDARD.encode(identity.key_pem).into();
+            user["client-certificate-data"] = STANDARD.encode(certificate_pem).into();
+            user["client-key-data"] = STANDARD.encode(key_pem).into();
         }
     }
 

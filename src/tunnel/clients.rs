@@ -1,4 +1,5 @@
-//! Who may connect: a client certificate for each key, and the connections that were made with it.
+//! How a tunnel proves itself to its clients, and they to it: a client certificate for each key, and the connections
+//! that were made with it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,14 +11,15 @@ use rcgen::{
     BasicConstraints, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::CertificateDer;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 
-use super::TunnelObserver;
-use super::server_identity::{key_pair, lasting};
+use super::server_identity::{ServerIdentity, key_pair, lasting};
+use super::{TunnelObserver, trust};
 use crate::error::Error;
 use crate::keyring::KeyNumber;
-use crate::kubeconfig::ClientIdentity;
 use crate::process::{locked, preparation, time_since_boot};
 
 /// A certificate and its key, in PEM. They are worth nothing but at the tunnels that they were made
@@ -26,13 +28,6 @@ use crate::process::{locked, preparation, time_since_boot};
 pub struct ClientCertificate {
     pub certificate_pem: String,
     pub key_pem: String,
-}
-
-impl ClientCertificate {
-    /// What a kubeconfig has to say of the user.
-    pub fn identity(&self) -> ClientIdentity<'_> {
-        ClientIdentity { certificate_pem: &self.certificate_pem, key_pem: &self.key_pem }
-    }
 }
 
 /// How a key's certificate is used.
@@ -49,6 +44,8 @@ pub struct KeyUsage {
 /// The users of the tunnels of one process, and the CA that knows them.
 pub(super) struct Clients {
     authority: CertifiedIssuer<'static, KeyPair>,
+    /// For connections with them.
+    config: ServerConfig,
     users: Mutex<HashMap<KeyNumber, User>>,
     observer: Arc<dyn TunnelObserver>,
 }
@@ -63,20 +60,37 @@ struct User {
 }
 
 impl Clients {
-    pub(super) fn new(observer: Arc<dyn TunnelObserver>) -> Result<Arc<Self>, Error> {
+    /// Of tunnels with this identity. Fails if its certificate and its key don't belong together.
+    pub(super) fn new(
+        identity: &ServerIdentity,
+        observer: Arc<dyn TunnelObserver>,
+    ) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
         let mut params = lasting("pkcs11-external-signer clients");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let authority = key_pair().and_then(|key| CertifiedIssuer::self_signed(params, key));
-        Ok(Arc::new(Self {
-            authority: authority.map_err(preparation)?,
-            users: Mutex::default(),
-            observer,
-        }))
+        let authority = CertifiedIssuer::self_signed(params, key_pair()?)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.der().clone())?;
+        let provider = trust::provider();
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let parts = identity.certificates().zip(identity.key());
+        let ([_, certificate], key) = parts.ok_or("an identity lacks a certificate")?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier.build()?)
+            .with_single_cert(vec![certificate], key)?;
+        // Each connection shows its certificate.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(Self { authority, config, users: Mutex::default(), observer }))
     }
 
-    pub(super) fn authority(&self) -> &CertificateDer<'static> {
-        self.authority.der()
+    /// The configuration with this protocol (ALPN) as the only choice, or with none.
+    pub(super) fn speaking(&self, protocol: Option<&[u8]>) -> Arc<ServerConfig> {
+        let mut config = self.config.clone();
+        config.alpn_protocols = protocol.map(<[u8]>::to_owned).into_iter().collect();
+        Arc::new(config)
     }
 
     /// The certificate of the user with this key: the same one until it is withdrawn.
@@ -108,27 +122,19 @@ impl Clients {
         })
     }
 
-    /// The key that this certificate stands for; `None` once it was withdrawn.
-    pub(super) fn key(&self, shown: &CertificateDer<'_>) -> Option<KeyNumber> {
-        let users = locked(&self.users);
-        let mut users = users.iter();
-        let user = users.find(|(_, user)| user.der == *shown);
-        user.map(|(key, _)| *key)
-    }
-
-    /// Counts a connection with the key until what this returns is dropped, and ends its task when
-    /// the certificate is withdrawn. `None` if it was withdrawn meanwhile.
+    /// Counts a connection that has shown this certificate until what this returns is dropped, and ends its task when
+    /// the certificate is withdrawn. `None` if it was withdrawn already.
     pub(super) fn connected(
         self: &Arc<Self>,
-        key: KeyNumber,
+        shown: &CertificateDer<'_>,
         number: u64,
         task: AbortHandle,
     ) -> Option<ClientConnection> {
         let mut users = locked(&self.users);
-        let user = users.get_mut(&key)?;
+        let (key, user) = users.iter_mut().find(|(_, user)| user.der == *shown)?;
         user.connections.insert(number, task);
         user.made += 1;
-        Some(ClientConnection { clients: Arc::clone(self), key, number })
+        Some(ClientConnection { clients: Arc::clone(self), key: *key, number })
     }
 
     pub(super) fn usage(&self, key: KeyNumber) -> KeyUsage {
@@ -190,12 +196,19 @@ fn sec1_pem(key: &KeyPair) -> Result<String, Box<dyn std::error::Error>> {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use rustls::pki_types::pem::PemObject as _;
     use tokio::runtime::Builder;
     use tokio::spawn;
+    use x509_parser::pem::Pem;
 
     use super::*;
+
+    fn identity() -> ServerIdentity {
+        ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap()
+    }
 
     /// Counts how often a key became idle.
     #[derive(Default)]
@@ -210,18 +223,22 @@ mod tests {
     #[test]
     fn connections_are_counted_until_they_end_and_end_with_the_certificate() {
         let observer = Arc::new(IdleCount::default());
-        let clients = Clients::new(Arc::clone(&observer) as _).unwrap();
+        let clients = Clients::new(&identity(), Arc::clone(&observer) as _).unwrap();
         let key = KeyNumber::default();
-        clients.certificate(key).unwrap();
+        let certificate = || {
+            let pem = clients.certificate(key).unwrap().certificate_pem;
+            CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+        };
+        let mut shown = certificate();
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let connect = |number| {
+            let connect = |shown: &CertificateDer<'_>, number| {
                 let task = spawn(pending::<()>());
-                let connection = clients.connected(key, number, task.abort_handle());
+                let connection = clients.connected(shown, number, task.abort_handle());
                 (task, connection)
             };
-            let (_first, first) = connect(1);
-            let (second_task, second) = connect(2);
+            let (_first, first) = connect(&shown, 1);
+            let (second_task, second) = connect(&shown, 2);
             assert_eq!(clients.usage(key).open, 2);
             assert_eq!(clients.usage(key).last_end, None);
             let before = time_since_boot();
@@ -232,13 +249,30 @@ mod tests {
             assert_eq!(observer.0.load(Ordering::Relaxed), 0);
             clients.withdraw(key);
             assert!(second_task.await.unwrap_err().is_cancelled());
-            assert!(connect(3).1.is_none());
+            assert!(connect(&shown, 3).1.is_none());
             // What was withdrawn is not counted for the next certificate.
-            clients.certificate(key).unwrap();
+            shown = certificate();
             drop(second);
             assert_eq!(clients.usage(key), KeyUsage::default());
-            drop(connect(2).1);
+            drop(connect(&shown, 2).1);
             assert_eq!(observer.0.load(Ordering::Relaxed), 1);
         });
+    }
+
+    #[test]
+    fn certificates_are_valid_by_any_clock() {
+        let identity = identity();
+        let clients = Clients::new(&identity, Arc::new(IdleCount::default())).unwrap();
+        let client = clients.certificate(KeyNumber::default()).unwrap();
+        let pems = identity.to_pem().to_owned() + &client.certificate_pem;
+        let pems: Vec<_> = Pem::iter_from_buffer(pems.as_bytes()).collect();
+        assert_eq!(pems.len(), 4);
+        for pem in pems.into_iter().flatten().filter(|pem| pem.label == "CERTIFICATE") {
+            let Pem { contents, .. } = &pem;
+            let (_, certificate) = x509_parser::parse_x509_certificate(contents).unwrap();
+            let validity = certificate.validity();
+            assert_eq!(validity.not_before.timestamp(), 0);
+            assert_eq!(validity.not_after.to_datetime().year(), 9999);
+        }
     }
 }

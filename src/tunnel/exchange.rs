@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::error::UpstreamFailure;
 use super::server::{HTTP_1_1, Server};
-use super::upstream::Upstream;
+use super::upstream::{Authentication, Upstream};
 use super::{TunnelObserver, TunnelTarget, route};
 use crate::error::{Error, PROGRAM};
 use crate::keyring::{KeyNumber, Keyring};
@@ -117,14 +117,14 @@ impl ServerExchange {
 
     /// The failure with this server.
     pub fn error(&self, failure: UpstreamFailure) -> Error {
-        self.upstream.error(failure)
+        self.upstream.server.error(failure)
     }
 
     async fn connect(&self) -> Result<HttpConnection, Error> {
         let connection = self.upstream.connect(Some(HTTP_1_1.to_vec())).await;
         let connection = connection.map_err(|_| Error::internal("a connection was lost"))??;
         self.upstream.connected(&connection);
-        if !connection.is_authenticated() {
+        if connection.authentication == Authentication::NotRequested {
             return Err(self.error(UpstreamFailure::new(
                 "the server asked for no client certificate, so it knows no user by it",
                 "something between here and the API server ends TLS, where client certificates get \

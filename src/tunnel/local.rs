@@ -25,8 +25,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::answer;
-use super::clients::ClientConnection;
-use super::credentials::Credentials;
+use super::clients::{ClientConnection, Clients};
 use super::error::tunnel_error;
 use super::relay::relay;
 use super::server::{Offer, Server};
@@ -112,7 +111,7 @@ impl Drop for Handshake {
 pub(super) struct Port {
     server: Arc<Server>,
     keyring: Arc<Keyring>,
-    credentials: Arc<Credentials>,
+    clients: Arc<Clients>,
     handshakes: Arc<Handshakes>,
     /// By the key to show.
     upstreams: Mutex<HashMap<KeyNumber, Arc<Upstream>>>,
@@ -122,13 +121,13 @@ impl Port {
     pub(super) fn new(
         server: Arc<Server>,
         keyring: &Arc<Keyring>,
-        credentials: &Arc<Credentials>,
+        clients: &Arc<Clients>,
         handshakes: &Arc<Handshakes>,
     ) -> Arc<Self> {
         Arc::new(Self {
             server,
             keyring: Arc::clone(keyring),
-            credentials: Arc::clone(credentials),
+            clients: Arc::clone(clients),
             handshakes: Arc::clone(handshakes),
             upstreams: Mutex::default(),
         })
@@ -207,7 +206,7 @@ impl Port {
             let hello = LazyConfigAcceptor::new(Acceptor::default(), Wire::new(connection)).await?;
             let offer = offered(&hello.client_hello());
             let protocol = self.server.choice(&offer);
-            let client = hello.into_stream(self.credentials.speaking(protocol.as_deref())).await?;
+            let client = hello.into_stream(self.clients.speaking(protocol.as_deref())).await?;
             io::Result::Ok((Box::new(client), offer))
         };
         let (client, offer) = match timeout(HANDSHAKE_LIMIT, shaken).await {
@@ -216,10 +215,10 @@ impl Port {
             Err(_) => return self.refused("it was silent for too long"),
         };
         let task = handshake.finish()?;
-        let Some(key) = self.credentials.key(client.get_ref().1) else {
+        let shown = client.get_ref().1.peer_certificates()?.first()?;
+        let Some(counted) = self.clients.connected(shown, handshake.number, task) else {
             return self.refused("its certificate was withdrawn");
         };
-        let counted = self.credentials.clients.connected(key, handshake.number, task)?;
         Some((client, counted, offer))
     }
 

@@ -12,7 +12,6 @@
 
 mod answer;
 mod clients;
-mod credentials;
 mod error;
 mod exchange;
 mod local;
@@ -43,7 +42,6 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 use self::clients::Clients;
-use self::credentials::Credentials;
 use self::local::{Handshakes, Port};
 use self::server::Server;
 use crate::error::{Error, THIS_KUBECONFIG};
@@ -93,7 +91,7 @@ pub trait TunnelObserver: Send + Sync {
 
 /// Ports that lead to clusters; they end when this is dropped.
 pub struct Tunnels {
-    credentials: Arc<Credentials>,
+    clients: Arc<Clients>,
     keyring: Arc<Keyring>,
     observer: Arc<dyn TunnelObserver>,
     handshakes: Arc<Handshakes>,
@@ -117,11 +115,9 @@ impl Tunnels {
         keyring: &Arc<Keyring>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
-        let clients = Clients::new(Arc::clone(observer))?;
-        let credentials =
-            Credentials::new(identity, clients).map_err(|error| preparation(&*error))?;
+        let clients = Clients::new(identity, Arc::clone(observer));
         Ok(Self {
-            credentials: Arc::new(credentials),
+            clients: clients.map_err(|error| preparation(&*error))?,
             keyring: Arc::clone(keyring),
             observer: Arc::clone(observer),
             handshakes: Arc::default(),
@@ -154,7 +150,7 @@ impl Tunnels {
         let _in_runtime = runtime.enter();
         let socket = TcpListener::from_std(socket).map_err(failed)?;
         let server = Server::new(target, Arc::clone(&self.observer));
-        let port = Port::new(server, &self.keyring, &self.credentials, &self.handshakes);
+        let port = Port::new(server, &self.keyring, &self.clients, &self.handshakes);
         locked(&self.ports).push(Arc::clone(&port));
         runtime.spawn(port.listen(socket));
         Ok(address)
@@ -162,7 +158,7 @@ impl Tunnels {
 
     /// What the user with this key shows: the same certificate until it is withdrawn.
     pub fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
-        self.credentials.clients.certificate(key)
+        self.clients.certificate(key)
     }
 
     /// Forgets the sessions at servers that were made with the key: they let in without a signature.
@@ -176,13 +172,13 @@ impl Tunnels {
     /// made with it, and forgets the sessions at servers. To be called before the key is
     /// [closed](Keyring::close).
     pub fn withdraw(&self, key: KeyNumber) {
-        self.credentials.clients.withdraw(key);
+        self.clients.withdraw(key);
         self.forget_sessions(key);
     }
 
     /// How the certificate of the user with this key is used.
     pub fn usage(&self, key: KeyNumber) -> KeyUsage {
-        self.credentials.clients.usage(key)
+        self.clients.usage(key)
     }
 }
 

@@ -14,7 +14,6 @@ use super::route;
 use super::wire::Stream;
 use super::{TunnelObserver, TunnelTarget};
 use crate::error::Error;
-use crate::kubeconfig::Cluster;
 use crate::process::locked;
 
 /// How long a server may take to accept a connection: as long as kubectl gives it.
@@ -28,7 +27,7 @@ pub(super) type Offer = Vec<Vec<u8>>;
 
 /// A cluster's server, for all connections to it.
 pub(super) struct Server {
-    target: TunnelTarget,
+    pub(super) target: TunnelTarget,
     pub(super) observer: Arc<dyn TunnelObserver>,
     /// What it chooses of the offers.
     pub(super) choices: Mutex<HashMap<Offer, Option<Vec<u8>>>>,
@@ -37,10 +36,6 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(target: TunnelTarget, observer: Arc<dyn TunnelObserver>) -> Arc<Self> {
         Arc::new(Self { target, observer, choices: Mutex::default() })
-    }
-
-    pub(super) fn cluster(&self) -> &Cluster {
-        &self.target.cluster
     }
 
     /// What the server chooses of the offer, or what all servers speak as long as that isn't known.
@@ -68,8 +63,9 @@ impl Server {
     /// The URL to dial, and the name that the server's certificate must bear.
     pub(super) fn address(&self) -> Result<(Uri, ServerName<'static>), Error> {
         let unusable = |reason: &str| self.error(UpstreamFailure::unusable(reason));
-        let url = route::server_url(self.cluster()).map_err(unusable)?;
-        let name = self.cluster().tls_server_name.as_deref().unwrap_or_else(|| route::host(&url));
+        let cluster = &self.target.cluster;
+        let url = route::server_url(cluster).map_err(unusable)?;
+        let name = cluster.tls_server_name.as_deref().unwrap_or_else(|| route::host(&url));
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| unusable("its server or tls-server-name is not a name"))?;
         Ok((url, name))
@@ -78,7 +74,7 @@ impl Server {
     /// A connection, through a proxy where there is one.
     pub(super) async fn dial(&self) -> Result<Box<dyn Stream>, Error> {
         let (url, _) = self.address()?;
-        let dialled = timeout(DIAL_LIMIT, route::dial(self.cluster(), &url)).await;
+        let dialled = timeout(DIAL_LIMIT, route::dial(&self.target.cluster, &url)).await;
         let late = |_| Err(UpstreamFailure::timed_out("connecting", DIAL_LIMIT.as_secs()));
         dialled.unwrap_or_else(late).map_err(|failure| self.error(failure))
     }

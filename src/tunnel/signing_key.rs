@@ -64,12 +64,7 @@ pub(super) struct TokenIdentity {
     keyring: Arc<Keyring>,
     number: KeyNumber,
     sessions: Arc<Sessions>,
-    shown: Mutex<Option<Shown>>,
-}
-
-struct Shown {
-    key: Arc<OpenKey>,
-    certified: Arc<CertifiedKey>,
+    shown: Mutex<Option<(Arc<OpenKey>, Arc<CertifiedKey>)>>,
 }
 
 impl TokenIdentity {
@@ -79,8 +74,7 @@ impl TokenIdentity {
 
     /// The key if it has been opened, and nothing has gone wrong with it since.
     pub(super) fn key(&self) -> Option<Arc<OpenKey>> {
-        let shown = locked(&self.shown);
-        shown.as_ref().map(|shown| Arc::clone(&shown.key))
+        locked(&self.shown).as_ref().map(|(key, _)| Arc::clone(key))
     }
 
     /// Opens the key; blocks while the token works.
@@ -89,8 +83,7 @@ impl TokenIdentity {
         let chain = key.chain.iter().cloned().map(CertificateDer::from);
         let signing_key = TokenKey { identity: Arc::clone(self), schemes: key.schemes.clone() };
         let certified = CertifiedKey::new(chain.collect(), Arc::new(signing_key));
-        *locked(&self.shown) =
-            Some(Shown { key: Arc::clone(&key), certified: Arc::new(certified) });
+        *locked(&self.shown) = Some((Arc::clone(&key), Arc::new(certified)));
         Ok(key)
     }
 
@@ -122,8 +115,7 @@ impl fmt::Debug for TokenIdentity {
 impl ResolvesClientCert for TokenIdentity {
     /// The one certificate, for any issuers that the server names.
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let shown = locked(&self.shown);
-        shown.as_ref().map(|shown| Arc::clone(&shown.certified))
+        locked(&self.shown).as_ref().map(|(_, certified)| Arc::clone(certified))
     }
 
     fn has_certs(&self) -> bool {

@@ -42,29 +42,24 @@ pub(super) struct ServerVerifier {
 
 impl ServerVerifier {
     pub(super) fn new(cluster: &Cluster, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
-        let authorities = match &cluster.authority {
-            Some(pem) if !cluster.insecure => configured(pem)?,
-            _ => Vec::new(),
-        };
-        let mut roots = RootCertStore::empty();
-        for certificate in &authorities {
-            roots
-                .add(certificate.clone())
-                .map_err(|error| format!("its certificate-authority can't be used: {error}"))?;
+        let provider = Arc::clone(provider);
+        if cluster.insecure {
+            return Ok(Self { provider, issuers: None, authorities: Vec::new() });
         }
-        let issuers = if cluster.insecure {
-            None
-        } else {
-            let roots = match &cluster.authority {
-                Some(_) => roots,
-                None => system()?,
-            };
-            let provider = Arc::clone(provider);
-            let verifier =
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            Some(verifier.map_err(|error| error.to_string())?)
+        let authorities = cluster.authority.as_ref().map(|pem| configured(pem)).transpose()?;
+        let mut roots = match &authorities {
+            Some(_) => RootCertStore::empty(),
+            None => system()?,
         };
-        Ok(Self { provider: Arc::clone(provider), issuers, authorities })
+        let authorities = authorities.unwrap_or_default();
+        for certificate in &authorities {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| format!("its certificate-authority can't be used: {error}"))?;
+        }
+        let issuers =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let issuers = Some(issuers.build().map_err(|error| error.to_string())?);
+        Ok(Self { provider, issuers, authorities })
     }
 }
 

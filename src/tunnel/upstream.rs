@@ -32,7 +32,7 @@ const TICKETS_LIMIT: Duration = Duration::from_secs(2);
 
 /// One cluster's server, and the key to show there.
 pub(super) struct Upstream {
-    server: Arc<Server>,
+    pub(super) server: Arc<Server>,
     sessions: Arc<Sessions>,
     identity: Arc<TokenIdentity>,
     /// Made with the first connection. Sessions are resumed only among the copies of one.
@@ -42,14 +42,14 @@ pub(super) struct Upstream {
 /// A connection on which the server has agreed to a protocol (ALPN), or to none.
 pub(super) struct Connection {
     pub(super) stream: ServerStream,
-    authentication: Authentication,
+    pub(super) authentication: Authentication,
 }
 
 pub(super) type ServerStream = Box<TlsStream<Wire<Box<dyn Stream>>>>;
 
 /// How the handshake has authenticated us.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Authentication {
+pub(super) enum Authentication {
     /// The server asked for no client certificate.
     NotRequested,
     Resumed,
@@ -150,7 +150,7 @@ impl Upstream {
         if !is_as_agreed {
             locked(&self.server.choices).clear();
             let reason = "the server no longer speaks the protocol that it chose before";
-            return Err(self.error(UpstreamFailure::broken(reason)));
+            return Err(self.server.error(UpstreamFailure::broken(reason)));
         }
         let authentication = match tls.handshake_kind() {
             Some(HandshakeKind::Resumed) => Authentication::Resumed,
@@ -181,12 +181,12 @@ impl Upstream {
             }
             if silent == SILENCE_LIMIT {
                 let failure = UpstreamFailure::timed_out("the TLS handshake", SILENCE_LIMIT);
-                return Err(self.error(failure));
+                return Err(self.server.error(failure));
             }
         };
         if record.is_out_of_schemes() {
             let text = format!("the server takes no signature that {} can make", self.subject());
-            return Err(self.error(UpstreamFailure::new(text, NEEDS_PSS)));
+            return Err(self.server.error(UpstreamFailure::new(text, NEEDS_PSS)));
         }
         outcome.map_err(|error| {
             let trouble = tls_error(&error).and_then(token_trouble);
@@ -194,7 +194,7 @@ impl Upstream {
                 // Another server may stand there now.
                 locked(&self.server.choices).clear();
                 let key = self.identity.key();
-                self.error(UpstreamFailure::of_handshake(&error, key.as_deref()))
+                self.server.error(UpstreamFailure::of_handshake(&error, key.as_deref()))
             })
         })
     }
@@ -226,9 +226,10 @@ impl Upstream {
         &self,
         key: Option<&OpenKey>,
     ) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Error> {
-        let unusable = |reason: String| self.error(UpstreamFailure::unusable(reason));
+        let unusable = |reason: String| self.server.error(UpstreamFailure::unusable(reason));
         let provider = trust::server_provider();
-        let verifier = ServerVerifier::new(self.server.cluster(), &provider).map_err(unusable)?;
+        let verifier =
+            ServerVerifier::new(&self.server.target.cluster, &provider).map_err(unusable)?;
         let versions = match key.is_none_or(OpenKey::serves_tls_1_3) {
             true => &[&version::TLS13, &version::TLS12][..],
             false => &[&version::TLS12],
@@ -259,26 +260,15 @@ impl Upstream {
     /// What the server's end of a connection means, if it means anything.
     pub(super) fn end_error(&self, broken: &Broken) -> Option<Error> {
         let failure = UpstreamFailure::of_end(broken, self.identity.key().as_deref())?;
-        Some(self.error(failure))
+        Some(self.server.error(failure))
     }
 
     /// What an error of a protocol above TLS means.
     pub(super) fn exchange_error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
-        self.error(UpstreamFailure::of_exchange(error, self.identity.key().as_deref()))
+        self.server.error(UpstreamFailure::of_exchange(error, self.identity.key().as_deref()))
     }
 
     fn subject(&self) -> String {
         self.identity.key().map_or_else(String::new, |key| key.subject.clone())
-    }
-
-    pub(super) fn error(&self, failure: UpstreamFailure) -> Error {
-        self.server.error(failure)
-    }
-}
-
-impl Connection {
-    /// Whether a signature or a session has shown who we are; if not, the server didn't ask.
-    pub(super) fn is_authenticated(&self) -> bool {
-        self.authentication != Authentication::NotRequested
     }
 }

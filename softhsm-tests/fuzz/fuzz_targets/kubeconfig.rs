@@ -9,7 +9,7 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::kubeconfig::{
-    ClientIdentity, Context, Kubeconfig, Provider, TunnelEndpoint, user_excerpt,
+    Context, Kubeconfig, Provider, TunnelEndpoint, user_excerpt,
 };
 use pkcs11_external_signer::protocol::Configuration;
 use serde_json::Value;
@@ -35,7 +35,7 @@ fuzz_target!(|content: &[u8]| {
         return;
     };
     config.redirect(&redirected.cluster, &endpoint(), |context| context.user == redirected.user);
-    config.identify(&redirected.user, &IDENTITY);
+    config.identify(&redirected.user, "certificate", "key");
     let after = document(&config);
     for (old, new) in contexts.iter().zip(config.contexts()) {
         let (was, is) = (cluster(&before, &old.cluster), cluster(&after, &new.cluster));
@@ -135,6 +135,3 @@ fn assert_pasted_as_set(content: &[u8]) {
 fn endpoint() -> TunnelEndpoint<'static> {
     TunnelEndpoint { address: ADDRESS, server_name: "tunnel.invalid", authority_pem: "authority" }
 }
-
-const IDENTITY: ClientIdentity<'_> =
-    ClientIdentity { certificate_pem: "certificate", key_pem: "key" };

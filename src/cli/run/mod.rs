@@ -26,7 +26,7 @@ use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::preparation;
 use crate::process::run_directory::RunDirectory;
 use crate::report;
-use crate::tunnel::{ServerIdentity, TunnelObserver, Tunnels};
+use crate::tunnel::{ClientCertificate, ServerIdentity, TunnelObserver, Tunnels};
 
 /// Set for the command, to distinguish a run inside a run from a kubeconfig without keys.
 const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
@@ -57,12 +57,6 @@ pub(super) struct RunArguments {
     command: Vec<OsString>,
 }
 
-impl RunArguments {
-    fn command_line(&self) -> CommandLine<'_> {
-        CommandLine(&self.command)
-    }
-}
-
 /// Runs the command; its exit code, or that of the error that kept it from running.
 #[cold]
 pub(super) fn run(
@@ -85,7 +79,7 @@ fn serve(
     alone: SingleThreaded,
     keyring: &Arc<Keyring>,
 ) -> Result<u8, Error> {
-    let command_line = arguments.command_line();
+    let command_line = CommandLine(&arguments.command);
     let named = command_line.context().or_else(|| arguments.only_context.clone());
     let named = named.or_else(|| arguments.context.clone());
     KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
@@ -147,8 +141,8 @@ fn serve(
         });
     }
     for (user, key) in users.iter().zip(&keys) {
-        let certificate = tunnels.certificate(*key)?;
-        kubeconfig.identify(user, &certificate.identity());
+        let ClientCertificate { certificate_pem, key_pem } = tunnels.certificate(*key)?;
+        kubeconfig.identify(user, &certificate_pem, &key_pem);
     }
     run_with(arguments, &kubeconfig, inheritance)
 }
