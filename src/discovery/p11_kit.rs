@@ -133,10 +133,9 @@ mod tests {
     #[test]
     fn what_holds_no_keys_is_left_out() {
         let machine = Machine::new();
-        for (name, line) in [
-            ("anchors", "trust-policy: yes"),
-            ("remote", "remote: |ssh host p11-kit remote x.so"),
-        ] {
+        for (name, line) in
+            [("anchors", "trust-policy: yes"), ("remote", "remote: |ssh host p11-kit remote x.so")]
+        {
             machine
                 .write(&format!("system/{name}.module"), &format!("module: /{name}.so\n{line}\n"));
         }

@@ -10,36 +10,29 @@ use crate::printable::line;
 
 /// What a finding is about: its name in the document, and what its line begins with.
 #[derive(Clone, Copy)]
-pub(super) struct CheckStep {
-    name: &'static str,
-    title: &'static str,
-}
+pub(super) struct CheckStep(&'static str, &'static str);
 
 impl CheckStep {
-    pub(super) const CONFIGURATION: Self = Self::new("configuration", "configuration");
+    pub(super) const CONFIGURATION: Self = Self("configuration", "configuration");
     /// The local address that clients with the credential plugin use.
-    pub(super) const CLIENT: Self = Self::new("client", "client");
-    pub(super) const LIBRARY: Self = Self::new("library", "library");
-    pub(super) const TOKEN: Self = Self::new("token", "token");
-    pub(super) const PIN_TRIES: Self = Self::new("pin-tries", "PIN tries");
-    pub(super) const CERTIFICATE: Self = Self::new("certificate", "certificate");
+    pub(super) const CLIENT: Self = Self("client", "client");
+    pub(super) const LIBRARY: Self = Self("library", "library");
+    pub(super) const TOKEN: Self = Self("token", "token");
+    pub(super) const PIN_TRIES: Self = Self("pin-tries", "PIN tries");
+    pub(super) const CERTIFICATE: Self = Self("certificate", "certificate");
     /// What an audit log calls the certificate.
-    pub(super) const CREDENTIAL_ID: Self = Self::new("credential-id", "credential-id");
-    pub(super) const VALIDITY: Self = Self::new("validity", "validity");
-    pub(super) const PUBLIC_KEY: Self = Self::new("public-key", "public key");
-    pub(super) const MECHANISMS: Self = Self::new("mechanisms", "mechanisms");
-    pub(super) const LOGIN: Self = Self::new("login", "PIN");
-    pub(super) const PRIVATE_KEY: Self = Self::new("private-key", "private key");
-    pub(super) const SIGNATURE: Self = Self::new("signature", "signature");
-    pub(super) const TLS_VERSIONS: Self = Self::new("tls-versions", "TLS");
-    pub(super) const SERVER: Self = Self::new("server", "cluster");
-    pub(super) const SEALED: Self = Self::new("sealed", "sealed file");
+    pub(super) const CREDENTIAL_ID: Self = Self("credential-id", "credential-id");
+    pub(super) const VALIDITY: Self = Self("validity", "validity");
+    pub(super) const PUBLIC_KEY: Self = Self("public-key", "public key");
+    pub(super) const MECHANISMS: Self = Self("mechanisms", "mechanisms");
+    pub(super) const LOGIN: Self = Self("login", "PIN");
+    pub(super) const PRIVATE_KEY: Self = Self("private-key", "private key");
+    pub(super) const SIGNATURE: Self = Self("signature", "signature");
+    pub(super) const TLS_VERSIONS: Self = Self("tls-versions", "TLS");
+    pub(super) const SERVER: Self = Self("server", "cluster");
+    pub(super) const SEALED: Self = Self("sealed", "sealed file");
     /// What kubelet is answered.
-    pub(super) const ANSWER: Self = Self::new("answer", "for kubelet");
-
-    const fn new(name: &'static str, title: &'static str) -> Self {
-        Self { name, title }
-    }
+    pub(super) const ANSWER: Self = Self("answer", "for kubelet");
 }
 
 #[derive(Clone, Copy, PartialEq, Serialize)]
@@ -118,7 +111,7 @@ impl<'o> Checklist<'o> {
                 StepStatus::Bad => ("✘", Style::Bad),
             };
             let mark = self.palette.paint(style, mark);
-            let mut shown = format!("{mark} {:14} {}\n", step.title, line(&text));
+            let mut shown = format!("{mark} {:14} {}\n", step.1, line(&text));
             if let Some(help) = &help {
                 shown.push_str(&format!("  help: {}\n", line(&help.text)));
                 let candidates = help.candidates.iter().map(|it| format!("    {}\n", line(it)));
@@ -129,7 +122,7 @@ impl<'o> Checklist<'o> {
             }
         }
         let help = help.map(|help| help.to_string());
-        self.entries.push(StepEntry { step: step.name, status, text, help, exit_code });
+        self.entries.push(StepEntry { step: step.0, status, text, help, exit_code });
     }
 
     /// That of the first step that failed, or 0.

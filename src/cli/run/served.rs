@@ -25,32 +25,27 @@ impl ServedEntries {
         let mut served = Self::default();
         let contexts = kubeconfig.contexts();
         for user in kubeconfig.names(EntryKind::User) {
-            let of_user = |it: &&Context| it.user == user;
+            let mut of_user = contexts.iter().filter(|it| it.user == user).peekable();
             let is_needed = match selected {
                 Some(selected) => selected.user == user,
-                None => contexts.iter().any(|it| it.user == user),
+                None => of_user.peek().is_some(),
             };
-            let mut configuration = match kubeconfig.provider(&user) {
+            let config = match kubeconfig.provider(&user) {
                 Ok(Provider::None) => continue,
                 Ok(Provider::Other(name)) => {
-                    let reason = format!("its user needs the auth provider \"{name}\"");
-                    leave(contexts.iter().filter(of_user), &reason);
+                    leave(of_user, &format!("its user needs the auth provider \"{name}\""));
                     continue;
                 }
-                Ok(Provider::ExternalSigner(configuration)) => configuration,
-                Err(error) if is_needed => return Err(error),
-                Err(error) => {
-                    leave(contexts.iter().filter(of_user), &error);
-                    continue;
-                }
+                Ok(Provider::ExternalSigner(mut map)) => Config::from_map(&mut map),
+                Err(error) => Err(error),
             };
-            match Config::from_map(&mut configuration) {
+            match config {
                 Ok(config) => {
                     served.users.push(user);
                     served.configs.push(config);
                 }
                 Err(error) if is_needed => return Err(error),
-                Err(error) => leave(contexts.iter().filter(of_user), &error),
+                Err(error) => leave(of_user, &error),
             }
         }
         // A context can name a cluster that doesn't exist.
