@@ -74,7 +74,7 @@ pub(super) async fn relay<A: Side, B: Side>(one: &mut A, other: &mut B) -> Broke
         }
     })
     .await;
-    let unanswered = is_unanswered(&there, &back).then(|| there.kept.take());
+    let unanswered = is_unanswered(&there, &back).then(|| there.kept.take()).flatten();
     let closed = poll_fn(|context| {
         there.discard(context, Pin::new(one));
         back.discard(context, Pin::new(other));
@@ -83,11 +83,7 @@ pub(super) async fn relay<A: Side, B: Side>(one: &mut A, other: &mut B) -> Broke
     if unanswered.is_none() {
         let _ = timeout(LINGER, closed).await;
     }
-    Broken {
-        reading: back.read_error,
-        writing: there.write_error,
-        unanswered: unanswered.flatten(),
-    }
+    Broken { reading: back.read_error, writing: there.write_error, unanswered }
 }
 
 /// Whether the second stream has failed before it said anything.

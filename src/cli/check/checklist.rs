@@ -35,21 +35,13 @@ impl CheckStep {
     pub(super) const ANSWER: Self = Self("answer", "for kubelet");
 }
 
-#[derive(Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum StepStatus {
-    Good,
-    /// It works, but not for long or not everywhere.
-    Concern,
-    Bad,
-}
-
 /// A finding of `check --json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StepEntry {
     step: &'static str,
-    status: StepStatus,
+    /// `good`, `bad`, or `concern`: it works, but not for long or not everywhere.
+    status: &'static str,
     text: String,
     help: Option<String>,
     /// Set if the step failed.
@@ -72,7 +64,7 @@ impl<'o> Checklist<'o> {
     }
 
     pub(super) fn good(&mut self, step: CheckStep, text: impl Into<String>) {
-        self.add(step, StepStatus::Good, text.into(), None, None);
+        self.add(step, text.into(), None, None);
     }
 
     pub(super) fn concern(
@@ -82,13 +74,11 @@ impl<'o> Checklist<'o> {
         help: impl Into<Help>,
     ) {
         let help = help.into().in_this_call();
-        self.add(step, StepStatus::Concern, text.into(), Some(help), None);
+        self.add(step, text.into(), Some(help), None);
     }
 
     pub(super) fn bad(&mut self, step: CheckStep, error: &Error) {
-        let help = Some(error.remedy());
-        let code = Some(error.exit_code());
-        self.add(step, StepStatus::Bad, error.to_string(), help, code);
+        self.add(step, error.to_string(), Some(error.remedy()), Some(error.exit_code()));
     }
 
     /// What came of a step; an error is reported.
@@ -96,20 +86,13 @@ impl<'o> Checklist<'o> {
         outcome.map_err(|error| self.bad(step, &error)).ok()
     }
 
-    fn add(
-        &mut self,
-        step: CheckStep,
-        status: StepStatus,
-        text: String,
-        help: Option<Help>,
-        exit_code: Option<u8>,
-    ) {
+    fn add(&mut self, step: CheckStep, text: String, help: Option<Help>, exit_code: Option<u8>) {
+        let (status, mark, style) = match (&help, exit_code) {
+            (None, _) => ("good", "✔", Style::Good),
+            (Some(_), None) => ("concern", "!", Style::Concern),
+            (Some(_), Some(_)) => ("bad", "✘", Style::Bad),
+        };
         if !self.is_json {
-            let (mark, style) = match status {
-                StepStatus::Good => ("✔", Style::Good),
-                StepStatus::Concern => ("!", Style::Concern),
-                StepStatus::Bad => ("✘", Style::Bad),
-            };
             let mark = self.palette.paint(style, mark);
             let mut shown = format!("{mark} {:14} {}\n", step.1, line(&text));
             if let Some(help) = &help {

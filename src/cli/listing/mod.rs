@@ -55,7 +55,13 @@ impl ListQuery<'_> {
             // Several libraries may show the same token, and each would send it the PIN.
             _ if self.login.is_some() && pin.is_some() => needs_module("--login with a stored PIN"),
             _ if self.options.selection.init_args.is_some() => needs_module("--init-args"),
-            _ => self.list_machine(),
+            _ => {
+                let login = self.login.map(|_| "--login".to_owned());
+                let verbose = iter::repeat_n("--verbose".to_owned(), self.verbosity.into());
+                let arguments: Vec<_> =
+                    self.options.selection.arguments().chain(login).chain(verbose).collect();
+                list_machine(&arguments, self.login.is_some(), self.verbosity > 0)
+            }
         }
     }
 
@@ -85,15 +91,6 @@ impl ListQuery<'_> {
         } else {
             None
         }
-    }
-
-    fn list_machine(&self) -> Result<Listing, Error> {
-        let mut arguments: Vec<_> = self.options.selection.arguments().collect();
-        if self.login.is_some() {
-            arguments.push("--login".into());
-        }
-        arguments.extend(iter::repeat_n("--verbose".into(), self.verbosity.into()));
-        list_machine(&arguments, self.login.is_some(), self.verbosity > 0)
     }
 
     pub(super) fn filter(&self) -> Result<Filter, Error> {
