@@ -6,7 +6,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, write};
@@ -17,17 +16,6 @@ use crate::error::{Error, Exit};
 /// Above the numbers that a program would take for its own, as shells do it.
 const LOWEST_DESCRIPTOR: i32 = 10;
 
-/// Whether standard output was closed when the program started. `main` is too late to ask: Rust's
-/// runtime has opened /dev/null there, and an answer would be lost without an error.
-static CLOSED_AT_START: AtomicBool = AtomicBool::new(false);
-
-/// Finds out whether standard output is closed. For a program to have called before its `main`.
-pub extern "C" fn look_at_standard_output() {
-    // SAFETY: F_GETFD takes no third argument and only reads.
-    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
-    CLOSED_AT_START.store(flags == -1, Ordering::Relaxed);
-}
-
 /// The real standard output. While one exists, descriptor 1 leads to standard error, so what a
 /// module prints arrives there.
 pub struct StandardOutput {
@@ -37,9 +25,6 @@ pub struct StandardOutput {
 impl StandardOutput {
     /// Sets standard output aside; to be called once, before a module is loaded.
     pub fn set_aside() -> Result<Self, Error> {
-        if CLOSED_AT_START.load(Ordering::Relaxed) {
-            return Err(lost("standard output is closed: the answer has nowhere to go".to_owned()));
-        }
         let output = duplicate().map_err(|error| {
             Error::new(Exit::Request, format!("standard output can't be set aside: {error}"))
                 .help("too many files are open for the limit: raise it (`ulimit -n`), or start the program with fewer open")
@@ -55,29 +40,24 @@ impl StandardOutput {
             match write(&self.output, rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
-                // Some clients pass a pipe that doesn't block.
-                Err(Errno::AGAIN) => self.wait_until_writable(),
+                // Some clients pass a pipe that doesn't block. The next write says what is wrong, if anything is.
+                Err(Errno::AGAIN) => {
+                    let _ = poll(&mut [PollFd::new(&self.output, PollFlags::OUT)], None);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
-
-    fn wait_until_writable(&self) {
-        let mut output = [PollFd::new(&self.output, PollFlags::OUT)];
-        // The next write reports what is wrong, if anything is.
-        let _ = poll(&mut output, None);
-    }
 }
 
 /// The answer has nowhere to go.
 pub fn answer_lost(error: &io::Error) -> Error {
-    lost(format!("the answer could not be written to standard output: {error}"))
-}
-
-fn lost(text: String) -> Error {
-    Error::new(Exit::Request, text)
-        .help("run the program with a standard output that stays open until it ends")
+    Error::new(
+        Exit::Request,
+        format!("the answer could not be written to standard output: {error}"),
+    )
+    .help("run the program with a standard output that stays open until it ends")
 }
 
 /// Duplicates standard output, and has descriptor 1 lead to standard error. The duplicate is closed
