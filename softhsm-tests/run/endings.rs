@@ -135,7 +135,7 @@ fn the_command_inherits_what_it_would_without_us() {
 }
 
 #[test]
-fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
+fn what_a_killed_run_leaves_is_useless() {
     let store = token_with_pair(Kind::P256);
     let (running, command) = run(&store, &["sh", "-c", "echo ready; read end"]).held();
     let mut running = running.start(None);
@@ -153,9 +153,6 @@ fn what_a_killed_run_leaves_is_useless_and_goes_with_the_next() {
     // The kernel closes its port a moment after the kill.
     wait_until("the port is closed", || TcpStream::connect(address).is_err());
     assert!(!fs::read_to_string(&kubeconfig).unwrap().contains(PIN));
-    let next = run(&store, &["true"]).run();
-    next.printed();
-    assert!(left_behind(&store).is_empty());
     // What the kill left of the command ends.
     drop(command);
     running.finish();
