@@ -25,19 +25,15 @@ pub enum Response<'a> {
 impl Response<'_> {
     /// The document, without a newline.
     pub fn encode(&self, spelling: Spelling) -> String {
-        let (kind, field, value) = match (self, spelling) {
-            (Self::Certificate(der), Spelling::Proposal) => {
-                ("CertificateResponse", "certificate", *der)
-            }
-            (Self::Certificate(der), Spelling::Reference) => {
-                ("ExternalPublicKey", "certificate", *der)
-            }
-            (Self::Signature(signature), Spelling::Proposal) => {
-                ("SignResponse", "signature", signature.as_bytes())
-            }
-            (Self::Signature(signature), Spelling::Reference) => {
-                ("ExternalSigner", "signature", signature.as_bytes())
-            }
+        let (field, value) = match self {
+            Self::Certificate(der) => ("certificate", *der),
+            Self::Signature(signature) => ("signature", signature.as_bytes()),
+        };
+        let kind = match (self, spelling) {
+            (Self::Certificate(_), Spelling::Proposal) => "CertificateResponse",
+            (Self::Certificate(_), Spelling::Reference) => "ExternalPublicKey",
+            (Self::Signature(_), Spelling::Proposal) => "SignResponse",
+            (Self::Signature(_), Spelling::Reference) => "ExternalSigner",
         };
         // None of the parts has a character that JSON escapes.
         let value = STANDARD.encode(value);

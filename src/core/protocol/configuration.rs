@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::error::malformed;
-use super::members::{EACH_KEY_ONCE, Members};
+use super::members::Members;
 use crate::error::Error;
 use crate::printable::excerpt;
 
@@ -42,18 +42,13 @@ impl Configuration {
     /// Parses a JSON object; errors name the key, never the value.
     pub(super) fn decode(object: &RawValue) -> Result<Self, Error> {
         let Members(members) = serde_json::from_str(object.get())
-            .map_err(|_| malformed("configuration", "an object of strings"))?;
-        let mut values = BTreeMap::new();
-        for (key, value) in members {
-            let field = || format!("configuration.{}", excerpt(&key));
-            if values.contains_key(&key) {
-                return Err(malformed(&field(), EACH_KEY_ONCE));
-            }
-            let value: String =
-                serde_json::from_str(value.get()).map_err(|_| malformed(&field(), "a string"))?;
-            values.insert(key, value);
-        }
-        Ok(Self(values))
+            .map_err(|_| malformed("configuration", "an object of strings, each key once"))?;
+        let values = members.into_iter().map(|(key, value)| {
+            let value = serde_json::from_str(value.get())
+                .map_err(|_| malformed(&format!("configuration.{}", excerpt(&key)), "a string"))?;
+            Ok((key, value))
+        });
+        values.collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -83,20 +78,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_faulty_key_is_named_and_no_value() {
+    fn a_faulty_key_is_named_and_no_value() {
+        const NO_OBJECT: &str =
+            "malformed field configuration: expected an object of strings, each key once";
         for (object, error) in [
-            (r#"["1234"]"#, "malformed field configuration: expected an object of strings"),
-            ("null", "malformed field configuration: expected an object of strings"),
+            (r#"["1234"]"#, NO_OBJECT),
+            ("null", NO_OBJECT),
             (r#"{"pin":1234}"#, "malformed field configuration.pin: expected a string"),
             (r#"{"pin":"\ud800"}"#, "malformed field configuration.pin: expected a string"),
             (
                 r#"{"pin":["1234"],"slotId":5,"a":"b"}"#,
                 "malformed field configuration.pin: expected a string",
             ),
-            (
-                r#"{"slotId":"5","pin":"1234","\u0073lotId":"6"}"#,
-                "malformed field configuration.slotId: expected each key once",
-            ),
+            (r#"{"slotId":"5","pin":"1234","\u0073lotId":"6"}"#, NO_OBJECT),
         ] {
             assert_eq!(decode(object).err().unwrap(), error, "{object}");
         }

@@ -1,48 +1,29 @@
 //! The members of a JSON object that are asked for by name, still in the text they came in.
 //!
-//! Values are parsed one by one, so a request is refused for its first fault in the protocol's
-//! order and by field name. serde_json's own words never get out of here: they quote
-//! values, and a value can be a PIN.
+//! serde_json's own words never get out of here: they quote values, and a value can be a PIN.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::error::{malformed, missing};
 use crate::error::Error;
 
-/// What is refused in a key that occurs twice: which of the values counts, parsers disagree on.
-pub(super) const EACH_KEY_ONCE: &str = "each key once";
+/// All members of a JSON object. One with a key that occurs twice is refused: which of the values counts, parsers
+/// disagree on.
+pub(super) struct Members<'a>(pub(super) BTreeMap<String, &'a RawValue>);
 
-/// What an object holds under a name.
-#[derive(Clone, Copy)]
-pub(super) enum Member<'a> {
-    Absent,
-    Once(&'a RawValue),
-    Repeated,
-}
-
-impl<'a> Member<'a> {
-    /// The value; `field` and `expected` are what an error says of it.
-    pub(super) fn read<T: Deserialize<'a>>(
-        self,
-        field: &'static str,
-        expected: &'static str,
-    ) -> Result<T, Error> {
-        match self {
-            Self::Absent => Err(missing(field)),
-            Self::Once(raw) => {
-                serde_json::from_str(raw.get()).map_err(|_| malformed(field, expected))
-            }
-            Self::Repeated => Err(malformed(field, EACH_KEY_ONCE)),
-        }
+impl<'a> Members<'a> {
+    /// The value of a field, such as `digest` or `signerOpts.Hash`; `expected` is what an error says of it.
+    pub(super) fn read<T: Deserialize<'a>>(&self, field: &str, expected: &str) -> Result<T, Error> {
+        let name = field.rsplit('.').next().unwrap_or_default();
+        let raw = self.0.get(name).ok_or_else(|| missing(field))?;
+        serde_json::from_str(raw.get()).map_err(|_| malformed(field, expected))
     }
 }
-
-/// All members of a JSON object, in its order.
-pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(object: D) -> Result<Self, D::Error> {
@@ -60,26 +41,12 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::new();
-        while let Some(member) = object.next_entry()? {
-            members.push(member);
+        let mut members = BTreeMap::new();
+        while let Some((key, value)) = object.next_entry()? {
+            if members.insert(key, value).is_some() {
+                return Err(A::Error::custom("a key occurs twice"));
+            }
         }
         Ok(Members(members))
     }
-}
-
-/// The members called `names`, in that order; all others are ignored.
-pub(super) fn members<'a, const N: usize>(
-    object: &'a str,
-    names: [&str; N],
-) -> Result<[Member<'a>; N], serde_json::Error> {
-    let Members(members) = serde_json::from_str(object)?;
-    Ok(names.map(|name| {
-        let mut values = members.iter().filter(|(key, _)| key == name);
-        match (values.next(), values.next()) {
-            (None, _) => Member::Absent,
-            (Some((_, value)), None) => Member::Once(value),
-            (Some(_), Some(_)) => Member::Repeated,
-        }
-    }))
 }

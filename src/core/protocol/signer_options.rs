@@ -3,7 +3,7 @@
 //! `crypto.Hash` alone does not say which scheme is meant: `scheme` decides that by the key.
 
 use super::error::{malformed, refused};
-use super::members::members;
+use super::members::Members;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::printable::excerpt;
@@ -57,13 +57,13 @@ impl SignerOptions {
 }
 
 fn pss(options: &str) -> Result<SignerOptions, Error> {
-    let [hash_member, salt_member] = members(options, ["Hash", "SaltLength"])
-        .map_err(|_| malformed("signerOpts", "a JSON object inside a string"))?;
-    let hash = match hash_member.read("signerOpts.Hash", "the number of a hash")? {
+    let members: Members<'_> = serde_json::from_str(options)
+        .map_err(|_| malformed("signerOpts", "a JSON object inside a string, each key once"))?;
+    let hash = match members.read("signerOpts.Hash", "the number of a hash")? {
         number @ (0 | 8) => return Err(unsupported(number)),
         number => hash(number)?,
     };
-    let salt = match salt_member.read::<i64>("signerOpts.SaltLength", "a whole number")? {
+    let salt = match members.read::<i64>("signerOpts.SaltLength", "a whole number")? {
         -1 => SaltLength::EqualsHash,
         0 => SaltLength::Longest,
         // A length that no machine can hold is as hopeless as the longest it can.
@@ -148,6 +148,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
+        const NO_OBJECT: &str =
+            "malformed field signerOpts: expected a JSON object inside a string, each key once";
         for (type_name, options, error) in [
             (PSS, r#"{"SaltLength":-1}"#, "missing field signerOpts.Hash"),
             (PSS, r#"{"Hash":5}"#, "missing field signerOpts.SaltLength"),
@@ -161,17 +163,13 @@ mod tests {
                 r#"{"SaltLength":9223372036854775808,"Hash":5}"#,
                 "malformed field signerOpts.SaltLength: expected a whole number",
             ),
-            (
-                PSS,
-                r#"{"SaltLength":-1,"Hash":5,"SaltLength":0}"#,
-                "malformed field signerOpts.SaltLength: expected each key once",
-            ),
+            (PSS, r#"{"SaltLength":-1,"Hash":5,"SaltLength":0}"#, NO_OBJECT),
             (PSS, r#"{"SaltLength":-2,"Hash":5}"#, "invalid SaltLength -2 in signerOpts"),
             (PSS, r#"{"SaltLength":-1,"Hash":0}"#, "unsupported hash 0 in signerOpts"),
             (PSS, r#"{"SaltLength":-1,"Hash":8}"#, "unsupported hash 8 in signerOpts"),
-            (PSS, "5", "malformed field signerOpts: expected a JSON object inside a string"),
-            (PSS, "{", "malformed field signerOpts: expected a JSON object inside a string"),
-            (PSS, "{}{}", "malformed field signerOpts: expected a JSON object inside a string"),
+            (PSS, "5", NO_OBJECT),
+            (PSS, "{", NO_OBJECT),
+            (PSS, "{}{}", NO_OBJECT),
             (
                 HASH,
                 r#"{"SaltLength":-1,"Hash":5}"#,
