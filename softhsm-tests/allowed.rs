@@ -81,7 +81,7 @@ fn only_what_is_listed_is_loaded() {
             assert!(outcome.stderr.contains(entry), "{}", outcome.stderr);
         }
         let outcome = ask(&store, &link, &etc);
-        outcome.fails(3, &[&link, &format!("which is {library}"), PLACE]);
+        outcome.fails(3, &[&link, &format!("it is {library}"), PLACE]);
     }
     for missing in ["x.so", "no/../../x.so"] {
         let missing = format!("{inside}{missing}");
@@ -225,7 +225,7 @@ fn a_file_that_is_not_understood_allows_nothing() {
         (file(&format!("modules = [\"{library}\"]")), "line 1: \"modules = "),
         (
             "mkdir p; printf '#\\n#\\377' >p/libraries; mv p pkcs11-external-signer".to_owned(),
-            "line 2: it is not UTF-8",
+            "is not UTF-8",
         ),
     ] {
         ask(&store, library, &etc).fails(3, &[PLACE, fragment, "administrator"]);

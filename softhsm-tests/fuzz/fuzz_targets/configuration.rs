@@ -80,11 +80,10 @@ fn written(config: &Config) -> Option<Vec<(&'static str, String)>> {
         _ => "pinSource",
     };
     // What no key but `uri` says.
-    let uri = Uri {
-        manufacturer: config.token.manufacturer.clone(),
-        model: config.token.model.clone(),
-        ..Uri::default()
-    };
+    let uri = Uri::of([
+        ("manufacturer", config.token.manufacturer.clone()),
+        ("model", config.token.model.clone()),
+    ]);
     let certificate_file = match &config.certificate_file {
         Some(path) => Some(path.to_str()?.to_owned()),
         None => None,

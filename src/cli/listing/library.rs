@@ -154,16 +154,16 @@ fn fill(
             continue;
         }
         let needs_label = candidate.needs_label;
-        let uri = Uri {
-            token: text(&token.token_label),
-            serial: text(&token.token_serial),
-            slot_id: token.needs_slot_id.then_some(token.slot_id),
-            id: (!candidate.id.is_empty()).then(|| ObjectId::from_bytes(candidate.id.clone())),
-            object: text(&candidate.label).filter(|_| needs_label),
-            module_path: text(path),
-            ..Uri::default()
-        };
-        let object_id = uri.id.as_ref().map(ToString::to_string);
+        let id = ObjectId::from_bytes(candidate.id.clone());
+        let object_id = (!candidate.id.is_empty()).then(|| id.to_string());
+        let uri = Uri::of([
+            ("token", text(&token.token_label)),
+            ("serial", text(&token.token_serial)),
+            ("slot-id", token.needs_slot_id.then(|| token.slot_id.to_string())),
+            ("id", object_id.clone()),
+            ("object", text(&candidate.label).filter(|_| needs_label)),
+            ("module-path", text(path)),
+        ]);
         let notes = notes(&candidate, sees_all);
         let certificate = candidate.certificate.and_then(Result::ok);
         let key = KeyEntry {

@@ -68,7 +68,7 @@ impl ListQuery<'_> {
     /// The library's path, if one is named.
     pub(super) fn library(&self) -> Option<String> {
         let Selection { module, uri, .. } = &self.options.selection;
-        let of_uri = || Uri::parse(uri.as_ref()?).ok()?.module_path;
+        let of_uri = || Some(Uri::parse(uri.as_ref()?).ok()?.get("module-path")?.to_owned());
         module.clone().or_else(of_uri)
     }
 

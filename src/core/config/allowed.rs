@@ -72,22 +72,17 @@ fn read_trusted() -> Result<Allowed, Error> {
 
 /// A line is empty, a comment that begins with `#`, or an absolute path.
 fn parse(bytes: &[u8]) -> Result<Allowed, Error> {
+    let text = str::from_utf8(bytes)
+        .map_err(|error| refused(format!("{ALLOWED_LIBRARIES} is not UTF-8: {error}")))?;
     let mut listed = Vec::new();
-    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-        match str::from_utf8(line).map(str::trim) {
-            Ok(line) if line.is_empty() || line.starts_with('#') => {}
-            Ok(path) if path.starts_with('/') => listed.push(path.to_owned()),
-            Ok(other) => {
-                let text = excerpt(other);
-                return Err(refused(format!(
-                    "{ALLOWED_LIBRARIES}, line {number}: \"{text}\" is not an absolute path"
-                )));
-            }
-            Err(_) => {
-                return Err(refused(format!(
-                    "{ALLOWED_LIBRARIES}, line {number}: it is not UTF-8"
-                )));
-            }
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        if line.starts_with('/') {
+            listed.push(line.to_owned());
+        } else if !line.is_empty() && !line.starts_with('#') {
+            let line = excerpt(line);
+            return Err(refused(format!(
+                "{ALLOWED_LIBRARIES}, line {number}: \"{line}\" is not an absolute path"
+            )));
         }
     }
     Ok(Allowed(listed))
@@ -151,7 +146,7 @@ mod tests {
             (&b"/a.so\na.so"[..], "line 2: \"a.so\" is not an absolute path"),
             (b"~/a.so\n", "line 1: \"~/a.so\" is not an absolute path"),
             (b"modules = [\n\"/a.so\"\n]\n", "line 1: \"modules = [\" is not"),
-            (b"#\n#\n/\xff\n", "line 3: it is not UTF-8"),
+            (b"#\n#\n/\xff\n", "is not UTF-8: invalid utf-8 sequence"),
         ] {
             let error = parse(text).err().unwrap().to_string();
             assert!(error.contains(what), "{error}");

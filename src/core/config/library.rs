@@ -26,30 +26,22 @@ pub struct TrustedLibrary {
 impl TrustedLibrary {
     /// Checks the file and the directories above it.
     pub fn check(value: &str) -> Result<Self, Error> {
+        const HELP: &str = "set pathLib (--module) to the whole path at which the library is installed, as `realpath` prints \
+                            it; only root and you may be able to change the file and each directory above it (chown, \
+                            chmod go-w)";
         let shown = quoted(value);
-        let wrong = |what: &str, help: &str| misconfigured(format!("pathLib {shown} {what}"), help);
-        let unchecked = |error| {
-            let help =
-                "set pathLib (--module) to a library that you can read, by a path that leads there";
-            wrong(&format!("can't be checked: {error}"), help)
-        };
+        let wrong = |what: String| misconfigured(format!("pathLib {shown} {what}"), HELP);
+        let unchecked = |error| wrong(format!("can't be checked: {error}"));
         let path = Path::new(value);
         if !path.is_absolute() {
-            return Err(wrong(
-                "is not an absolute path",
-                "write the whole path of the library into pathLib (--module), such as \
-                 /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
-            ));
+            return Err(wrong("is not an absolute path".to_owned()));
         }
         let allowed = Allowed::read()?;
         if let Some(ancestor) = path.ancestors().find(|ancestor| is_per_process(ancestor)) {
-            return Err(wrong(
-                &format!(
-                    "leads through {}, where each process finds something else",
-                    ancestor.display()
-                ),
-                "set pathLib (--module) to the path at which the library is installed, which `realpath` prints",
-            ));
+            let ancestor = ancestor.display();
+            return Err(wrong(format!(
+                "leads through {ancestor}, where each process finds something else"
+            )));
         }
         let found = match path.canonicalize() {
             Ok(found) => found,
@@ -61,29 +53,21 @@ impl TrustedLibrary {
         if let Some(allowed) = allowed
             && !allowed.allows(&found)
         {
-            let target = match found == path {
-                true => String::new(),
-                false => format!(", which is {},", found.display()),
-            };
-            let listed = match allowed.0.as_slice() {
-                [] => "none".to_owned(),
-                listed => listed.join(", "),
-            };
             return Err(misconfigured(
-                format!("pathLib {shown}{target} is not allowed by {ALLOWED_LIBRARIES}"),
                 format!(
-                    "set pathLib (--module) to a library that this file lists ({listed}), or have the machine's \
-                     administrator add this one"
+                    "pathLib {shown} is not allowed by {ALLOWED_LIBRARIES}: it is {}",
+                    found.display()
+                ),
+                format!(
+                    "set pathLib (--module) to a library that this file lists ({}), or have the machine's \
+                     administrator add this one",
+                    allowed.0.join(", ")
                 ),
             ));
         }
         match weakness(&found, rustix::process::geteuid().as_raw(), true) {
             Ok(None) => Ok(Self { path: found, is_there: true }),
-            Ok(Some(weakness)) => Err(wrong(
-                &format!("is not safe to load: {weakness}"),
-                "set pathLib (--module) to a library's file in a directory of root's, or have only root and yourself change \
-                 this one and each directory above it (chown, chmod go-w)",
-            )),
+            Ok(Some(weakness)) => Err(wrong(format!("is not safe to load: {weakness}"))),
             Err(error) => Err(unchecked(error)),
         }
     }
@@ -105,17 +89,10 @@ impl TrustedLibrary {
     }
 }
 
-/// Whether it leads into /proc, wherever that is mounted, or into /dev, which has links there: `self/cwd` is where a
-/// stranger's files were unpacked.
+/// Whether it leads into /proc, or into /dev, which has links there: `self/cwd` is where a stranger's files were unpacked.
 fn is_per_process(path: &Path) -> bool {
-    let Ok(path) = path.canonicalize() else {
-        return false;
-    };
-    #[cfg(target_os = "linux")]
-    if rustix::fs::statfs(&path).is_ok_and(|it| it.f_type == rustix::fs::PROC_SUPER_MAGIC) {
-        return true;
-    }
-    path.as_os_str().eq_ignore_ascii_case("/dev")
+    let found = path.canonicalize().unwrap_or_default().to_string_lossy().to_lowercase();
+    ["/proc", "/dev"].iter().any(|it| Path::new(&found).starts_with(it))
 }
 
 #[cfg(test)]

@@ -120,8 +120,8 @@ impl Filter {
                 slot: take(map, "slotId", selector::slot)?,
                 label: take(map, "tokenLabel", text)?,
                 serial: take(map, "tokenSerial", text)?,
-                manufacturer: uri.manufacturer,
-                model: uri.model,
+                manufacturer: uri.get("manufacturer").map(str::to_owned),
+                model: uri.get("model").map(str::to_owned),
             },
             object: ObjectSelector {
                 id: take(map, "objectId", ObjectId::parse)?,
@@ -131,41 +131,19 @@ impl Filter {
     }
 }
 
-/// Puts what the URI says, if there is one, under the keys that say the same.
+/// Puts what the URI says, if there is one, under the keys that stand for it.
 fn unfold(map: &mut Configuration) -> Result<Uri, Error> {
     let uri = take(map, "uri", Uri::parse)?.unwrap_or_default();
-    for (attribute, key, value) in uri.attributes() {
-        let Some(key) = key else { continue };
-        match map.value(key) {
-            None => map.set(key, &value),
-            Some(given) if is_same(key, given, &value) => {}
-            Some(given) => {
-                let what = match key.starts_with("pin") {
-                    true => format!("uri has another {attribute} than {key}"),
-                    false => {
-                        let (value, given) = (quoted(&value), quoted(given));
-                        format!("uri has {attribute} {value}, but {key} is {given}")
-                    }
-                };
-                let help = format!("take {attribute} out of uri, or leave {key} out");
-                return Err(misconfigured(what, help));
-            }
+    for (attribute, key, value) in uri.settings() {
+        if map.value(key).is_some_and(|given| given != value) {
+            return Err(misconfigured(
+                format!("uri has another {attribute} than {key}"),
+                format!("take {attribute} out of uri, or leave {key} out"),
+            ));
         }
+        map.set(key, value);
     }
     Ok(uri)
-}
-
-/// Whether a key's value means what the URI says. One that is malformed is refused when it is read.
-fn is_same(key: &str, given: &str, of_uri: &str) -> bool {
-    fn same<T: PartialEq>(parse: fn(&str) -> Result<T, Error>, texts: [&str; 2]) -> bool {
-        let [given, of_uri] = texts.map(|text| parse(text).ok());
-        given.is_none() || given == of_uri
-    }
-    match key {
-        "objectId" => same(ObjectId::parse, [given, of_uri]),
-        "slotId" => same(selector::slot, [given, of_uri]),
-        _ => given == of_uri,
-    }
 }
 
 /// Takes an optional key out of the map.
@@ -262,11 +240,6 @@ fn absolute_path(value: &str) -> Option<PathBuf> {
     (value.starts_with('/') && !value.contains('\0')).then(|| PathBuf::from(value))
 }
 
-/// What follows the mark of hexadecimal digits, if it is there.
-fn after_0x(value: &str) -> Option<&str> {
-    value.strip_prefix("0x").or_else(|| value.strip_prefix("0X"))
-}
-
 /// The error for a value that can't be used: what is wrong, key included, and what to write instead.
 fn misconfigured(what: impl Display, help: impl Into<String>) -> Error {
     Error::new(Exit::Configuration, format!("configuration: {what}")).help(help)
@@ -293,7 +266,7 @@ mod tests {
         let mut map = Configuration::from_iter([
             ("pathLib", "/no/such/library.so"),
             ("initArgs", "configDir='sql:/db'"),
-            ("slotId", "0x1f"),
+            ("slotId", "31"),
             ("tokenLabel", "prod"),
             ("tokenSerial", "5d9c2ea1"),
             ("objectId", "2"),
@@ -337,7 +310,8 @@ mod tests {
         let good = [("pathLib", "/no/such.so"), ("slotId", "1"), ("objectId", "1")];
         for (key, value, what) in [
             ("pathLib", "library.so", "pathLib \"library.so\" is not an absolute path"),
-            ("slotId", "five", "slotId \"five\" is not a number"),
+            ("slotId", "five", "slotId \"five\" is not a decimal number"),
+            ("slotId", "0x5", "slotId \"0x5\" is not a decimal number"),
             ("slotId", "", "slotId is empty"),
             ("tokenLabel", "", "tokenLabel is empty"),
             ("objectId", "x", "objectId \"x\" is neither a byte in decimal nor hexadecimal"),
@@ -374,14 +348,10 @@ mod tests {
 
     #[test]
     fn a_uri_says_what_the_other_keys_say() {
-        let mut map = Configuration::from_iter([
-            (
-                "uri",
-                "pkcs11:token=prod;model=v2;slot-id=7;id=%01%02?module-path=/no/such.so&pin-value=4711",
-            ),
-            ("slotId", "0x7"),
-            ("objectId", "01:02"),
-        ]);
+        let mut map = Configuration::from_iter([(
+            "uri",
+            "pkcs11:token=prod;model=v2;slot-id=7;id=%01%02?module-path=/no/such.so&pin-value=4711",
+        )]);
         let config = Config::from_map(&mut map).ok().unwrap();
         assert_eq!(config.token.to_string(), "slotId 7, tokenLabel \"prod\" and model \"v2\"");
         assert_eq!(config.object.to_string(), "objectId \"0x0102\"");
@@ -390,17 +360,21 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_and_a_key_that_disagree_are_both_named() {
+    fn a_uri_and_a_key_that_disagree_are_named_and_not_shown() {
         let uri = "pkcs11:token=a;slot-id=1;id=%01;serial=s?module-path=/a.so&pin-value=4711&pin-source=prompt";
-        for (key, value, what) in [
-            ("pathLib", "/b.so", "uri has module-path \"/a.so\", but pathLib is \"/b.so\""),
-            ("slotId", "2", "uri has slot-id \"1\", but slotId is \"2\""),
-            ("tokenLabel", "b", "uri has token \"a\", but tokenLabel is \"b\""),
-            ("objectId", "2", "uri has id \"1\", but objectId is \"2\""),
-            ("pinSource", "stdin", "uri has another pin-source than pinSource"),
-            ("pin", "1147", "uri has another pin-value than pin"),
+        let same = [("uri", uri), ("tokenSerial", "s"), ("objectId", "1"), ("pin", "4711")];
+        for (key, value, attribute) in [
+            ("pathLib", "/b.so", "module-path"),
+            ("slotId", "2", "slot-id"),
+            ("tokenLabel", "b", "token"),
+            ("tokenSerial", "t", "serial"),
+            ("objectId", "0x01", "id"),
+            ("pinSource", "stdin", "pin-source"),
+            ("pin", "1147", "pin-value"),
         ] {
-            assert_eq!(error(&[("uri", uri), ("tokenSerial", "s"), (key, value)])[0], what);
+            let [what, help] = error(&[&same[..], &[(key, value)]].concat());
+            assert_eq!(what, format!("uri has another {attribute} than {key}"));
+            assert_eq!(help, format!("take {attribute} out of uri, or leave {key} out"));
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::{after_0x, misconfigured, quoted};
+use super::{misconfigured, quoted};
 use crate::error::Error;
 use crate::printable::hex;
 
@@ -17,7 +17,7 @@ pub struct ObjectId(Vec<u8>);
 impl ObjectId {
     /// Parses decimal 0 to 255, or hexadecimal of any length: `0x0102`, `01:02`.
     pub fn parse(value: &str) -> Result<Self, Error> {
-        let prefixed = after_0x(value);
+        let prefixed = value.strip_prefix("0x").or_else(|| value.strip_prefix("0X"));
         let groups: Vec<&str> = match prefixed {
             Some(digits) => vec![digits],
             None => value.split(':').collect(),

@@ -3,34 +3,46 @@
 //! Strict: an attribute that this program can't match is refused, since ignoring it could find
 //! another key. No problem quotes a PIN, nor a whole URI that might hold one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
+use super::selector::decimal;
 use super::{ObjectId, misconfigured};
 use crate::error::Error;
 use crate::printable::excerpt;
 
-/// What a URI says of a token, an object, a library and a PIN; no text in it is empty.
+/// What a URI says of a token, an object, a library and a PIN: by attribute, as the key of the configuration has it
+/// that stands for the same. No value is empty.
 #[derive(Default)]
-pub struct Uri {
-    pub token: Option<String>,
-    pub manufacturer: Option<String>,
-    pub model: Option<String>,
-    pub serial: Option<String>,
-    pub slot_id: Option<u64>,
-    pub id: Option<ObjectId>,
-    /// CKA_LABEL.
-    pub object: Option<String>,
-    pub module_path: Option<String>,
-    /// In the form of `pinSource`.
-    pub pin_source: Option<String>,
-    /// Never printed.
-    pub pin_value: Option<String>,
-}
+pub struct Uri(BTreeMap<&'static str, String>);
+
+/// The attributes, in the order in which they are printed: name, key of the configuration, and whether it stands behind
+/// the `?`.
+const ATTRIBUTES: [(&str, Option<&str>, bool); 10] = [
+    ("token", Some("tokenLabel"), false),
+    ("manufacturer", None, false),
+    ("model", None, false),
+    ("serial", Some("tokenSerial"), false),
+    ("slot-id", Some("slotId"), false),
+    ("id", Some("objectId"), false),
+    ("object", Some("objectLabel"), false),
+    ("module-path", Some("pathLib"), true),
+    ("pin-source", Some("pinSource"), true),
+    (PIN_VALUE, Some("pin"), true),
+];
+
+/// Never printed.
+const PIN_VALUE: &str = "pin-value";
 
 const SCHEME: &str = "pkcs11:";
+
+const HELP: &str = "write uri as in pkcs11:token=prod;id=%02?module-path=/usr/lib/a.so, as `pkcs11-external-signer list --uri` \
+                    prints it: each attribute once, and other characters than letters, digits and -._~ as % and two \
+                    hexadecimal digits; the attributes are token, manufacturer, model, serial, slot-id, id, object and \
+                    type, and after the ? module-path, pin-source and pin-value";
 
 /// What stands for itself in an attribute's value, besides letters and digits (RFC 7512, section
 /// 2.3). Some programs print a `/`, `?` or `&` of a label unescaped.
@@ -67,96 +79,52 @@ impl Uri {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let scheme = text.get(..SCHEME.len()).unwrap_or_default();
         if !scheme.eq_ignore_ascii_case(SCHEME) {
-            return Err(misconfigured(
-                "uri does not begin with pkcs11:",
-                "write uri as in pkcs11:token=prod;id=%02; `pkcs11-external-signer list --uri` prints them",
-            ));
+            return Err(misconfigured("uri does not begin with pkcs11:", HELP));
         }
         let rest = text.get(SCHEME.len()..).unwrap_or_default();
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut uri = Self::default();
-        let mut seen = Vec::new();
-        for (component, separator) in [(path, ';'), (query, '&')] {
-            if component.is_empty() {
-                continue;
-            }
-            for attribute in component.split(separator) {
-                let Some((name, value)) = attribute.split_once('=') else {
-                    return Err(misconfigured(
-                        "uri has an attribute without a value",
-                        format!(
-                            "write each attribute of uri as name=value, separated by {separator}"
-                        ),
-                    ));
-                };
-                // Only a vendor's own in the query may be repeated (RFC 7512, section 2.3).
-                if seen.contains(&name) && !name.starts_with("x-") {
-                    return Err(problem(name, "occurs twice", "leave one of them out"));
+        for (component, separator, is_query) in [(path, ';', false), (query, '&', true)] {
+            for attribute in component.split(separator).filter(|_| !component.is_empty()) {
+                let (name, value) = attribute
+                    .split_once('=')
+                    .ok_or_else(|| misconfigured("uri has an attribute without a value", HELP))?;
+                let mut known = ATTRIBUTES.iter().filter(|(_, _, it)| *it == is_query);
+                match known.find(|(known, ..)| *known == name) {
+                    Some((name, ..)) => {
+                        if uri.0.insert(name, setting(name, value)?).is_some() {
+                            return Err(problem(name, "occurs twice"));
+                        }
+                    }
+                    // One object stands for the pair that shares its CKA_ID.
+                    None if !is_query && name == "type" => {
+                        if !matches!(value, "cert" | "private" | "public") {
+                            return Err(problem(name, "names no certificate and no key pair"));
+                        }
+                    }
+                    // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
+                    None if is_query && name.starts_with("x-") => {}
+                    None => return Err(problem(name, "is not known here")),
                 }
-                seen.push(name);
-                uri.set(name, value, separator == '&')?;
             }
         }
         Ok(uri)
     }
 
-    fn set(&mut self, name: &str, value: &str, is_query: bool) -> Result<(), Error> {
-        let text = || text(name, value);
-        match (is_query, name) {
-            (false, "token") => self.token = Some(text()?),
-            (false, "manufacturer") => self.manufacturer = Some(text()?),
-            (false, "model") => self.model = Some(text()?),
-            (false, "serial") => self.serial = Some(text()?),
-            (false, "slot-id") => self.slot_id = Some(number(name, &text()?)?),
-            (false, "id") => self.id = Some(ObjectId::from_bytes(bytes(name, value)?)),
-            (false, "object") => self.object = Some(text()?),
-            // One object stands for the pair that shares its CKA_ID.
-            (false, "type") if matches!(value, "cert" | "private" | "public") => {}
-            (false, "type") => {
-                let what = "names no certificate and no key pair";
-                return Err(problem(name, what, "write type=private, or leave it out"));
-            }
-            (true, "module-path") => self.module_path = Some(text()?),
-            (true, "pin-source") => self.pin_source = Some(pin_source(&text()?)?),
-            (true, "pin-value") => self.pin_value = Some(text()?),
-            // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
-            (true, _) if name.starts_with("x-") => {}
-            (true, "module-name") => {
-                let help = "give module-path, or pathLib, with the library's whole path";
-                return Err(problem(name, "can't be looked up", help));
-            }
-            _ => {
-                let known = match is_query {
-                    true => "pin-source, pin-value and module-path",
-                    false => "token, manufacturer, model, serial, slot-id, id, object and type",
-                };
-                let help = format!(
-                    "leave it out, since what it demands can't be looked at; known there are {known}"
-                );
-                return Err(problem(name, "is not known here", &help));
-            }
-        }
-        Ok(())
+    /// One that says this.
+    pub fn of<const N: usize>(attributes: [(&'static str, Option<String>); N]) -> Self {
+        let given = attributes.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        Self(given.collect())
     }
 
-    /// The attributes that it has, in the order in which they are printed: the name, the key of the configuration that can say the
-    /// same, and that key's value.
-    pub(super) fn attributes(
-        &self,
-    ) -> impl Iterator<Item = (&'static str, Option<&'static str>, String)> {
-        let attributes = [
-            ("token", Some("tokenLabel"), self.token.clone()),
-            ("manufacturer", None, self.manufacturer.clone()),
-            ("model", None, self.model.clone()),
-            ("serial", Some("tokenSerial"), self.serial.clone()),
-            ("slot-id", Some("slotId"), self.slot_id.map(|slot| slot.to_string())),
-            ("id", Some("objectId"), self.id.as_ref().map(ToString::to_string)),
-            ("object", Some("objectLabel"), self.object.clone()),
-            ("module-path", Some("pathLib"), self.module_path.clone()),
-            ("pin-source", Some("pinSource"), self.pin_source.clone()),
-            ("pin-value", Some("pin"), self.pin_value.clone()),
-        ];
-        attributes.into_iter().filter_map(|(name, key, value)| Some((name, key, value?)))
+    pub fn get(&self, attribute: &str) -> Option<&str> {
+        self.0.get(attribute).map(String::as_str)
+    }
+
+    /// What keys of the configuration can say: attribute, key and value.
+    pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let of_keys = ATTRIBUTES.iter().filter_map(|(name, key, _)| Some((*name, (*key)?)));
+        of_keys.filter_map(move |(name, key)| Some((name, key, self.get(name)?)))
     }
 }
 
@@ -165,42 +133,43 @@ impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(SCHEME)?;
         let (mut in_path, mut in_query) = ("", "?");
-        for (name, _, value) in self.attributes().filter(|(name, ..)| *name != "pin-value") {
-            let (set, separator) = match name {
-                "module-path" | "pin-source" => (QUERY, mem::replace(&mut in_query, "&")),
-                _ => (PATH, mem::replace(&mut in_path, ";")),
+        for (name, _, is_query) in ATTRIBUTES {
+            let Some(value) = self.get(name).filter(|_| name != PIN_VALUE) else { continue };
+            let (set, separator) = match is_query {
+                true => (QUERY, mem::replace(&mut in_query, "&")),
+                false => (PATH, mem::replace(&mut in_path, ";")),
             };
             write!(f, "{separator}{name}=")?;
-            match &self.id {
+            if name == "id"
+                && let Ok(id) = ObjectId::parse(value)
+            {
                 // Bytes whose letters mean nothing.
-                Some(id) if name == "id" => {
-                    id.as_bytes().iter().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
-                }
-                _ => write!(f, "{}", percent_encode(value.as_bytes(), set))?,
+                id.as_bytes().iter().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
+            } else {
+                write!(f, "{}", percent_encode(value.as_bytes(), set))?;
             }
         }
         Ok(())
     }
 }
 
-fn text(name: &str, value: &str) -> Result<String, Error> {
-    match String::from_utf8(bytes(name, value)?) {
-        Ok(text) if !text.contains('\0') => Ok(text),
-        Ok(_) => Err(problem(name, "holds a NUL", "correct it")),
-        Err(_) => Err(problem(name, "is not UTF-8", "correct its % escapes")),
+/// An attribute's value, as the key has it that stands for it.
+fn setting(name: &str, value: &str) -> Result<String, Error> {
+    let bytes = bytes(name, value)?;
+    if name == "id" {
+        return Ok(ObjectId::from_bytes(bytes).to_string());
     }
-}
-
-fn number(name: &str, digits: &str) -> Result<u64, Error> {
-    let is_decimal = digits.bytes().all(|digit| digit.is_ascii_digit());
-    let number = digits.parse().ok().filter(|_| is_decimal);
-    number.ok_or_else(|| problem(name, "is not a number", "write it in decimal digits"))
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    let text = text.ok_or_else(|| problem(name, "is not UTF-8, or holds a NUL"))?;
+    match name {
+        "slot-id" if decimal(&text).is_none() => Err(problem(name, "is not a number")),
+        "pin-source" => pin_source(text),
+        _ => Ok(text),
+    }
 }
 
 /// Decodes a value strictly.
 fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Error> {
-    const ESCAPES: &str = "write other characters than letters, digits and -._~ as % and two \
-                           hexadecimal digits: %20 for a space, %25 for a %";
     let is_escape = |rest: &str| {
         let digits = rest.bytes().take(2).filter(u8::is_ascii_hexdigit);
         digits.count() == 2
@@ -208,11 +177,11 @@ fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Error> {
     let is_allowed =
         |byte: u8| byte == b'%' || byte.is_ascii_alphanumeric() || UNESCAPED.contains(&byte);
     if value.is_empty() {
-        Err(problem(name, "is empty", "leave it out, or give it a value"))
+        Err(problem(name, "is empty"))
     } else if !value.split('%').skip(1).all(is_escape) {
-        Err(problem(name, "has a % without two digits", ESCAPES))
+        Err(problem(name, "has a % without two digits"))
     } else if !value.bytes().all(is_allowed) {
-        Err(problem(name, "has a character that must be escaped", ESCAPES))
+        Err(problem(name, "has a character that must be escaped"))
     } else {
         Ok(percent_decode_str(value).collect())
     }
@@ -220,28 +189,24 @@ fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Error> {
 
 /// `pin-source` as `pinSource` has it. A path alone is a file's (RFC 7512, section 2.4), and so is a
 /// file URI of this machine's (RFC 8089, section 2).
-fn pin_source(value: &str) -> Result<String, Error> {
+fn pin_source(value: String) -> Result<String, Error> {
     let path = match value.strip_prefix("file://") {
         Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
-        None if value.starts_with('/') => value,
-        None => return Ok(value.to_owned()),
+        None if value.starts_with('/') => &value,
+        None => return Ok(value),
     };
     if !path.starts_with('/') {
-        return Err(problem(
-            "pin-source",
-            "is a file on another machine",
-            "write it as file:/path",
-        ));
+        return Err(problem("pin-source", "is a file on another machine"));
     }
     // Two slashes would be read as the beginning of a machine's name.
     Ok(format!("file:/{}", path.trim_start_matches('/')))
 }
 
-fn problem(name: &str, what: &str, help: &str) -> Error {
+fn problem(name: &str, what: &str) -> Error {
     // A name of other characters may be a piece of a PIN.
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
     let name = if name.bytes().all(is_name) { excerpt(name) } else { "…".to_owned() };
-    misconfigured(format!("uri: {name} {what}"), format!("in uri, {name}: {help}"))
+    misconfigured(format!("uri: {name} {what}"), HELP)
 }
 
 #[cfg(test)]
@@ -269,10 +234,15 @@ mod tests {
              ?module-path=/usr/lib/a%26b.so&pin-source=file:/run/pin"
         );
         let uri = Uri::parse(uri).ok().unwrap();
-        assert_eq!(uri.token.as_deref(), Some("größe"));
-        assert_eq!(uri.object.as_deref(), Some("a;b"));
-        assert_eq!(uri.module_path.as_deref(), Some("/usr/lib/a&b.so"));
-        assert_eq!(uri.id.unwrap().as_bytes(), [2, 255]);
+        for (attribute, value) in [
+            ("token", "größe"),
+            ("object", "a;b"),
+            ("module-path", "/usr/lib/a&b.so"),
+            ("id", "0x02ff"),
+            ("slot-id", "7"),
+        ] {
+            assert_eq!(uri.get(attribute), Some(value));
+        }
         assert_eq!(shown("PKCS11:"), "pkcs11:");
         for (source, pin_source) in [
             ("/a/b", "file:/a/b"),
@@ -285,7 +255,7 @@ mod tests {
             ("|command", "|command"),
         ] {
             let uri = Uri::parse(&format!("pkcs11:?pin-source={source}")).ok().unwrap();
-            assert_eq!(uri.pin_source.as_deref(), Some(pin_source));
+            assert_eq!(uri.get("pin-source"), Some(pin_source));
         }
     }
 
@@ -304,8 +274,8 @@ mod tests {
             ("pkcs11:token=%+4", "uri: token has a % without two digits"),
             ("pkcs11:token=a b", "uri: token has a character that must be escaped"),
             ("pkcs11:token=ö", "uri: token has a character that must be escaped"),
-            ("pkcs11:token=%ff", "uri: token is not UTF-8"),
-            ("pkcs11:token=a%00", "uri: token holds a NUL"),
+            ("pkcs11:token=%ff", "uri: token is not UTF-8, or holds a NUL"),
+            ("pkcs11:token=a%00", "uri: token is not UTF-8, or holds a NUL"),
             ("pkcs11:slot-id=0x1", "uri: slot-id is not a number"),
             ("pkcs11:slot-id=+1", "uri: slot-id is not a number"),
             ("pkcs11:slot-id=99999999999999999999", "uri: slot-id is not a number"),
@@ -315,7 +285,7 @@ mod tests {
             ("pkcs11:x-vendor=a", "uri: x-vendor is not known here"),
             ("pkcs11:pin-value=1234", "uri: pin-value is not known here"),
             ("pkcs11:token=a?id=%01", "uri: id is not known here"),
-            ("pkcs11:?module-name=a", "uri: module-name can't be looked up"),
+            ("pkcs11:?module-name=a", "uri: module-name is not known here"),
             ("pkcs11:?pin-value=12 34", "uri: pin-value has a character that must be escaped"),
             ("pkcs11:?1234=x", "uri: … is not known here"),
             (
@@ -332,7 +302,7 @@ mod tests {
         assert_eq!(uri.to_string(), "pkcs11:token=a%27b?module-path=/c%27d");
         let uri = Uri::parse("pkcs11:id=%01?pin-value=1234").ok().unwrap();
         assert_eq!(uri.to_string(), "pkcs11:id=%01");
-        assert_eq!(uri.pin_value.as_deref(), Some("1234"));
+        assert_eq!(uri.get(PIN_VALUE), Some("1234"));
     }
 
     proptest! {
@@ -342,17 +312,17 @@ mod tests {
             slot_id: Option<u64>,
             id in prop::option::of(prop::collection::vec(any::<u8>(), 1..20)),
         ) {
-            let [token, manufacturer, serial, object, module_path] = texts;
-            let id = id.map(ObjectId::from_bytes);
-            let uri = Uri { token, manufacturer, serial, object, module_path, slot_id, id, ..Uri::default() };
-            let printed = uri.to_string();
-            let read = Uri::parse(&printed).ok().unwrap();
-            prop_assert_eq!(read.to_string(), printed);
-            prop_assert_eq!(
-                (read.token, read.manufacturer, read.serial, read.object, read.module_path),
-                (uri.token, uri.manufacturer, uri.serial, uri.object, uri.module_path)
-            );
-            prop_assert_eq!((read.slot_id, read.id), (uri.slot_id, uri.id));
+            let [token, manufacturer, serial, object, path] = texts;
+            let uri = Uri::of([
+                ("token", token),
+                ("manufacturer", manufacturer),
+                ("serial", serial),
+                ("slot-id", slot_id.map(|it| it.to_string())),
+                ("id", id.map(|it| ObjectId::from_bytes(it).to_string())),
+                ("object", object),
+                ("module-path", path),
+            ]);
+            prop_assert_eq!(Uri::parse(&uri.to_string()).ok().unwrap().0, uri.0);
         }
 
         #[test]

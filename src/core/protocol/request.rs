@@ -118,7 +118,7 @@ mod tests {
         let no_object = "the request is not a JSON object with each key once (line 1, column 26)";
         assert_eq!(error(&text), no_object);
         text.push('}');
-        assert_eq!(error(&text), no_object);
+        assert!(error(&text).starts_with("the request is not a JSON object with each key once"));
         text = text.replacen(r#","digest":"!""#, "", 1);
         assert_eq!(error(&text), "missing field apiVersion");
         text.insert_str(1, r#""apiVersion":"v1","#);
