@@ -1,7 +1,7 @@
 //! Text from a token, a certificate or a kubeconfig, made fit for a terminal.
 //!
 //! Errors and other messages hold such text as it is. What writes it to a terminal, a table, a document
-//! or a file calls [`printable`], [`line()`] or [`printable_json`].
+//! or a file calls [`printable`] or [`printable_json`].
 //!
 //! A label can hold an escape sequence that repaints the prompt, or a direction mark that turns
 //! the line around. A character that could move the cursor, hide or reorder text becomes a visible
@@ -55,28 +55,6 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A line of a message, made visible. One too long to read, as a label from elsewhere makes it, is left
-/// without its middle.
-pub fn line(text: &str) -> Cow<'_, str> {
-    let mut starts = text.char_indices().map(|(index, _)| index);
-    let Some(end) = starts.nth(LINE_HEAD) else {
-        return printable(text);
-    };
-    let tail = text.char_indices().rev().nth(LINE_TAIL - 1);
-    match tail {
-        Some((start, _)) if start > end => Cow::Owned(format!(
-            "{} … {}",
-            printable(text.get(..end).unwrap_or_default()),
-            printable(text.get(start..).unwrap_or_default())
-        )),
-        _ => printable(text),
-    }
-}
-
-/// In characters.
-const LINE_HEAD: usize = 1_000;
-const LINE_TAIL: usize = 500;
-
 /// The text as one word of a shell command, whichever characters it has.
 pub fn shell_word(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"%+,-./:@_".contains(&byte);
@@ -127,17 +105,6 @@ mod tests {
         for text in ["", "PIV_II (PIV Card Holder pin)", "Ключ – größe 日本語"] {
             assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
         }
-    }
-
-    #[test]
-    fn a_line_too_long_to_read_loses_its_middle() {
-        let long = format!("no token {} on {}", "é".repeat(100_000), "x".repeat(100));
-        let shown = line(&long);
-        assert!(shown.starts_with("no token é"));
-        assert!(shown.ends_with(&format!(" on {}", "x".repeat(100))));
-        assert_eq!(shown.chars().count(), LINE_HEAD + " … ".chars().count() + LINE_TAIL);
-        let readable = "x".repeat(LINE_HEAD + LINE_TAIL);
-        assert_eq!(line(&readable), readable);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rustix::event::PollFlags;
 
 use crate::certificate;
 use crate::error::{Error, PROGRAM};
-use crate::printable::{line, printable};
+use crate::printable::printable;
 use crate::process::wait_for;
 
 /// Reports the error in one line, what to do in the next, and the candidates that it lists, one a
@@ -113,25 +113,25 @@ impl Log for Steps {
 /// The error and what to do, in one line for another program to show.
 pub fn sentence(error: &Error) -> String {
     let help = error.remedy().to_string();
-    format!("{}; {}", line(&error.to_string()), line(&help))
+    format!("{}; {}", printable(&error.to_string()), printable(&help))
 }
 
 fn error_message(error: &Error) -> String {
     let help = error.remedy();
     let mut text = message("error: ", &error.to_string());
     text.push_str("help: ");
-    text.push_str(&line(&help.text));
+    text.push_str(&printable(&help.text));
     text.push('\n');
     for candidate in &help.candidates {
         text.push_str("  ");
-        text.push_str(&line(candidate));
+        text.push_str(&printable(candidate));
         text.push('\n');
     }
     text
 }
 
 fn message(kind: &str, text: &str) -> String {
-    format!("{PROGRAM}: {kind}{}\n", line(text))
+    format!("{PROGRAM}: {kind}{}\n", printable(text))
 }
 
 fn each_line(text: &str) -> String {

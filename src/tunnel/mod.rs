@@ -47,7 +47,7 @@ use self::server::Server;
 use crate::error::{Error, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::Cluster;
-use crate::printable::line;
+use crate::printable::printable;
 use crate::process::{locked, preparation, signals};
 
 /// How long the end of the tunnels waits for a thread that waits for a token.
@@ -82,7 +82,7 @@ pub trait TunnelObserver: Send + Sync {
 
     /// The answer to a client whose connection can't be made, in one line.
     fn answer(&self, error: &Error) -> String {
-        line(&format!("{error}; {}", error.remedy())).into_owned()
+        printable(&format!("{error}; {}", error.remedy())).into_owned()
     }
 
     /// Something works, but should not stay as it is.

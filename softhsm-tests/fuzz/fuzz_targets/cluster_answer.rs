@@ -8,7 +8,7 @@ use pkcs11_external_signer::certificate::CertificationRequest;
 use pkcs11_external_signer::cluster_api::signing_request::{RequestState, SigningRequest};
 use pkcs11_external_signer::cluster_api::{ClusterApi, objections};
 use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::printable::line;
+use pkcs11_external_signer::printable::printable;
 use pkcs11_external_signer_fuzz::go::assert_request;
 use pkcs11_external_signer_fuzz::told;
 use serde_json::Value;
@@ -50,7 +50,7 @@ fuzz_target!(|text: &str| {
         let found = objections(&request, &asked);
         assert!(is_requester || !found.is_empty());
         assert_request(&request.pem, &asked);
-        let texts = found.iter().map(|it| line(it).into_owned());
+        let texts = found.iter().map(|it| printable(it).into_owned());
         texts.for_each(|it| assert!(!it.contains('\u{1b}')));
     }
     let mut before = answer;

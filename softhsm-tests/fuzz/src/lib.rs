@@ -3,13 +3,13 @@
 pub mod go;
 
 use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::printable::line;
+use pkcs11_external_signer::printable::printable;
 
 /// Demands that text and remedy are a readable line each.
 pub fn told(error: impl Into<Error>) -> Error {
     let error: Error = error.into();
     for text in [error.to_string(), error.remedy().to_string()] {
-        let text = line(&text);
+        let text = printable(&text);
         assert!(!text.is_empty() && !text.contains(['\n', '\r', '\u{1b}']), "{text:?}");
     }
     error

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::cli::output::CommandOutput;
 use crate::cli::style::{Palette, Style};
 use crate::error::{Error, Help};
-use crate::printable::line;
+use crate::printable::printable;
 
 /// What a finding is about: its name in the document, and what its line begins with.
 #[derive(Clone, Copy)]
@@ -94,10 +94,11 @@ impl<'o> Checklist<'o> {
         };
         if !self.is_json {
             let mark = self.palette.paint(style, mark);
-            let mut shown = format!("{mark} {:14} {}\n", step.1, line(&text));
+            let mut shown = format!("{mark} {:14} {}\n", step.1, printable(&text));
             if let Some(help) = &help {
-                shown.push_str(&format!("  help: {}\n", line(&help.text)));
-                let candidates = help.candidates.iter().map(|it| format!("    {}\n", line(it)));
+                shown.push_str(&format!("  help: {}\n", printable(&help.text)));
+                let candidates =
+                    help.candidates.iter().map(|it| format!("    {}\n", printable(it)));
                 shown.extend(candidates);
             }
             if let Err(error) = self.output.print(&shown) {
