@@ -151,7 +151,7 @@ impl KeyOptions {
         let mut opened = None;
         let listing = query.look(&mut opened);
         if let Some(library) = opened {
-            library.close();
+            library.module.close();
         }
         let listing = listing?;
         // If there is only one key, its use says what is wrong with it.

@@ -40,7 +40,7 @@ impl CommandSession {
         // Who reads it need not wait for the library's end.
         drop(output);
         if let Some(library) = library {
-            library.finalize(code);
+            library.module.finalize(code);
         }
         keyring.finish(code);
         code

@@ -52,22 +52,6 @@ impl Library {
     pub fn token(&self, selector: &TokenSelector) -> Result<Token, Error> {
         FoundToken::find(&self.module, selector)?.open(&self.module, SessionAccess::ReadOnly)
     }
-
-    /// [`Library::token`] with a session in which objects can be made and removed.
-    pub fn token_to_write(&self, selector: &TokenSelector) -> Result<Token, Error> {
-        FoundToken::find(&self.module, selector)?.open(&self.module, SessionAccess::ReadWrite)
-    }
-
-    /// Finalises the library (C_Finalize) so that it can be opened again.
-    pub fn close(self) {
-        self.module.close();
-    }
-
-    /// Finalises the library (C_Finalize) at the end of the process, which ends with `code` even
-    /// if the library hangs or crashes: to be called when the answer is out.
-    pub fn finalize(self, code: u8) {
-        self.module.finalize(code);
-    }
 }
 
 /// A lock on a library between the processes of this user: SoftHSM's files, for example, don't
@@ -96,7 +80,7 @@ impl LibraryLock {
         let name = library.path().to_string_lossy();
         match Lock::acquire_within(patience, &name, waiting) {
             Ok(lock) => *locked(&self.held) = Some(lock),
-            Err(LockError::Busy(busy)) => return Err(busy.into()),
+            Err(LockError::Busy(holder)) => return Err(lock::busy(holder, patience)),
             Err(LockError::Unavailable(reason)) => report::warning(&format!(
                 "requests at the same time may disturb each other: {reason}"
             )),

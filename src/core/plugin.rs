@@ -56,7 +56,7 @@ pub fn run(request: OsString, alone: SingleThreaded, kept: &mut dyn KeptKeys) ->
     // No PIN outlives the answer: a library may hang or crash at its end.
     drop(pins);
     if let Some(library) = library {
-        library.finalize(code);
+        library.module.finalize(code);
     }
     code
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit};
 use crate::pin;
-use crate::process::lock::{self, Lock, LockBusy, LockError};
+use crate::process::lock::{self, Lock, LockError};
 use crate::process::session_of;
 
 /// How a prompt ended without a login.
@@ -138,9 +138,8 @@ fn acquire(lock_name: &str) -> Result<Option<Lock>, Error> {
     match Lock::acquire_within(lock::LIMIT, lock_name, &mut |_| {}) {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable(_)) => Ok(None),
-        Err(LockError::Busy(LockBusy { waited, holder })) => {
-            let holder = lock::in_brackets(holder);
-            let seconds = waited.as_secs();
+        Err(LockError::Busy(holder)) => {
+            let (holder, seconds) = (lock::in_brackets(holder), lock::LIMIT.as_secs());
             Err(pin::terminal_unusable(format!(
                 "another prompt{holder} has had it for {seconds} s"
             )))

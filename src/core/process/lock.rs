@@ -50,35 +50,26 @@ pub struct Lock {
     fallback_files: Vec<PathBuf>,
 }
 
-/// Others held a lock all the while.
-#[derive(Debug)]
-pub struct LockBusy {
-    pub waited: Duration,
-    /// The last of them, if its process number is known.
-    pub holder: Option<u32>,
-}
-
 /// The holder for a sentence, as ` (process 7)`; nothing if its number isn't known.
 pub fn in_brackets(holder: Option<u32>) -> String {
     holder.map_or_else(String::new, |holder| format!(" (process {holder})"))
 }
 
-impl From<LockBusy> for Error {
-    fn from(LockBusy { waited, holder }: LockBusy) -> Self {
-        let holder = in_brackets(holder);
-        let text = format!(
-            "the token is in use by another request{holder} and did not become free within {} s",
-            waited.as_secs()
-        );
-        Self::new(Exit::Token, text).kind(Kind::Busy).help(
-            "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
-        )
-    }
+/// Others have held the lock on a library or a token for so long.
+pub fn busy(holder: Option<u32>, waited: Duration) -> Error {
+    let (holder, seconds) = (in_brackets(holder), waited.as_secs());
+    let text = format!(
+        "the token is in use by another request{holder} and did not become free within {seconds} s"
+    );
+    Error::new(Exit::Token, text).kind(Kind::Busy).help(
+        "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
+    )
 }
 
 #[derive(Debug)]
 pub enum LockError {
-    Busy(LockBusy),
+    /// Others held it all the while: the process number of the last of them, if it is known.
+    Busy(Option<u32>),
     /// There is no safe place for a lock, or the system has no locks: why, for a warning.
     Unavailable(String),
 }
@@ -93,7 +84,9 @@ impl Lock {
     ) -> Result<Self, LockError> {
         let (path, directory) =
             runtime::open_first(&runtime::SESSION).map_err(LockError::Unavailable)?;
-        Self::acquire_in(path, &directory, &file_name(name, "lock"), limit, on_wait)
+        let name = file_name(name, "lock");
+        let file = open_file(path, &directory, &name)?;
+        Self::wait_for(path.join(name), file, limit, on_wait)
     }
 
     /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].
@@ -129,18 +122,6 @@ impl Lock {
         Err(LockError::Unavailable(reasons.join("; ")))
     }
 
-    /// `path` is the directory's, for messages.
-    fn acquire_in(
-        path: &Path,
-        directory: &OwnedFd,
-        file_name: &str,
-        limit: Duration,
-        on_wait: &mut dyn FnMut(Option<u32>),
-    ) -> Result<Self, LockError> {
-        let file = open_file(path, directory, file_name)?;
-        Self::wait_for(path.join(file_name), file, limit, on_wait)
-    }
-
     fn wait_for(
         path: PathBuf,
         file: OwnedFd,
@@ -162,7 +143,7 @@ impl Lock {
             }
             let elapsed = start.elapsed();
             if elapsed >= limit {
-                return Err(LockError::Busy(LockBusy { waited: limit, holder: holder(&file) }));
+                return Err(LockError::Busy(holder(&file)));
             }
             if elapsed >= QUIET_WAIT && !reported {
                 reported = true;
@@ -265,9 +246,20 @@ fn holder(file: &OwnedFd) -> Option<u32> {
 /// For tests of what is kept in a lock.
 #[cfg(test)]
 pub(crate) fn in_directory(directory: &Path, name: &str) -> Lock {
-    let opened = runtime::open_directory(directory).unwrap();
     // A process that another test has just forked still has the one before.
-    Lock::acquire_in(directory, &opened, name, LIMIT, &mut |_| {}).unwrap()
+    acquire_in(directory, name, LIMIT, &mut |_| {}).unwrap()
+}
+
+#[cfg(test)]
+fn acquire_in(
+    directory: &Path,
+    name: &str,
+    limit: Duration,
+    on_wait: &mut dyn FnMut(Option<u32>),
+) -> Result<Lock, LockError> {
+    let opened = runtime::open_directory(directory).map_err(LockError::Unavailable)?;
+    let file = open_file(directory, &opened, name)?;
+    Lock::wait_for(directory.join(name), file, limit, on_wait)
 }
 
 #[cfg(test)]
@@ -292,8 +284,7 @@ mod tests {
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Lock, LockError> {
-        let opened = runtime::open_directory(directory).map_err(LockError::Unavailable)?;
-        Lock::acquire_in(directory, &opened, &file_name(name, "lock"), limit, on_wait)
+        acquire_in(directory, &file_name(name, "lock"), limit, on_wait)
     }
 
     fn acquire(directory: &Path, limit: Duration) -> Result<Lock, LockError> {
@@ -339,10 +330,7 @@ mod tests {
         let start = Instant::now();
         let result = named(&base, NAME, limit, &mut |holder| reported.push(holder));
         let pid = Some(std::process::id());
-        assert!(
-            matches!(result, Err(LockError::Busy(LockBusy { holder, .. })) if holder == pid),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(LockError::Busy(holder)) if holder == pid), "{result:?}");
         assert_eq!(reported, [pid]);
         assert!(start.elapsed() >= limit);
         drop(first);
@@ -386,10 +374,7 @@ mod tests {
         holder.stderr.take().unwrap().read_exact(&mut [0]).unwrap();
         let other = Some(holder.id());
         let result = acquire(&base, Duration::from_millis(10));
-        assert!(
-            matches!(result, Err(LockError::Busy(LockBusy { holder, .. })) if holder == other),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(LockError::Busy(holder)) if holder == other), "{result:?}");
         holder.kill().unwrap();
         holder.wait().unwrap();
         acquire(&base, Duration::ZERO).unwrap();

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::slot::TokenState;
 use crate::error::Error;
 use crate::printable::{hex, printable};
-use crate::process::lock::{Lock, LockError};
+use crate::process::lock::{self, Lock, LockError};
 
 /// What a line is about. Any other line is taken for the first.
 const SENT: &str = "PIN sent to";
@@ -53,7 +53,7 @@ impl Ledger {
         match Lock::acquire_lasting(&card(token), &whole_name(token)) {
             Ok(lock) => Ok(Self::new(Ok(lock), token)),
             Err(LockError::Unavailable(reason)) => Ok(Self::new(Err(reason), token)),
-            Err(LockError::Busy(busy)) => Err(busy.into()),
+            Err(LockError::Busy(holder)) => Err(lock::busy(holder, lock::LIMIT)),
         }
     }
 
