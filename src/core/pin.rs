@@ -97,21 +97,18 @@ pub trait PinProvider {
 pub enum PinOrigin {
     /// A person entered it into this program.
     Askpass(PathBuf),
-    /// The key `pin` of the configuration.
-    Configuration,
-    Environment(String),
-    File(PathBuf),
     /// A person typed it at the terminal.
     Person,
     /// A person entered it at the reader's own keypad.
     Reader,
-    StandardInput,
+    /// Nobody did: it was there, `from` somewhere.
+    Stored(String),
 }
 
 impl PinOrigin {
     /// Whether a person is there to see what became of it and to decide what follows.
     pub fn is_attended(&self) -> bool {
-        matches!(self, Self::Askpass(_) | Self::Person | Self::Reader)
+        !matches!(self, Self::Stored(_))
     }
 }
 
@@ -119,12 +116,9 @@ impl fmt::Display for PinOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Askpass(program) => write!(f, "from {}", program.display()),
-            Self::Configuration => f.write_str("from pin in the configuration"),
-            Self::Environment(name) => write!(f, "from the environment variable {name}"),
-            Self::File(path) => write!(f, "from the file {}", path.display()),
             Self::Person => f.write_str("typed at the terminal"),
             Self::Reader => f.write_str("entered at the reader"),
-            Self::StandardInput => f.write_str("from standard input"),
+            Self::Stored(from) => write!(f, "from {from}"),
         }
     }
 }

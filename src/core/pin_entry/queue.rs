@@ -35,7 +35,8 @@ pub(super) enum PromptKind {
 pub(super) struct PromptSlot {
     /// `None` where there can be no lock.
     lock: RefCell<Option<Lock>>,
-    lock_name: String,
+    /// `None` for a question that need not wait for others.
+    lock_name: Option<String>,
     token: String,
 }
 
@@ -79,7 +80,13 @@ impl PromptSlot {
             PromptKind::Terminal => format!("terminal of session {}", session_of(0)),
             PromptKind::Window => "window".to_owned(),
         };
-        Ok(Self { lock: RefCell::new(acquire(&lock_name)?), lock_name, token: token.to_owned() })
+        let lock = RefCell::new(acquire(&lock_name)?);
+        Ok(Self { lock, lock_name: Some(lock_name), token: token.to_owned() })
+    }
+
+    /// For a question that need not wait for others.
+    pub(super) fn unshared() -> Self {
+        Self { lock: RefCell::default(), lock_name: None, token: String::new() }
     }
 
     fn lines(&self) -> Vec<String> {
@@ -107,7 +114,9 @@ impl PromptSlot {
     pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), Error> {
         self.lock.replace(None);
         stopped();
-        self.lock.replace(acquire(&self.lock_name)?);
+        if let Some(name) = &self.lock_name {
+            self.lock.replace(acquire(name)?);
+        }
         Ok(())
     }
 }

@@ -104,18 +104,17 @@ fn left(request: &PinRequest<'_>) -> Error {
 
 impl PinProvider for Sources {
     fn origin(&mut self) -> PinOrigin {
-        match &self.source {
-            PinSource::Askpass => match askpass::Program::find() {
-                Ok(program) => program.origin(),
-                // Asked, it will say why it can't.
-                Err(_) => PinOrigin::Person,
-            },
-            PinSource::Configuration(_) => PinOrigin::Configuration,
-            PinSource::Environment(name) => PinOrigin::Environment(name.clone()),
-            PinSource::File(path) => PinOrigin::File(path.clone()),
-            PinSource::StandardInput if !stdin().is_terminal() => PinOrigin::StandardInput,
-            PinSource::Prompt | PinSource::StandardInput => PinOrigin::Person,
-        }
+        PinOrigin::Stored(match &self.source {
+            // Asked, it will say why it can't.
+            PinSource::Askpass => {
+                return askpass::Program::find().map_or(PinOrigin::Person, |it| it.origin());
+            }
+            PinSource::Configuration(_) => "pin in the configuration".to_owned(),
+            PinSource::Environment(name) => format!("the environment variable {name}"),
+            PinSource::File(path) => format!("the file {}", path.display()),
+            PinSource::StandardInput if !stdin().is_terminal() => "standard input".to_owned(),
+            PinSource::Prompt | PinSource::StandardInput => return PinOrigin::Person,
+        })
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {

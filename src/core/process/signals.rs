@@ -5,12 +5,8 @@
 //! through signal-hook, which never gives a signal its old action back: what the parent had ignored
 //! (`nohup`) has to be ignored again after a prompt, also by the command of a run.
 
-use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use rustix::io::write;
@@ -50,9 +46,6 @@ static PROMPT: AtomicU8 = AtomicU8::new(0);
 
 /// The signal that has come and is still to be acted on, 0 for none.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
-/// Wakes the poll of a prompt: what is written to the second is read from the first.
-static WAKE: OnceLock<(UnixStream, UnixStream)> = OnceLock::new();
-
 /// How long a login may go on after a signal. One that needs no action of the user is faster.
 const LOGIN_SECONDS: libc::c_uint = 2;
 /// How long writing files may go on after a signal. Even a busy disk is faster with small ones.
@@ -87,9 +80,6 @@ extern "C" fn on_signal(signal: libc::c_int) {
         // A stop never hides an end.
         if signal != libc::SIGTSTP {
             CAUGHT.store(signal, Ordering::SeqCst);
-        }
-        if let Some((_, wake)) = WAKE.get() {
-            let _ = write(wake, &[0]);
         }
     } else if is_on(&CHILD) && is_first && signal == libc::SIGINT {
     } else if is_on(&FILES) {
@@ -193,35 +183,16 @@ pub fn is_interrupted() -> bool {
 /// terminal can be restored first. A signal that is ignored stays ignored, unless a key sends it.
 pub struct PromptSignals {
     before: Vec<(libc::c_int, libc::sigaction)>,
-    wake: &'static UnixStream,
 }
 
 impl PromptSignals {
-    pub fn new() -> io::Result<Self> {
-        if WAKE.get().is_none() {
-            let (wake, source) = UnixStream::pair()?;
-            wake.set_nonblocking(true)?;
-            source.set_nonblocking(true)?;
-            let _ = WAKE.set((wake, source));
-        }
-        let (wake, _) = WAKE.get().ok_or_else(|| io::Error::other("no pair of sockets"))?;
-        let mut wake_reader = wake;
-        // Left by the prompt before.
-        let _ = wake_reader.read(&mut [0; 64]);
+    pub fn hold() -> Self {
         CAUGHT.store(0, Ordering::SeqCst);
         PROMPT.fetch_add(1, Ordering::SeqCst);
         let others = interrupting().filter(|signal| !KEYS.contains(signal));
-        let before = KEYS
-            .into_iter()
-            .chain(others)
-            .map(|signal| (signal, handle(signal, on_signal, 0)))
-            .collect();
-        Ok(Self { before, wake })
-    }
-
-    /// Readable when a signal has come.
-    pub fn wake(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        let wanted = KEYS.into_iter().chain(others);
+        let before = wanted.map(|signal| (signal, handle(signal, on_signal, 0))).collect();
+        Self { before }
     }
 
     /// The signal that has come, if any.
