@@ -1,12 +1,6 @@
 //! The libraries that the machine's administrator allows, in a file that only root can have put
 //! there; each run has an `/etc` of its own.
 
-use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::PathBuf;
-
-use serde_json::Value;
-
 use crate::fixture::*;
 
 const PLACE: &str = "/etc/pkcs11-external-signer/libraries";

@@ -1,10 +1,6 @@
 //! `approve`, with a real API server and the signer of kube-controller-manager.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-
 use rcgen::KeyPair;
-use serde_json::json;
 
 use crate::fixture::der::{COMMON_NAME, ORGANIZATION, element, relative, request, request_pem};
 use crate::fixture::*;

@@ -1,8 +1,5 @@
 //! PINs that come from another program: which one, what it learns, and how many tries it gets.
 
-use std::fs;
-use std::path::PathBuf;
-
 use crate::fixture::*;
 
 const OWN: &str = "PKCS11_EXTERNAL_SIGNER_ASKPASS";

@@ -1,13 +1,8 @@
 //! `check`: what works, what doesn't and what to do; each ✘ brought about once.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-
 use cryptoki::mechanism::MechanismType;
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use rustix::fs::{FlockOperation, flock};
-use serde_json::Value;
 
 use crate::fixture::*;
 use crate::run::trouble::{Server, server_certificate};
@@ -94,18 +89,6 @@ fn the_whole_way_is_told_step_by_step() {
             expiry(&certificate)
         )
     );
-}
-
-#[test]
-fn the_pin_is_asked_on_the_terminal_and_once() {
-    let store = token_with_pair(Kind::P256);
-    let outcome = check_faulty(&store, "", &[]).at_terminal().finish_with_pin();
-    let text = told(&outcome, 0);
-    assert!(
-        text.contains("✔ PIN            the PIN typed at the terminal was accepted\n"),
-        "{text}"
-    );
-    assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
 #[test]
@@ -342,7 +325,7 @@ fn relative_paths_are_taken_on_the_command_line() {
     let home = store.directory.path();
     let pem = key(Kind::P256).certificate_pem();
     fs::copy(pem, home.join("jane.pem")).unwrap();
-    std::os::unix::fs::symlink(softhsm_library(), home.join("lib.so")).unwrap();
+    symlink(softhsm_library(), home.join("lib.so")).unwrap();
     let pin = home.join("pin");
     write_file(&pin, PIN, 0o600);
     let run = |arguments: &str| {
@@ -386,7 +369,7 @@ fn a_token_that_stays_in_use_is_told() {
     // Another request has the library's lock, and keeps it.
     let place = store.path("runtime/pkcs11-external-signer");
     let locks = fs::read_dir(place).unwrap().map(|lock| {
-        let lock = fs::File::open(lock.unwrap().path()).unwrap();
+        let lock = File::open(lock.unwrap().path()).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
         lock
     });

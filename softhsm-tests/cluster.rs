@@ -1,9 +1,6 @@
 //! A real client-go program, let in by a real kube-apiserver under the name in the token's
 //! certificate.
 
-use std::fs;
-use std::path::Path;
-
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 
 use crate::fixture::*;
@@ -183,7 +180,7 @@ fn a_manifest_is_piped_while_the_pin_is_typed() {
 fn the_plugin_may_be_named_from_the_directory_of_the_kubeconfig() {
     let store = cluster().token(Kind::P256, JANE);
     let link = store.path("signer");
-    std::os::unix::fs::symlink(PROGRAM, link).unwrap();
+    symlink(PROGRAM, link).unwrap();
     let invocation =
         cluster().client_with(&store, &store.configuration_with_pin_source(), "./signer");
     let outcome = invocation.arguments(&["whoami"]).run();

@@ -1,15 +1,5 @@
 //! The program's names, its help, and what shells complete.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::LazyLock;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
-
 use crate::fixture::*;
 
 /// All there are.
@@ -231,21 +221,6 @@ fn a_login_that_a_remedy_names_is_to_the_same_token() {
         let told = terminal.finish().0.told(0);
         assert!(told.contains("context \"it's b\""), "{told}");
     }
-}
-
-#[test]
-fn kubectl_finds_it_as_its_plugin() {
-    let store = token_with_pair(Kind::P256);
-    let directory = store.directory.path();
-    plugin(directory);
-    let kubectl = cluster().kubectl(&store, &store.configuration_with_pin_source());
-    let path = format!("{}:/usr/bin:/bin", directory.display());
-    let listed = kubectl
-        .variable("PATH", path)
-        .arguments(&["pkcs11", "list", "--token-label=test token"])
-        .run()
-        .printed();
-    assert!(listed.contains("test p256"), "{listed}");
 }
 
 /// Demands clap's words about a wrong command line; none of the values stands there.

@@ -5,15 +5,6 @@
 //! them at each login, by emptying it first. Without the lock, fewer than half of fifty processes get
 //! through.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use rustix::process::{Signal, kill_process};
-
 use crate::credential::kills::rounds;
 use crate::fixture::*;
 

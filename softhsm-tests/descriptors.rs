@@ -1,11 +1,6 @@
 //! What the programs that this one starts inherit: their standard streams, and nothing of ours, of
 //! the library's, or of the caller's. Only the command of a run gets what the caller handed on.
 
-use std::fs;
-use std::path::PathBuf;
-
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::fixture::*;
 
 /// Tells which descriptors a program has; one more is of the look itself.
@@ -90,7 +85,7 @@ fn a_process_that_looks_at_a_library_has_nothing_of_the_callers() {
 }
 
 /// The child that has loaded this library, and stands still.
-fn child_with(library: &serde_json::Value, parent: Pid) -> Pid {
+fn child_with(library: &Value, parent: Pid) -> Pid {
     let library = library.as_str().unwrap();
     let parent = parent.as_raw_nonzero().to_string();
     wait_for("a child that has loaded the library", || {

@@ -3,11 +3,6 @@
 
 mod waiting;
 
-use std::fs;
-
-use rustix::process::{Signal, kill_process};
-use serde_json::Value;
-
 use crate::fixture::*;
 
 /// Somebody with a key file, in the group dev, whose next key is to be on a token.
@@ -265,20 +260,6 @@ fn what_was_interrupted_goes_on_with_the_same_key_and_the_same_request() {
     let printed = newcomer.enroll(&[]).run().printed();
     assert!(printed.contains(", beside the key\ncontext: \"prod\", uses the key\n"), "{printed}");
     assert_eq!(newcomer.keys().len(), 1);
-}
-
-#[test]
-fn a_denied_request_leaves_the_key_without_a_certificate_until_another_one_is_wanted() {
-    let store = bare_token();
-    let newcomer = jane(&store);
-    let name = newcomer.ask(&[]);
-    cluster().administrate(&["certificate", "deny", &name], "");
-    newcomer.enroll(&[]).run().fails(9, &[&format!("the request {name} was denied"), "--again"]);
-    let other = newcomer.ask(&["--again"]);
-    assert_eq!(other, format!("{name}-2"));
-    let keys = newcomer.keys();
-    assert_eq!(keys.len(), 1);
-    assert_eq!(keys[0]["certificate"], Value::Null);
 }
 
 #[test]

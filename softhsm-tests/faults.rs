@@ -1,14 +1,8 @@
 //! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and
 //! what they sign.
 
-use std::fs;
-use std::thread;
-use std::time::Duration;
-
 use cryptoki::mechanism::MechanismType;
 use pkcs11_external_signer::token::TOUCH_NOTICE_DELAY;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 use crate::fixture::*;
 use crate::secrecy::wait_for_call;
@@ -219,12 +213,6 @@ fn a_terminal_that_is_held_with_ctrl_s_holds_back_no_answer() {
     terminal.press_ctrl('s');
     let terminal = terminal.start(sign(&store, "C_Sign:delay=1000"));
     assert_signed(terminal.finish().0.silently());
-}
-
-#[test]
-fn a_silent_token_without_a_terminal_is_waited_for() {
-    let store = token_with_pair(Kind::P256);
-    assert_signed(&sign(&store, "C_Sign:delay=1000").run());
 }
 
 #[test]

@@ -2,14 +2,7 @@
 //! accept. All that is tried is given to both.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::LazyLock;
-use std::thread;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use pkcs11_external_signer::certificate::{Certificate, CertificationRequest};
 use rcgen::KeyPair;
 use serde::Deserialize;
@@ -50,7 +43,7 @@ impl Tried {
             Self::Request(pem) => ("request", pem.as_bytes()),
             Self::Certificate(der) => ("certificate", der.as_slice()),
         };
-        format!("{kind} {}\n", BASE64_STANDARD.encode(bytes))
+        format!("{kind} {}\n", STANDARD.encode(bytes))
     }
 }
 

@@ -3,13 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::error::Error;
@@ -114,7 +110,7 @@ impl Keys {
 
 /// Runs this test in a process of its own, for which these keys are.
 fn run_again(invocation: Invocation, keys: &[Configuration]) {
-    let thread = std::thread::current();
+    let thread = thread::current();
     let outcome = invocation
         .program(&env::current_exe().unwrap())
         .arguments(&["--exact", thread.name().unwrap(), "--nocapture"])

@@ -2,12 +2,9 @@
 //! out again, must look the same to kubectl as the files it came from.
 
 use std::ffi::OsString;
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use pkcs11_external_signer::kubeconfig::{Context, Kubeconfig, Locations, TunnelEndpoint};
-use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::fixture::*;
@@ -26,7 +23,7 @@ impl Files {
             let path = directory.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             match content.strip_prefix("-> ") {
-                Some(target) => std::os::unix::fs::symlink(target, path).unwrap(),
+                Some(target) => symlink(target, path).unwrap(),
                 None => fs::write(path, content).unwrap(),
             }
         }

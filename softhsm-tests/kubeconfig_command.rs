@@ -1,10 +1,6 @@
 //! `kubeconfig`: the key that is found, and the user that is printed for it. What stock clients need is in
 //! `kubeconfig_plugin`.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-
 use crate::fixture::*;
 
 fn kubeconfig(store: &Store, arguments: &[&str]) -> Invocation {

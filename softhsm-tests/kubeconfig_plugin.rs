@@ -2,16 +2,7 @@
 //! again, with nothing else in the file changed but its comments and its layout.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::thread;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use std::os::unix::fs::chown;
 
 use crate::fixture::*;
 

@@ -7,12 +7,6 @@ mod pulls;
 /// What others see of the passwords.
 mod secrecy;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::thread;
-
-use serde_json::{Value, json};
-
 use crate::fixture::*;
 use crate::matrix::codes;
 use crate::seal::{CONFIG, PASSWORD, sealed_by_openssl};
@@ -158,24 +152,6 @@ fn every_version_of_the_api_is_answered_in_kind() {
     });
     let outcome = provider(&store, &file).piped(more.to_string()).run();
     assert_answers(&outcome, "registry.example:5000", "Registry");
-}
-
-#[test]
-fn the_entry_of_the_longest_path_answers_for_the_image_alone() {
-    let store = node(Kind::P256);
-    let login = |user: &str| json!({"username": user, "password": PASSWORD});
-    let config = json!({"auths": {
-        "registry.example": login("all"),
-        "registry.example/team": login("team"),
-    }});
-    let file = sealed(&store, "registry.cms", &config.to_string(), &[Kind::P256]);
-    for (image, user) in
-        [("registry.example/team/app", "team"), ("registry.example/teamster/app", "all")]
-    {
-        let answer = asked(provider(&store, &file), image).answer();
-        assert_eq!(answer["cacheKeyType"], "Image");
-        assert_eq!(answer["auth"], json!({image: login(user)}));
-    }
 }
 
 #[test]

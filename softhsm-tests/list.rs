@@ -1,10 +1,7 @@
 //! `list`: what there is to authenticate with, as lines and as JSON, on several tokens, and what
 //! is reported about libraries and tokens that don't answer.
 
-use std::fs;
-
 use rcgen::ExtendedKeyUsagePurpose::ServerAuth;
-use serde_json::{Value, json};
 
 use crate::fixture::*;
 
@@ -89,16 +86,6 @@ fn the_list_shows_what_could_authenticate_and_why_not() {
              objectId 4, objectLabel \"lone\", Ed25519: no certificate\n    \
              objectId 0x0102, objectLabel \"web\", ECDSA P-384, user \"web\", issued by CN=test authority, expires WEB-END, WEB: renewal due, not for TLS clients\n"
     );
-}
-
-#[test]
-fn a_certificate_has_the_name_that_the_audit_log_gives_it() {
-    let store = token_with_pair(Kind::P256);
-    let name = credential_id(&key(Kind::P256).certificate);
-    let outcome = list(&store, &[softhsm_option(), "--json"]).run();
-    let document = document(outcome.silently());
-    let certificate = &tokens_of(&document)[0]["keys"][0]["certificate"];
-    assert_eq!(certificate["credentialId"], name);
 }
 
 #[test]

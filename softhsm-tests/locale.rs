@@ -1,7 +1,5 @@
 //! Other languages' settings, and a label that isn't in English: nothing else is said, and the token is found.
 
-use std::fs;
-
 use crate::fixture::*;
 
 const LABEL: &str = "Schlüssel ığİ 鍵";

@@ -63,8 +63,6 @@ mod matrix;
 mod module;
 /// Stored PINs, and standard input.
 mod pin;
-/// What other processes can see of the program.
-mod process;
 /// The external signer protocol.
 mod protocol;
 /// The README's commands, run unchanged.

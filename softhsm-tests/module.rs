@@ -1,9 +1,5 @@
 //! The library that `pathLib` names: which is loaded, which is not, and what is said of it.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-
 use crate::fixture::*;
 
 fn ask_with(store: &Store, library: &Path) -> Outcome {
@@ -46,7 +42,7 @@ fn what_is_no_library_or_one_that_others_can_change_is_not_loaded() {
     let is_libc = |word: &&str| word.starts_with('/') && word.contains("libc.so");
     let no_pkcs11 = maps.split_whitespace().find(is_libc).expect("a C library");
     let link = store.path("link.so");
-    std::os::unix::fs::symlink(copied(&store, 0o777, 0o755), &link).unwrap();
+    symlink(copied(&store, 0o777, 0o755), &link).unwrap();
     for (library, code, says) in [
         ("libsofthsm2.so", 3, &["pathLib"][..]),
         ("./libsofthsm2.so", 3, &["pathLib"]),

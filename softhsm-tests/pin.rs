@@ -1,10 +1,6 @@
 //! Where a stored PIN comes from, how often it is sent, and what becomes of
 //! standard input, which belongs to the user.
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::PathBuf;
-
 use crate::fixture::*;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: piped\n";

@@ -1,9 +1,6 @@
 //! The wire: what is answered, what is refused and by which name, and where the answer goes.
 
-use std::fs::File;
-
 use rustix::pipe::pipe;
-use serde_json::{Value, json};
 
 use crate::fixture::*;
 

@@ -1,11 +1,5 @@
 //! The first minute, as the README and the guide have it, run as it stands, and the demo.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use serde_json::Value;
-
 use crate::fixture::*;
 
 /// The first `sh` block behind this heading of the page.

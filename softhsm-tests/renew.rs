@@ -3,13 +3,7 @@
 
 mod interrupted;
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
-use rustix::process::{Signal, kill_process};
-use serde_json::{Value, json};
 
 use crate::fixture::*;
 
@@ -241,7 +235,7 @@ fn a_key_that_wants_the_pin_for_each_signature_is_renewed_with_a_stored_one() {
 /// As a person may write it who can change the status of requests.
 fn answer(jane: &Jane, name: &str, certificate: &[u8]) {
     use base64::Engine as _;
-    let encode = |bytes: &[u8]| base64::prelude::BASE64_STANDARD.encode(bytes);
+    let encode = |bytes: &[u8]| STANDARD.encode(bytes);
     let pem = format!(
         "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
         encode(certificate)

@@ -1,9 +1,6 @@
 //! Several certificates of a key, and several keys, under one CKA_ID: what a renewal leaves behind.
 
-use std::fs;
-
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
-use serde_json::{Value, json};
 
 use crate::fixture::*;
 
@@ -243,18 +240,8 @@ fn a_key_of_an_unsupported_type_is_told_by_its_name() {
     let private = directory.path().join("private.pem");
     let out = private.to_str().unwrap();
     openssl(["genpkey", "-algorithm", "ED448", "-out", out]);
-    let authority = key(Kind::Authority);
-    let [_, der] = issue(
-        directory.path(),
-        "ed448",
-        &Issue {
-            key: &private,
-            subject: "/CN=jane",
-            extensions: "extendedKeyUsage=clientAuth\n",
-            days: 1,
-            issuer: [&authority.certificate_pem(), &authority.private_pem()],
-        },
-    );
+    let (file, usage) = (directory.path().join("ed448"), "extendedKeyUsage=clientAuth");
+    let [_, der] = issue(&file, &private, "/CN=jane", usage, 1, &authority());
     let store = token_with([Object::issued(fs::read(der).unwrap(), &[1])]);
     let told = ["a key of an unsupported type: 1.3.101.113"];
     answered(&store, &store.configuration()).fails(6, &told);

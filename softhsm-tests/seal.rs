@@ -1,10 +1,6 @@
 //! `seal`: files that openssl opens with the nodes' keys, and what is refused. Opening them with a token is tested in
 //! `kubelet`.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-
 use crate::fixture::*;
 
 pub(crate) const PASSWORD: &str = "not-to-be-seen-42";

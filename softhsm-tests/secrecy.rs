@@ -1,14 +1,10 @@
 //! The PIN in the process's memory: no other process of the same user sees it while it is there, and
 //! not even root finds it on the heap when it is no longer needed.
 
-use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt as _;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::*;
 

@@ -1,8 +1,6 @@
 //! Which token, which certificate, which key: found by every way of naming them, and nothing
 //! chosen where there is more than one.
 
-use std::fs;
-
 use crate::fixture::*;
 
 /// What of the configuration is another; a key without a value isn't there.
@@ -137,7 +135,7 @@ fn a_certificate_file_serves_a_token_without_certificates() {
     let rsa = key(Kind::Rsa(2048));
     let store = token_with([Object::key(rsa, &[1])]);
     certificate_with(&store, &[]).fails(6, &["certificateFile"]);
-    let file = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let file = |path: &Path| path.to_str().unwrap().to_owned();
     for path in [rsa.certificate_pem(), rsa.certificate_der()] {
         finds(&store, &[("certificateFile", &file(&path))], Kind::Rsa(2048));
     }

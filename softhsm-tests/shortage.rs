@@ -1,11 +1,5 @@
 //! A machine that lacks something: what can be answered is answered, and the rest is reported.
 
-use std::fs;
-use std::thread;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
 use crate::fixture::*;
 
 fn certificate(store: &Store) -> Invocation {

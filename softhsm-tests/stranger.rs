@@ -2,17 +2,11 @@
 //! ends in the promised error, soon, or changes nothing.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{chown, symlink};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::fs::chown;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use serde_json::{Value, json};
 
 use crate::fixture::*;
 

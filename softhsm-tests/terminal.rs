@@ -1,9 +1,6 @@
 //! Somebody at a terminal: what is asked, what is shown, and the terminal as it was afterwards,
 //! which every run checks at its end.
 
-use std::fs;
-
-use rustix::process::Signal;
 use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::fixture::*;

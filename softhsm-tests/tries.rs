@@ -1,12 +1,7 @@
 //! PIN tries over many processes, counted at the library: what one process was refused, the others
 //! don't try; and prompts, one at a time.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
-
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Signal, kill_process};
 
 use crate::fixture::*;
 
@@ -330,7 +325,7 @@ fn no_other_pin_is_sent_while_the_token_has_one() {
         let first = sign(&store, &configuration, &format!("{faults},C_Login:stop")).start(None);
         first.wait_until_stopped();
         let ledger = ledger(&store).unwrap();
-        let file = fs::File::open(&ledger).unwrap();
+        let file = File::open(&ledger).unwrap();
         flock(file, FlockOperation::NonBlockingLockExclusive).expect_err("nobody has it");
         // The record of the first one's calls is no record of this one's.
         let other_library = store.configuration_with_pin_source();
@@ -370,7 +365,7 @@ fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {
     let place = state(&store);
     let held: Vec<_> = fs::read_dir(place)
         .unwrap()
-        .map(|lock| fs::File::open(lock.unwrap().path()).unwrap())
+        .map(|lock| File::open(lock.unwrap().path()).unwrap())
         .inspect(|lock| flock(lock, FlockOperation::LockExclusive).unwrap())
         .collect();
     assert!(!held.is_empty());

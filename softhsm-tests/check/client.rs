@@ -1,14 +1,7 @@
 //! The step `client`: the local address that clients with the credential plugin use.
 
-use std::fs;
-use std::net::TcpListener;
-use std::path::PathBuf;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use pkcs11_external_signer::kubeconfig::local_address;
 use pkcs11_external_signer::tunnel::ServerIdentity;
-use serde_json::{Value, json};
 
 use super::{fails, told};
 use crate::fixture::*;

@@ -1,16 +1,14 @@
 //! What a local address leads to: decided by what the entry says, for as long as the tunnel process lives.
 
-use serde_json::{Value, json};
-
 use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl};
 use crate::fixture::*;
 
 /// The script with another kubeconfig, which is this one with a text replaced.
 fn elsewhere(user: &PlainUser, text: &str, other: &str, script: &str) -> Invocation {
-    let config = std::fs::read_to_string(user.kubeconfig()).unwrap();
+    let config = fs::read_to_string(user.kubeconfig()).unwrap();
     assert!(config.contains(text), "{config}");
     let file = user.path("elsewhere");
-    std::fs::write(&file, config.replace(text, other)).unwrap();
+    fs::write(&file, config.replace(text, other)).unwrap();
     user.shell(script).variable("KUBECONFIG", file)
 }
 

@@ -1,9 +1,5 @@
 //! `check --server` of a context with the plugin.
 
-use std::path::Path;
-
-use rustix::process::{Signal, kill_process};
-
 use super::{ASK, PlainUser, has_socket};
 use crate::fixture::*;
 use crate::run::trouble::{Server, server_certificate};
@@ -59,7 +55,7 @@ fn a_server_that_refuses_the_certificate_is_told_by_kubectl_and_check() {
             let told = String::from_utf8_lossy(&told);
             let refused =
                 "the server refused the certificate of O=system:masters, CN=jane: TLS alert";
-            assert!(told.contains(refused), "{version}: {outcome:?}");
+            assert!(told.contains(refused) && told.contains("client CA"), "{version}: {outcome:?}");
             assert!(!told.contains("does not answer"), "{version}: {outcome:?}");
         }
     }

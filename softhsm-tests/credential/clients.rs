@@ -1,7 +1,5 @@
 //! Each client gets in as it stands, asks for one PIN, and leaves nothing behind.
 
-use std::path::Path;
-
 use super::PlainUser;
 use crate::fixture::*;
 
@@ -23,14 +21,6 @@ fn stock_kubectl_gets_in() {
     let pods = printed(&user, kubectl(), &PODS);
     assert_eq!(pods, "pod/shell\n");
     assert_eq!(user.counts(), (1, 1));
-}
-
-#[test]
-fn kubectl_knows_who_the_token_is() {
-    let user = PlainUser::prompted(&[]);
-    let template = "-o=jsonpath={.status.userInfo.username}";
-    let name = printed(&user, kubectl(), &["auth", "whoami", template]);
-    assert_eq!(name, "jane");
 }
 
 /// Debian 12 has kubectl 1.20, which knows v1alpha1 and v1beta1.

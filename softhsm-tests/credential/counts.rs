@@ -1,7 +1,5 @@
 //! How often the person and the token are asked, in each `--keep`.
 
-use rustix::process::{Signal, kill_process};
-
 use super::{ANSWER, ASK, PlainUser, Process, count_plugins, has_socket};
 use crate::fixture::*;
 

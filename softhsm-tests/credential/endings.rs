@@ -1,12 +1,5 @@
 //! The tunnel process lives as long as what it serves, and nothing is left of it.
 
-use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use rustix::process::{Signal, kill_process};
-use serde_json::Value;
-
 use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl, wrap_plugin};
 use crate::fixture::*;
 
@@ -123,12 +116,12 @@ fn it_holds_no_descriptor_of_the_client() {
     assert_eq!(outcome.printed(), format!("0\n{ANSWER}"));
     let tunnel = user.tunnel().unwrap().pid.as_raw_nonzero();
     for (number, expected) in [(0, "/dev/null"), (1, "/dev/null"), (2, "/dev/null")] {
-        let open = std::fs::read_link(format!("/proc/{tunnel}/fd/{number}")).unwrap();
+        let open = fs::read_link(format!("/proc/{tunnel}/fd/{number}")).unwrap();
         assert_eq!(open.to_str(), Some(expected), "descriptor {number}");
     }
     // The pipes of the client and of the test are not open, and neither is a file.
-    for entry in std::fs::read_dir(format!("/proc/{tunnel}/fd")).unwrap() {
-        let Ok(open) = std::fs::read_link(entry.unwrap().path()) else {
+    for entry in fs::read_dir(format!("/proc/{tunnel}/fd")).unwrap() {
+        let Ok(open) = fs::read_link(entry.unwrap().path()) else {
             continue;
         };
         let open = open.to_str().unwrap();

@@ -1,7 +1,5 @@
 //! k9s, which stays open while the token is pulled and put back.
 
-use std::fs;
-
 use super::PlainUser;
 use crate::fixture::*;
 

@@ -2,14 +2,9 @@
 //! next command works.
 
 use std::env;
-use std::fs;
-use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
-
-use rustix::process::{Signal, kill_process};
 
 use super::{ANSWER, ASK, PlainUser};
+use crate::fixture::*;
 
 /// How many times, unless `KILLS=1000` asks for a longer look.
 #[expect(clippy::disallowed_methods, reason = "a test has no other options")]

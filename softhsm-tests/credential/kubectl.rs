@@ -1,12 +1,7 @@
 //! What kubectl does, with no prefix: streams, standard input, watches, and many at once.
 
-use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use rustix::process::{Signal, kill_process};
-
 use super::{ANSWER, ASK, PlainUser};
+use crate::fixture::*;
 use crate::run::streaming::forward;
 
 /// More than what buffers on the way could hold.
@@ -28,44 +23,9 @@ fn exec_hands_on_streams_and_exit_code() {
 }
 
 #[test]
-fn attach_carries_both_directions() {
-    let user = PlainUser::new(&[]);
-    let attach = ["attach", "-i", "-q", "shell"];
-    let outcome = user.kubectl(&attach).piped("echoed\n").run();
-    assert_eq!(outcome.printed(), "echoed\n", "{outcome:?}");
-}
-
-#[test]
-fn cp_copies_both_ways() {
-    let user = PlainUser::new(&[]);
-    let [here, there, back] =
-        ["here", "there", "back"].map(|name| user.path(name).to_str().unwrap().to_owned());
-    fs::write(&here, bytes()).unwrap();
-    let pod = format!("shell:{there}");
-    for arguments in [["cp", &here, &pod], ["cp", &pod, &back]] {
-        user.kubectl(&arguments).run().printed();
-    }
-    for copy in [there, back] {
-        assert!(fs::read(&copy).unwrap() == bytes(), "{copy}");
-    }
-}
-
-#[test]
 fn port_forward_carries_both_directions() {
     let user = PlainUser::new(&[]);
     forward(&bytes(), |arguments| user.kubectl(arguments));
-    user.expect_nothing_left();
-}
-
-#[test]
-fn logs_are_followed_as_they_come() {
-    let user = PlainUser::new(&[]);
-    let mut following = user.kubectl(&["logs", "-f", "shell"]).start(None);
-    for _ in 0..5 {
-        following.line();
-    }
-    kill_process(following.pid(), Signal::INT).unwrap();
-    following.finish();
     user.expect_nothing_left();
 }
 

@@ -1,14 +1,5 @@
 //! `credential`: the usual clients with no prefix, the key in the token.
 
-use std::fs;
-
-use std::path::{Path, PathBuf};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use rustix::process::Pid;
-use serde_json::{Value, json};
-
 use crate::fixture::*;
 
 /// What a local address leads to.
@@ -343,7 +334,7 @@ impl Drop for PlainUser {
     /// A test that has failed leaves no tunnel to the next ones.
     fn drop(&mut self) {
         for process in self.processes() {
-            let _ = rustix::process::kill_process(process.pid, rustix::process::Signal::KILL);
+            let _ = kill_process(process.pid, Signal::KILL);
         }
     }
 }

@@ -1,12 +1,7 @@
 //! Requests, kubeconfigs and machines that can't work: a clear error on one line, which kubectl shows, and
 //! never a wait without end.
 
-use std::fs;
-use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
-
-use serde_json::{Value, json};
 
 use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl};
 use crate::fixture::*;
@@ -195,7 +190,7 @@ fn a_socket_that_a_killed_tunnel_left_is_replaced() {
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     let path = socket(&user);
     let tunnel = user.tunnel().unwrap();
-    rustix::process::kill_process(tunnel.pid, rustix::process::Signal::KILL).unwrap();
+    kill_process(tunnel.pid, Signal::KILL).unwrap();
     wait_until("the tunnel process is gone", || user.tunnel().is_none());
     assert!(path.exists(), "it was killed");
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);

@@ -1,7 +1,5 @@
 //! Requests of the external signer protocol whose configuration has `keep`.
 
-use serde_json::Value;
-
 use crate::fixture::*;
 
 /// Ten requests at once, as a client makes them for ten connections.

@@ -1,13 +1,6 @@
 //! Who else is on the machine: another user gets nothing, and another process of the same user can't read
 //! the tunnel process.
 
-use std::fs;
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-
-use serde_json::{Value, json};
-
 use super::{ANSWER, ASK, PlainUser, assert_one_line};
 use crate::fixture::*;
 use crate::secrecy::{NOBODY, assert_hidden};

@@ -1,9 +1,5 @@
 //! Two releases at once, what another one left, and a library that is upgraded meanwhile.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use super::refused::socket;
 use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl};
 use crate::fixture::*;

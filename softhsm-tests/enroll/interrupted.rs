@@ -1,9 +1,5 @@
 //! Interruptions at each step: the same command again ends well, with one key and one certificate.
 
-use std::os::unix::process::ExitStatusExt as _;
-
-use rustix::process::{Signal, kill_process};
-
 use super::{
     assert_signs, at, certificate_of, enroll, enroll_through, enroll_with, objects_of, subject_of,
 };

@@ -2,11 +2,6 @@
 
 mod interrupted;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use serde_json::Value;
-
 use crate::fixture::*;
 use crate::run::trouble::below_an_intermediate;
 
@@ -57,16 +52,16 @@ pub(crate) fn issue(request: &str, days: i32, usage: &str) -> String {
 /// What an intermediate CA does with it: its own certificate follows the one that it issues.
 pub(crate) fn issue_with_chain(request: &str) -> String {
     let workshop = tempfile::tempdir().unwrap();
-    let [root, root_key] = authority();
-    let intermediate_key = key(Kind::P384).private_pem();
-    let intermediate = Issue {
-        key: &intermediate_key,
-        subject: "/CN=intermediate",
-        extensions: "basicConstraints=critical,CA:TRUE\n",
-        days: 30,
-        issuer: [&root, &root_key],
-    };
-    let [intermediate, _] = crate::fixture::issue(workshop.path(), "intermediate", &intermediate);
+    let (file, intermediate_key) = (workshop.path().join("ca"), key(Kind::P384).private_pem());
+    let is_ca = "basicConstraints=critical,CA:TRUE";
+    let [intermediate, _] = crate::fixture::issue(
+        &file,
+        &intermediate_key,
+        "/CN=intermediate",
+        is_ca,
+        30,
+        &authority(),
+    );
     let own = issue_by([intermediate.clone(), intermediate_key], request, 30, "clientAuth");
     let chain = [&own, intermediate.to_str().unwrap()].map(|it| fs::read(it).unwrap());
     fs::write(&own, chain.concat()).unwrap();
@@ -178,16 +173,6 @@ fn each_kind_of_key_is_made_and_signs_its_request_and_for_tls() {
         enroll(&store, &["--certificate", &certificate]).run().silently().printed();
         assert_signs(&store, &number.to_string());
     }
-}
-
-#[test]
-fn a_key_that_wants_its_pin_each_time_signs_its_request() {
-    let p256 = key(Kind::P256);
-    let private = Object::key(p256, &[5]).labelled("jane").always_authenticate();
-    let store = token_with([private, Object::public_key(p256, &[5]).labelled("jane")]);
-    let csr = at(&store, "jane.csr");
-    enroll(&store, &["--user=jane", "--csr", &csr]).run().silently().printed();
-    assert_eq!(subject_of(&csr), "subject=CN = jane");
 }
 
 #[test]

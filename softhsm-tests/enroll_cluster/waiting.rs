@@ -1,10 +1,6 @@
 //! What can happen to cluster, request and token while `enroll` waits: it is told, and the same command ends
 //! well with the same key.
 
-use std::fs;
-
-use serde_json::{Value, json};
-
 use super::{Newcomer, bare_token, jane, of_store};
 use crate::fixture::*;
 

@@ -1,7 +1,5 @@
 //! `enroll --for unsealing`: from a bare token to a key that opens what is sealed to its certificate.
 
-use std::path::Path;
-
 use super::{CONFIG, IMAGE, PASSWORD, asked, provider, sealed_to};
 use crate::enroll::{at, enroll, subject_of};
 use crate::fixture::*;

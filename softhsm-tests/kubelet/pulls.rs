@@ -1,11 +1,5 @@
 //! kubelet's own package runs the provider, before each pull of an image.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
-
-use serde_json::{Value, json};
-
 use super::{node, sealed, text};
 use crate::fixture::*;
 use crate::seal::PASSWORD;
@@ -21,7 +15,7 @@ fn pulls(store: &Store, file: &Path, version: &str, pin: &str, images: &[&str]) 
     let directory = store.directory.path();
     let bin = directory.join("bin");
     let _ = fs::create_dir(&bin);
-    let _ = std::os::unix::fs::symlink(PROGRAM, bin.join("pkcs11-external-signer"));
+    let _ = symlink(PROGRAM, bin.join("pkcs11-external-signer"));
     let page = include_str!("../../docs/kubelet.md");
     let (_, block) = page.split_once("```yaml\n").unwrap();
     let mut config = block.split_once("```").unwrap().0.to_owned();

@@ -1,12 +1,6 @@
 //! The registry's password: the answer has it, and nothing else that others can see. That it is in no message and not in
 //! kubelet's log is looked at wherever a test asks for one.
 
-use std::fs;
-use std::os::unix::process::ExitStatusExt as _;
-
-use rustix::process::{Signal, kill_process};
-use serde_json::json;
-
 use super::{IMAGE, V1, faulty_provider, node, request, sealed};
 use crate::fixture::*;
 use crate::secrecy::{AT_ITS_END, PIN as PASSWORD, traces_of};

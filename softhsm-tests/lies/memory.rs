@@ -1,10 +1,6 @@
 //! No memory is touched that isn't the program's own: neither by what is `unsafe` here (token::raw,
 //! process) nor, led astray by a library, by anything else.
 
-use std::path::Path;
-use std::sync::Mutex;
-use std::thread;
-
 use super::{LIES, assert_is, sign, store};
 use crate::fixture::*;
 

@@ -1,13 +1,8 @@
 //! The two ends of a run's tunnel: a TLS server that accepts one client certificate, and a client
 //! that reads the run's kubeconfig. Both are in this process, which makes a connection cheap.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::thread;
+use std::net::SocketAddr;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
@@ -17,7 +12,6 @@ use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName,
     RootCertStore, ServerConfig, ServerConnection, SignatureScheme, StreamOwned,
 };
-use serde_json::Value;
 
 use crate::fixture::*;
 

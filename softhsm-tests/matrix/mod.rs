@@ -6,19 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
 use p256::ecdsa::{Signature, VerifyingKey};
-use serde_json::json;
 
 use self::codes::Code;
 use self::connection::{Heard, Server};
@@ -364,7 +357,7 @@ impl Performance {
             };
         }
         let document = text.strip_suffix('\n').filter(|it| !it.contains('\n'));
-        let Some(Ok(answer)) = document.map(serde_json::from_str::<serde_json::Value>) else {
+        let Some(Ok(answer)) = document.map(serde_json::from_str::<Value>) else {
             return Err(format!("no document: {text}"));
         };
         let certificate = &key(Kind::P256).certificate;

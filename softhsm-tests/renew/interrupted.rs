@@ -1,8 +1,6 @@
 //! `renew`, killed when it has written the certificate and not yet shown it to the cluster, without its token, and
 //! without its server: the same command ends well, with one certificate.
 
-use rustix::process::{Signal, kill_process};
-
 use super::{Jane, assert_renewed};
 use crate::fixture::*;
 

@@ -1,12 +1,6 @@
 //! What a command is told by the tunnel that there is no connection for: in its own words, and with
 //! nothing of ours on standard error.
 
-use std::fs;
-use std::net::TcpListener;
-use std::thread;
-
-use serde_json::json;
-
 use super::gate::TOOLS;
 use super::trouble::{full_queue, quoted};
 use super::{changed_kubeconfig, run, run_recorded};
@@ -94,7 +88,12 @@ fn whatever_kubectl_does_it_shows_that_the_token_is_gone() {
     for command in COMMANDS {
         let store = cluster().token(Kind::P256, JANE);
         let run = run_recorded(&store, "C_SignInit:return=0x32", &["bash", "-c", command]);
-        let told = ["token \"test token\"", "C_SignInit: CKR_DEVICE_REMOVED", "put the token back"];
+        let told = [
+            "token \"test token\"",
+            "is gone",
+            "C_SignInit: CKR_DEVICE_REMOVED",
+            "put the token back",
+        ];
         assert_shown(&with_manifest(&store, run).run(), &told);
     }
 }

@@ -1,9 +1,5 @@
 //! PINs that a program gives while the command runs: what holds over all connections.
 
-use std::fs;
-
-use serde_json::{Value, json};
-
 use crate::fixture::*;
 
 fn two_tokens() -> Store {

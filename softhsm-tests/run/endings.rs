@@ -1,11 +1,5 @@
 //! How a run ends: as its command does, and with nothing left behind.
 
-use std::fs;
-use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
-
-use rustix::process::{Signal, kill_process};
-
 use super::{left_behind, run, run_recorded};
 use crate::fixture::*;
 
@@ -143,11 +137,11 @@ fn what_a_killed_run_leaves_is_useless() {
     let [left] = &left_behind(&store)[..] else {
         panic!("one directory for one run");
     };
-    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let kubeconfig = left.join("kubeconfig");
     assert_eq!((mode(left), mode(&kubeconfig)), (0o700, 0o600));
     kill_process(running.pid(), Signal::KILL).unwrap();
-    let copy: serde_json::Value = read_json(&kubeconfig);
+    let copy: Value = read_json(&kubeconfig);
     let server = copy["clusters"][0]["cluster"]["server"].as_str().unwrap();
     let address = server.strip_prefix("https://").unwrap();
     // The kernel closes its port a moment after the kill.

@@ -1,12 +1,5 @@
 //! As whom the command acts: as the user that it names, however it names one, with each cluster.
 
-use std::fs;
-use std::path::Path;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
-
 use super::run;
 use crate::fixture::*;
 

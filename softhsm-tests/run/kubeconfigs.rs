@@ -1,12 +1,5 @@
 //! Which contexts are led through tunnels, and that all else is as kubectl would read it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
-
 use super::run;
 use crate::fixture::*;
 

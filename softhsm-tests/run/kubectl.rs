@@ -1,7 +1,6 @@
 //! What kubectl does passes through the tunnel.
 
 use cryptoki::mechanism::MechanismType;
-use rustix::process::{Signal, kill_process};
 
 use super::run;
 use crate::fixture::*;
@@ -48,17 +47,6 @@ fn objects_are_created_listed_watched_and_deleted() {
 }
 
 #[test]
-fn kubectl_proxy_serves_what_it_reaches_through_the_tunnel() {
-    let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let script = "mkfifo said; kubectl proxy --port=0 >said & exec 3<said; read -r line <&3
-        kubectl --kubeconfig /dev/null --server \"http://${line##* }\" get namespace default -o name
-        kill $!";
-    let home = store.directory.path().to_str().unwrap().to_owned();
-    let outcome = run(&store, &["sh", "-c", &format!("cd {home}; {script}")]).run();
-    assert_eq!(outcome.printed(), "namespace/default\n");
-}
-
-#[test]
 fn another_client_go_program_passes_too() {
     let store = cluster().token(Kind::Rsa(2048), JANE);
     for version in ["1.2", "1.3"] {
@@ -93,8 +81,8 @@ fn a_key_without_pss_is_held_to_tls_1_2() {
 fn kubectl_finds_it_as_a_plugin() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let plugins = store.path("plugins");
-    std::fs::create_dir(&plugins).unwrap();
-    std::os::unix::fs::symlink(PROGRAM, plugins.join("kubectl-pkcs11")).unwrap();
+    fs::create_dir(&plugins).unwrap();
+    symlink(PROGRAM, plugins.join("kubectl-pkcs11")).unwrap();
     let script = "PATH=$PLUGINS:$PATH; kubectl pkcs11 run -- kubectl get namespace default -o name";
     let outcome = run(&store, &[]).variable("PLUGINS", &plugins).within("sh", script).run();
     assert_eq!(outcome.printed(), "namespace/default\n");

@@ -1,10 +1,5 @@
 //! `run`: stock kubectl, and what else one runs, against a real API server with a key in a token.
 
-use std::fs;
-use std::path::PathBuf;
-
-use serde_json::Value;
-
 use crate::fixture::*;
 
 /// What a command is told by the tunnel.

@@ -1,14 +1,7 @@
 //! Clusters behind a proxy: real ones, named by the kubeconfig or by the environment.
 
-use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 use std::sync::mpsc;
-use std::thread;
-
-use serde_json::json;
 
 use super::trouble::{assert_told, namespace, server_certificate, whoami_with, whoami_within};
 use crate::fixture::*;
@@ -201,7 +194,7 @@ fn no_proxy_means_to_a_run_what_it_means_to_kubectl() {
     let store = cluster().token(Kind::P256, JANE);
     let invocation = super::run(&store, &[]);
     let own = fs::read(store.path("kubeconfig")).unwrap();
-    let mut config: serde_json::Value = serde_json::from_slice(&own).unwrap();
+    let mut config: Value = serde_json::from_slice(&own).unwrap();
     config["users"]
         .as_array_mut()
         .unwrap()
@@ -232,8 +225,7 @@ fn the_environments_proxy_counts_as_kubectl_has_it() {
     let store = cluster().token(Kind::P256, JANE);
     let proxy = ("HTTPS_PROXY", "http://127.0.0.1:1");
     let far = |variables: &[(&str, &str)]| {
-        let away =
-            |cluster: &mut serde_json::Value| cluster["server"] = json!("https://api.invalid");
+        let away = |cluster: &mut Value| cluster["server"] = json!("https://api.invalid");
         whoami_within(&store, away, variables)
     };
     assert_told(&far(&[proxy]), &["through the proxy http://127.0.0.1:1"]);

@@ -1,7 +1,6 @@
 //! How often a token is asked: one session and one login a run, one signature a handshake, none
 //! for a session that is resumed.
 
-use super::trouble::quoted;
 use super::{run, run_recorded};
 use crate::fixture::*;
 
@@ -152,23 +151,6 @@ fn a_key_that_cannot_be_opened_leaves_its_token_to_the_others() {
     outcome.says(&["no certificate with"]);
     for (function, calls) in [("C_Initialize", 1), ("C_OpenSession", 1), ("C_Login", 1)] {
         assert_eq!(store.calls(function).len(), calls, "{function}");
-    }
-}
-
-#[test]
-fn a_token_that_stays_away_is_asked_for() {
-    let store = cluster().token(Kind::P256, JANE);
-    let faults = "C_SignInit:return=0x32";
-    let script = "kubectl auth whoami; echo went on";
-    let outcome = run_recorded(&store, faults, &["sh", "-c", script]).run();
-    assert_eq!(outcome.printed(), "went on\n");
-    for told in [
-        "an error on the server (\"token \"test token\"",
-        "is gone",
-        "C_SignInit: CKR_DEVICE_REMOVED",
-        "put the token back",
-    ] {
-        assert!(quoted(&outcome).contains(told), "{told}: {outcome:?}");
     }
 }
 

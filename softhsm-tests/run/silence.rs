@@ -2,11 +2,6 @@
 //! an end.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Write as _;
-
-use rustix::process::Pid;
-use serde_json::{Value, json};
 
 use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::*;

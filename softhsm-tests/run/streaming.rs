@@ -1,13 +1,6 @@
 //! What kubectl streams through the API server to a kubelet: exec, attach, logs, port-forward and
 //! cp, over WebSocket, which is kubectl's own choice, and over SPDY.
 
-use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::thread;
-
-use rustix::process::{Signal, kill_process};
-
 use super::run;
 use crate::fixture::*;
 

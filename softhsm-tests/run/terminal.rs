@@ -1,7 +1,5 @@
 //! A run at a terminal: the PIN is asked for first, then the terminal is the command's.
 
-use rustix::process::Signal;
-
 use super::left_behind;
 use crate::fixture::*;
 
@@ -93,7 +91,7 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     let directory = store.directory.path();
     let other = directory.join("other");
     // The current context needs no token; the other one does.
-    std::fs::write(
+    fs::write(
         &other,
         "{current-context: none, contexts: [{name: none, context: {cluster: none, user: none}}]}",
     )

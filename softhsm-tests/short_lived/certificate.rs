@@ -1,10 +1,6 @@
 //! `credential --as certificate`: requested with the key, approved by `approve`, signed by
 //! kube-controller-manager's signer.
 
-use std::fs;
-use std::path::Path;
-
-use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::plugin::Holder;

@@ -1,9 +1,5 @@
 //! `jwks`: the key set, without a PIN.
 
-use std::path::Path;
-
-use serde_json::{Value, json};
-
 use super::with_key;
 use crate::fixture::*;
 

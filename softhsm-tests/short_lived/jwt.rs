@@ -1,10 +1,6 @@
 //! `credential --as jwt`: signatures that openssl judges, and the forms they come in.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-
 use cryptoki::mechanism::MechanismType;
-use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 use super::plugin;
@@ -219,6 +215,6 @@ fn a_kubeconfig_for_another_machine_is_complete_and_private() {
     assert_eq!(cluster["tls-server-name"], "api.example");
     assert_eq!(cluster["proxy-url"], "http://proxy:3128");
     use base64::Engine as _;
-    let pem = base64::engine::general_purpose::STANDARD.encode(fs::read(authority).unwrap());
+    let pem = STANDARD.encode(fs::read(authority).unwrap());
     assert_eq!(cluster["certificate-authority-data"], pem);
 }

@@ -1,13 +1,7 @@
 //! Clients that live longer than the credential: `kubectl proxy`, which asks the plugin again, and its connections.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
-
-use rustix::process::{Signal, kill_process};
-use serde_json::{Value, json};
 
 use super::certificate::{approve_requests, requester_at};
 use super::plugin::Holder;

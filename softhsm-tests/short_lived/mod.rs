@@ -1,8 +1,6 @@
 //! `credential --as` and `jwks`: what lives minutes and comes from the key in the token.
 
-use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::Value;
 
 use crate::fixture::*;
 

@@ -1,10 +1,5 @@
 //! A stock kubectl whose credential plugin is `credential --as …`, and the real API server.
 
-use std::fs;
-use std::path::PathBuf;
-
-use serde_json::{Value, json};
-
 use crate::fixture::*;
 
 /// The entry of a user for whom kubectl runs the program with these arguments.

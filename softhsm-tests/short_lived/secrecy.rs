@@ -1,16 +1,11 @@
 //! Secrets of `credential --as`: the PIN that it takes, and what it hands out.
 
-use std::fs;
-use std::path::Path;
-
-use rustix::process::{Signal, kill_process};
-
+use super::ISSUER;
 use super::certificate::{allow_requests, approve_next};
 use super::plugin::Holder;
 use super::token::account;
-use super::{ISSUER, with_key};
 use crate::fixture::*;
-use crate::secrecy::{AT_ITS_END, PIN, assert_wiped, suffering, wait_for_call};
+use crate::secrecy::{AT_ITS_END, PIN, assert_wiped, suffering};
 
 /// Somebody with this PIN and a certificate of the cluster's.
 fn holder(subject: &'static str) -> Holder {
@@ -60,22 +55,5 @@ fn a_credential_is_on_standard_output_alone_and_the_pin_nowhere() {
                 assert!(!text.contains(secret), "{kind}: {secret} in {text}");
             }
         }
-    }
-}
-
-#[test]
-fn no_core_file_is_left_while_a_token_is_signed() {
-    let jane = holder("/O=dev/CN=jane");
-    let store = &jane.store;
-    let script = "cd \"$HOME\"; ulimit -c unlimited; exec \"$0\" \"$@\"";
-    for signal in [Signal::ABORT, Signal::QUIT] {
-        let signing = with_key(store, "1", &["credential", "--as=jwt", "--issuer", ISSUER]);
-        let signing = signing.program(Path::new("sh")).before(&["-c", script, PROGRAM]);
-        let running = with_pin(signing, store, "C_Sign:hang").start(None);
-        wait_for_call(store, "C_SignInit");
-        kill_process(running.pid(), signal).unwrap();
-        let outcome = running.finish();
-        assert!(outcome.stdout.is_empty());
-        assert!(!std::os::unix::process::ExitStatusExt::core_dumped(&outcome.status));
     }
 }

@@ -1,19 +1,13 @@
 //! `credential --as jwt` and a real API server that has the configuration of docs/short-lived.md, and the files from a
 //! static HTTPS server.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-use std::process::{Child, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{MutexGuard, PoisonError};
 
-use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use p256::ecdsa::signature::Signer as _;
 use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::DecodePrivateKey as _;
-use serde_json::{Value, json};
 use tempfile::TempDir;
 use time::OffsetDateTime;
 

@@ -1,9 +1,6 @@
 //! `credential --as token`: tokens of service accounts, asked for with the key.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
-
-use serde_json::{Value, json};
+use std::fs::Permissions;
 
 use super::plugin::{self, Holder};
 use super::{parts, refuses};

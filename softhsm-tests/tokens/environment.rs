@@ -2,15 +2,10 @@
 //! variables and in its namespaces, from a directory like every other test's.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Instant;
+use std::process::ChildStdin;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use serde_json::Value;
 
 use crate::enroll::{issue_with_chain, subject_of};
 use crate::enroll_cluster::Newcomer;

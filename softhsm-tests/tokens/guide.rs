@@ -1,8 +1,5 @@
 //! The commands of docs/tokens.md, run as they stand.
 
-use std::fs;
-use std::path::Path;
-
 use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::fixture::*;

@@ -150,7 +150,7 @@ fn a_token_file_that_is_not_there_is_told() {
     let environment = environment([Pair::new("01", Kind::P256)], "");
     let token = token(&environment);
     let nowhere = environment.store.directory.path().join("nowhere.conf");
-    std::fs::write(
+    fs::write(
         &nowhere,
         "[[slots]]\nslot = 1\ndbtype = \"sqlite\"\ndbargs = \"/nowhere/token.sql\"\n",
     )

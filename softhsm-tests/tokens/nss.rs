@@ -1,9 +1,5 @@
 //! NSS, whose library has to be told at its start where its databases are.
 
-use std::fs;
-
-use serde_json::Value;
-
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token};
 use crate::fixture::*;

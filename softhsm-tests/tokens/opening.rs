@@ -1,8 +1,5 @@
 //! Files that `seal` and openssl have sealed to a token's key, opened by it for kubelet.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use super::environment::Token;
 use crate::fixture::*;
 use crate::kubelet::keys::issued;

@@ -1,8 +1,6 @@
 //! p11-kit: its proxy in the place of a token's own library, a token of another host behind
 //! `p11-kit server`, and its trust module, whose token wants no login.
 
-use std::fs;
-
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Token};
 use crate::fixture::*;

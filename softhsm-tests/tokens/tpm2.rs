@@ -1,8 +1,6 @@
 //! tpm2-pkcs11 on a TPM in software: its own CKA_IDs, a lock that comes without a warning, and many
 //! clients of one TPM.
 
-use std::path::Path;
-
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::guide;

@@ -1,8 +1,5 @@
 //! `attestation`: what the card says of the keys that were made on it.
 
-use std::fs;
-use std::path::Path;
-
 use super::cards::{Cards, OPENSC, SLOTS, YKCS11};
 use crate::fixture::*;
 

@@ -1,13 +1,6 @@
 //! Cards in a reader, as `scripts/tokens/piv` makes them, and what can be done with them.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::LazyLock;
 use std::thread::sleep;
-use std::time::Duration;
-
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::environment::{Environment, Token};
 use crate::fixture::*;

@@ -1,9 +1,6 @@
 //! `enroll` on a card: from a slot without a key to a certificate, through `libykcs11.so`; and what OpenSC
 //! can't do, with the key that is there.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use super::super::guide;
 use super::super::opening::Unpadding;
 use super::cards::{self, Cards, OPENSC, PIN, YKCS11};

@@ -1,11 +1,8 @@
 //! `renew` on a card, whose slot has one certificate: the present one stays until the cluster has let the new
 //! one in and a person has given the management key.
 
-use std::path::Path;
-
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use rcgen::{PKCS_RSA_SHA256, PublicKeyData, SignatureAlgorithm};
-use serde_json::Value;
 use x509_parser::parse_x509_certificate;
 
 use super::cards::{Cards, YKCS11};

@@ -1,7 +1,5 @@
 //! A run, and what happens to its card meanwhile.
 
-use std::fs;
-
 use super::cards::{Cards, Instruction, LIBRARIES, PIN, YKCS11};
 use crate::fixture::*;
 use crate::short_lived::structured::Trusted;
