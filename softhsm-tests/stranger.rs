@@ -304,13 +304,13 @@ fn names_on_a_token_stay_text() {
     let told = document["steps"].to_string();
     assert!(told.contains("- evil: 1"), "{told}");
 
-    // What isn't there: the message lists what is.
+    // What is not there: the message names the token.
     for wrong in [["--object-id", "7"], ["--token-label", "other"]] {
         run(&[&["check", "--module", module, "--object-id=1"], &wrong[..]].concat());
     }
     let wrong = store.configuration().with("objectId", "7");
     let outcome = store.certificate_with(&wrong).run();
-    assert_tame(&outcome.fails(6, &["object\\u{1b}[2J"]).stderr);
+    assert_tame(&outcome.fails(6, &["\\u{1b}[2J"]).stderr);
     let wrong = store.configuration().without("slotId").with("tokenLabel", HOSTILE);
     let outcome = store.certificate_with(&wrong).run();
     assert_tame(&outcome.fails(5, &["\\u{1b}[2J"]).stderr);
