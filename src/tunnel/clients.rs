@@ -158,14 +158,8 @@ impl Clients {
 /// A connection with a key, as long as this lives.
 pub(super) struct ClientConnection {
     clients: Arc<Clients>,
-    key: KeyNumber,
+    pub(super) key: KeyNumber,
     number: u64,
-}
-
-impl ClientConnection {
-    pub(super) fn key(&self) -> KeyNumber {
-        self.key
-    }
 }
 
 impl Drop for ClientConnection {

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustls::server::{Acceptor, ClientHello};
+use rustix::io::Errno;
+use rustls::server::Acceptor;
 use tokio::io::{AsyncReadExt as _, join, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -28,7 +29,7 @@ use super::answer;
 use super::clients::{ClientConnection, Clients};
 use super::error::tunnel_error;
 use super::relay::relay;
-use super::server::{Offer, Server};
+use super::server::Server;
 use super::upstream::{Connection, Upstream};
 use super::wire::Wire;
 use crate::error::Error;
@@ -64,15 +65,8 @@ pub fn preferred_ports(cluster: &str, owner: Option<&str>) -> impl Iterator<Item
 }
 
 /// The first of these addresses that is free.
-pub(super) fn bind(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<StdListener> {
-    let mut outcome = Err(io::Error::other("no port was tried"));
-    for address in addresses {
-        outcome = StdListener::bind(address);
-        if outcome.is_ok() {
-            break;
-        }
-    }
-    let listener = outcome?;
+pub(super) fn bind(addresses: &[SocketAddr]) -> io::Result<StdListener> {
+    let listener = StdListener::bind(addresses)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -109,30 +103,15 @@ impl Drop for Handshake {
 
 /// A port, and the server it leads to.
 pub(super) struct Port {
-    server: Arc<Server>,
-    keyring: Arc<Keyring>,
-    clients: Arc<Clients>,
-    handshakes: Arc<Handshakes>,
+    pub(super) server: Arc<Server>,
+    pub(super) keyring: Arc<Keyring>,
+    pub(super) clients: Arc<Clients>,
+    pub(super) handshakes: Arc<Handshakes>,
     /// By the key to show.
-    upstreams: Mutex<HashMap<KeyNumber, Arc<Upstream>>>,
+    pub(super) upstreams: Mutex<HashMap<KeyNumber, Arc<Upstream>>>,
 }
 
 impl Port {
-    pub(super) fn new(
-        server: Arc<Server>,
-        keyring: &Arc<Keyring>,
-        clients: &Arc<Clients>,
-        handshakes: &Arc<Handshakes>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            server,
-            keyring: Arc::clone(keyring),
-            clients: Arc::clone(clients),
-            handshakes: Arc::clone(handshakes),
-            upstreams: Mutex::default(),
-        })
-    }
-
     /// Accepts connections for ever, each in a task of its own.
     pub(super) async fn listen(self: Arc<Self>, socket: TcpListener) {
         loop {
@@ -171,13 +150,14 @@ impl Port {
 
     async fn serve(&self, connection: TcpStream, handshake: Handshake) {
         // Boxed: what making a connection needs is freed before the connection is used.
-        let Some((mut client, counted, offer)) = Box::pin(self.admit(connection, handshake)).await
+        let Some((mut client, counted, has_choice)) =
+            Box::pin(self.admit(connection, handshake)).await
         else {
             return;
         };
-        let upstream = self.upstream(counted.key());
+        let upstream = self.upstream(counted.key);
         let protocol = client.get_ref().1.alpn_protocol().map(<[u8]>::to_owned);
-        let made = Box::pin(self.connect(&upstream, &mut client, offer, protocol)).await;
+        let made = Box::pin(self.connect(&upstream, &mut client, has_choice, protocol)).await;
         let (sent, error) = match made {
             None => return,
             Some(Err(error)) => (Vec::new(), error),
@@ -195,21 +175,22 @@ impl Port {
         Box::pin(self.answer(client, sent, &error)).await;
     }
 
-    /// A client that has shown its certificate, and the protocols that it has offered.
+    /// A client that has shown its certificate, and whether it has offered several protocols.
     async fn admit(
         &self,
         connection: TcpStream,
         handshake: Handshake,
-    ) -> Option<(ClientStream, ClientConnection, Offer)> {
+    ) -> Option<(ClientStream, ClientConnection, bool)> {
         let _ = connection.set_nodelay(true);
         let shaken = async {
             let hello = LazyConfigAcceptor::new(Acceptor::default(), Wire::new(connection)).await?;
-            let offer = offered(&hello.client_hello());
+            let offer = hello.client_hello().alpn().into_iter().flatten();
+            let offer: Vec<_> = offer.map(<[u8]>::to_owned).collect();
             let protocol = self.server.choice(&offer);
             let client = hello.into_stream(self.clients.speaking(protocol.as_deref())).await?;
-            io::Result::Ok((Box::new(client), offer))
+            io::Result::Ok((Box::new(client), offer.len() > 1))
         };
-        let (client, offer) = match timeout(HANDSHAKE_LIMIT, shaken).await {
+        let (client, has_choice) = match timeout(HANDSHAKE_LIMIT, shaken).await {
             Ok(Ok(shaken)) => shaken,
             Ok(Err(error)) => return self.refused(&error.to_string()),
             Err(_) => return self.refused("it was silent for too long"),
@@ -219,7 +200,7 @@ impl Port {
         let Some(counted) = self.clients.connected(shown, handshake.number, task) else {
             return self.refused("its certificate was withdrawn");
         };
-        Some((client, counted, offer))
+        Some((client, counted, has_choice))
     }
 
     /// A connection for the client to the server; `None` if the client has gone.
@@ -227,12 +208,12 @@ impl Port {
         &self,
         upstream: &Arc<Upstream>,
         client: &mut ClientStream,
-        offer: Offer,
+        has_choice: bool,
         protocol: Option<Vec<u8>>,
     ) -> Option<Result<Connection, Error>> {
-        if self.server.is_first_to_ask(&offer, protocol.clone()) {
+        if has_choice && self.server.is_first_to_ask() {
             let upstream = Arc::clone(upstream);
-            tokio::spawn(async move { upstream.ask_for_choice(offer).await });
+            tokio::spawn(async move { upstream.ask_for_choice().await });
         }
         tokio::select! {
             biased;
@@ -278,10 +259,7 @@ pub(super) const MORE_FILES: &str = "the run needs a port for each cluster, and 
 
 /// Whether open files ran out, in this process or on the whole machine.
 pub(super) fn is_shortage(reason: &io::Error) -> bool {
-    /// On Linux and on macOS; the standard library has no kind for them.
-    const ENFILE: i32 = 23;
-    const EMFILE: i32 = 24;
-    matches!(reason.raw_os_error(), Some(ENFILE | EMFILE))
+    matches!(Errno::from_io_error(reason), Some(Errno::NFILE | Errno::MFILE))
 }
 
 /// Waits until the client has gone.
@@ -290,9 +268,6 @@ async fn gone(connection: &mut Wire<TcpStream>) {
     sleep(HALF_CLOSED).await;
 }
 
-fn offered(hello: &ClientHello<'_>) -> Offer {
-    hello.alpn().map(|protocols| protocols.map(<[u8]>::to_owned).collect()).unwrap_or_default()
-}
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -303,7 +278,8 @@ mod tests {
     fn a_server_has_the_same_port_in_each_run_and_another_when_it_is_taken() {
         let port = |server: &str| {
             let ports = preferred_ports(server, None).chain([0]);
-            bind(ports.map(|port| (Ipv4Addr::LOCALHOST, port).into())).unwrap()
+            let addresses = ports.map(|port| (Ipv4Addr::LOCALHOST, port).into());
+            bind(&addresses.collect::<Vec<_>>()).unwrap()
         };
         let first = port("https://one.example:6443");
         let address = first.local_addr().unwrap();

@@ -1,8 +1,8 @@
 //! Tunnels: a port on this machine for each cluster, for as long as a command runs or a key is kept open.
 //!
 //! A tunnel ends the command's TLS with certificates of its own, speaks TLS to the API
-//! server with the token's key, and copies bytes. It works below HTTP: the protocols that the
-//! command offers (ALPN) are offered to the server, and the server's choice is the command's. So
+//! server with the token's key, and copies bytes. It works below HTTP: of the protocols that the
+//! command offers (ALPN), the one that the server prefers is the command's. So
 //! watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 pass with no code for any of them.
 //!
 //! A connection that can't be made is answered in the server's place, with what went wrong; `answer`
@@ -136,21 +136,24 @@ impl Tunnels {
     ) -> Result<SocketAddr, Error> {
         let cluster = target.name.clone();
         let failed = |reason| listen_error(&reason, &cluster, address);
-        let socket = match address {
-            Some(address) => local::bind([address]),
-            None => {
-                let ports = preferred_ports(&target.cluster.server, None).chain([0]);
-                local::bind(ports.map(|port| (Ipv4Addr::LOCALHOST, port).into()))
-            }
+        let ports = preferred_ports(&target.cluster.server, None).chain([0]);
+        let addresses = match address {
+            Some(address) => vec![address],
+            None => ports.map(|port| (Ipv4Addr::LOCALHOST, port).into()).collect(),
         };
-        let socket = socket.map_err(failed)?;
+        let socket = local::bind(&addresses).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         let runtime =
             self.runtime.as_ref().ok_or_else(|| Error::internal("tunnels that have ended"))?;
         let _in_runtime = runtime.enter();
         let socket = TcpListener::from_std(socket).map_err(failed)?;
-        let server = Server::new(target, Arc::clone(&self.observer));
-        let port = Port::new(server, &self.keyring, &self.clients, &self.handshakes);
+        let port = Arc::new(Port {
+            server: Server::new(target, Arc::clone(&self.observer)),
+            keyring: Arc::clone(&self.keyring),
+            clients: Arc::clone(&self.clients),
+            handshakes: Arc::clone(&self.handshakes),
+            upstreams: Mutex::default(),
+        });
         locked(&self.ports).push(Arc::clone(&port));
         runtime.spawn(port.listen(socket));
         Ok(address)
@@ -184,7 +187,7 @@ impl Tunnels {
 
 /// Listens at the address for a moment, where the cluster of this name is to be served.
 pub fn check_port(cluster: &str, address: SocketAddr) -> Result<(), Error> {
-    let outcome = local::bind([address]);
+    let outcome = local::bind(&[address]);
     outcome.map(drop).map_err(|reason| listen_error(&reason, cluster, Some(address)))
 }
 

@@ -1,7 +1,6 @@
 //! A cluster's API server: where it is, what it chooses of the protocols offered, how long it may take, and
 //! what is reported of it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,42 +21,37 @@ const DIAL_LIMIT: Duration = Duration::from_secs(30);
 pub(super) const HTTP_1_1: &[u8] = b"http/1.1";
 pub(super) const HTTP_2: &[u8] = b"h2";
 
-/// The protocols (ALPN) that a client offers, the preferred one first.
-pub(super) type Offer = Vec<Vec<u8>>;
-
 /// A cluster's server, for all connections to it.
 pub(super) struct Server {
     pub(super) target: TunnelTarget,
     pub(super) observer: Arc<dyn TunnelObserver>,
-    /// What it chooses of the offers.
-    pub(super) choices: Mutex<HashMap<Offer, Option<Vec<u8>>>>,
+    /// Whether it chooses HTTP/2 where it is offered both; `None` until it is asked.
+    pub(super) prefers_http_2: Mutex<Option<bool>>,
 }
 
 impl Server {
     pub(super) fn new(target: TunnelTarget, observer: Arc<dyn TunnelObserver>) -> Arc<Self> {
-        Arc::new(Self { target, observer, choices: Mutex::default() })
+        Arc::new(Self { target, observer, prefers_http_2: Mutex::default() })
     }
 
-    /// What the server chooses of the offer, or what all servers speak as long as that isn't known.
-    pub(super) fn choice(&self, offer: &Offer) -> Option<Vec<u8>> {
-        match &offer[..] {
-            [] => None,
+    /// What the server chooses of the protocols (ALPN) that a client offers, or what all servers speak as long as that
+    /// isn't known.
+    pub(super) fn choice(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
+        let prefers_http_2 = *locked(&self.prefers_http_2) == Some(true);
+        let preferred = if prefers_http_2 { HTTP_2 } else { HTTP_1_1 };
+        let find = |wanted| offer.iter().find(|protocol| *protocol == wanted);
+        match offer {
             [only] => Some(only.clone()),
-            _ => locked(&self.choices)
-                .get(offer)
-                .cloned()
-                .unwrap_or_else(|| offer.iter().find(|protocol| *protocol == HTTP_1_1).cloned()),
+            _ => find(preferred).or_else(|| find(HTTP_1_1)).cloned(),
         }
     }
 
-    /// Whether the server's choice isn't known, and nobody asks for it yet; until then it is this one.
-    pub(super) fn is_first_to_ask(&self, offer: &Offer, choice: Option<Vec<u8>>) -> bool {
-        let mut choices = locked(&self.choices);
-        let is_unknown = offer.len() > 1 && !choices.contains_key(offer);
-        if is_unknown {
-            choices.insert(offer.clone(), choice);
-        }
-        is_unknown
+    /// Whether the server's choice isn't known, and nobody asks for it yet; until then it is HTTP/1.1.
+    pub(super) fn is_first_to_ask(&self) -> bool {
+        let mut known = locked(&self.prefers_http_2);
+        let is_first = known.is_none();
+        known.get_or_insert(false);
+        is_first
     }
 
     /// The URL to dial, and the name that the server's certificate must bear.

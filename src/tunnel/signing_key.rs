@@ -1,8 +1,7 @@
 //! A key of the keyring as rustls sees a client's key.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustls::client::ResolvesClientCert;
@@ -23,40 +22,23 @@ use crate::verify::VerifiedSignature;
 tokio::task_local! {
     /// Of the handshake that this task makes. rustls resumes sessions only with the same resolver, so there can't be
     /// one for each handshake.
-    pub(super) static RECORD: Arc<Record>;
+    pub(super) static SIGNATURE: Arc<Mutex<SignatureState>>;
 }
 
-/// What became of the key in one handshake.
-#[derive(Default)]
-pub(super) struct Record {
-    is_signing: AtomicBool,
-    is_out_of_schemes: AtomicBool,
-    signature: OnceLock<Duration>,
+/// What became of the signature in one handshake.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub(super) enum SignatureState {
+    #[default]
+    NotMade,
+    /// The server takes none that this key can make.
+    NoScheme,
+    UnderWay,
+    /// After so long.
+    Made(Duration),
 }
 
-impl Record {
-    pub(super) fn is_signing(&self) -> bool {
-        self.is_signing.load(Ordering::Relaxed)
-    }
-
-    /// Whether the server takes no signature that this key can make.
-    pub(super) fn is_out_of_schemes(&self) -> bool {
-        self.is_out_of_schemes.load(Ordering::Relaxed)
-    }
-
-    /// How long the signature took, if one was made.
-    pub(super) fn signature(&self) -> Option<Duration> {
-        self.signature.get().copied()
-    }
-
-    /// Whether a signature is made or was made.
-    pub(super) fn is_used(&self) -> bool {
-        self.is_signing() || self.signature().is_some()
-    }
-
-    fn note(change: impl FnOnce(&Self)) {
-        let _ = RECORD.try_with(|record| change(record));
-    }
+fn note(state: SignatureState) {
+    let _ = SIGNATURE.try_with(|signature| *locked(signature) = state);
 }
 
 /// The certificate to show and the key to sign with: those of the token, once it is open.
@@ -89,19 +71,21 @@ impl TokenIdentity {
 
     fn sign(&self, scheme: Scheme, digest: Vec<u8>) -> Result<VerifiedSignature, Error> {
         let begin = Instant::now();
-        Record::note(|record| record.is_signing.store(true, Ordering::Relaxed));
+        note(SignatureState::UnderWay);
         // rustls waits for a signature in the midst of a step of the handshake.
         let outcome = block_in_place(|| self.keyring.sign(self.number, scheme, digest));
         match &outcome {
             Ok(_) => {
                 let took = begin.elapsed();
                 self.sessions.signed(took);
-                Record::note(|record| _ = record.signature.set(took));
+                note(SignatureState::Made(took));
             }
-            // The next connection opens the key again.
-            Err(_) => *locked(&self.shown) = None,
+            Err(_) => {
+                // The next connection opens the key again.
+                *locked(&self.shown) = None;
+                note(SignatureState::NotMade);
+            }
         }
-        Record::note(|record| record.is_signing.store(false, Ordering::Relaxed));
         outcome
     }
 }
@@ -138,7 +122,7 @@ impl SigningKey for TokenKey {
         match signers.find(|signer| offered.contains(&signer.name)) {
             Some(signer) => Some(Box::new(signer)),
             None => {
-                Record::note(|record| record.is_out_of_schemes.store(true, Ordering::Relaxed));
+                note(SignatureState::NoScheme);
                 None
             }
         }

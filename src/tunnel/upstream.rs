@@ -17,8 +17,8 @@ use tokio_rustls::client::TlsStream;
 use super::error::{NEEDS_PSS, UpstreamFailure, tls_error};
 use super::relay::Broken;
 use super::resumption::{HandshakePermit, Sessions};
-use super::server::{HTTP_1_1, Offer, Server};
-use super::signing_key::{RECORD, Record, TokenIdentity, token_trouble};
+use super::server::{HTTP_1_1, HTTP_2, Server};
+use super::signing_key::{SIGNATURE, SignatureState, TokenIdentity, token_trouble};
 use super::trust::{self, ServerVerifier};
 use super::wire::{Stream, Wire};
 use crate::error::Error;
@@ -64,22 +64,22 @@ impl Upstream {
         Self { server, sessions, identity, config: Mutex::default() }
     }
 
-    /// Learns what the server chooses of these protocols, in a handshake without a key.
-    pub(super) async fn ask_for_choice(&self, offer: Offer) {
+    /// Learns which protocol the server prefers, in a handshake without a key.
+    pub(super) async fn ask_for_choice(&self) {
         let ask = async {
             let (_, name) = self.server.address().ok()?;
             let mut config = self.client_config(None).ok()?.with_no_client_auth();
-            config.alpn_protocols.clone_from(&offer);
+            config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()];
             let stream = self.server.dial().await.ok()?;
             let stream = TlsConnector::from(Arc::new(config)).connect(name, stream);
             let limit = Duration::from_secs(SILENCE_LIMIT);
             let mut stream = timeout(limit, stream).await.ok()?.ok()?;
             let _ = stream.shutdown().await;
-            Some(stream.get_ref().1.alpn_protocol().map(<[u8]>::to_owned))
+            Some(stream.get_ref().1.alpn_protocol() == Some(HTTP_2))
         };
         // A server that says nothing without a client certificate is spoken to as before.
-        if let Some(choice) = ask.await {
-            locked(&self.server.choices).insert(offer, choice);
+        if let Some(prefers_http_2) = ask.await {
+            *locked(&self.server.prefers_http_2) = Some(prefers_http_2);
         }
     }
 
@@ -92,22 +92,23 @@ impl Upstream {
         let (mut wanted, connection) = oneshot::channel();
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
-            let record = Arc::new(Record::default());
+            let signature = Arc::new(Mutex::new(SignatureState::NotMade));
             let unwanted = async {
                 wanted.closed().await;
                 // A signature is worth a session, even if it is no longer wanted.
-                if record.is_used() {
+                let is_used = |it| matches!(it, SignatureState::UnderWay | SignatureState::Made(_));
+                if is_used(*locked(&signature)) {
                     pending::<()>().await;
                 }
             };
             let outcome = tokio::select! {
-                outcome = upstream.make(protocol, &record) => outcome,
+                outcome = upstream.make(protocol, &signature) => outcome,
                 () = unwanted => return,
             };
             let Err(unwanted) = wanted.send(outcome) else {
                 return;
             };
-            if let Some(took) = record.signature() {
+            if let SignatureState::Made(took) = *locked(&signature) {
                 let took = took.as_secs();
                 upstream.server.concern(&format!(
                     "the signature came after {took} s, and the command had given up"
@@ -127,7 +128,7 @@ impl Upstream {
     async fn make(
         &self,
         protocol: Option<Vec<u8>>,
-        record: &Arc<Record>,
+        signature: &Arc<Mutex<SignatureState>>,
     ) -> Result<Connection, Error> {
         let (_, name) = self.server.address()?;
         let mut config = ClientConfig::clone(&*self.config().await?);
@@ -138,8 +139,8 @@ impl Upstream {
         let handshake = async { handshake.await.map(Box::new) };
         let mut task = JoinSet::new();
         // A task of its own, since it may go on when the runtime has ended: then its timers panic.
-        task.spawn(RECORD.scope(Arc::clone(record), handshake));
-        let stream = self.finish(&mut task, &permit, record).await?;
+        task.spawn(SIGNATURE.scope(Arc::clone(signature), handshake));
+        let stream = self.finish(&mut task, &permit, signature).await?;
         permit.made();
         let tls = stream.get_ref().1;
         let is_as_agreed = match tls.alpn_protocol() {
@@ -148,13 +149,13 @@ impl Upstream {
             None => protocol.is_none_or(|it| it == HTTP_1_1),
         };
         if !is_as_agreed {
-            locked(&self.server.choices).clear();
+            *locked(&self.server.prefers_http_2) = None;
             let reason = "the server no longer speaks the protocol that it chose before";
             return Err(self.server.error(UpstreamFailure::broken(reason)));
         }
-        let authentication = match tls.handshake_kind() {
-            Some(HandshakeKind::Resumed) => Authentication::Resumed,
-            _ if record.signature().is_some() => Authentication::Signed,
+        let authentication = match (tls.handshake_kind(), *locked(signature)) {
+            (Some(HandshakeKind::Resumed), _) => Authentication::Resumed,
+            (_, SignatureState::Made(_)) => Authentication::Signed,
             _ => Authentication::NotRequested,
         };
         Ok(Connection { stream, authentication })
@@ -165,7 +166,7 @@ impl Upstream {
         &self,
         task: &mut JoinSet<io::Result<ServerStream>>,
         permit: &HandshakePermit,
-        record: &Record,
+        signature: &Mutex<SignatureState>,
     ) -> Result<ServerStream, Error> {
         let mut silent = 0;
         let outcome = loop {
@@ -173,7 +174,7 @@ impl Upstream {
                 Ok(Some(Ok(outcome))) => break outcome,
                 Ok(_) => return Err(Error::internal("a handshake was lost")),
                 // A token has its own limits of time.
-                Err(_) if record.is_signing() => silent = 0,
+                Err(_) if *locked(signature) == SignatureState::UnderWay => silent = 0,
                 Err(_) => silent += 1,
             }
             if silent > 0 {
@@ -184,7 +185,7 @@ impl Upstream {
                 return Err(self.server.error(failure));
             }
         };
-        if record.is_out_of_schemes() {
+        if *locked(signature) == SignatureState::NoScheme {
             let text = format!("the server takes no signature that {} can make", self.subject());
             return Err(self.server.error(UpstreamFailure::new(text, NEEDS_PSS)));
         }
@@ -192,7 +193,7 @@ impl Upstream {
             let trouble = tls_error(&error).and_then(token_trouble);
             trouble.unwrap_or_else(|| {
                 // Another server may stand there now.
-                locked(&self.server.choices).clear();
+                *locked(&self.server.prefers_http_2) = None;
                 let key = self.identity.key();
                 self.server.error(UpstreamFailure::of_handshake(&error, key.as_deref()))
             })

@@ -4,6 +4,7 @@ mod command_line;
 mod reporter;
 mod served;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -88,7 +89,7 @@ fn serve(
     let mut kubeconfig = load(arguments)?;
     let selected = command_line.selected_context(&kubeconfig);
     let served = ServedEntries::of(&kubeconfig, selected.as_ref())?;
-    if served.targets.is_empty() || served.users.is_empty() {
+    if served.clusters.is_empty() || served.users.is_empty() {
         return Err(nothing_to_serve(arguments, &kubeconfig));
     }
     if !command_line.names_cluster() && kubeconfig.current_context().is_none() {
@@ -102,23 +103,21 @@ fn serve(
         ));
     }
 
-    let names = served.configs.iter().filter_map(|it| it.pin.variable());
+    let names = served.users.iter().filter_map(|(_, config)| config.pin.variable());
     let variables = TakenVariables::take(names, alone);
-    let configs = served.configs.into_iter();
-    let keys = configs.map(|config| keyring.add(config, &variables));
-    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let users = served.users.into_iter();
+    let users = users.map(|(user, config)| Ok((user, keyring.add(config, &variables)?)));
+    let users = users.collect::<Result<HashMap<_, _>, Error>>()?;
     drop(variables);
-    for target in served.targets.iter().filter(|it| it.cluster.insecure) {
+    for (_, target) in served.clusters.iter().filter(|(_, it)| it.cluster.insecure) {
         report::warning(&format!(
             "cluster \"{}\" has insecure-skip-tls-verify: any server that answers is believed to be it",
             target.name
         ));
     }
-    let users = served.users;
-    let clusters = served.entries;
-    if let Some(selected) = selected.as_ref().filter(|it| clusters.contains(&it.cluster))
-        && let Some(index) = users.iter().position(|user| *user == selected.user)
-        && let Some(key) = keys.get(index)
+    if let Some(selected) = &selected
+        && served.clusters.iter().any(|(name, _)| *name == selected.cluster)
+        && let Some(key) = users.get(&selected.user)
     {
         for warning in open(keyring, *key)?.take_warnings() {
             report::warning(&warning);
@@ -130,17 +129,17 @@ fn serve(
         Arc::new(Reporter { is_verbose, reported: Mutex::default() });
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
     let tunnels = Tunnels::start(&identity, keyring, &observer)?;
-    for (name, target) in clusters.iter().zip(served.targets) {
+    for (name, target) in served.clusters {
         let address = tunnels.listen(target, None)?.to_string();
         // The others have no certificate for the tunnel.
-        kubeconfig.redirect(name, &identity.endpoint(&address), |context| {
-            users.contains(&context.user)
+        kubeconfig.redirect(&name, &identity.endpoint(&address), |context| {
+            users.contains_key(&context.user)
                 || selected.as_ref().is_some_and(|selected| {
-                    selected.name == context.name && users.contains(&selected.user)
+                    selected.name == context.name && users.contains_key(&selected.user)
                 })
         });
     }
-    for (user, key) in users.iter().zip(&keys) {
+    for (user, key) in &users {
         let ClientCertificate { certificate_pem, key_pem } = tunnels.certificate(*key)?;
         kubeconfig.identify(user, &certificate_pem, &key_pem);
     }

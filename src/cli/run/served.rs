@@ -9,14 +9,13 @@ use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider};
 use crate::report;
 use crate::tunnel::TunnelTarget;
 
-/// What the tunnels serve: clusters, users with a key, and the users' configurations.
+/// What the tunnels serve.
 #[derive(Default)]
 pub(super) struct ServedEntries {
-    pub(super) targets: Vec<TunnelTarget>,
-    /// The entries of these clusters, whose names the clusters themselves need not have.
-    pub(super) entries: Vec<String>,
-    pub(super) users: Vec<String>,
-    pub(super) configs: Vec<Config>,
+    /// Each with the name of its entry, which the cluster itself need not have.
+    pub(super) clusters: Vec<(String, TunnelTarget)>,
+    /// Those with a key.
+    pub(super) users: Vec<(String, Config)>,
 }
 
 impl ServedEntries {
@@ -40,10 +39,7 @@ impl ServedEntries {
                 Err(error) => Err(error),
             };
             match config {
-                Ok(config) => {
-                    served.users.push(user);
-                    served.configs.push(config);
-                }
+                Ok(config) => served.users.push((user, config)),
                 Err(error) if is_needed => return Err(error),
                 Err(error) => leave(of_user, &error),
             }
@@ -53,7 +49,9 @@ impl ServedEntries {
         let names: BTreeSet<_> =
             kubeconfig.names(EntryKind::Cluster).into_iter().chain(named).collect();
         for name in names {
-            let has_key = |it: &&Context| it.cluster == name && served.users.contains(&it.user);
+            let has_key = |it: &&Context| {
+                it.cluster == name && served.users.iter().any(|(user, _)| *user == it.user)
+            };
             let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
             let is_selected = selected.as_ref().is_some_and(has_key);
             // One that only other users need is not changed.
@@ -62,8 +60,7 @@ impl ServedEntries {
             }
             match kubeconfig.real_cluster(&name) {
                 Ok((real_name, cluster)) => {
-                    served.entries.push(name);
-                    served.targets.push(TunnelTarget::new(real_name, cluster));
+                    served.clusters.push((name, TunnelTarget::new(real_name, cluster)));
                 }
                 Err(error) if is_selected || selected.is_none() => return Err(error),
                 Err(error) => leave(with_key, &error),
