@@ -232,6 +232,12 @@ impl EnrollmentToken {
             Ok(Some(path))
         };
         let name = self.token.name();
+        if self.token.state().is_piv_of_opensc() {
+            return keep(
+                format!("OpenSC writes nothing to a PIV card such as token {name}"),
+                lines,
+            );
+        }
         let (is_there, replaced) =
             installation(candidates, certificate, arguments.replace, unix_time())?;
         if !replaced.is_empty() {

@@ -97,7 +97,7 @@ pub(super) enum CertificateLocation {
     File(PathBuf),
     /// Beside the key, with room for others.
     Token,
-    /// In a YubiKey's slot, which has one.
+    /// In a slot of a PIV card, which has one.
     Slot,
 }
 
@@ -106,7 +106,9 @@ impl CertificateLocation {
         if let Some(file) = Config::from_map(&mut key.map.clone())?.certificate_file {
             return Ok(Self::File(file));
         }
-        let has_slots = key.with_token(|token, _, _| Ok(token.state().is_yubikey()))?;
+        let has_slots = key.with_token(|token, _, _| {
+            Ok(token.state().is_yubikey() || token.state().is_piv_of_opensc())
+        })?;
         Ok(match has_slots {
             true => Self::Slot,
             false => Self::Token,

@@ -1,4 +1,4 @@
-//! A YubiKey through Yubico's own library, ykcs11.
+//! PIV cards: a YubiKey through Yubico's own library, ykcs11, and what OpenSC can't do with them.
 //!
 //! Behind ykcs11 a slot of the card has one CKA_ID and one certificate. A key is made, and a certificate
 //! written, after a login with the management key.
@@ -29,6 +29,11 @@ impl TokenState {
     /// Yubico's HSM has the same maker and another model; OpenSC calls a YubiKey a card like any other.
     pub fn is_yubikey(&self) -> bool {
         self.manufacturer.starts_with("Yubico") && self.model.starts_with("YubiKey")
+    }
+
+    /// Whether it is a PIV card behind OpenSC, which writes nothing to them, and shows a key only beside a certificate.
+    pub fn is_piv_of_opensc(&self) -> bool {
+        self.manufacturer.to_lowercase().starts_with("piv_ii") && self.model.contains("PKCS#15")
     }
 }
 
@@ -141,11 +146,12 @@ mod tests {
             let mut state = state_with_label("one");
             state.manufacturer = manufacturer.to_owned();
             state.model = model.to_owned();
-            state.is_yubikey()
+            (state.is_yubikey(), state.is_piv_of_opensc())
         };
-        assert!(of("Yubico (www.yubico.com)", "YubiKey YK5"));
-        assert!(!of("Yubico (www.yubico.com)", "YubiHSM"));
-        assert!(!of("SoftHSM project", "SoftHSM v2"));
+        assert_eq!(of("Yubico (www.yubico.com)", "YubiKey YK5"), (true, false));
+        assert_eq!(of("Yubico (www.yubico.com)", "YubiHSM"), (false, false));
+        assert_eq!(of("piv_II", "PKCS#15 emulated"), (false, true));
+        assert_eq!(of("SoftHSM project", "SoftHSM v2"), (false, false));
     }
 
     #[test]
