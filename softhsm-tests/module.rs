@@ -51,7 +51,7 @@ fn what_is_no_library_or_one_that_others_can_change_is_not_loaded() {
         ("/usr/lib/no-such-library.so", 4, &["No such file"]),
         (text.to_str().unwrap(), 4, &["does not load", "ELF"]),
         (loose.to_str().unwrap(), 4, &["does not load", "libnowhere.s", "cannot open"]),
-        (no_pkcs11, 4, &["not a PKCS#11 library"]),
+        (no_pkcs11, 4, &["it has no C_GetFunctionList"]),
     ] {
         ask_with(&store, library.as_ref()).fails(code, says).fails(code, &[library]);
     }

@@ -24,9 +24,7 @@ use crate::pin_entry::{Sources, show_after};
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, locked, preparation, unix_time};
 use crate::scheme::Scheme;
-use crate::token::{
-    AcceptedPin, FoundToken, KeyReference, Module, PrivateKey, SessionAccess, Token,
-};
+use crate::token::{AcceptedPin, KeyReference, Module, PrivateKey, SessionAccess, Token};
 use crate::verify::VerifiedSignature;
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
@@ -516,14 +514,15 @@ impl OpenLibrary {
         logs_in: bool,
     ) -> Result<(), Error> {
         let module = self.module(config)?;
-        let found = FoundToken::find(&module, &config.token)?;
+        let found = module.find_token(&config.token)?;
         let (tokens, accepted) = (&mut self.tokens, &mut self.accepted);
-        let known = tokens.iter().position(|open| open.token.name() == found.name());
+        let name = found.name.to_string();
+        let known = tokens.iter().position(|open| open.token.name() == name);
         let index = match known {
             Some(index) if !logs_in => index,
             known => {
                 accepted.extend(known.and_then(|index| tokens.swap_remove(index).token.close()));
-                let mut token = found.open(&module, self.access)?;
+                let mut token = Token::with_session(&module, found, self.access)?;
                 match logs_in {
                     true => token.forget_tries(),
                     false => token.recall(accepted),

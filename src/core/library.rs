@@ -13,7 +13,7 @@ use crate::pin_entry;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::{leave, locked, watchdog};
 use crate::report;
-use crate::token::{FoundToken, Module, SessionAccess, Token};
+use crate::token::{Module, SessionAccess, Token};
 
 /// Called when another process, with this number if it is known, has had the library for a while.
 pub type LockWait<'a> = &'a mut dyn FnMut(Option<u32>);
@@ -50,7 +50,8 @@ pub fn open_in<'o>(opened: &'o mut Option<Library>, config: &Config) -> Result<&
 impl Library {
     /// Opens a session to the one token that the selector names.
     pub fn token(&self, selector: &TokenSelector) -> Result<Token, Error> {
-        FoundToken::find(&self.module, selector)?.open(&self.module, SessionAccess::ReadOnly)
+        let found = self.module.find_token(selector)?;
+        Token::with_session(&self.module, found, SessionAccess::ReadOnly)
     }
 }
 

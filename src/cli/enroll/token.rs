@@ -19,8 +19,8 @@ use crate::printable::{printable, quoted};
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
-    AcceptedPin, Candidate, FoundToken, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess,
-    Token, id_in_use,
+    AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess, Token,
+    id_in_use,
 };
 
 /// The token that a key is enrolled on, with a session in which it can be changed.
@@ -43,8 +43,8 @@ impl EnrollmentToken {
         piv: &PivOptions,
         purpose: KeyPurpose,
     ) -> Result<Self, Error> {
-        let found = FoundToken::find(&library.module, &config.token)?;
-        let token = found.open(&library.module, SessionAccess::ReadWrite)?;
+        let found = library.module.find_token(&config.token)?;
+        let token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
         let is_usual = match (token.state().is_yubikey(), piv.given()) {
             (false, Some(option)) => {
                 return Err(not_a_yubikey(option, &token));

@@ -11,12 +11,12 @@ use std::time::Duration;
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
-use super::TokenSession;
 use super::ckr;
 use super::ledger::{Ledger, PinAnswer};
-use super::pin_rules::{self, PinSourceKind, PinStep, WhyNotSent};
+use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::slot::{PinState, TokenState};
 use super::tried::{TRIED_PINS, UNCLEAR_LOGINS};
+use super::{Token, TokenSession};
 use crate::config::TokenName;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use crate::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
@@ -60,43 +60,64 @@ impl AcceptedPin {
     }
 }
 
-impl Login {
-    /// Has a stored PIN sent although the token may have refused one: the user says that it is another.
-    pub(super) fn disregard_refusals(&mut self) {
-        self.disregards_refusals = true;
-    }
-
-    /// The PIN that this token has accepted.
-    pub(super) fn into_accepted_pin(self, token: TokenName) -> Option<AcceptedPin> {
-        let kept = self.kept.filter(|kept| kept.is_accepted)?;
-        Some(AcceptedPin { token, kept })
-    }
-
-    /// Takes over the PIN that this token accepted before. If the token has counted wrong PINs, that
-    /// one is not sent: it may have been changed meanwhile.
-    pub(super) fn recall(&mut self, token: &TokenState, pins: &mut Vec<AcceptedPin>) {
-        let is_own = |pin: &AcceptedPin| pin.token.is_same_token(&token.name);
-        if let Some(index) = pins.iter().position(is_own)
-            && token.pin == PinState::Good
-        {
-            self.kept = Some(pins.swap_remove(index).kept);
-        }
-    }
-
-    /// Logs the user in (C_Login, CKU_USER) unless that was done or the token requires no login.
-    pub(super) fn ensure(
+impl Token {
+    /// Logs in (C_Login, CKU_USER) unless that was done or the token requires no login, so that private objects are
+    /// seen. The prompt says that the PIN is wanted for `what`.
+    pub fn log_in_if_required(
         &mut self,
-        session: &TokenSession,
-        key: &str,
+        what: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         // If no login is required, some libraries' C_Login does something else altogether.
-        if self.is_done || !session.state.login_required {
+        if self.login.is_done || !self.session.state.login_required {
             return Ok(());
         }
-        self.authenticate(session, UserType::User, key, pins)
+        self.login.authenticate(&self.session, UserType::User, what, pins)
     }
 
+    /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
+    pub fn check_pin_state(&self) -> Result<(), Error> {
+        check_hopeless(&self.session, self.state())
+    }
+
+    /// Has a stored PIN sent although the token may have refused one: the user says that it is another.
+    pub fn disregard_refusals(&mut self) {
+        self.login.disregards_refusals = true;
+    }
+
+    /// Another person, or the same one once more, has all tries of a process again.
+    pub fn forget_tries(&self) {
+        TRIED_PINS.forget(&self.state().name);
+    }
+
+    /// Takes over the PIN that this very token accepted before, unless the token has counted wrong
+    /// PINs since: the PIN may have been changed meanwhile.
+    pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
+        let TokenState { name, pin, .. } = self.state();
+        let is_own = |accepted: &AcceptedPin| accepted.token.is_same_token(name);
+        if let Some(index) = pins.iter().position(is_own)
+            && *pin == PinState::Good
+        {
+            self.login.kept = Some(pins.swap_remove(index).kept);
+        }
+    }
+
+    /// The PIN that the token has accepted, for another session, or for the time after it was taken out and put back.
+    pub fn into_accepted_pin(self) -> Option<AcceptedPin> {
+        let token = self.session.state.name;
+        let kept = self.login.kept.filter(|kept| kept.is_accepted)?;
+        Some(AcceptedPin { token, kept })
+    }
+
+    /// Ends the login and the session (C_Logout, C_CloseSession): some libraries keep the security officer's login as
+    /// long as a session is open, and refuse the user's.
+    pub fn close(self) -> Option<AcceptedPin> {
+        self.session.raw.close(self.login.is_done);
+        self.into_accepted_pin()
+    }
+}
+
+impl Login {
     /// Logs out (C_Logout), and keeps the PIN.
     pub(super) fn log_out(&mut self, session: &TokenSession) -> Result<(), Error> {
         if std::mem::take(&mut self.is_done) {
@@ -115,10 +136,8 @@ impl Login {
     ) -> Result<(), Error> {
         let mut refusal: Option<String> = None;
         loop {
-            let mut origin = match &self.kept {
-                Some(kept) => kept.origin.clone(),
-                None => pins.origin(),
-            };
+            let kept = self.kept.as_ref().map(|kept| kept.origin.clone());
+            let mut origin = kept.unwrap_or_else(|| pins.origin());
             // A stored PIN is at hand at once, so that one look at the token is enough.
             let ledger = match origin.is_attended() {
                 true => None,
@@ -139,11 +158,8 @@ impl Login {
                     despite_refusal: self.disregards_refusals,
                 },
             };
-            let (at_reader, confirm) = match pin_rules::next(state.pin, state.own_keypad, source) {
-                PinStep::AskReader { confirm } => (true, confirm),
-                PinStep::Send { confirm } => (false, confirm),
-                PinStep::Refuse(reason) => return Err(not_sent(session, reason, &state, &origin)),
-            };
+            let step = pin_rules::next(state.pin, state.own_keypad, source)
+                .map_err(|reason| not_sent(session, reason, &state, &origin))?;
             let name = state.name.to_string();
             let (shortest, longest) = lengths(&state);
             let request = PinRequest {
@@ -155,22 +171,18 @@ impl Login {
                     Some(refusal) => Some(refusal.as_str().into()),
                     None => (state.pin == PinState::CountLow).then(|| COUNTED.into()),
                 },
-                confirm: confirm.then(|| LAST_TRY.into()),
+                confirm: step.confirm.then(|| LAST_TRY.into()),
             };
-            let pin = match &self.kept {
-                _ if at_reader => {
-                    if confirm {
-                        pins.confirm_at_reader(&request)?;
-                    }
-                    None
+            let mut pin = None;
+            if step.at_reader && step.confirm {
+                pins.confirm_at_reader(&request)?;
+            } else if !step.at_reader && self.kept.is_none() {
+                let given = pins.pin(&request)?;
+                let is_from_program = matches!(origin, PinOrigin::Askpass(_));
+                if is_from_program && TRIED_PINS.is_repeated(&state.name, &given) {
+                    return Err(repeated(&state.name, &origin));
                 }
-                Some(_) => None,
-                None => Some(pins.pin(&request)?),
-            };
-            if let (Some(pin), PinOrigin::Askpass(_)) = (&pin, &origin)
-                && TRIED_PINS.is_repeated(&state.name, pin)
-            {
-                return Err(repeated(&state.name, &origin));
+                pin = Some(given);
             }
             let ledger = match ledger {
                 Some(ledger) => Some(ledger),
@@ -179,7 +191,7 @@ impl Login {
             let Some(mut ledger) = ledger else {
                 continue;
             };
-            if at_reader {
+            if step.at_reader {
                 return self.authenticate_at_reader(session, user, ledger, pins);
             }
             // From before the PIN is recorded as sent: Ctrl-C would leave that behind for one that wasn't.
@@ -190,9 +202,8 @@ impl Login {
                 return Err(not_recorded(&state.name, &origin, &reason));
             }
             let kept = pin.map(|pin| KeptPin { pin, origin, is_accepted: false });
-            let Some(kept) = kept.or_else(|| self.kept.take()) else {
-                return Err(Error::internal("there is no PIN to send"));
-            };
+            let kept = kept.or_else(|| self.kept.take());
+            let kept = kept.ok_or_else(|| Error::internal("there is no PIN to send"))?;
             match self.send(session, user, kept, ledger, deferral)? {
                 Some(refused) => refusal = Some(refused),
                 None => return Ok(()),
@@ -302,7 +313,7 @@ fn same_token(session: &TokenSession) -> Result<TokenState, Error> {
 
 /// The token's state now (C_GetTokenInfo).
 fn live_state(session: &TokenSession) -> Result<TokenState, Error> {
-    let state = session.module.token_state(session.slot);
+    let state = session.module.token_state(session.state.name.slot);
     state.map_err(|error| call_failure(session, &error))
 }
 
@@ -317,7 +328,7 @@ fn lock_after_asking(session: &TokenSession, state: &TokenState) -> Result<Optio
 }
 
 /// Refuses a login in a state in which no PIN can help.
-pub(super) fn check_hopeless(session: &TokenSession, state: &TokenState) -> Result<(), Error> {
+fn check_hopeless(session: &TokenSession, state: &TokenState) -> Result<(), Error> {
     match pin_rules::hopeless(state.pin) {
         Some(reason) => Err(not_sent(session, reason, state, &PinOrigin::Person)),
         None => Ok(()),

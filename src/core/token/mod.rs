@@ -1,7 +1,7 @@
 //! The only part that speaks PKCS#11: a token with a session open to it, its certificates and its keys.
 //!
-//! A request makes these calls in this order, and asks nothing twice: [`Module::open`], [`FoundToken::find`] and
-//! [`FoundToken::open`], [`Token::identity`] (or [`Token::bare_key`], [`Token::key_of`] for a key without a
+//! A request makes these calls in this order, and asks nothing twice: [`Module::open`], [`Module::find_token`],
+//! [`Token::with_session`], [`Token::identity`] (or [`Token::bare_key`], [`Token::key_of`] for a key without a
 //! certificate), [`Token::check_mechanism`], [`Token::key`] (which logs in), [`Token::sign`] or [`Token::open`]. What can be
 //! refused without a PIN is refused before the login.
 //!
@@ -44,19 +44,10 @@ use std::sync::Arc;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::MechanismType;
-use cryptoki::slot::Slot;
 
 use self::login::Login;
 use self::raw::Session;
-use self::tried::TRIED_PINS;
 use crate::error::{Error, Exit};
-use crate::pin::PinProvider;
-
-/// A token that is there, without a session yet.
-pub struct FoundToken {
-    slot: Slot,
-    state: TokenState,
-}
 
 /// A token with an open session, which ends when it is closed, or with the library (C_Finalize): then its calls fail.
 pub struct Token {
@@ -69,38 +60,9 @@ pub struct Token {
 /// What of a token has no login.
 struct TokenSession {
     module: Arc<Module>,
-    slot: Slot,
     raw: Session,
     /// As it was when the session was opened.
     state: TokenState,
-}
-
-impl FoundToken {
-    /// Label, serial and slot.
-    pub fn name(&self) -> String {
-        self.state.name.to_string()
-    }
-
-    /// Opens a session (C_OpenSession). Some libraries refuse one in which objects can be made and removed while a
-    /// read-only one is open, so that a command that writes has to begin with it.
-    pub fn open(self, module: &Arc<Module>, access: SessionAccess) -> Result<Token, Error> {
-        let Self { slot, state } = self;
-        let TokenState { name, login_required, pin, own_keypad, .. } = &state;
-        log::info!("token {name}");
-        log::debug!("token: login required: {login_required}, PIN: {pin:?}, keypad: {own_keypad}");
-        let raw = module.functions.open_session(slot, access).map_err(|error| {
-            if ckr::code(&error) != Some(RvError::TokenWriteProtected) {
-                return ckr::not_opened("opening a session", &error);
-            }
-            let text = format!("token {name} can't be written to: {}", ckr::failure(&error));
-            Error::new(Exit::Token, text).help(
-                "name another token, or have the library open this one for writing (NSS: without \
-                 flags=readOnly)",
-            )
-        })?;
-        let session = TokenSession { module: Arc::clone(module), slot, raw, state };
-        Ok(Token { session, login: Login::default(), mechanisms: OnceCell::new() })
-    }
 }
 
 impl TokenSession {
@@ -115,6 +77,30 @@ impl TokenSession {
 }
 
 impl Token {
+    /// Opens a session (C_OpenSession). Some libraries refuse one in which objects can be made and removed while a
+    /// read-only one is open, so that a command that writes has to begin with it.
+    pub fn with_session(
+        module: &Arc<Module>,
+        state: TokenState,
+        access: SessionAccess,
+    ) -> Result<Self, Error> {
+        let TokenState { name, login_required, pin, own_keypad, .. } = &state;
+        log::info!("token {name}");
+        log::debug!("token: login required: {login_required}, PIN: {pin:?}, keypad: {own_keypad}");
+        let raw = module.functions.open_session(name.slot, access).map_err(|error| {
+            if ckr::code(&error) != Some(RvError::TokenWriteProtected) {
+                return ckr::not_opened("opening a session", &error);
+            }
+            let text = format!("token {name} can't be written to: {}", ckr::failure(&error));
+            Error::new(Exit::Token, text).help(
+                "name another token, or have the library open this one for writing (NSS: without \
+                 flags=readOnly)",
+            )
+        })?;
+        let session = TokenSession { module: Arc::clone(module), raw, state };
+        Ok(Self { session, login: Login::default(), mechanisms: OnceCell::new() })
+    }
+
     /// Checks that session and login are still there: both end when the token is taken out.
     pub fn check_session(&self) -> Result<(), Error> {
         match self.session.raw.is_valid(self.is_logged_in()) {
@@ -136,8 +122,9 @@ impl Token {
     /// Whether it has the mechanism (C_GetMechanismList); one that doesn't say what it offers is tried.
     fn offers(&self, mechanism: MechanismType) -> bool {
         // C_GetMechanismInfo of SoftHSM knows also those that its configuration excludes.
-        let TokenSession { module, slot, .. } = &self.session;
-        let offered = self.mechanisms.get_or_init(|| module.functions.mechanisms(*slot).ok());
+        let TokenSession { module, state, .. } = &self.session;
+        let read = || module.functions.mechanisms(state.name.slot).ok();
+        let offered = self.mechanisms.get_or_init(read);
         offered.as_ref().is_none_or(|offered| offered.contains(&mechanism))
     }
 
@@ -149,49 +136,5 @@ impl Token {
     /// Whether a login that the token requires has not been made.
     fn may_hide_objects(&self) -> bool {
         self.state().login_required && !self.is_logged_in()
-    }
-
-    /// Logs in, if the token requires it, so that private objects are seen. The prompt says that
-    /// the PIN is wanted for `what`.
-    pub fn log_in_if_required(
-        &mut self,
-        what: &str,
-        pins: &mut dyn PinProvider,
-    ) -> Result<(), Error> {
-        self.login.ensure(&self.session, what, pins)
-    }
-
-    /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
-    pub fn check_pin_state(&self) -> Result<(), Error> {
-        login::check_hopeless(&self.session, self.state())
-    }
-
-    /// Has a stored PIN sent although the token has refused one: the user says that it is another.
-    pub fn disregard_refusals(&mut self) {
-        self.login.disregard_refusals();
-    }
-
-    /// Another person, or the same one once more, has all tries of a process again.
-    pub fn forget_tries(&self) {
-        TRIED_PINS.forget(&self.state().name);
-    }
-
-    /// Takes over the PIN that this very token accepted before, unless the token has counted wrong
-    /// PINs since: the PIN may have been changed meanwhile.
-    pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
-        self.login.recall(&self.session.state, pins);
-    }
-
-    /// The PIN that the token has accepted, for the time after it was taken out and put back.
-    pub fn into_accepted_pin(self) -> Option<AcceptedPin> {
-        self.login.into_accepted_pin(self.session.state.name)
-    }
-
-    /// Ends the login and the session (C_Logout, C_CloseSession). Gives the PIN that the token has accepted, for
-    /// another session: some libraries keep the security officer's login as long as a session is open, and refuse the
-    /// user's.
-    pub fn close(self) -> Option<AcceptedPin> {
-        self.session.raw.close(self.login.is_done);
-        self.login.into_accepted_pin(self.session.state.name)
     }
 }

@@ -23,18 +23,11 @@ pub(super) enum PinSourceKind {
     },
 }
 
-/// What to do.
+/// What to do: have the reader ask, or send the PIN; after the person's yes if `confirm`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum PinStep {
-    /// The reader asks, after the person's yes if `confirm`.
-    AskReader {
-        confirm: bool,
-    },
-    Refuse(WhyNotSent),
-    /// Send the PIN, after the person's yes if `confirm`.
-    Send {
-        confirm: bool,
-    },
+pub(super) struct PinStep {
+    pub(super) at_reader: bool,
+    pub(super) confirm: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,25 +49,31 @@ pub(super) fn hopeless(state: PinState) -> Option<WhyNotSent> {
 }
 
 /// What to do for a login, by the token's flags for its PIN and who has one.
-pub(super) fn next(state: PinState, has_keypad: bool, source: PinSourceKind) -> PinStep {
+pub(super) fn next(
+    state: PinState,
+    has_keypad: bool,
+    source: PinSourceKind,
+) -> Result<PinStep, WhyNotSent> {
     if let Some(reason) = hopeless(state) {
-        return PinStep::Refuse(reason);
+        return Err(reason);
     }
     let is_final = state == PinState::FinalTry;
     match source {
-        PinSourceKind::Accepted if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
-        PinSourceKind::Accepted => PinStep::Send { confirm: false },
-        PinSourceKind::Person { .. } if has_keypad => PinStep::AskReader { confirm: is_final },
-        PinSourceKind::Person { tries } if tries >= ATTENDED_TRIES => {
-            PinStep::Refuse(WhyNotSent::TriesSpent)
+        PinSourceKind::Person { tries } if tries >= ATTENDED_TRIES && !has_keypad => {
+            Err(WhyNotSent::TriesSpent)
         }
-        PinSourceKind::Person { .. } => PinStep::Send { confirm: is_final },
-        PinSourceKind::Stored { .. } if is_final => PinStep::Refuse(WhyNotSent::FinalTry),
-        PinSourceKind::Stored { despite_refusal: true, .. } => PinStep::Send { confirm: false },
-        PinSourceKind::Stored { is_recorded, .. } if is_recorded || state == PinState::CountLow => {
-            PinStep::Refuse(WhyNotSent::RefusedBefore)
+        PinSourceKind::Person { .. } => Ok(PinStep { at_reader: has_keypad, confirm: is_final }),
+        PinSourceKind::Accepted | PinSourceKind::Stored { .. } if is_final => {
+            Err(WhyNotSent::FinalTry)
         }
-        PinSourceKind::Stored { .. } => PinStep::Send { confirm: false },
+        PinSourceKind::Stored { is_recorded, despite_refusal: false }
+            if is_recorded || state == PinState::CountLow =>
+        {
+            Err(WhyNotSent::RefusedBefore)
+        }
+        PinSourceKind::Accepted | PinSourceKind::Stored { .. } => {
+            Ok(PinStep { at_reader: false, confirm: false })
+        }
     }
 }
 
@@ -84,8 +83,9 @@ mod tests {
     use PinState::{CountLow, FinalTry, Good, Locked, ToBeChanged};
     use WhyNotSent::{RefusedBefore, TriesSpent};
 
-    const SEND: PinStep = PinStep::Send { confirm: false };
-    const SEND_AFTER_YES: PinStep = PinStep::Send { confirm: true };
+    const SEND: Result<PinStep, WhyNotSent> = Ok(PinStep { at_reader: false, confirm: false });
+    const SEND_AFTER_YES: Result<PinStep, WhyNotSent> =
+        Ok(PinStep { at_reader: false, confirm: true });
 
     fn stored(is_recorded: bool) -> PinSourceKind {
         PinSourceKind::Stored { is_recorded, despite_refusal: false }
@@ -99,33 +99,29 @@ mod tests {
         PinSourceKind::Person { tries }
     }
 
-    fn refuse(reason: WhyNotSent) -> PinStep {
-        PinStep::Refuse(reason)
-    }
-
     #[test]
     fn the_rules_are_these() {
         for (state, source, expected) in [
             // A person has three tries, and the final one after a yes.
             (Good, person(0), SEND),
             (CountLow, person(2), SEND),
-            (Good, person(3), refuse(TriesSpent)),
+            (Good, person(3), Err(TriesSpent)),
             (FinalTry, person(0), SEND_AFTER_YES),
-            (FinalTry, person(3), refuse(TriesSpent)),
+            (FinalTry, person(3), Err(TriesSpent)),
             // A stored PIN is sent unless one may have been refused, and never as the final try.
             (Good, stored(false), SEND),
-            (Good, stored(true), refuse(RefusedBefore)),
-            (CountLow, stored(false), refuse(RefusedBefore)),
-            (CountLow, stored(true), refuse(RefusedBefore)),
-            (FinalTry, stored(false), refuse(WhyNotSent::FinalTry)),
+            (Good, stored(true), Err(RefusedBefore)),
+            (CountLow, stored(false), Err(RefusedBefore)),
+            (CountLow, stored(true), Err(RefusedBefore)),
+            (FinalTry, stored(false), Err(WhyNotSent::FinalTry)),
             // The user's word is about refusals alone.
             (Good, despite_refusal(true), SEND),
             (CountLow, despite_refusal(true), SEND),
-            (FinalTry, despite_refusal(false), refuse(WhyNotSent::FinalTry)),
+            (FinalTry, despite_refusal(false), Err(WhyNotSent::FinalTry)),
             // One that the token has accepted is sent again, but not as a final try.
             (Good, PinSourceKind::Accepted, SEND),
             (CountLow, PinSourceKind::Accepted, SEND),
-            (FinalTry, PinSourceKind::Accepted, refuse(WhyNotSent::FinalTry)),
+            (FinalTry, PinSourceKind::Accepted, Err(WhyNotSent::FinalTry)),
         ] {
             assert_eq!(next(state, false, source), expected, "{state:?}, {source:?}");
         }
@@ -140,7 +136,7 @@ mod tests {
                 for source in
                     [person(0), stored(false), despite_refusal(false), PinSourceKind::Accepted]
                 {
-                    assert_eq!(next(state, has_keypad, source), refuse(reason));
+                    assert_eq!(next(state, has_keypad, source), Err(reason));
                 }
             }
         }
@@ -149,9 +145,9 @@ mod tests {
     #[test]
     fn a_reader_with_a_keypad_asks_a_person_itself() {
         for (state, confirm) in [(Good, false), (CountLow, false), (FinalTry, true)] {
-            assert_eq!(next(state, true, person(3)), PinStep::AskReader { confirm });
+            assert_eq!(next(state, true, person(3)), Ok(PinStep { at_reader: true, confirm }));
         }
         assert_eq!(next(Good, true, stored(false)), SEND);
-        assert_eq!(next(Good, true, stored(true)), refuse(RefusedBefore));
+        assert_eq!(next(Good, true, stored(true)), Err(RefusedBefore));
     }
 }

@@ -18,11 +18,11 @@ use cryptoki::error::{Error, Rv, RvError};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType};
 use cryptoki::session::UserType;
-use cryptoki::slot::{Slot, SlotInfo, TokenInfo};
+use cryptoki::slot::{SlotInfo, TokenInfo};
 use cryptoki_sys::{
     CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FUNCTION_LIST, CK_INFO,
     CK_INVALID_HANDLE, CK_MECHANISM, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO,
-    CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
+    CK_SLOT_ID, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
     CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
     CKS_RW_PUBLIC_SESSION,
 };
@@ -75,8 +75,9 @@ macro_rules! call_in {
 pub(super) fn not_loaded(path: &Path, reason: &dyn Display) -> error::Error {
     let text = format!("PKCS#11 library {} does not load: {reason}", path.display());
     error::Error::new(Exit::Library, text).help(
-        "check that pathLib (--module) names an installed PKCS#11 library built for this machine, and that \
-         the libraries it needs are installed too",
+        "check that pathLib (--module) names an installed PKCS#11 library built for this machine, such as \
+         /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so, and that the libraries it needs are \
+         installed too",
     )
 }
 
@@ -98,25 +99,12 @@ impl Functions {
         let entry = entry.ok().and_then(|entry| *entry);
         // It and the list's pointers lead into the library, which is never unloaded.
         mem::forget(library);
-        let path = path.display();
-        let entry = entry.ok_or_else(|| {
-            let text = format!("{path} is not a PKCS#11 library: it has no C_GetFunctionList");
-            error::Error::new(Exit::Library, text).help(
-                "pathLib (--module) must name a PKCS#11 library built for this machine, such as \
-                 /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so",
-            )
-        })?;
+        let entry = entry.ok_or_else(|| not_loaded(path, &"it has no C_GetFunctionList"))?;
         let mut list: *mut CK_FUNCTION_LIST = ptr::null_mut();
         // SAFETY: `list` is valid for the library to write one pointer to.
         let given = checked(unsafe { entry(&raw mut list) }, Function::GetFunctionList);
         let list = given.map_err(|error| ckr::failure(&error)).and_then(|()| read_list(list));
-        let list = list.map_err(|failure| {
-            let text = format!("PKCS#11 library {path} does not give its functions: {failure}");
-            error::Error::new(Exit::Library, text).help(
-                "the library is broken, or not made for this machine: update it, or name another \
-                 one for this token (opensc-pkcs11.so for most smart cards)",
-            )
-        })?;
+        let list = list.map_err(|failure| not_loaded(path, &failure))?;
         Ok(Box::leak(Box::new(Self(list))))
     }
 
@@ -158,34 +146,33 @@ impl Functions {
     }
 
     /// C_GetSlotList.
-    pub(super) fn slots(&self, with_token: bool) -> CallResult<Vec<Slot>> {
+    pub(super) fn slots(&self, with_token: bool) -> CallResult<Vec<CK_SLOT_ID>> {
         let with_token = CK_BBOOL::from(with_token);
-        let slots = list(Function::GetSlotList, |slots, count| {
+        list(Function::GetSlotList, |slots, count| {
             call!(self.0, C_GetSlotList, GetSlotList, with_token, slots, count)
-        })?;
-        slots.into_iter().map(Slot::try_from).collect()
+        })
     }
 
     /// C_GetSlotInfo.
-    pub(super) fn slot_info(&self, slot: Slot) -> CallResult<SlotInfo> {
+    pub(super) fn slot_info(&self, slot: CK_SLOT_ID) -> CallResult<SlotInfo> {
         let mut info = CK_SLOT_INFO::default();
-        call!(self.0, C_GetSlotInfo, GetSlotInfo, slot.into(), &raw mut info)?;
+        call!(self.0, C_GetSlotInfo, GetSlotInfo, slot, &raw mut info)?;
         Ok(SlotInfo::from(info))
     }
 
     /// C_GetTokenInfo, without the time on the token's clock: cryptoki fails the whole answer where
     /// that isn't sixteen digits, as opencryptoki's isn't.
-    pub(super) fn token_info(&self, slot: Slot) -> CallResult<TokenInfo> {
+    pub(super) fn token_info(&self, slot: CK_SLOT_ID) -> CallResult<TokenInfo> {
         let mut info = CK_TOKEN_INFO::default();
-        call!(self.0, C_GetTokenInfo, GetTokenInfo, slot.into(), &raw mut info)?;
+        call!(self.0, C_GetTokenInfo, GetTokenInfo, slot, &raw mut info)?;
         info.flags &= !CKF_CLOCK_ON_TOKEN;
         TokenInfo::try_from(info)
     }
 
     /// C_GetMechanismList, without the mechanisms that cryptoki doesn't know.
-    pub(super) fn mechanisms(&self, slot: Slot) -> CallResult<Vec<MechanismType>> {
+    pub(super) fn mechanisms(&self, slot: CK_SLOT_ID) -> CallResult<Vec<MechanismType>> {
         let mechanisms = list(Function::GetMechanismList, |mechanisms, count| {
-            call!(self.0, C_GetMechanismList, GetMechanismList, slot.into(), mechanisms, count)
+            call!(self.0, C_GetMechanismList, GetMechanismList, slot, mechanisms, count)
         })?;
         let known = |kind: CK_ULONG| MechanismType::try_from(kind).ok();
         Ok(mechanisms.into_iter().filter_map(known).collect())
@@ -195,7 +182,7 @@ impl Functions {
     /// after a request would be a call into the library after the answer, with no bound on its time.
     pub(super) fn open_session(
         &'static self,
-        slot: Slot,
+        slot: CK_SLOT_ID,
         access: SessionAccess,
     ) -> CallResult<Session> {
         let flags = match access {
@@ -204,7 +191,7 @@ impl Functions {
         };
         let mut handle = 0;
         let none = ptr::null_mut();
-        call!(self.0, C_OpenSession, OpenSession, slot.into(), flags, none, None, &raw mut handle)?;
+        call!(self.0, C_OpenSession, OpenSession, slot, flags, none, None, &raw mut handle)?;
         Ok(Session { functions: &self.0, handle })
     }
 }
@@ -269,7 +256,7 @@ impl Session {
     }
 
     /// C_Logout if there was a login, and C_CloseSession. That either fails changes nothing.
-    pub(super) fn close(self, logged_in: bool) {
+    pub(super) fn close(&self, logged_in: bool) {
         if logged_in {
             let _ = self.logout();
         }
@@ -314,45 +301,38 @@ impl Session {
         object: ObjectHandle,
         kinds: &[AttributeType],
     ) -> CallResult<Vec<(AttributeType, Vec<u8>)>> {
-        // Whether all are there and shown. One that isn't leaves the others their lengths.
-        let read = |template: &mut [CK_ATTRIBUTE]| {
-            let (count, template) = (template.len() as CK_ULONG, template.as_mut_ptr());
-            match call_in!(self, C_GetAttributeValue, GetAttributeValue, object.0, template, count)
-            {
-                Err(Error::Pkcs11(
-                    RvError::AttributeSensitive | RvError::AttributeTypeInvalid,
-                    _,
-                )) => Ok(false),
-                other => other.map(|()| true),
-            }
-        };
-        // Without a value it asks for the length.
-        let template = |values: &mut [(AttributeType, Vec<u8>)]| -> Vec<CK_ATTRIBUTE> {
+        // Whether all are there and shown, and the lengths. An empty buffer asks for that alone.
+        let read = |values: &mut [(AttributeType, Vec<u8>)]| {
             let attribute = |(kind, value): &mut (AttributeType, Vec<u8>)| CK_ATTRIBUTE {
                 type_: (*kind).into(),
                 pValue: if value.is_empty() { ptr::null_mut() } else { value.as_mut_ptr().cast() },
                 ulValueLen: value.len() as CK_ULONG,
             };
-            values.iter_mut().map(attribute).collect()
+            let mut template: Vec<_> = values.iter_mut().map(attribute).collect();
+            let (into, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
+            match call_in!(self, C_GetAttributeValue, GetAttributeValue, object.0, into, count) {
+                Err(Error::Pkcs11(
+                    RvError::AttributeSensitive | RvError::AttributeTypeInvalid,
+                    _,
+                )) => Ok((false, template)),
+                other => other.map(|()| (true, template)),
+            }
         };
         let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
-        let mut queries = template(&mut values);
-        read(&mut queries)?;
-        for ((_, value), query) in values.iter_mut().zip(queries) {
-            let length = match usize::try_from(query.ulValueLen) {
-                Ok(length) if length <= LONGEST_ATTRIBUTE => length,
-                _ => 0,
-            };
-            value.resize(length, 0_u8);
+        // One that isn't there leaves the others their lengths.
+        let (_, lengths) = read(&mut values)?;
+        for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
+            let length = usize::try_from(ulValueLen).ok().filter(|it| *it <= LONGEST_ATTRIBUTE);
+            value.resize(length.unwrap_or_default(), 0_u8);
         }
         values.retain(|(_, value)| !value.is_empty());
-        let mut answers = template(&mut values);
-        // Zeros in a buffer that the library has refused to fill are no value.
-        if answers.is_empty() || !read(&mut answers)? {
-            return Ok(Vec::new());
+        if values.is_empty() {
+            return Ok(values);
         }
-        for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(answers) {
-            let is_shown = ulValueLen != CK_UNAVAILABLE_INFORMATION;
+        let (is_whole, lengths) = read(&mut values)?;
+        for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
+            // Zeros in a buffer that the library has refused to fill are no value.
+            let is_shown = is_whole && ulValueLen != CK_UNAVAILABLE_INFORMATION;
             let length = if is_shown { ulValueLen } else { 0 };
             value.truncate(at_most(value.len(), length, Function::GetAttributeValue)?);
         }

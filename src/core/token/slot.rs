@@ -3,12 +3,11 @@
 #![forbid(unsafe_code)]
 
 use cryptoki::error::{Error as CryptokiError, RvError};
-use cryptoki::slot::Slot;
 use serde::{Deserialize, Serialize};
 
+use super::Module;
 use super::ckr;
 use super::raw::CallResult;
-use super::{FoundToken, Module};
 use crate::config::{TokenName, TokenSelector};
 use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::printable::shell_word;
@@ -81,11 +80,11 @@ impl OccupiedSlot {
 
 impl Module {
     /// Reads the token's state afresh (C_GetTokenInfo).
-    pub(super) fn token_state(&self, slot: Slot) -> CallResult<TokenState> {
+    pub(super) fn token_state(&self, slot: u64) -> CallResult<TokenState> {
         let info = self.functions.token_info(slot)?;
         Ok(TokenState {
             name: TokenName {
-                slot: slot.id(),
+                slot,
                 label: unpadded(info.label()),
                 serial: unpadded(info.serial_number()),
             },
@@ -109,15 +108,14 @@ impl Module {
     pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, Error> {
         let occupied = |slot| match self.token_state(slot) {
             Err(error) if is_empty(&error) => None,
-            token => Some(OccupiedSlot {
-                slot: slot.id(),
-                token: token.map_err(|error| not_described(&error)),
-            }),
+            token => {
+                Some(OccupiedSlot { slot, token: token.map_err(|error| not_described(&error)) })
+            }
         };
         Ok(self.slots_with_token()?.into_iter().filter_map(occupied).collect())
     }
 
-    fn slots_with_token(&self) -> Result<Vec<Slot>, Error> {
+    fn slots_with_token(&self) -> Result<Vec<u64>, Error> {
         self.functions.slots(true).map_err(|error| {
             let text = format!("listing the slots failed: {}", ckr::failure(&error));
             Error::new(Exit::Token, text).help(
@@ -135,7 +133,7 @@ impl Module {
     }
 
     /// Why no token can be chosen; `unread` says which slots could not be looked at.
-    fn no_token(&self, selector: &TokenSelector, occupied: &[Slot], unread: &str) -> Error {
+    fn no_token(&self, selector: &TokenSelector, occupied: &[u64], unread: &str) -> Error {
         let states = occupied.iter().filter_map(|slot| self.token_state(*slot).ok());
         let (present, new): (Vec<_>, Vec<_>) = states.partition(|state| state.initialized);
         let present: Vec<_> = present.into_iter().map(|state| state.name).collect();
@@ -164,21 +162,17 @@ impl Module {
             .with_candidates(&present),
         })
     }
-}
 
-impl FoundToken {
     /// The one token that has everything that the selector gives. A slot that can't be read is no candidate, but may
     /// be why there is none.
-    pub fn find(module: &Module, selector: &TokenSelector) -> Result<Self, Error> {
+    pub fn find_token(&self, selector: &TokenSelector) -> Result<TokenState, Error> {
         // Some libraries know no slot before they were asked for the list.
-        let occupied = module.slots_with_token()?;
+        let occupied = self.slots_with_token()?;
         let (mut found, mut unread) = (Vec::new(), String::new());
-        let numbered = |slot: &&Slot| selector.slot.is_none_or(|id| id == slot.id());
+        let numbered = |slot: &&u64| selector.slot.is_none_or(|id| id == **slot);
         for slot in occupied.iter().filter(numbered).copied() {
-            match module.token_state(slot) {
-                Ok(state) if state.initialized && state.fits(selector) => {
-                    found.push(Self { slot, state });
-                }
+            match self.token_state(slot) {
+                Ok(state) if state.initialized && state.fits(selector) => found.push(state),
                 Err(error) if is_empty(&error) => {}
                 Err(error) if selector.slot.is_some() => return Err(not_described(&error)),
                 Err(error) => {
@@ -190,10 +184,9 @@ impl FoundToken {
         }
         match (found.pop(), found.as_slice()) {
             (Some(only), []) => Ok(only),
-            (None, _) => Err(module.no_token(selector, &occupied, &unread)),
+            (None, _) => Err(self.no_token(selector, &occupied, &unread)),
             (last, others) => {
-                let found: Vec<_> =
-                    others.iter().chain(&last).map(|found| &found.state.name).collect();
+                let found: Vec<_> = others.iter().chain(&last).map(|found| &found.name).collect();
                 let text = format!("{} tokens have {selector}", found.len());
                 let help = Help::from(
                     "name one with tokenSerial (--token-serial) and tokenLabel (--token-label), or with slotId \
