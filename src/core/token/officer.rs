@@ -22,7 +22,11 @@ const DEFAULT: &str = "default";
 const PROTECTED: &str = "pin";
 /// The hexadecimal digits of an AES-128 key, of a 3DES or AES-192 key, and of an AES-256 key.
 const DIGITS: [usize; 3] = [32, 48, 64];
-const TRIES: usize = 3;
+
+const LOOK_UP: &str = "look up the key that was set with `ykman piv access change-management-key` (`ykman piv info` \
+                       shows its algorithm: 3DES and AES-192 have 48 hexadecimal digits, AES-128 32, AES-256 64), \
+                       and run the command again; a lost one can't be set anew without a reset of the card, which \
+                       destroys its keys";
 
 /// Asks a person at the terminal for something that isn't shown. `None` without a terminal; no answer is
 /// `Some(None)`.
@@ -46,72 +50,53 @@ impl Token {
         }
         login.log_out(session)?;
         let token = session.state.name.to_string();
-        let failed = |text: String, help: &str| Error::new(Exit::Login, text).help(help);
-        let question = printable(&format!(
+        let failed = |text: String, help: &str| Err(Error::new(Exit::Login, text).help(help));
+        let question = format!(
             "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
              {PROTECTED} if the card's PIN protects it) for token {token}, {what}: "
-        ))
-        .into_owned();
-        let mut notice = String::new();
-        for _ in 0..TRIES {
-            let typed = ask(&format!("{notice}{question}"));
-            let Some(Some(typed)) = typed else {
-                return Err(failed(
-                    format!(
-                        "token {token} wants its management key, which only a person gives, and none was \
-                         typed at a terminal"
-                    ),
-                    "run the command from a terminal (with ssh: -t) and type the key there",
-                ));
-            };
-            if typed == PROTECTED.as_bytes() {
-                let outcome = login.authenticate(session, UserType::So, what, pins);
-                return match outcome {
-                    Err(error) if error.is(Kind::PinNotSet) => Err(failed(
+        );
+        let Some(Some(typed)) = ask(&printable(&question)) else {
+            return failed(
+                format!(
+                    "token {token} wants its management key, which only a person gives, and none was typed at a \
+                     terminal"
+                ),
+                "run the command from a terminal (with ssh: -t) and type the key there",
+            );
+        };
+        if typed == PROTECTED.as_bytes() {
+            match login.authenticate(session, UserType::So, what, pins) {
+                Err(error) if error.is(Kind::PinNotSet) => {
+                    return failed(
                         format!("token {token} doesn't keep its management key under its PIN"),
                         "run the command again and type the management key itself",
-                    )),
-                    outcome => {
-                        login.is_officer = outcome.is_ok();
-                        outcome
-                    }
-                };
+                    );
+                }
+                outcome => outcome?,
             }
+        } else {
             let Some(key) = management_key(&typed) else {
-                notice =
-                    "that can't be the management key and was not sent to the token\n".to_owned();
-                continue;
+                return failed(
+                    format!("that can't be the management key and was not sent to token {token}"),
+                    LOOK_UP,
+                );
             };
             let deferral = Deferral::for_login();
             let outcome = session.raw.login(UserType::So, Some(key));
             drop(deferral);
-            let Err(error) = outcome else {
-                (login.is_done, login.is_officer) = (true, true);
-                return Ok(());
-            };
-            match ckr::code(&error) {
-                Some(RvError::PinIncorrect) => {
-                    notice = "the token refused the management key\n".to_owned();
+            if let Err(error) = outcome {
+                // One of another length is CKR_ARGUMENTS_BAD.
+                let refused = [Some(RvError::PinIncorrect), Some(RvError::ArgumentsBad)];
+                if !refused.contains(&ckr::code(&error)) {
+                    return Err(call_failure(session, &error));
                 }
-                Some(RvError::ArgumentsBad) => {
-                    let failure = ckr::failure(&error);
-                    return Err(failed(
-                        format!(
-                            "the management key of token {token} has another length: {failure}"
-                        ),
-                        "type the key as it was set: `ykman piv info` shows its algorithm, and 3DES and \
-                         AES-192 have 48 hexadecimal digits, AES-128 32, AES-256 64",
-                    ));
-                }
-                _ => return Err(call_failure(session, &error)),
+                let failure = ckr::failure(&error);
+                let text = format!("token {token} refused the management key: {failure}");
+                return failed(text, LOOK_UP);
             }
         }
-        Err(failed(
-            format!("token {token} accepted no management key typed at the terminal"),
-            "look up the management key that was set with `ykman piv access change-management-key` before \
-             you try again; a lost one can't be set anew without a reset of the card, which destroys its \
-             keys",
-        ))
+        (login.is_done, login.is_officer) = (true, true);
+        Ok(())
     }
 }
 
