@@ -108,7 +108,10 @@ fn assert_dated(certificate: &Certificate) {
     let validity = certificate.validity;
     for now in [0, validity.not_before, validity.not_after, i64::MAX, i64::MIN] {
         let is_expired = validity.at(now) == ValidityState::Expired;
-        assert_eq!(is_expired, validity.concern(now).is_some_and(|it| it.starts_with("it expired")));
+        assert_eq!(
+            is_expired,
+            validity.concern(now).is_some_and(|it| it.starts_with("it expired"))
+        );
         // A server takes one that is to be renewed.
         let is_valid = matches!(validity.at(now), ValidityState::Valid | ValidityState::RenewalDue);
         let is_fine = is_valid && certificate.is_for_clients;
