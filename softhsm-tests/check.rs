@@ -444,7 +444,11 @@ fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same(
     {
         let store = token_with(Object::certified(Kind::P256, certificate, &[1]));
         let outcome = check(&store, &[PIN_SOURCE]).run();
-        fails(&outcome, 6, what, "have the cluster's CA issue one");
+        let help = match what.contains("expired") {
+            true => "`pkcs11-external-signer enroll --module=",
+            false => "have the cluster's CA issue one",
+        };
+        fails(&outcome, 6, what, help);
         assert!(told(&outcome, 6).contains("✔ signature"), "{what}");
     }
     let certificate = due(Kind::P256, "jane", 9, ClientAuth, authority());
@@ -575,5 +579,5 @@ fn what_is_wrong_with_the_cluster_is_told() {
     let unasked = |text: &str| nobody(text).replace("https://127.0.0.1:1", &address);
     fails(&server(&store, &unasked), 9, "asked for no client certificate", "ends TLS");
     let expired = cluster().token(Kind::P256, Claims { days: -1, ..JANE });
-    fails(&server(&expired, &same), 6, "it expired 20", "have the cluster's CA issue one");
+    fails(&server(&expired, &same), 6, "it expired 20", "pkcs11-external-signer enroll");
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::error::Error;
 use pkcs11_external_signer::keyring::{KeyClient, KeyNumber, Keyring};
-use pkcs11_external_signer::kubeconfig::{Kubeconfig, Locations};
+use pkcs11_external_signer::kubeconfig::Kubeconfig;
 use pkcs11_external_signer::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use pkcs11_external_signer::process::environment::TakenVariables;
 use pkcs11_external_signer::process::leave;
@@ -330,7 +330,7 @@ struct Served {
 impl Served {
     fn new(keyring: &Arc<Keyring>) -> Self {
         let own = env::var_os("KUBECONFIG").unwrap();
-        let given = Kubeconfig::load(&Locations::new(Some(Path::new(&own)), None, None)).unwrap();
+        let given = Kubeconfig::load(&[own.into()]).unwrap();
         let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
         let identity = ServerIdentity::from_pem(identity.to_pem().to_owned()).unwrap();
         let connections = Arc::new(Connections::default());

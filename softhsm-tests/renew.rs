@@ -232,25 +232,6 @@ fn a_key_that_wants_the_pin_for_each_signature_is_renewed_with_a_stored_one() {
     assert_renewed(&jane, &jane.renewed_with("approve", &[]));
 }
 
-/// As a person may write it who can change the status of requests.
-fn answer(jane: &Jane, name: &str, certificate: &[u8]) {
-    use base64::Engine as _;
-    let encode = |bytes: &[u8]| STANDARD.encode(bytes);
-    let pem = format!(
-        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
-        encode(certificate)
-    );
-    let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
-    let found = jane.administrator(&["get", "--raw", &path]).run();
-    let mut request: Value = serde_json::from_str(&found.printed()).unwrap();
-    request["status"] = json!({"certificate": encode(pem.as_bytes())});
-    let answered = jane
-        .administrator(&["replace", "--raw", &format!("{path}/status"), "-f", "-"])
-        .piped(request.to_string())
-        .run();
-    assert!(answered.status.success(), "{answered:?}");
-}
-
 #[test]
 fn a_certificate_for_another_key_or_another_name_is_not_installed() {
     for (kind, user, left, text) in [
@@ -261,18 +242,23 @@ fn a_certificate_for_another_key_or_another_name_is_not_installed() {
             20 * MINUTE,
             "the certificate is for user \"kubernetes-admin\", not for \"jane\"",
         ),
-        (Kind::P256, "jane", 2 * MINUTE, ", and the present one 20"),
+        (Kind::P256, "jane", 2 * MINUTE, ", and has to be valid after 20"),
     ] {
         let jane = Jane::new();
         let before = jane.certificates();
         let name = jane.request();
         let certificate = expiring(kind, user, left, ClientAuth, cluster().authority());
-        answer(&jane, &name, &certificate);
-        let outcome = jane.renew(&[]).run();
+        let mut running = jane.renew(&[]).start(None);
+        running.wait_for_error("waiting for the request");
+        cluster().answer(&name, &certificate);
+        let outcome = running.finish();
         assert!(!outcome.status.success());
         assert!(outcome.stderr.contains(text), "{}", outcome.stderr);
         assert_eq!(jane.certificates(), before, "{text}");
         assert_eq!(jane.user(), "jane");
+        if left == 2 * MINUTE {
+            assert_eq!(jane.request(), format!("{name}-2"));
+        }
     }
 }
 
@@ -285,7 +271,7 @@ fn what_an_interruption_has_left_is_finished() {
     });
     let jane = Jane::with(old.clone());
     let name = jane.request();
-    answer(&jane, &name, &new);
+    cluster().answer(&name, &new);
     let key_and_both = [
         Object::key(key(Kind::P256), &[1]).labelled("jane"),
         Object::issued(old, &[1]).labelled("jane"),
@@ -338,7 +324,7 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
 fn what_can_not_be_renewed_is_told_and_nothing_is_asked_for() {
     let expired = expiring(Kind::P256, "jane", -MINUTE, ClientAuth, cluster().authority());
     let jane = Jane::with(expired);
-    jane.renew(&[]).run().fails(9, &["it expired 20", "enroll"]);
+    jane.renew(&[]).run().fails(6, &["it expired 20", "`pkcs11-external-signer enroll`"]);
     // No right to make requests.
     let bob = expiring(Kind::P256, "bob", 9 * MINUTE, ClientAuth, cluster().authority());
     let bob = Jane::with(bob);

@@ -587,6 +587,7 @@ impl OpenToken {
         let token = &mut self.token;
         let identity = token.identity(config, Some(pins))?;
         let certificate = &identity.certificate;
+        certificate.check_end(unix_time())?;
         let schemes = token.tls_schemes(certificate.public_key())?;
         let key = token.key(identity.key.clone(), pins)?;
         let shown = Arc::new(OpenKey {

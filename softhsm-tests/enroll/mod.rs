@@ -460,7 +460,7 @@ fn a_token_that_takes_no_ca_certificate_leaves_the_chain_in_a_file() {
         .suffering(&store, "C_CreateObject#1:return=0x13")
         .run();
     let text = outcome.printed();
-    let end = format!(", beside the key, and in {kept}\n");
+    let end = format!(", in {kept}\n");
     assert!(text.ends_with(&end), "{text}");
     let told = "has no room for the certificates of CAs";
     assert!(outcome.stderr.contains(told), "{outcome:?}");

@@ -44,10 +44,10 @@ pub(super) struct ApproveArguments {
 /// Approves.
 #[cold]
 pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) -> Result<(), Error> {
-    KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone()).set_call();
-    let kubeconfig = super::load(&super::locations(arguments.kubeconfig.as_deref()))?;
-    let (file, context) = (arguments.kubeconfig.as_deref(), arguments.context.as_deref());
-    let kubectl = Kubectl::find(&kubeconfig, file, context)?;
+    let options = KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone());
+    options.set_call();
+    let context = options.selected()?.context.name;
+    let kubectl = Kubectl::find(&context, arguments.kubeconfig.as_deref(), None)?;
     let name = &arguments.name;
     let request = SigningRequest::read(&kubectl, name)?.ok_or_else(|| {
         let text = format!("there is no CertificateSigningRequest \"{name}\"");

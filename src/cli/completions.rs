@@ -73,8 +73,7 @@ pub(super) fn contexts() -> ArgValueCandidates {
 
 /// A pipe isn't read: its next reader would find it empty.
 fn kubeconfig() -> Option<Kubeconfig> {
-    let locations = super::locations(None);
+    let files = super::kubeconfig_files(None);
     let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
-    let is_all_files = locations.files().iter().all(is_file);
-    is_all_files.then(|| Kubeconfig::load(&locations).ok())?
+    files.iter().all(is_file).then(|| Kubeconfig::load(&files).ok())?
 }

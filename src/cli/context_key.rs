@@ -6,11 +6,12 @@ use std::path::Path;
 use super::again::option;
 use super::error::standard_input_is_the_clients;
 use super::key_choice::{SelectedKey, key_configuration, names_key, set};
+use super::key_options::KeyOptions;
 use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::{
-    Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalEndpoint, Locations, PluginEntries,
-    PluginUser, Provider, file_for, local_address,
+    Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalEndpoint, PluginEntries, PluginUser,
+    Provider, local_address,
 };
 use crate::process::signals::Deferral;
 use crate::report;
@@ -21,20 +22,19 @@ use crate::tunnel_process::{self, identity_or_new};
 /// What a context is to be given.
 pub(super) struct ContextEntries<'a> {
     pub(super) context: &'a str,
-    pub(super) kubeconfig: Option<&'a Path>,
+    /// Their kubeconfig, file of the certificate and source of the PIN count.
+    pub(super) options: &'a KeyOptions,
     /// The user's name, if no other entry has it.
     pub(super) user: &'a str,
     pub(super) is_user_named: bool,
     pub(super) key: SelectedKey<'a>,
-    pub(super) certificate_file: Option<&'a str>,
-    pub(super) pin_source: Option<&'a str>,
     pub(super) keep: Option<Keep>,
 }
 
 impl ContextEntries<'_> {
     /// The entries, for pasting.
     pub(super) fn excerpt(&self) -> Result<String, Error> {
-        let kubeconfig = super::load(&super::locations(self.kubeconfig).required())?;
+        let kubeconfig = super::load(self.options.kubeconfig.as_deref())?;
         kubeconfig.context(self.context)?;
         let identity = identity_or_new(local_address().into())?;
         self.entries(&kubeconfig, &identity)?.as_excerpt()
@@ -42,16 +42,16 @@ impl ContextEntries<'_> {
 
     /// Writes the entries that aren't there yet.
     pub(super) fn write(&self) -> Result<(), Error> {
-        let locations = super::locations(self.kubeconfig);
+        let kubeconfig = self.options.kubeconfig.as_deref();
         // Refused before anything is written.
-        super::load(&locations.required())?.context(self.context)?;
+        super::load(kubeconfig)?.context(self.context)?;
         let identity = identity_or_new(local_address().into())?;
-        let user = change(&locations, self.context, |file, kubeconfig| {
-            let entries = self.entries(kubeconfig, &identity)?;
-            file.put(&entries, kubeconfig)?;
+        let user = change(kubeconfig, self.context, |file| {
+            let entries = self.entries(&file.all, &identity)?;
+            file.put(&entries)?;
             Ok(entries.user)
         })?;
-        let file = self.kubeconfig.map(Path::to_string_lossy);
+        let file = kubeconfig.map(Path::to_string_lossy);
         let options = option("--kubeconfig", file) + &option("--context", Some(self.context));
         report::steps(
             &format!("context \"{}\" uses user \"{user}\"; next:", self.context),
@@ -76,22 +76,23 @@ impl ContextEntries<'_> {
             _ => None,
         });
         let old = inherited.unwrap_or_default();
-        if old.has("pin") && self.pin_source.is_none() {
+        let KeyOptions { certificate_file, pin_source, kubeconfig: named, .. } = self.options;
+        if old.has("pin") && pin_source.is_none() {
             report::warning(
                 "the PIN that stands in the kubeconfig is not taken over, since it would stand in the \
                  plugin's arguments: it will be asked for, unless --pin-source says where it comes from",
             );
         }
-        let pin_source = self.pin_source.or_else(|| old.value("pinSource"));
+        let pin_source = pin_source.as_deref().or_else(|| old.value("pinSource"));
         if pin_source == Some("stdin") {
             return Err(standard_input_is_the_clients());
         }
-        let file = self.certificate_file.or_else(|| old.value("certificateFile"));
+        let file = certificate_file.as_deref().or_else(|| old.value("certificateFile"));
         let mut configuration = key_configuration(file, self.key, pin_source);
         let keep = self.keep.map(|keep| keep.to_string());
         set(&mut configuration, "keep", keep.as_deref().or_else(|| old.value("keep")));
         // A client that passes no cluster on doesn't say either which file it was given.
-        let file = self.kubeconfig.and_then(|it| std::path::absolute(it).ok());
+        let file = named.as_ref().and_then(|it| std::path::absolute(it).ok());
         set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
         let process = tunnel_process::status().ok().flatten();
         let served = process.map(|it| it.clusters).unwrap_or_default();
@@ -121,10 +122,10 @@ impl ContextEntries<'_> {
 
 /// Gives the context back what it had.
 pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
-    let locations = super::locations(kubeconfig);
-    let kubeconfig = super::load(&locations.required())?;
+    let files = kubeconfig;
+    let kubeconfig = super::load(files)?;
     let original = kubeconfig.original(context)?;
-    change(&locations, context, |file, kubeconfig| file.restore(context, kubeconfig))?;
+    change(files, context, |file| file.restore(context))?;
     let user = original.user.unwrap_or_default();
     for (kind, name) in [(EntryKind::Cluster, &original.cluster), (EntryKind::User, &user)] {
         if !name.is_empty() && !kubeconfig.has(kind, name) {
@@ -139,17 +140,15 @@ pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error
 
 /// Changes the file of the context, and says what became of it.
 fn change<T>(
-    locations: &Locations,
+    kubeconfig: Option<&Path>,
     context: &str,
-    edit: impl FnOnce(&mut KubeconfigFile, &Kubeconfig) -> Result<T, Error>,
+    edit: impl FnOnce(&mut KubeconfigFile) -> Result<T, Error>,
 ) -> Result<T, Error> {
     // A lock that stays behind would keep kubectl from the file.
     let _deferral = Deferral::for_files();
-    let path = file_for(locations, context)?;
-    let mut file = KubeconfigFile::open(&path)?;
-    // As it is behind the lock.
-    let result = edit(&mut file, &Kubeconfig::load(locations)?)?;
-    let path = path.display();
+    let mut file = KubeconfigFile::of_context(&super::kubeconfig_files(kubeconfig), context)?;
+    let result = edit(&mut file)?;
+    let path = file.path.display();
     report::note(&match file.save()? {
         Some(copy) => {
             let copy = copy.display();

@@ -66,12 +66,28 @@ pub(super) fn run(
     alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    arguments.key.set_call();
     let request = request.map(|it| ExecRequest::decode(it.as_bytes())).transpose()?;
-    match arguments.short_lived.kind {
+    let outcome = match arguments.short_lived.kind {
         None => answer(arguments, request, alone, session),
         Some(kind) => short_lived::hand_out(kind, arguments, request, alone, session),
-    }
+    };
+    outcome.inspect_err(|_| {
+        let options = &arguments.key;
+        let context = entries(options).and_then(|it| it.context_of_call(&own_arguments()));
+        match context {
+            Some(name) => KeyOptions::of_context(&options.kubeconfig, Some(name)).set_call(),
+            None => options.set_call(),
+        }
+    })
+}
+
+/// The kubeconfig in which this plugin's entry may stand.
+fn entries(options: &KeyOptions) -> Option<Kubeconfig> {
+    Kubeconfig::load(&super::kubeconfig_files(options.kubeconfig.as_deref())).ok()
+}
+
+fn own_arguments() -> Vec<OsString> {
+    std::env::args_os().skip(1).collect()
 }
 
 fn answer(
@@ -139,9 +155,8 @@ fn answer(
 /// The version of the answer: that of the request or, from clients that set none, that of their user's entry.
 fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> &'static str {
     let of_entry = || {
-        let kubeconfig = Kubeconfig::load(&super::locations(options.kubeconfig.as_deref())).ok()?;
-        let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-        let version = kubeconfig.version_of_call(&arguments)?;
+        let kubeconfig = entries(options)?;
+        let version = kubeconfig.version_of_call(&own_arguments())?;
         VERSIONS.into_iter().find(|it| *it == version)
     };
     request.map(|it| it.version).or_else(of_entry).unwrap_or(VERSIONS[0])

@@ -132,8 +132,7 @@ impl KeyOptions {
 
     /// The kubeconfig, with the selected context as its current one.
     pub(super) fn kubeconfig(&self) -> Result<Kubeconfig, Error> {
-        let locations = super::locations(self.kubeconfig.as_deref());
-        let mut kubeconfig = super::load(&locations.required())?;
+        let mut kubeconfig = super::load(self.kubeconfig.as_deref())?;
         if let Some(name) = &self.context {
             kubeconfig.set_current_context(name)?;
         }
@@ -179,7 +178,7 @@ impl KeyOptions {
         Ok(Some(uri))
     }
 
-    fn overridden(&self, mut configuration: Configuration) -> Configuration {
+    pub(super) fn overridden(&self, mut configuration: Configuration) -> Configuration {
         if let Some(path) = &self.certificate_file {
             configuration.set("certificateFile", path);
         }

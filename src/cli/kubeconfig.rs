@@ -85,16 +85,10 @@ pub(super) fn run(
         let excerpt = user_excerpt(user, &configuration, !arguments.external_signer)?;
         return output.print(&excerpt);
     };
-    let entries = ContextEntries {
-        context,
-        kubeconfig: options.kubeconfig.as_deref(),
-        user,
-        is_user_named: arguments.user.is_some(),
-        key,
-        certificate_file,
-        pin_source,
-        keep: arguments.keep,
-    };
+    let pin_source = pin_source.map(str::to_owned);
+    let options = &KeyOptions { pin_source, ..options.clone() };
+    let (is_user_named, keep) = (arguments.user.is_some(), arguments.keep);
+    let entries = ContextEntries { context, options, user, is_user_named, key, keep };
     match arguments.write {
         true => entries.write(),
         false => output.print(&entries.excerpt()?),

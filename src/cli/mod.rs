@@ -43,7 +43,7 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 use self::session::CommandSession;
 use crate::config::PinSource;
 use crate::error::{Error, PLUGIN, PROGRAM};
-use crate::kubeconfig::{Kubeconfig, Locations};
+use crate::kubeconfig::{Kubeconfig, files};
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::output::answer_lost;
 use crate::protocol::Configuration;
@@ -234,9 +234,10 @@ pub fn command() -> clap::Command {
     })
 }
 
-/// Loads the kubeconfig from these files, with a warning for each that somebody else can change.
-fn load(locations: &Locations) -> Result<Kubeconfig, Error> {
-    let kubeconfig = Kubeconfig::load(locations)?;
+/// Loads the kubeconfig of this name, or the one that kubectl would read, with a warning for each file that somebody
+/// else can change.
+fn load(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
+    let kubeconfig = Kubeconfig::load(&kubeconfig_files(explicit))?;
     for (path, who) in kubeconfig.concerns() {
         report::warning(&format!(
             "kubeconfig {} {who} can name another library, token or server in it",
@@ -254,10 +255,10 @@ fn take_variables(mut configuration: Configuration, alone: SingleThreaded) -> Ta
 }
 
 /// The kubeconfig of this name, or the files that kubectl would read.
-fn locations(explicit: Option<&Path>) -> Locations {
+fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
     let variable = std::env::var_os("KUBECONFIG");
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    Locations::new(explicit, variable.as_deref(), home.as_deref())
+    files(explicit, variable.as_deref(), home.as_deref())
 }
 
 /// Prints the help or version that was asked for, or clap's own error; the exit code.

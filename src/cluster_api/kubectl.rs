@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::signing_request::{PATH, SigningRequest};
 use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, unusable};
 use crate::error::{Error, Exit};
-use crate::kubeconfig::{Kubeconfig, find_program};
+use crate::kubeconfig::{OriginalContext, find_program};
 use crate::printable::shell_word;
 use crate::process::descriptors::hand_on;
 
@@ -28,17 +28,13 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// kubectl as it is found in PATH, with this context or the current one of `kubeconfig`, which was loaded
-    /// from `file` if that is given, or else from where kubectl finds it.
+    /// kubectl as it is found in PATH, with this context of `file` if that is given, or else of the kubeconfig that
+    /// kubectl finds. As the user and for the cluster that the context had `before`, if that is given.
     pub fn find(
-        kubeconfig: &Kubeconfig,
+        context: &str,
         file: Option<&Path>,
-        context: Option<&str>,
+        before: Option<&OriginalContext>,
     ) -> Result<Self, Error> {
-        let context = match context {
-            Some(name) => kubeconfig.context(name)?.name,
-            None => kubeconfig.selected_context()?.name,
-        };
         let program = find_program("kubectl").ok_or_else(|| {
             let text = "there is no kubectl in PATH to ask the cluster with";
             Error::new(Exit::Cluster, text).help(
@@ -53,6 +49,10 @@ impl Kubectl {
             option.push(file);
             option
         }));
+        if let Some(OriginalContext { cluster, user }) = before {
+            options.push(format!("--cluster={cluster}").into());
+            options.push(format!("--user={}", user.as_deref().unwrap_or_default()).into());
+        }
         Ok(Self { program, options, cluster: format!("context \"{context}\"") })
     }
 

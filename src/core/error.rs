@@ -69,6 +69,8 @@ pub enum Kind {
     PinCancelled,
     PinNotSet,
     SeveralKeys,
+    /// A certificate that was issued doesn't last as long as it has to.
+    TooShort,
 }
 
 /// Can be sent to another process.

@@ -39,12 +39,14 @@ pub fn open(
     Ok(Library { module, lock })
 }
 
-/// The library that is open, or that of the configuration, which stays open in `opened`.
+/// The library that is open, under its lock, or that of the configuration, which stays open in `opened`.
 pub fn open_in<'o>(opened: &'o mut Option<Library>, config: &Config) -> Result<&'o Library, Error> {
-    Ok(match opened {
+    let library = match opened {
         Some(library) => library,
         None => opened.insert(open(&config.library, config.init_args.as_ref(), lock::LIMIT)?),
-    })
+    };
+    library.lock.acquire(&config.library, lock::LIMIT, &mut note_wait)?;
+    Ok(library)
 }
 
 impl Library {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::entries::EXTERNAL_SIGNER;
 use super::error::{error, write_command};
-use super::{EntryKind, Kubeconfig, text, yaml};
+use super::{EntryKind, Kubeconfig, name_of, text, yaml};
 use crate::error::{Error, PLUGIN, PROGRAM};
 use crate::printable::excerpt;
 use crate::protocol::Configuration;
@@ -50,8 +50,20 @@ pub fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
 impl Kubeconfig {
     /// The version that a plugin which is called with these arguments has in its entry.
     pub fn version_of_call(&self, arguments: &[OsString]) -> Option<&str> {
-        let mut plugins = self.elements(EntryKind::User).map(|it| &it["user"]["exec"]);
-        plugins.find(|exec| args_of(exec).map(OsStr::new).eq(arguments))?["apiVersion"].as_str()
+        self.user_of_call(arguments)?["user"]["exec"]["apiVersion"].as_str()
+    }
+
+    /// A context whose user's plugin is called with these arguments, if possible the current one.
+    pub fn context_of_call(&self, arguments: &[OsString]) -> Option<String> {
+        let user = name_of(self.user_of_call(arguments)?);
+        let contexts = self.contexts().into_iter().filter(|it| it.user == user).map(|it| it.name);
+        contexts.max_by_key(|it| self.current_context() == Some(it))
+    }
+
+    fn user_of_call(&self, arguments: &[OsString]) -> Option<&Value> {
+        let is_called =
+            |user: &&Value| args_of(&user["user"]["exec"]).map(OsStr::new).eq(arguments);
+        self.elements(EntryKind::User).find(is_called)
     }
 }
 

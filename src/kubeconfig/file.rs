@@ -5,12 +5,12 @@ use std::fs::Metadata;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{slice, thread};
 
 use super::error::{missing, unwritable};
 use super::load::read;
-use super::{EntryKind, Kubeconfig, Locations, PluginEntries, yaml};
+use super::{EntryKind, Kubeconfig, PluginEntries, yaml};
 use crate::error::Error;
 use crate::process::replaced_file::Temporary;
 use crate::process::signals::is_interrupted;
@@ -25,57 +25,60 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct KubeconfigFile {
     _lock: Temporary,
     /// That a link leads to.
-    path: PathBuf,
+    pub path: PathBuf,
     found: Metadata,
     content: Vec<u8>,
     /// Relative paths are as they are written.
     before: Kubeconfig,
     after: Kubeconfig,
-}
-
-/// In which file the context of this name stands.
-pub fn file_for(locations: &Locations, context: &str) -> Result<PathBuf, Error> {
-    for path in locations.files() {
-        // A pipe's content would be gone for its next reader.
-        if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(unwritable(path, "it is not a regular file"));
-        }
-    }
-    for path in locations.files().iter().filter(|path| path.exists()) {
-        let one = Locations::new(Some(path), None, None);
-        if Kubeconfig::load(&one)?.has(EntryKind::Context, context) {
-            return Ok(path.clone());
-        }
-    }
-    Err(missing(locations.files()))
+    /// What all files say together.
+    pub all: Kubeconfig,
 }
 
 impl KubeconfigFile {
-    /// Waiting and [`Self::save`] end with an interruption.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        let failed = |error: io::Error| unwritable(path, error);
-        let lock = lock(path)?;
-        let target = path.canonicalize().map_err(failed)?;
-        let (content, found) = read(&target).map_err(failed)?;
-        // What kubectl refuses is not for us to add to.
-        let before = Kubeconfig::as_written(&content, path)?;
-        Ok(Self { _lock: lock, path: target, found, content, after: before.clone(), before })
+    /// The one of these files in which the context of this name stands. Waiting for it and [`Self::save`] end with an
+    /// interruption.
+    pub fn of_context(files: &[PathBuf], context: &str) -> Result<Self, Error> {
+        // A pipe's content would be gone for its next reader.
+        let is_pipe = |path: &&PathBuf| path.metadata().is_ok_and(|found| !found.is_file());
+        if let Some(path) = files.iter().find(is_pipe) {
+            return Err(unwritable(path, "it is not a regular file"));
+        }
+        for path in files.iter().filter(|path| path.exists()) {
+            if Kubeconfig::load(slice::from_ref(path))?.has(EntryKind::Context, context) {
+                let file = Self::open(path)?;
+                return Ok(Self { all: Kubeconfig::load(files)?, ..file });
+            }
+        }
+        Err(missing(files))
     }
 
-    /// Has the context use these entries; `all` is what all files say together.
-    pub fn put(&mut self, entries: &PluginEntries, all: &Kubeconfig) -> Result<(), Error> {
-        entries.put_into(&mut self.after, all).map_err(|reason| unwritable(&self.path, reason))
+    fn open(path: &Path) -> Result<Self, Error> {
+        let failed = |error: io::Error| unwritable(path, error);
+        let lock = lock(path)?;
+        let path = path.canonicalize().map_err(failed)?;
+        let (content, found) = read(&path).map_err(failed)?;
+        // What kubectl refuses is not for us to add to.
+        let before = Kubeconfig::as_written(&content, &path)?;
+        let (after, all) = (before.clone(), Kubeconfig::default());
+        Ok(Self { _lock: lock, path, found, content, before, after, all })
+    }
+
+    /// Has the context use these entries.
+    pub fn put(&mut self, entries: &PluginEntries) -> Result<(), Error> {
+        let put = entries.put_into(&mut self.after, &self.all);
+        put.map_err(|reason| unwritable(&self.path, reason))
     }
 
     /// Gives a context back what it had before it was given this program as its plugin.
-    pub fn restore(&mut self, context: &str, all: &Kubeconfig) -> Result<(), Error> {
-        self.after.restore(context, &all.entries_of_plugin(context))
+    pub fn restore(&mut self, context: &str) -> Result<(), Error> {
+        self.after.restore(context, &self.all.entries_of_plugin(context))
     }
 
     /// Writes what has changed, with the file's mode and owner. Returns the path of a copy of what was there, `None` if
     /// nothing has changed.
-    pub fn save(self) -> Result<Option<PathBuf>, Error> {
-        let Self { path, found, before, after, .. } = &self;
+    pub fn save(&self) -> Result<Option<PathBuf>, Error> {
+        let Self { path, found, before, after, .. } = self;
         if before.config == after.config {
             return Ok(None);
         }

@@ -19,55 +19,34 @@ use crate::printable::shell_word;
 /// In bytes. A kubeconfig with a thousand clusters has a few MiB.
 const MAX_SIZE: u64 = 16 << 20;
 
-/// Which files, in kubectl's order.
-#[derive(Clone)]
-pub struct Locations {
-    files: Vec<PathBuf>,
-    /// One of them has to be there: the one that the command line names, or any.
-    required: bool,
-}
-
-impl Locations {
-    /// The file of `--kubeconfig` alone; else those of the variable KUBECONFIG, separated by colons,
-    /// empty and repeated ones left out; else `~/.kube/config`. What is empty counts as not given; without a
-    /// home there is no file, where kubectl would take one from the working directory.
-    pub fn new(explicit: Option<&Path>, variable: Option<&OsStr>, home: Option<&Path>) -> Self {
-        if let Some(path) = explicit.filter(|path| !path.as_os_str().is_empty()) {
-            return Self { files: vec![path.to_owned()], required: true };
-        }
-        let files = match variable.filter(|list| !list.is_empty()) {
-            Some(list) => {
-                let mut seen = HashSet::new();
-                let files = std::env::split_paths(list).filter(|it| !it.as_os_str().is_empty());
-                files.filter(|path| seen.insert(path.as_os_str().to_owned())).collect()
-            }
-            None => {
-                let home = home.filter(|home| !home.as_os_str().is_empty());
-                home.map(|home| home.join(".kube/config")).into_iter().collect()
-            }
-        };
-        Self { files, required: false }
+/// The files in kubectl's order, whether they are there or not: that of `--kubeconfig` alone; else those of the
+/// variable KUBECONFIG, separated by colons, empty and repeated ones left out; else `~/.kube/config`. What is
+/// empty counts as not given; without a home there is no file, where kubectl would take one from the working
+/// directory.
+pub fn files(
+    explicit: Option<&Path>,
+    variable: Option<&OsStr>,
+    home: Option<&Path>,
+) -> Vec<PathBuf> {
+    if let Some(path) = explicit.filter(|path| !path.as_os_str().is_empty()) {
+        return vec![path.to_owned()];
     }
-
-    /// The same files, of which one has to be there.
-    pub fn required(&self) -> Self {
-        Self { required: true, ..self.clone() }
+    if let Some(list) = variable.filter(|list| !list.is_empty()) {
+        let mut seen = HashSet::new();
+        let files = std::env::split_paths(list).filter(|it| !it.as_os_str().is_empty());
+        return files.filter(|path| seen.insert(path.as_os_str().to_owned())).collect();
     }
-
-    /// The files, whether they are there or not.
-    pub fn files(&self) -> &[PathBuf] {
-        &self.files
-    }
+    let home = home.filter(|home| !home.as_os_str().is_empty());
+    home.map(|home| home.join(".kube/config")).into_iter().collect()
 }
 
 impl Kubeconfig {
-    /// All files that are there: of entries with the same name the first counts, whole; of other fields the
-    /// first that is set. No file at all makes an empty kubeconfig, as it does for kubectl, unless one is
-    /// required.
-    pub fn load(locations: &Locations) -> Result<Self, Error> {
+    /// All of these files that are there, of which one has to be: of entries with the same name the first counts,
+    /// whole; of other fields the first that is set.
+    pub fn load(files: &[PathBuf]) -> Result<Self, Error> {
         let mut merged = Self::default();
         let mut is_there = false;
-        for path in &locations.files {
+        for path in files {
             let (content, found) = match read(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 read => read.map_err(|error| unreadable(path, error))?,
@@ -90,10 +69,10 @@ impl Kubeconfig {
             merged.add(Self::parse(&content, path)?);
             is_there = true;
         }
-        if locations.required && !is_there {
-            return Err(missing(&locations.files));
+        match is_there {
+            true => Ok(merged),
+            false => Err(missing(files)),
         }
-        Ok(merged)
     }
 
     /// The content of one file, whose path is where relative paths start and what errors name.
@@ -248,41 +227,26 @@ mod tests {
 
     use super::*;
 
-    fn load(locations: &Locations) -> Result<Kubeconfig, String> {
-        Kubeconfig::load(locations).map_err(|error| error.to_string())
-    }
-
-    fn explicit(path: &Path) -> Locations {
-        Locations::new(Some(path), None, None)
+    fn load(path: &Path) -> Result<Kubeconfig, String> {
+        Kubeconfig::load(&[path.to_owned()]).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_file_named_on_the_command_line_has_to_be_there() {
+    fn of_several_files_one_has_to_be_there() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("none");
-        let error = load(&explicit(&path)).err().unwrap();
+        let error = load(&path).err().unwrap();
         assert_eq!(error, format!("there is no kubeconfig {}", path.display()));
-        for locations in [
-            Locations::new(None, Some(path.as_os_str()), None),
-            Locations::new(None, None, Some(directory.path())),
-            Locations::new(None, None, None),
-        ] {
-            let config = load(&locations).ok().unwrap();
-            assert_eq!(config.current_context(), None);
-            assert_eq!(config.contexts(), []);
-            assert!(load(&locations.required()).is_err());
-        }
-        // Of several files, any will do.
+        assert!(Kubeconfig::load(&[]).is_err());
         let second = directory.path().join("second");
-        let list = std::env::join_paths([&path, &second]).unwrap();
-        let either = Locations::new(None, Some(&list), None).required();
-        let error = load(&either).err().unwrap();
+        let either = [path.clone(), second.clone()];
+        let error = Kubeconfig::load(&either).err().unwrap().to_string();
         assert_eq!(
             error,
             format!("there is no kubeconfig {} or {}", path.display(), second.display())
         );
         fs::write(&second, "").unwrap();
-        assert!(load(&either).is_ok());
+        assert_eq!(Kubeconfig::load(&either).unwrap().contexts(), []);
     }
 
     #[test]
@@ -290,10 +254,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         fs::write(&path, b"a: b\nc: \xff1234\n").unwrap();
-        let error = load(&explicit(&path)).err().unwrap();
+        let error = load(&path).err().unwrap();
         assert!(error.ends_with("config, line 2, column 4: it is not UTF-8"), "{error}");
         fs::write(&path, b"a: \0\n").unwrap();
-        assert!(load(&explicit(&path)).is_err());
+        assert!(load(&path).is_err());
     }
 
     /// Only a path has to be written down, and JSON has no other text.
@@ -307,9 +271,9 @@ mod tests {
         }
         let path = odd.join("config");
         fs::write(&path, "users: [{name: j, user: {client-key: /key}}]").unwrap();
-        assert!(load(&explicit(&path)).is_ok());
+        assert!(load(&path).is_ok());
         fs::write(&path, "users: [{name: j, user: {client-key: key}}]").unwrap();
-        let error = load(&explicit(&path)).err().unwrap();
+        let error = load(&path).err().unwrap();
         assert!(error.contains("not UTF-8"), "{error}");
     }
 
@@ -366,16 +330,15 @@ mod tests {
 
     #[test]
     fn the_explicit_file_then_the_variable_then_home() {
-        let files = |explicit: &str, variable: &str| {
+        let found = |explicit: &str, variable: &str| {
             let home = Some(Path::new("/home/jane"));
-            let locations = Locations::new(Some(explicit.as_ref()), Some(variable.as_ref()), home);
-            let files = locations.files().iter();
-            let files: Vec<_> = files.map(|path| path.to_str().unwrap().to_owned()).collect();
-            (files, locations.required)
+            let files = files(Some(explicit.as_ref()), Some(variable.as_ref()), home).into_iter();
+            files.map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(files("x", "a:b"), (vec!["x".into()], true));
-        assert_eq!(files("", "a::b:a:"), (vec!["a".into(), "b".into()], false));
-        assert_eq!(files("", ":"), (vec![], false));
-        assert_eq!(files("", ""), (vec!["/home/jane/.kube/config".into()], false));
+        assert_eq!(found("x", "a:b"), ["x"]);
+        assert_eq!(found("", "a::b:a:"), ["a", "b"]);
+        assert_eq!(found("", ":"), [""; 0]);
+        assert_eq!(found("", ""), ["/home/jane/.kube/config"]);
+        assert!(files(None, None, None).is_empty());
     }
 }

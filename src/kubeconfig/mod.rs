@@ -19,8 +19,8 @@ mod yaml;
 pub use entries::{Cluster, Context, Provider};
 pub use error::{other_user, unreadable, write_command};
 pub use exec::{SELECTORS, options, user_excerpt};
-pub use file::{KubeconfigFile, file_for};
-pub use load::Locations;
+pub use file::KubeconfigFile;
+pub use load::files;
 pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
 pub use program::find_program;
 pub use redirect::TunnelEndpoint;
@@ -214,7 +214,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         std::fs::write(&path, content).unwrap();
-        match Kubeconfig::load(&Locations::new(Some(&path), None, None)) {
+        match Kubeconfig::load(&[path]) {
             Ok(config) => config,
             Err(error) => panic!("{error}"),
         }

@@ -180,10 +180,12 @@ impl KeyCheck<'_, '_> {
     }
 
     fn invalid(&mut self, step: CheckStep, certificate: &Certificate, reason: &str) {
-        let error = Error::new(Exit::Object, of_subject(&certificate.subject, reason)).help(
-            "have the cluster's CA issue one for this key that is valid now, names the user in CN and allows \
-             TLS clients (extended key usage clientAuth), and write it to the token in place of this one",
-        );
+        let error = certificate.check_end(unix_time()).err().unwrap_or_else(|| {
+            Error::new(Exit::Object, of_subject(&certificate.subject, reason)).help(
+                "have the cluster's CA issue one for this key that is valid now, names the user in CN and allows \
+                 TLS clients (extended key usage clientAuth), and write it to the token in place of this one",
+            )
+        });
         self.checklist.bad(step, &error);
     }
 

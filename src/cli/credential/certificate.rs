@@ -17,6 +17,7 @@ use crate::cluster_api::signing_request::SigningRequest;
 use crate::enrollment::sign_request;
 use crate::error::{Error, Exit};
 use crate::exec_credential::ExecProof;
+use crate::process::unix_time;
 use crate::report;
 use crate::token::KeyPurpose;
 use crate::verify::verify;
@@ -44,6 +45,7 @@ pub(super) fn make(
         applicant: &applicant,
         public_key: &public_key,
         duration: Some(Duration::from_secs(life)),
+        until: unix_time(),
     };
     let Some(issued) = wanted.issued(&request)? else {
         // Its key ends with this process. Who may not remove it leaves it to the cluster.

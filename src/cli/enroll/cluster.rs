@@ -4,21 +4,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::EnrollArguments;
+use crate::certificate::{Certificate, of_subject};
+use crate::cli::connection::connect;
 use crate::cli::context_key::ContextEntries;
-use crate::cli::issuance::prove;
 use crate::cli::key_choice::{tried, user_name};
-use crate::cli::key_options::KeyOptions;
+use crate::cli::key_options::{KeyOptions, SelectedContext};
 use crate::cli::listing::ListQuery;
 use crate::cli::selection::Selection;
 use crate::cluster_api::Kubectl;
 use crate::config::{Config, Filter, TokenName};
 use crate::enrollment::Applicant;
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM};
 use crate::keyring::Keyring;
-use crate::kubeconfig::Provider;
-use crate::library::Library;
+use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
+use crate::library::{self, Library};
+use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
-use crate::process::watchdog;
+use crate::process::{unix_time, watchdog};
+use crate::protocol::Configuration;
+use crate::report;
 use crate::token::{AcceptedPin, KeyReference};
 
 /// A cluster that is asked with the credentials that the person has now.
@@ -26,32 +30,49 @@ pub(super) struct IssuingCluster {
     pub(super) kubectl: Kubectl,
     pub(super) context: String,
     pub(super) applicant: Applicant,
+    /// The context's key, if its certificate has expired.
+    pub(super) key: Option<Config>,
 }
 
 impl IssuingCluster {
     /// Asks who the person is and what they may do; `None` if the context uses this key, or unless one is named any key
-    /// on a token already.
-    pub(super) fn find(arguments: &EnrollArguments) -> Result<Option<Self>, Error> {
+    /// on a token already. If that key's certificate has expired, the user is asked that the context had before.
+    pub(super) fn find(
+        arguments: &EnrollArguments,
+        variables: &TakenVariables,
+        opened: &mut Option<Library>,
+    ) -> Result<Option<Self>, Error> {
         let options = &arguments.key_options;
-        let kubeconfig = options.kubeconfig()?;
-        let context = kubeconfig.selected_context()?;
-        if let Provider::ExternalSigner(mut present) = kubeconfig.provider(&context.user)? {
+        let SelectedContext { kubeconfig, context } = options.selected()?;
+        let mut expired = None;
+        if let Provider::ExternalSigner(present) = kubeconfig.provider(&context.user)? {
             let named = Filter::from_map(&mut options.configuration())?.object.id;
             let named = named.or_else(|| arguments.piv.slot.map(|slot| slot.id()));
-            if named.is_none() || Filter::from_map(&mut present)?.object.id == named {
-                return Ok(None);
+            if named.is_none() || Filter::from_map(&mut present.clone())?.object.id == named {
+                expired = expired_key(options.overridden(present), variables, opened)?;
+                if expired.is_none() {
+                    return Ok(None);
+                }
             }
         }
-        let (file, name) = (options.kubeconfig.as_deref(), options.context.as_deref());
-        let kubectl = Kubectl::find(&kubeconfig, file, name)?;
+        let before = match &expired {
+            Some((_, certificate)) => Some(before(&kubeconfig, &context.name, certificate)?),
+            None => None,
+        };
+        let kubectl = Kubectl::find(&context.name, options.kubeconfig.as_deref(), before.as_ref())?;
         let known = kubectl.whoami()?;
-        let is_same = arguments.user.as_ref().is_none_or(|it| *it == known.name);
-        let user = arguments.user.clone().unwrap_or_else(|| known.name.clone());
+        let (key, (user, groups)) = match expired {
+            Some((key, Certificate { user, groups, .. })) => {
+                (Some(key), (user.unwrap_or_default(), groups))
+            }
+            None => (None, (known.name.clone(), known.assigned_groups())),
+        };
+        let is_same = arguments.user.as_ref().is_none_or(|it| *it == user);
         let groups = match arguments.groups.as_slice() {
-            [] if is_same => known.assigned_groups(),
+            [] if is_same => groups,
             groups => groups.to_owned(),
         };
-        let applicant = Applicant::new(user, groups)?;
+        let applicant = Applicant::new(arguments.user.clone().unwrap_or(user), groups)?;
         for verb in ["create", "get"] {
             if !kubectl.may(verb)? {
                 let text = format!(
@@ -64,8 +85,50 @@ impl IssuingCluster {
                 ));
             }
         }
-        Ok(Some(Self { kubectl, context: context.name, applicant }))
+        Ok(Some(Self { kubectl, context: context.name, applicant, key }))
     }
+}
+
+/// The key of this configuration and its certificate, if that has expired.
+fn expired_key(
+    mut map: Configuration,
+    variables: &TakenVariables,
+    opened: &mut Option<Library>,
+) -> Result<Option<(Config, Certificate)>, Error> {
+    let config = Config::from_map(&mut map.clone())?;
+    let library = library::open_in(opened, &config)?;
+    // Where the certificate is hidden.
+    let pins = &mut Sources::new(Config::from_map(&mut map)?.pin, variables);
+    let identity = library.token(&config.token)?.identity(&config, Some(pins));
+    // kubectl may need it, too.
+    library.lock.release();
+    let certificate = identity?.certificate;
+    Ok(certificate.check_end(unix_time()).is_err().then_some((config, certificate)))
+}
+
+/// Whom the cluster is asked by, in place of the key with this certificate.
+fn before(
+    kubeconfig: &Kubeconfig,
+    context: &str,
+    certificate: &Certificate,
+) -> Result<OriginalContext, Error> {
+    let concern = certificate.validity.concern(unix_time()).unwrap_or_default();
+    let expired = of_subject(&certificate.subject, concern);
+    let has_user = |it: &OriginalContext| {
+        it.user.as_ref().is_some_and(|user| kubeconfig.has(EntryKind::User, user))
+    };
+    let Some(original) = kubeconfig.original(context).ok().filter(has_user) else {
+        let text = format!("{expired}, and context \"{context}\" had no other user before");
+        return Err(Error::new(Exit::Object, text).help(format!(
+            "have its CA issue another one: `{PROGRAM} enroll --user NAME --csr FILE`, then `{PROGRAM} enroll \
+             --certificate FILE`"
+        )));
+    };
+    let user = original.user.as_deref().unwrap_or_default();
+    report::note(&format!(
+        "{expired}; another one is asked for by user \"{user}\", which context \"{context}\" had before"
+    ));
+    Ok(original)
 }
 
 /// Has the context use the key of this token from now on.
@@ -77,7 +140,7 @@ pub(super) fn write_context(
     certificate_file: Option<PathBuf>,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
-    let KeyOptions { selection, pin_source, kubeconfig, .. } = &arguments.key_options;
+    let selection = &arguments.key_options.selection;
     let object = key.selector.clone();
     let given = |text: String| Some(text).filter(|it| !it.is_empty());
     let path = |path: &Path| path.to_string_lossy().into_owned();
@@ -92,23 +155,14 @@ pub(super) fn write_context(
         ..Selection::default()
     };
     let certificate_file = certificate_file.as_deref().map(path);
-    let options = &KeyOptions { selection, certificate_file, ..KeyOptions::default() };
+    let options = &KeyOptions { selection, certificate_file, ..arguments.key_options.clone() };
     let query = ListQuery { options, login: None, verbosity: 0 };
     let listing = query.look(opened)?;
     let (library, token, key) = query.choose(&listing)?;
     let certificate_file = options.certificate_file.as_deref();
     let key = &tried(certificate_file, (library, token, key), opened)?;
-    ContextEntries {
-        context,
-        kubeconfig: kubeconfig.as_deref(),
-        user: user_name(None, key)?,
-        is_user_named: false,
-        key: (library, token, key),
-        certificate_file,
-        pin_source: pin_source.as_deref(),
-        keep: None,
-    }
-    .write()
+    let (user, key) = (user_name(None, key)?, (library, token, key));
+    ContextEntries { context, options, user, is_user_named: false, key, keep: None }.write()
 }
 
 /// Connects to the cluster with the key that the context uses: the last line of an enrollment.
@@ -127,6 +181,7 @@ pub(super) fn proof(
         keyring.take_over(&config, library, accepted)?;
     }
     let key = keyring.add(config, variables)?;
-    let known = prove(&context, key, keyring, None)?;
-    Ok(known.describe(&context.target()?.cluster.server))
+    let target = context.target()?;
+    let server = target.cluster.server.clone();
+    Ok(connect(target, key, keyring)?.whoami()?.describe(&server))
 }

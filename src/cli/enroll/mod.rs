@@ -22,10 +22,10 @@ use super::key_options::KeyOptions;
 use super::session::CommandSession;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, for_another};
 use crate::error::{Error, Exit};
-use crate::library;
+use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::printable;
-use crate::process::environment::SingleThreaded;
+use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::{read_regular, unix_time};
 use crate::report;
 use crate::token::{KeyKind, KeyPurpose, KeyReference};
@@ -101,7 +101,11 @@ enum Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    fn of(arguments: &'a EnrollArguments) -> Result<Self, Error> {
+    fn of(
+        arguments: &'a EnrollArguments,
+        variables: &TakenVariables,
+        opened: &mut Option<Library>,
+    ) -> Result<Self, Error> {
         match (&arguments.csr, &arguments.certificate) {
             (Some(file), _) => {
                 let user = arguments.user.clone().ok_or_else(|| {
@@ -123,7 +127,7 @@ impl<'a> Task<'a> {
                 }
                 Ok(Self::Install(Box::new(issued)))
             }
-            (None, None) => Ok(match IssuingCluster::find(arguments)? {
+            (None, None) => Ok(match IssuingCluster::find(arguments, variables, opened)? {
                 Some(cluster) => Self::Certify(Box::new(cluster)),
                 None => Self::Prove,
             }),
@@ -170,13 +174,20 @@ pub(super) fn run(
             Error::new(Exit::Request, text).help("leave --key out, or name another kind with it")
         );
     }
-    let task = Task::of(arguments)?;
+    let mut task = Task::of(arguments, &variables, opened)?;
     if let Task::Prove = task {
         let proof = cluster::proof(arguments, opened, None, &variables, keyring)?;
         report::note("the context uses a key on a token already");
         return output.print(&format!("{}\n", printable(&proof)));
     }
-    let mut config = choice::choose(options, *verbosity, opened)?;
+    let in_use = match &mut task {
+        Task::Certify(cluster) => cluster.key.take(),
+        _ => None,
+    };
+    let mut config = match in_use {
+        Some(config) => config,
+        None => choice::choose(options, *verbosity, opened)?,
+    };
     let library = library::open_in(opened, &config)?;
     let pins = Sources::new(mem::take(&mut config.pin), &variables);
     let mut token = EnrollmentToken::open(library, config, pins, &arguments.piv, purpose)?;
@@ -229,7 +240,8 @@ fn certify(
         return Ok((key, None));
     }
     let (public_key, options) = (&key.public_key, &arguments.issuance);
-    let wanted = WantedCertificate { applicant, public_key, duration: options.duration };
+    let (duration, until) = (options.duration, unix_time());
+    let wanted = WantedCertificate { applicant, public_key, duration, until };
     let issuance = Issuance::new(&cluster.kubectl, wanted, None)?;
     let kubeconfig = arguments.key_options.kubeconfig.as_deref();
     // Others can use the token while this waits for people.

@@ -1,6 +1,6 @@
 //! What is done with the token: its keys, a new one, the signature of a request, a certificate.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::EnrollArguments;
 use super::piv::PivOptions;
@@ -224,58 +224,56 @@ impl EnrollmentToken {
         lines: &mut Vec<String>,
     ) -> Result<Option<PathBuf>, Error> {
         let certificate = &issued.certificate;
-        let file = arguments.key_options.certificate_file.as_deref();
-        let keep = |reason: String, lines: &mut Vec<String>| {
-            let path = issued.keep(file)?;
-            report::note(&format!("{reason}; it stays in {}", path.display()));
-            lines.push(describe(certificate, &format!("in {}", path.display())));
-            Ok(Some(path))
+        let in_use = self.config.certificate_file.as_deref();
+        let is_opensc = self.token.state().is_piv_of_opensc();
+        let mut is_on_token = in_use.is_none() && !is_opensc;
+        let (is_there, replaced) = match is_on_token {
+            true => installation(candidates, certificate, arguments.replace, unix_time())?,
+            false => (false, Vec::new()),
         };
-        let name = self.token.name();
-        if self.token.state().is_piv_of_opensc() {
-            return keep(
-                format!("OpenSC writes nothing to a PIV card such as token {name}"),
-                lines,
-            );
-        }
-        let (is_there, replaced) =
-            installation(candidates, certificate, arguments.replace, unix_time())?;
         if !replaced.is_empty() {
             let what = self.replacement(key, &replaced);
             confirm(&what, &printable(&format!("Replace {what}")))?;
         }
-        let mut holds_all = true;
-        if !is_there {
-            holds_all = match issued.write(&mut self.token, key, &mut self.pins) {
-                Ok(holds_all) => holds_all,
+        let why_kept = match in_use {
+            Some(_) => Some("the context has its certificate in a file".to_owned()),
+            None if is_opensc => Some(format!(
+                "OpenSC writes nothing to a PIV card such as token {}",
+                self.token.name()
+            )),
+            None if is_there => None,
+            None => match issued.write(&mut self.token, key, &mut self.pins) {
+                Ok(true) => None,
+                Ok(false) => Some(format!(
+                    "token {} has no room for the certificates of CAs, which a server may need",
+                    self.token.name()
+                )),
                 Err(error) if error.is(Kind::CertificateRefused) => {
-                    return keep(error.to_string(), lines);
+                    is_on_token = false;
+                    Some(error.to_string())
                 }
                 Err(error) => return Err(error),
-            };
-        }
-        let mut kept = None;
+            },
+        };
         let mut location = "beside the key".to_owned();
-        if !holds_all {
-            let path = issued.keep(file)?;
-            let shown = path.display();
-            report::note(&format!(
-                "token {name} has no room for the certificates of CAs, which a server may need: the certificate \
-                 is in {shown}, too, with those above it; give the file to `kubeconfig` with --certificate-file"
-            ));
-            location += &format!(", and in {shown}");
+        let mut kept = None;
+        if let Some(reason) = why_kept {
+            let file = arguments.key_options.certificate_file.as_deref().map(Path::new);
+            let path = issued.keep(file.or(in_use))?;
+            location = format!("in {}", path.display());
+            report::note(&format!("{reason}; it is {location}, with those above it"));
             kept = Some(path);
         }
         lines.push(describe(certificate, &location));
-        if !is_there && holds_all {
+        if !is_there && kept.is_none() {
             let authorities = issued.authorities().into_iter();
             lines.extend(
                 authorities.map(|it| format!("CA certificate: {}, on the token", it.subject)),
             );
         }
         // The new one is there and was read.
-        for old in replaced {
-            self.token.remove_certificate(old, Some(certificate))?;
+        for old in replaced.into_iter().filter(|_| is_on_token) {
+            self.token.remove_certificate(old, certificate)?;
             lines.push(format!("removed: certificate with serial number {}", old.serial_number));
         }
         Ok(kept)

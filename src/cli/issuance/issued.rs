@@ -62,9 +62,9 @@ impl IssuedCertificate {
     }
 
     /// Keeps it in this file, or in one of its own under the user's data.
-    pub(in crate::cli) fn keep(&self, path: Option<&str>) -> Result<PathBuf, Error> {
+    pub(in crate::cli) fn keep(&self, path: Option<&Path>) -> Result<PathBuf, Error> {
         let pem = self.pem()?;
-        if let Some(path) = path.map(Path::new) {
+        if let Some(path) = path {
             replace_file(path, &pem)?;
             return Ok(path.to_owned());
         }

@@ -7,21 +7,17 @@
 mod issued;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
 pub(super) use self::issued::{IssuedCertificate, LONGEST, file_error, replace_file};
-use super::connection::connect;
-use super::key_options::SelectedContext;
-use crate::certificate::{Certificate, CertificationRequest, PublicKey};
+use crate::certificate::{Certificate, CertificationRequest, PublicKey, minute};
+use crate::cluster_api::ClusterApi;
 use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
-use crate::cluster_api::{ClusterApi, ClusterUser};
 use crate::config::duration;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, fingerprint};
-use crate::error::{Error, Exit};
-use crate::keyring::{KeyNumber, Keyring};
+use crate::error::{Error, Exit, Kind};
 use crate::printable::{hex, shell_word};
 use crate::process::unix_time;
 use crate::report;
@@ -38,6 +34,8 @@ pub(super) struct WantedCertificate<'a> {
     pub(super) public_key: &'a PublicKey,
     /// How long it is to be valid; the signer's own choice without.
     pub(super) duration: Option<Duration>,
+    /// It has to be valid after that, in seconds since 1970.
+    pub(super) until: i64,
 }
 
 /// How a cluster is asked for a certificate.
@@ -49,7 +47,7 @@ pub(super) struct IssuanceOptions {
     /// How long to wait for the approval
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     wait: Duration,
-    /// Make another request after one that was denied or has failed
+    /// Make another request, whatever became of the last one
     #[arg(long)]
     again: bool,
 }
@@ -129,24 +127,23 @@ impl<'a> Issuance<'a> {
         }
     }
 
-    /// The request, if it is in the cluster and didn't end in vain; else the name for another one, which is an error
-    /// unless that is wanted.
+    /// The last request that is in the cluster, an error if it ended in vain; or the name for another one, if that is
+    /// wanted or what the last one was answered with doesn't last.
     fn find(&self, again: bool) -> Result<(String, Option<SigningRequest>), Error> {
-        let mut ended = None;
-        let mut name = self.name.clone();
+        let (mut name, mut last) = (self.name.clone(), None);
         for number in 2.. {
             let Some(request) = SigningRequest::read(self.api, &name)? else {
                 break;
             };
-            match self.wanted.issued(&request) {
-                Ok(_) => return Ok((name, Some(request))),
-                Err(error) => ended = Some(error),
-            }
+            last = Some(request);
             name = format!("{}-{number}", self.name);
         }
-        match ended {
-            Some(error) if !again => Err(error),
-            _ => Ok((name, None)),
+        let Some(last) = last.filter(|_| !again) else {
+            return Ok((name, None));
+        };
+        match self.wanted.issued(&last) {
+            Err(error) if error.is(Kind::TooShort) => Ok((name, None)),
+            outcome => outcome.map(|_| (name, Some(last))),
         }
     }
 
@@ -214,12 +211,23 @@ impl WantedCertificate<'_> {
         if certificate.public_key() != self.public_key {
             return Err(refused("was answered with a certificate for another key"));
         }
+        let now = unix_time();
+        if certificate.validity.not_after <= self.until {
+            let [ends, until] = [certificate.validity.not_after, self.until].map(minute);
+            let text = format!(
+                "the certificate of the request {name} expires {ends}, and has to be valid after {until}"
+            );
+            return Err(Error::new(Exit::Cluster, text).kind(Kind::TooShort).help(
+                "ask for a longer time with --duration, or have the administrators raise the signer's limit \
+                 (--cluster-signing-duration)",
+            ));
+        }
         let expected = ExpectedCertificate {
             user: Some(self.applicant.user()),
             groups: Some(self.applicant.groups()),
             duration: self.duration.map(|it| it.as_secs()),
         };
-        if let Some(remark) = check_issued(&certificate, &expected, unix_time())? {
+        if let Some(remark) = check_issued(&certificate, &expected, now)? {
             report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
         }
         let origin = format!("the certificate of the request {name}");
@@ -241,36 +249,6 @@ fn request_name(
     parts.push(short(fingerprint(key)?));
     parts.extend(renewed.map(|it| short(hex(&Sha256::digest(it.der())))));
     Ok(parts.join("-"))
-}
-
-/// Connects to the cluster with the key, and asks for whom it takes us: another user than that of the certificate is
-/// an error.
-pub(super) fn prove(
-    selected: &SelectedContext,
-    key: KeyNumber,
-    keyring: &Arc<Keyring>,
-    certificate: Option<&Certificate>,
-) -> Result<ClusterUser, Error> {
-    let known = connect(selected.target()?, key, keyring)?.whoami()?;
-    check_user(&known, certificate)?;
-    Ok(known)
-}
-
-/// Whether the cluster knows the bearer by the certificate's user.
-pub(super) fn check_user(
-    known: &ClusterUser,
-    certificate: Option<&Certificate>,
-) -> Result<(), Error> {
-    match certificate.and_then(|it| it.user.as_deref()) {
-        Some(user) if known.name != user => {
-            let text = format!("the cluster knows us as \"{}\", and not as \"{user}\"", known.name);
-            Err(Error::new(Exit::Cluster, text).help(
-                "nothing was removed; have the administrators look at how the API server authenticates client \
-                 certificates",
-            ))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

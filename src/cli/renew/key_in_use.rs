@@ -2,16 +2,16 @@
 //! when the cluster has let it in.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::certificate::{Certificate, ValidityState};
-use crate::cli::issuance::{IssuedCertificate, file_error, prove, replace_file};
+use crate::cli::connection::connect;
+use crate::cli::issuance::{IssuedCertificate, file_error, replace_file};
 use crate::cli::key_options::SelectedContext;
 use crate::cluster_api::ClusterUser;
 use crate::config::Config;
 use crate::enrollment::of_key;
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library::note_wait;
 use crate::pin::PinProvider;
@@ -68,10 +68,10 @@ impl KeyInUse<'_> {
     pub(super) fn remove(
         &self,
         certificate: &Certificate,
-        stays: Option<&Certificate>,
+        stays: &Certificate,
     ) -> Result<(), Error> {
-        let (certificate, stays) = (certificate.clone(), stays.cloned());
-        self.with_token(move |token, _, _| token.remove_certificate(&certificate, stays.as_ref()))
+        let (certificate, stays) = (certificate.clone(), stays.clone());
+        self.with_token(move |token, _, _| token.remove_certificate(&certificate, &stays))
     }
 
     /// Has the cluster let in the bearer of the new certificate, as its user. `map` names it and its key.
@@ -87,80 +87,69 @@ impl KeyInUse<'_> {
         if open.chain.first().map(Vec::as_slice) != Some(new.der()) {
             return Err(Error::internal("another certificate is taken than the new one"));
         }
-        prove(&self.context, key, self.keyring, Some(new))
-    }
-}
-
-/// Where the key's certificate is.
-pub(super) enum CertificateLocation {
-    /// `certificateFile`
-    File(PathBuf),
-    /// Beside the key, with room for others.
-    Token,
-    /// In a slot of a PIV card, which has one.
-    Slot,
-}
-
-impl CertificateLocation {
-    pub(super) fn of(key: &KeyInUse<'_>) -> Result<Self, Error> {
-        if let Some(file) = Config::from_map(&mut key.map.clone())?.certificate_file {
-            return Ok(Self::File(file));
-        }
-        let has_slots = key.with_token(|token, _, _| {
-            Ok(token.state().is_yubikey() || token.state().is_piv_of_opensc())
-        })?;
-        Ok(match has_slots {
-            true => Self::Slot,
-            false => Self::Token,
-        })
+        let known = connect(self.context.target()?, key, self.keyring)?.whoami()?;
+        check_user(&known, new)?;
+        Ok(known)
     }
 
     /// Has the cluster let the new certificate in, and puts it in the place of the present one.
     pub(super) fn replace(
         &self,
-        key: &KeyInUse<'_>,
         present: &Certificate,
         issued: &IssuedCertificate,
     ) -> Result<ClusterUser, Error> {
-        match self {
-            Self::File(file) => {
-                prove_and_replace(key, issued, || replace_file(file, &issued.pem()?))
-            }
-            // What is in the slot is lost.
-            Self::Slot => prove_and_replace(key, issued, || key.write(issued)),
-            Self::Token => {
-                key.write(issued)?;
-                match key.proof(key.map.clone(), &issued.certificate) {
-                    Ok(known) => {
-                        key.remove(present, Some(&issued.certificate))?;
-                        Ok(known)
-                    }
-                    Err(error) => {
-                        key.remove(&issued.certificate, Some(present))?;
-                        Err(error)
-                    }
-                }
-            }
+        let file = Config::from_map(&mut self.map.clone())?.certificate_file;
+        if let Some(file) = file {
+            return self.prove_and_replace(issued, || replace_file(&file, &issued.pem()?));
         }
+        let has_slots = self.with_token(|token, _, _| {
+            Ok(token.state().is_yubikey() || token.state().is_piv_of_opensc())
+        })?;
+        if has_slots {
+            // What is in the slot is lost.
+            return self.prove_and_replace(issued, || self.write(issued));
+        }
+        self.write(issued)?;
+        let proof = self.proof(self.map.clone(), &issued.certificate);
+        let (old, stays) = match &proof {
+            Ok(_) => (present, &issued.certificate),
+            Err(_) => (&issued.certificate, present),
+        };
+        self.remove(old, stays)?;
+        proof
+    }
+
+    /// Has the cluster let the new certificate in before it takes the place of the present one: from a file of this
+    /// user's own, which stays until then.
+    fn prove_and_replace(
+        &self,
+        issued: &IssuedCertificate,
+        replace: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<ClusterUser, Error> {
+        let path = issued.keep(None)?;
+        let mut map = self.map.clone();
+        map.set("certificateFile", &path.to_string_lossy());
+        let proof = self.proof(map, &issued.certificate);
+        if proof.is_ok() {
+            let file = path.display();
+            let stays = format!("the cluster has let the new certificate in; it stays in {file}");
+            replace().inspect_err(|_| report::note(&stays))?;
+        }
+        fs::remove_file(&path).map_err(|error| file_error(&path, error))?;
+        proof
     }
 }
 
-/// Has the cluster let the new certificate in before it takes the place of the present one: from a file of this
-/// user's own, which stays until then.
-fn prove_and_replace(
-    key: &KeyInUse<'_>,
-    issued: &IssuedCertificate,
-    replace: impl FnOnce() -> Result<(), Error>,
-) -> Result<ClusterUser, Error> {
-    let path = issued.keep(None)?;
-    let mut map = key.map.clone();
-    map.set("certificateFile", &path.to_string_lossy());
-    let proof = key.proof(map, &issued.certificate);
-    if proof.is_ok() {
-        let file = path.display();
-        let stays = format!("the cluster has let the new certificate in; it stays in {file}");
-        replace().inspect_err(|_| report::note(&stays))?;
+/// Whether the cluster knows the bearer by the certificate's user.
+pub(super) fn check_user(known: &ClusterUser, certificate: &Certificate) -> Result<(), Error> {
+    match certificate.user.as_deref() {
+        Some(user) if known.name != user => {
+            let text = format!("the cluster knows us as \"{}\", and not as \"{user}\"", known.name);
+            Err(Error::new(Exit::Cluster, text).help(
+                "nothing was removed; have the administrators look at how the API server authenticates client \
+                 certificates",
+            ))
+        }
+        _ => Ok(()),
     }
-    fs::remove_file(&path).map_err(|error| file_error(&path, error))?;
-    proof
 }

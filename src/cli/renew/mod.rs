@@ -8,19 +8,18 @@ mod key_in_use;
 
 use std::sync::Arc;
 
-use self::key_in_use::{CertificateLocation, KeyInUse};
+use self::key_in_use::{KeyInUse, check_user};
 use super::connection::{connect, open};
-use super::issuance::{Issuance, IssuanceOptions, WantedCertificate, check_user};
+use super::issuance::{Issuance, IssuanceOptions, WantedCertificate};
 use super::key_options::{KeyOptions, KeySource};
 use super::session::CommandSession;
 use crate::certificate::{Certificate, minute};
 use crate::cluster_api::ClusterUser;
 use crate::config::Config;
 use crate::enrollment::{Applicant, sign_request};
-use crate::error::{Error, Exit, THIS_KEY};
+use crate::error::Error;
 use crate::keyring::Keyring;
 use crate::process::environment::SingleThreaded;
-use crate::process::unix_time;
 use crate::token::KeyPurpose;
 
 /// Have the cluster issue a new certificate for the key, before the present one expires
@@ -59,24 +58,17 @@ pub(super) fn run(
     let _ = open.take_warnings();
     let der = open.chain.first().map(Vec::as_slice).unwrap_or_default();
     let present = Certificate::from_der(der, "the certificate")?;
-    if let Some(reason) = present.concerns(unix_time()).into_iter().next() {
-        let subject = &present.subject;
-        let text = format!("the certificate of {subject} can't ask for another one: {reason}");
-        return Err(Error::new(Exit::Cluster, text).help(format!(
-            "ask with other credentials: `pkcs11-external-signer enroll{THIS_KEY}`"
-        )));
-    }
     let user = present.user.clone().unwrap_or_default();
     let applicant = Applicant::new(user, present.groups.clone())?;
     let target = context.target()?;
     let server = target.cluster.server.clone();
     let api = connect(target, number, keyring)?;
     let key = KeyInUse { keyring, map, number, context };
-    let location = CertificateLocation::of(&key)?;
     let duration = arguments.issuance.duration;
     let public_key = present.public_key();
     let renewing = |certificate: &Certificate| {
-        let wanted = WantedCertificate { applicant: &applicant, public_key, duration };
+        let until = certificate.validity.not_after;
+        let wanted = WantedCertificate { applicant: &applicant, public_key, duration, until };
         Issuance::new(&api, wanted, Some(certificate))
     };
     // An earlier call may have been interrupted before it removed what it had renewed.
@@ -84,8 +76,8 @@ pub(super) fn run(
         let issued = renewing(&old)?.found().ok().flatten();
         if issued.is_some_and(|it| it.certificate.der() == present.der()) {
             let known = api.whoami()?;
-            check_user(&known, Some(&present))?;
-            key.remove(&old, Some(&present))?;
+            check_user(&known, &present)?;
+            key.remove(&old, &present)?;
             return output.print(&renewed(&present, &known, &server));
         }
     }
@@ -95,20 +87,7 @@ pub(super) fn run(
             keyring.sign(number, scheme, digest.to_owned())
         })
     })?;
-    let (new, old) = (issued.certificate.validity, present.validity);
-    if new.not_after <= old.not_after {
-        let text = format!(
-            "{} expires {}, and the present one {}",
-            issued.origin,
-            minute(new.not_after),
-            minute(old.not_after)
-        );
-        return Err(Error::new(Exit::Cluster, text).help(
-            "the present one stays; ask for a longer time with --duration, or have the administrators raise the \
-             signer's limit (--cluster-signing-duration)",
-        ));
-    }
-    let known = location.replace(&key, &present, &issued)?;
+    let known = key.replace(&present, &issued)?;
     output.print(&renewed(&issued.certificate, &known, &server))
 }
 

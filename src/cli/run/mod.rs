@@ -184,11 +184,7 @@ fn run_with(
 /// The kubeconfig that the arguments name, with the context that our own options name as its current
 /// one.
 fn load(arguments: &RunArguments) -> Result<Kubeconfig, Error> {
-    let mut locations = super::locations(arguments.kubeconfig.as_deref());
-    if locations.files().is_empty() {
-        locations = locations.required();
-    }
-    let mut kubeconfig = super::load(&locations)?;
+    let mut kubeconfig = super::load(arguments.kubeconfig.as_deref())?;
     if let Some(name) = &arguments.only_context {
         kubeconfig.keep_only(name)?;
     } else if let Some(name) = &arguments.context {
@@ -227,9 +223,9 @@ fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error 
             Err(error) => error,
         };
     }
-    let locations = super::locations(arguments.kubeconfig.as_deref());
-    let files = locations.files().iter().map(|file| file.display().to_string());
-    let files = files.collect::<Vec<_>>().join(":");
+    let files = super::kubeconfig_files(arguments.kubeconfig.as_deref());
+    let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    let files = files.join(":");
     let help = match inside {
         true => "this shell is inside a run already: start the command as it is".to_owned(),
         false => format!(

@@ -172,6 +172,20 @@ impl Certificate {
         is_due.then(|| format!("it expires {}", minute(self.validity.not_after)))
     }
 
+    /// Fails if it has expired, so that nobody is asked for a PIN in vain; `now` in seconds since 1970.
+    pub fn check_end(&self, now: i64) -> Result<(), Error> {
+        match self.validity.concern(now) {
+            Some(reason) if self.validity.at(now) == ValidityState::Expired => Err(Error::new(
+                Exit::Object,
+                of_subject(&self.subject, reason),
+            )
+            .help(format!(
+                "have the cluster issue another one for the same key: `{PROGRAM} enroll{THIS_KEY}`"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Why an API server refuses this certificate as a client's; `now` in seconds since 1970.
     pub fn concerns(&self, now: i64) -> Vec<String> {
         let usage = (!self.is_for_clients)

@@ -115,11 +115,9 @@ impl Token {
     pub fn remove_certificate(
         &self,
         certificate: &Certificate,
-        stays: Option<&Certificate>,
+        stays: &Certificate,
     ) -> Result<(), Error> {
-        if let Some(stays) = stays
-            && self.same_certificates(stays)?.is_empty()
-        {
+        if self.same_certificates(stays)?.is_empty() {
             return Err(self.not_kept(stays, ""));
         }
         for object in self.same_certificates(certificate)? {
