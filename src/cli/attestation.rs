@@ -27,7 +27,6 @@ pub(super) struct AttestationArguments {
     key: KeyOptions,
 }
 
-/// Prints it.
 #[cold]
 pub(super) fn run(
     arguments: &AttestationArguments,

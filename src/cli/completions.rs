@@ -31,7 +31,6 @@ pub(super) struct CompletionsArguments {
     shell: Shell,
 }
 
-/// Prints the script.
 #[cold]
 pub(super) fn run(
     CompletionsArguments { shell }: &CompletionsArguments,

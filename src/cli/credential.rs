@@ -58,7 +58,6 @@ pub(super) struct CredentialArguments {
     short_lived: ShortLivedOptions,
 }
 
-/// Answers the request.
 #[cold]
 pub(super) fn run(
     arguments: &CredentialArguments,

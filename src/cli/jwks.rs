@@ -26,7 +26,6 @@ pub(super) struct JwksArguments {
     key: KeyOptions,
 }
 
-/// Prints the set.
 #[cold]
 pub(super) fn run(
     JwksArguments { key: options }: &JwksArguments,

@@ -52,7 +52,6 @@ pub(super) struct KubeconfigArguments {
     undo: bool,
 }
 
-/// Prints or writes.
 #[cold]
 pub(super) fn run(
     arguments: &KubeconfigArguments,

@@ -47,7 +47,6 @@ pub(super) struct ProviderArguments {
     cache: Option<Duration>,
 }
 
-/// Answers the request.
 #[cold]
 pub(super) fn run(
     arguments: &ProviderArguments,

@@ -46,7 +46,6 @@ pub(super) struct ListArguments {
     json: bool,
 }
 
-/// Prints the list.
 #[cold]
 pub(super) fn run(
     arguments: &ListArguments,

@@ -21,7 +21,6 @@ pub(super) struct StatusArguments {
     json: bool,
 }
 
-/// Prints it.
 #[cold]
 pub(super) fn run(arguments: &StatusArguments, session: &mut CommandSession) -> Result<(), Error> {
     let status = tunnel_process::status()?;

@@ -14,7 +14,6 @@ Connections that are open end, and the next command asks for the PIN again. A pr
 is ended by signals. Without a tunnel process there is nothing to do.")]
 pub(super) struct StopArguments {}
 
-/// Ends it, if there is one.
 #[cold]
 pub(super) fn run() -> Result<(), Error> {
     if !tunnel_process::stop()? {

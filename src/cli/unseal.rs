@@ -28,7 +28,6 @@ pub(super) struct UnsealArguments {
     options: OpeningOptions,
 }
 
-/// Prints it.
 #[cold]
 pub(super) fn run(arguments: &UnsealArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = arguments.options.key_options();

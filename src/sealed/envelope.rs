@@ -82,6 +82,11 @@ impl SealedFile {
         Ok(Self { name: name.to_owned(), recipients, nonce, ciphertext })
     }
 
+    /// The place of the first recipient with one of these names.
+    pub fn recipient(&self, names: &[RecipientIdentifier]) -> Option<usize> {
+        self.recipients.iter().position(|it| names.contains(&it.name))
+    }
+
     /// The registries, with what the token has made of a recipient's key: the content's key, or the shared secret. Whatever
     /// is wrong with it is the same error.
     pub fn open(&self, key: &EncryptedKey, decrypted: &[u8]) -> Result<Registries, Error> {

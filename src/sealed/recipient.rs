@@ -2,71 +2,45 @@
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use cms::cert::IssuerAndSerialNumber;
+use cms::cert::x509;
 use cms::cert::x509::ext::pkix::SubjectKeyIdentifier;
-use cms::cert::x509::name::Name;
-use cms::cert::x509::serial_number::SerialNumber;
 use cms::enveloped_data::RecipientIdentifier;
 use der::asn1::{OctetString, UintRef};
 use der::{Decode as _, Encode as _};
-use x509_parser::extensions::ParsedExtension;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::certificate::{Certificate, PublicKey, without_leading_zeros};
+use crate::certificate::{Certificate, PublicKey};
 use crate::printable::hex;
 
-/// All names of a key, by one of which a sealed file may know it.
-#[derive(Debug)]
-pub struct KeyNames(Vec<RecipientIdentifier>);
-
-impl KeyNames {
-    /// Those of a certificate: the identifier in it, issuer and serial number, and the identifier of its key.
-    pub fn of(certificate: &Certificate) -> Self {
-        let mut names = names(certificate);
-        names.extend(Self::of_key(certificate.public_key()).0);
-        Self(names)
+/// Those of a certificate, by one of which a sealed file may know its key. First the identifier in it, where it has one: it
+/// stays when the certificate is renewed.
+pub fn names(certificate: &Certificate) -> Vec<RecipientIdentifier> {
+    let mut names = Vec::new();
+    if let Ok(parsed) = x509::Certificate::from_der(certificate.der()) {
+        let parsed = parsed.tbs_certificate();
+        if let Ok(Some((_, identifier))) = parsed.get_extension() {
+            names.push(RecipientIdentifier::SubjectKeyIdentifier(identifier));
+        }
+        names.push(RecipientIdentifier::IssuerAndSerialNumber(IssuerAndSerialNumber {
+            issuer: parsed.issuer().clone(),
+            serial_number: parsed.serial_number().clone(),
+        }));
     }
-
-    /// That of a public key: the SHA-1 hash that certificates have for it (RFC 5280, section 4.2.1.2).
-    pub fn of_key(key: &PublicKey) -> Self {
-        let bits = match key {
-            PublicKey::Ecdsa { point, .. } => point.clone(),
-            PublicKey::Ed25519(point) => point.to_vec(),
-            PublicKey::Rsa { modulus, exponent } => {
-                let numbers = [modulus, exponent].map(|it| UintRef::new(it));
-                let key: der::Result<Vec<_>> = numbers.into_iter().collect();
-                key.and_then(|it| it.to_der()).unwrap_or_default()
-            }
-        };
-        let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &bits);
-        Self(key_identifier(hash.as_ref()).into_iter().collect())
-    }
-
-    pub fn contains(&self, name: &RecipientIdentifier) -> bool {
-        self.0.contains(name)
-    }
+    names.extend(name_of_key(certificate.public_key()));
+    names
 }
 
-/// The names in a certificate. First the key identifier, where it has one: it stays when the certificate is renewed.
-pub(super) fn names(certificate: &Certificate) -> Vec<RecipientIdentifier> {
-    let Ok((_, parsed)) = X509Certificate::from_der(certificate.der()) else {
-        return Vec::new();
+/// That of a public key: the SHA-1 hash that certificates have for it (RFC 5280, section 4.2.1.2).
+pub fn name_of_key(key: &PublicKey) -> Option<RecipientIdentifier> {
+    let bits = match key {
+        PublicKey::Ecdsa { point, .. } => point.clone(),
+        PublicKey::Ed25519(point) => point.to_vec(),
+        PublicKey::Rsa { modulus, exponent } => {
+            let numbers = [UintRef::new(modulus).ok()?, UintRef::new(exponent).ok()?];
+            numbers.to_der().ok()?
+        }
     };
-    let identifier = parsed.iter_extensions().find_map(|it| match it.parsed_extension() {
-        ParsedExtension::SubjectKeyIdentifier(identifier) => key_identifier(identifier.0),
-        _ => None,
-    });
-    let numbered = || -> der::Result<_> {
-        Ok(RecipientIdentifier::IssuerAndSerialNumber(IssuerAndSerialNumber {
-            issuer: Name::from_der(parsed.issuer().as_raw())?,
-            serial_number: SerialNumber::new(&without_leading_zeros(parsed.raw_serial()))?,
-        }))
-    };
-    identifier.into_iter().chain(numbered()).collect()
-}
-
-fn key_identifier(bytes: &[u8]) -> Option<RecipientIdentifier> {
-    let bytes = OctetString::new(bytes).ok()?;
-    Some(RecipientIdentifier::SubjectKeyIdentifier(SubjectKeyIdentifier(bytes)))
+    let hash = OctetString::new(digest(&SHA1_FOR_LEGACY_USE_ONLY, &bits).as_ref()).ok()?;
+    Some(RecipientIdentifier::SubjectKeyIdentifier(SubjectKeyIdentifier(hash)))
 }
 
 /// A recipient's name for messages.

@@ -73,7 +73,7 @@ impl Node {
     }
 
     fn recipient<'a>(&self, file: &'a SealedFile) -> Option<&'a Recipient> {
-        let names = KeyNames::of(&self.certificate);
+        let names = names(&self.certificate);
         file.recipients.iter().find(|it| names.contains(&it.name))
     }
 }

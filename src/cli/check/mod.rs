@@ -81,7 +81,6 @@ impl CheckArguments {
     }
 }
 
-/// Reports each step.
 #[cold]
 pub(super) fn run(
     arguments: &CheckArguments,

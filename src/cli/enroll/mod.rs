@@ -155,7 +155,6 @@ fn check_target(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Does the next steps.
 #[cold]
 pub(super) fn run(
     arguments: &EnrollArguments,

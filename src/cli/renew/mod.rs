@@ -39,7 +39,6 @@ pub(super) struct RenewArguments {
     issuance: IssuanceOptions,
 }
 
-/// Renews the certificate.
 #[cold]
 pub(super) fn run(
     arguments: &RenewArguments,

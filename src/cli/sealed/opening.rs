@@ -4,7 +4,9 @@ use crate::config::{Config, ObjectSelector};
 use crate::error::{Error, Exit, Help};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
-use crate::sealed::{EncryptedKey, KeyNames, Recipient, Registries, SealedFile, describe};
+use crate::sealed::{
+    EncryptedKey, Recipient, Registries, SealedFile, describe, name_of_key, names,
+};
 use crate::token::{KeyReference, LockedSecret, Token};
 
 /// AES-256.
@@ -28,7 +30,7 @@ pub(in crate::cli) fn recipient_key(
         return found.ok_or_else(|| no_recipient(token, file));
     };
     let certificate = super::certificate(path)?;
-    let recipient = recipient(file, &KeyNames::of(&certificate));
+    let recipient = file.recipient(&names(&certificate));
     let recipient = recipient.ok_or_else(|| no_recipient(token, file))?;
     let reference = match selector.is_given() {
         true => KeyReference::of_certificate(&certificate, selector, Vec::new()),
@@ -53,7 +55,7 @@ fn visible(
     for candidate in token.candidates()? {
         if let Some(Ok(certificate)) = &candidate.certificate
             && is_meant(&candidate.id, &candidate.label)
-            && let Some(recipient) = recipient(file, &KeyNames::of(certificate))
+            && let Some(recipient) = file.recipient(&names(certificate))
         {
             let label = Some(&*candidate.label).filter(|label| !label.is_empty());
             let object = ObjectSelector::of(&candidate.id, label);
@@ -63,13 +65,9 @@ fn visible(
     }
     let mut keys = token.public_keys()?.into_iter().filter(|it| is_meant(&it.id, &it.label));
     Ok(keys.find_map(|key| {
-        let recipient = recipient(file, &KeyNames::of_key(&key.public_key))?;
+        let recipient = file.recipient(name_of_key(&key.public_key).as_slice())?;
         Some((key, recipient))
     }))
-}
-
-fn recipient(file: &SealedFile, names: &KeyNames) -> Option<usize> {
-    file.recipients.iter().position(|it| names.contains(&it.name))
 }
 
 fn no_recipient(token: &Token, file: &SealedFile) -> Error {
