@@ -155,25 +155,21 @@ fn every_version_of_the_api_is_answered_in_kind() {
 }
 
 #[test]
-fn a_key_without_a_certificate_is_known_by_its_identifier() {
+fn a_certificate_that_is_not_on_the_token_is_named() {
     let key = key(Kind::P256);
     let mine = Object::key(key, &[1]).for_opening(true);
-    let store = token_with([mine.clone(), Object::public_key(key, &[1])]);
-    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
-    assert_answers(&asked(provider(&store, &file), IMAGE), "registry.example:5000", "Registry");
-    // Nothing on the token shows whose it is.
-    let store = token_with([mine]);
-    let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
-    let unknown = asked(provider(&store, &file), IMAGE);
-    unknown.fails_in_one_line(6, "none of the recipients of");
     let certificate = key.certificate_pem();
-    let named = provider(&store, &file).arguments(&[
-        "--certificate-file",
-        text(&certificate),
-        "--object-id",
-        "1",
-    ]);
-    assert_answers(&asked(named, IMAGE), "registry.example:5000", "Registry");
+    // Its public key shows which key is meant; where there is none, the options say it.
+    let with_public_key = vec![mine.clone(), Object::public_key(key, &[1])];
+    for (objects, more) in [(with_public_key, &[][..]), (vec![mine], &["--object-id", "1"])] {
+        let store = token_with(objects);
+        let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
+        let unknown = asked(provider(&store, &file), IMAGE);
+        unknown.fails_in_one_line(6, "none of the recipients of");
+        let named = ["--certificate-file", text(&certificate)];
+        let named = provider(&store, &file).arguments(&named).arguments(more);
+        assert_answers(&asked(named, IMAGE), "registry.example:5000", "Registry");
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub(super) fn run(
     let mut token = session.library.insert(library).token(&config.token)?;
     let key = sealed::recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = sealed::open(&mut token, &file, key, &mut pins)?;
-    session.output.print(&answer(&request, registries.logins(), arguments.cache))
+    session.output.print(&answer(&request, &registries.logins, arguments.cache))
 }
 
 /// From now on, ends the process before kubelet kills it: its own error says more.

@@ -80,7 +80,7 @@ fn registries(arguments: &SealArguments) -> Result<Registries, Error> {
     };
     // Before a person types anything.
     login("x".to_owned())?;
-    Ok(login(password(&username, &registry)?)?.into())
+    Ok(Registries { logins: vec![login(password(&username, &registry)?)?] })
 }
 
 fn password(username: &str, registry: &str) -> Result<String, Error> {

@@ -13,7 +13,7 @@ mod registry;
 mod seal;
 
 pub use envelope::{EncryptedKey, Recipient, SealedFile};
-pub use recipient::{describe, name_of_key, names};
+pub use recipient::{describe, names};
 pub use registries::{Registries, RegistryLogin};
 pub use registry::Registry;
 pub use seal::NewEnvelope;

@@ -19,7 +19,9 @@ const PADDED: usize = 1024;
 
 /// Registries, each with the login for it, in the order of their names. No two are for the same.
 #[derive(Debug)]
-pub struct Registries(Vec<RegistryLogin>);
+pub struct Registries {
+    pub logins: Vec<RegistryLogin>,
+}
 
 /// A user name and a password. It is neither printed nor cloned by accident.
 pub struct RegistryLogin {
@@ -79,17 +81,13 @@ impl Registries {
         }
         match logins.is_empty() {
             true => Err(refused("it has no entries (auths)".to_owned())),
-            false => Ok(Self(logins.into_values().collect())),
+            false => Ok(Self { logins: logins.into_values().collect() }),
         }
-    }
-
-    pub fn logins(&self) -> &[RegistryLogin] {
-        &self.0
     }
 
     /// As a `config.json` that [`Registries::from_config`], docker and kubelet read, with spaces at its end.
     pub fn to_config(&self) -> String {
-        let entries = self.0.iter().map(|login| {
+        let entries = self.logins.iter().map(|login| {
             let auth = STANDARD.encode(format!("{}:{}", login.username, login.password));
             (login.key.clone(), json!({ "auth": auth }))
         });
@@ -97,12 +95,6 @@ impl Registries {
         let config = json!({ "auths": entries }).to_string();
         let length = config.len().next_multiple_of(PADDED);
         format!("{config:length$}")
-    }
-}
-
-impl From<RegistryLogin> for Registries {
-    fn from(only: RegistryLogin) -> Self {
-        Self(vec![only])
     }
 }
 

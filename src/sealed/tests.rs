@@ -88,7 +88,7 @@ fn sealed_to(nodes: &[&Node]) -> String {
 }
 
 fn logins(registries: &Registries) -> Vec<(String, &str, &str)> {
-    let logins = registries.logins().iter();
+    let logins = registries.logins.iter();
     logins.map(|it| (it.registry.to_string(), it.username.as_str(), it.password.as_str())).collect()
 }
 
@@ -131,7 +131,7 @@ fn another_recipients_result_opens_nothing() {
 fn the_length_shows_no_password() {
     let length = |password: &str| {
         let login = RegistryLogin::new("a".into(), "u".into(), password.into()).unwrap();
-        Registries::from(login).to_config().len()
+        Registries { logins: vec![login] }.to_config().len()
     };
     assert_eq!(length("p"), 1024);
     assert_eq!(length(&"p".repeat(500)), 1024);
@@ -263,5 +263,5 @@ fn docker_reads_what_is_sealed() {
     // docker fills up the password with zeros.
     let padded = r#"{"auths":{"a":{"auth":"dTpwAAA="}}}"#;
     let padded = Registries::from_config(padded.as_bytes(), "config.json").unwrap();
-    assert_eq!(padded.logins()[0].password, "p");
+    assert_eq!(padded.logins[0].password, "p");
 }

@@ -26,8 +26,8 @@ fuzz_target!(|bytes: &[u8]| {
     match Registries::from_config(bytes, "config.json") {
         Ok(registries) => {
             let again = Registries::from_config(registries.to_config().as_bytes(), "").unwrap();
-            assert_eq!(again.logins().len(), registries.logins().len());
-            for (one, other) in again.logins().iter().zip(registries.logins()) {
+            assert_eq!(again.logins.len(), registries.logins.len());
+            for (one, other) in again.logins.iter().zip(&registries.logins) {
                 assert_eq!(one.registry, other.registry);
                 assert_eq!(one.username, other.username);
                 assert_eq!(one.password, other.password);

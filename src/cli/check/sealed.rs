@@ -53,11 +53,11 @@ pub(super) fn check_sealed(
     }
     let registries = sealed::open(&mut token, &file, key, &mut pins);
     let registries = checklist.keep(CheckStep::SEALED, registries)?;
-    for login in registries.logins() {
+    for login in &registries.logins {
         let (registry, username) = (&login.registry, excerpt(&login.username));
         checklist.good(CheckStep::SEALED, format!("{registry}: user \"{username}\""));
     }
-    match image.as_ref().map(|image| (image, image.login(registries.logins()))) {
+    match image.as_ref().map(|image| (image, image.login(&registries.logins))) {
         None => {}
         Some((image, None)) => checklist.concern(
             CheckStep::ANSWER,

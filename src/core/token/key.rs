@@ -132,16 +132,11 @@ impl Token {
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<KeyReference, Error> {
         let find = |token: &Self| {
-            let mut found = token.public_keys()?.into_iter();
+            let mut found = token.session.public_keys(&ObjectSelector::default())?.into_iter();
             Ok(found.find(|found| found.public_key == *public_key))
         };
         let found = self.visible_or_hidden(holder, pins, find)?;
         found.ok_or_else(|| self.session.no_key(&format!("the public key of {holder}")))
-    }
-
-    /// The keys whose public key the token shows.
-    pub fn public_keys(&self) -> Result<Vec<KeyReference>, Error> {
-        self.session.public_keys(&ObjectSelector::default())
     }
 
     /// What the search finds without a login, or else after one for this purpose; without `pins` there is none.

@@ -4,7 +4,7 @@
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::elliptic_curve::{EcKdf, Ecdh1DeriveParams};
-use cryptoki::mechanism::rsa::{PkcsOaepParams, PkcsOaepSource};
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
@@ -12,7 +12,7 @@ use super::Token;
 use super::ckr;
 use super::key::PrivateKey;
 use super::raw::{KeyOperation, Session};
-use super::sign::{Outcome, hash_mechanisms, refuses_mechanism};
+use super::sign::{Outcome, refuses_mechanism};
 use crate::certificate::{Curve, PublicKey, with_leading_zeros};
 use crate::error::{Error, Exit, listed};
 use crate::hash::Hash;
@@ -20,17 +20,14 @@ use crate::pin::PinProvider;
 use crate::printable::shell_word;
 use crate::scheme::{ecdsa, oaep};
 
+/// In bytes, of AES-256.
+const KEY_LENGTH: usize = 32;
+
 /// What a private key is applied to, to open what was sealed to its public key.
 #[derive(Clone, Copy, Debug)]
 pub enum LockedSecret<'a> {
-    /// RSAES-OAEP without a label (RFC 8017, section 7.1).
-    Oaep {
-        hash: Hash,
-        mask_hash: Hash,
-        ciphertext: &'a [u8],
-        /// Of the message, in bytes.
-        length: usize,
-    },
+    /// RSAES-OAEP with SHA-256 and without a label (RFC 8017, section 7.1), of a key for AES-256.
+    Oaep(&'a [u8]),
     /// ECDH with this point (SEC 1, uncompressed), whose X coordinate is the secret.
     Ecdh { curve: Curve, point: &'a [u8] },
 }
@@ -46,10 +43,10 @@ impl Token {
         self.check_usage(key, locked)?;
         let public_key = &key.reference.public_key;
         let opened = match (locked, public_key) {
-            (LockedSecret::Oaep { hash, mask_hash, ciphertext, length }, PublicKey::Rsa { .. })
+            (LockedSecret::Oaep(ciphertext), PublicKey::Rsa { .. })
                 if ciphertext.len() == public_key.modulus_length() =>
             {
-                self.decrypt(key, pins, (*hash, *mask_hash), ciphertext, *length)?
+                self.decrypt(key, pins, ciphertext)?
             }
             // A library that computes with any point could give the key away, bit by bit.
             (LockedSecret::Ecdh { curve, point }, PublicKey::Ecdsa { curve: key_curve, .. })
@@ -75,7 +72,7 @@ impl Token {
     /// A key that isn't for it is named before the token is asked: its refusal has many names.
     fn check_usage(&self, key: &PrivateKey, locked: &LockedSecret<'_>) -> Result<(), Error> {
         let (kind, attribute) = match locked {
-            LockedSecret::Oaep { .. } => (AttributeType::Decrypt, "CKA_DECRYPT"),
+            LockedSecret::Oaep(_) => (AttributeType::Decrypt, "CKA_DECRYPT"),
             // Yubico's library says of none of its keys that it derives, and derives.
             LockedSecret::Ecdh { .. } if self.state().is_yubikey() => return Ok(()),
             LockedSecret::Ecdh { .. } => (AttributeType::Derive, "CKA_DERIVE"),
@@ -97,21 +94,17 @@ impl Token {
         &mut self,
         key: &PrivateKey,
         pins: &mut dyn PinProvider,
-        (hash, mask_hash): (Hash, Hash),
         ciphertext: &[u8],
-        length: usize,
     ) -> Result<Option<Vec<u8>>, Error> {
         let mut decrypt = |token: &mut Self, mechanism: &Mechanism<'_>| -> Outcome {
             token.perform(KeyOperation::Decrypt, key, mechanism, ciphertext, pins)
         };
         let mut refusal = None;
-        if let (Some((hash, _)), Some((_, mask))) =
-            (hash_mechanisms(hash), hash_mechanisms(mask_hash))
-            && self.offers(MechanismType::RSA_PKCS_OAEP)
-        {
+        if self.offers(MechanismType::RSA_PKCS_OAEP) {
+            let (hash, mask) = (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256);
             let parameters = PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty());
             match decrypt(self, &Mechanism::RsaPkcsOaep(parameters))? {
-                Ok(message) => return Ok(Some(message).filter(|it| it.len() == length)),
+                Ok(message) => return Ok(Some(message).filter(|it| it.len() == KEY_LENGTH)),
                 Err(error) if refuses_mechanism(&error) => refusal = Some(error),
                 Err(error) => return Err(self.opening_failure(key, &error)),
             }
@@ -127,7 +120,7 @@ impl Token {
         let block = block.map_err(|error| self.opening_failure(key, &error))?;
         // Some libraries leave out the zeros that a number begins with.
         let block = with_leading_zeros(&block, ciphertext.len());
-        Ok(block.and_then(|block| oaep::message(hash, mask_hash, &block, length)))
+        Ok(block.and_then(|block| oaep::message(Hash::Sha256, Hash::Sha256, &block, KEY_LENGTH)))
     }
 
     /// The value of the object that C_DeriveKey makes, which is removed again.

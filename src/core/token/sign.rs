@@ -327,7 +327,7 @@ fn prepared(
 }
 
 /// What PKCS#11 calls a hash, and MGF1 with it; `None` for one that it has no names for.
-pub(super) fn hash_mechanisms(hash: Hash) -> Option<(MechanismType, PkcsMgfType)> {
+fn hash_mechanisms(hash: Hash) -> Option<(MechanismType, PkcsMgfType)> {
     match hash {
         Hash::Md5Sha1 => None,
         Hash::Sha1 => Some((MechanismType::SHA1, PkcsMgfType::MGF1_SHA1)),
