@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::holder::KeyHolder;
+use super::holder::key_and_user;
 use super::key_options::KeyOptions;
 use super::session::CommandSession;
 use crate::certificate::PublicKey;
@@ -50,6 +50,5 @@ fn key_on_token(
     let (mut source, _) = options.whole_source(true, session.verbosity, alone)?;
     let config = &Config::from_map(&mut source.configuration)?;
     let mut token = library::open_in(&mut session.library, config)?.token(&config.token)?;
-    let holder = KeyHolder::find(&mut token, config, None)?;
-    Ok(holder.key.public_key)
+    Ok(key_and_user(&mut token, config, None)?.0.public_key)
 }

@@ -68,25 +68,22 @@ pub fn answer(
     kept_for: Option<Duration>,
 ) -> String {
     let image = &request.image;
-    let mut document = json!({
-        "apiVersion": request.version,
-        "kind": "CredentialProviderResponse",
-        "cacheKeyType": "Image",
-        "auth": {},
-    });
-    let kept_for = match image.login(logins) {
-        None => Some(Duration::ZERO),
-        Some((login, is_for_image)) => {
+    let (kind, auth, kept_for) = match image.login(logins) {
+        None => ("Image", json!({}), Some(Duration::ZERO)),
+        Some((RegistryLogin { username, password, .. }, is_for_image)) => {
             let (kind, key) = match is_for_image {
                 true => ("Image", image.to_string()),
                 false => ("Registry", image.registry().to_owned()),
             };
-            document["cacheKeyType"] = json!(kind);
-            document["auth"][key] =
-                json!({ "username": login.username, "password": login.password });
-            kept_for
+            (kind, json!({ key: { "username": username, "password": password } }), kept_for)
         }
     };
+    let mut document = json!({
+        "apiVersion": request.version,
+        "kind": "CredentialProviderResponse",
+        "cacheKeyType": kind,
+        "auth": auth,
+    });
     if let Some(limit) = kept_for {
         document["cacheDuration"] = json!(format!("{}s", limit.as_secs()));
     }

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::credential_provider::Image;
 use crate::error::{Error, Exit};
 use crate::library::{self, Library};
+use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
 use crate::process::environment::SingleThreaded;
@@ -41,10 +42,8 @@ pub(super) fn check_sealed(
     if arguments.despite_refusal {
         token.disregard_refusals();
     }
-    let key = match arguments.no_login {
-        true => sealed::recipient_key(&mut token, &config, &file, None),
-        false => sealed::recipient_key(&mut token, &config, &file, Some(&mut pins)),
-    };
+    let asked = (!arguments.no_login).then_some(&mut pins as &mut dyn PinProvider);
+    let key = sealed::recipient_key(&mut token, &config, &file, asked);
     let key = checklist.keep(CheckStep::PRIVATE_KEY, key)?;
     let (number, of, name) = (key.1 + 1, file.recipients.len(), key.0.describe());
     checklist.good(CheckStep::PRIVATE_KEY, format!("recipient {number} of {of}: {name}"));

@@ -13,7 +13,7 @@ use crate::certificate::rfc_3339;
 use crate::cli::connection;
 use crate::cli::credential_kind::ShortLived;
 use crate::cli::error::standard_input_is_the_clients;
-use crate::cli::holder::KeyHolder;
+use crate::cli::holder::key_and_user;
 use crate::cli::key_options::KeySource;
 use crate::cli::session::CommandSession;
 use crate::cluster_api::TokenConnection;
@@ -24,7 +24,6 @@ use crate::exec_credential::{ExecProof, ExecRequest};
 use crate::jose;
 use crate::keyring::Keyring;
 use crate::library::{self, Library};
-use crate::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
 use crate::process::environment::SingleThreaded;
@@ -130,14 +129,15 @@ pub(super) fn hand_out(
     };
     let pins = Sources::new(pin_source, &variables);
     drop(variables);
-    let mut pins = SharedPins(Arc::new(Mutex::new(pins)));
+    // For the thread that opens the key, too.
+    let mut pins = Arc::new(Mutex::new(pins));
     let made = match &target {
         Some(target) if kind != ShortLived::Jwt => {
             from_cluster(kind, options, config, &pins, target.clone(), &session.keyring)
         }
         _ => jwt(options, &config, &mut pins, &mut session.library),
     };
-    let made = made.inspect_err(|error| locked(&pins.0).failed(error))?;
+    let made = made.inspect_err(|error| locked(&pins).failed(error))?;
     if made.ends <= unix_time() {
         // Clients would ask again at once, for ever.
         let text = format!("what was issued has ended already, at {}", rfc_3339(made.ends));
@@ -151,6 +151,8 @@ pub(super) fn hand_out(
         None => session.output.print(&text),
     }
 }
+
+type SharedPins = Arc<Mutex<Sources>>;
 
 /// What the API server makes for the user of the key's certificate.
 fn from_cluster(
@@ -201,7 +203,7 @@ fn jwt(
     opened: &mut Option<Library>,
 ) -> Result<IssuedCredential, Error> {
     let mut token = library::open_in(opened, config)?.token(&config.token)?;
-    let KeyHolder { key, user } = KeyHolder::find(&mut token, config, Some(pins))?;
+    let (key, user) = key_and_user(&mut token, config, Some(pins))?;
     let user = options.subject.clone().or(user).ok_or_else(|| {
         Error::new(
             Exit::Request,
@@ -241,26 +243,4 @@ pub(super) fn random_id() -> Result<String, Error> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
     Ok(hex(&random))
-}
-
-/// A source of PINs for the thread that opens the key, of which this one learns what became of it.
-#[derive(Clone)]
-struct SharedPins(Arc<Mutex<Sources>>);
-
-impl PinProvider for SharedPins {
-    fn origin(&mut self) -> PinOrigin {
-        locked(&self.0).origin()
-    }
-
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        locked(&self.0).pin(request)
-    }
-
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        locked(&self.0).confirm_at_reader(request)
-    }
-
-    fn at_reader(&mut self, notice: &str) {
-        locked(&self.0).at_reader(notice);
-    }
 }
