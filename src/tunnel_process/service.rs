@@ -180,18 +180,17 @@ impl ServedKey {
 
     fn until(&self) -> String {
         const CALLERS: &str = "its callers have ended";
-        if self.keep_requests.is_empty() {
-            return CALLERS.to_owned();
+        let until = |wish: &Wish| match (wish.keep, &wish.bound_to) {
+            (Keep::Terminal, Some(leader)) => {
+                format!("{} (process {}) ends", leader.name(), leader.number())
+            }
+            (Keep::For(_), _) => format!("{} after its last use", wish.keep),
+            (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
+        };
+        match &*self.keep_requests {
+            [] => CALLERS.to_owned(),
+            wishes => wishes.iter().map(until).collect::<Vec<_>>().join(", or "),
         }
-        let keep_requests =
-            self.keep_requests.iter().map(|wish| match (wish.keep, &wish.bound_to) {
-                (Keep::Terminal, Some(leader)) => {
-                    format!("{} (process {}) ends", leader.name(), leader.number())
-                }
-                (Keep::For(_), _) => format!("{} after its last use", wish.keep),
-                (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
-            });
-        keep_requests.collect::<Vec<_>>().join(", or ")
     }
 }
 

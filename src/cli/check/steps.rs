@@ -28,17 +28,16 @@ pub(super) fn check_key(
 ) -> Option<AcceptedPin> {
     let with_login = !arguments.no_login;
     let origin = with_login.then(|| pins.origin());
-    let mut steps = KeyCheck { checklist, origin };
     let library = library::open_in(opened, config);
     let step = match &library {
         Err(error) if error.exit_code() == Exit::Token as u8 => CheckStep::TOKEN,
         _ => CheckStep::LIBRARY,
     };
-    let library = steps.keep(step, library)?;
-    steps.library(library);
-    let mut token = steps.keep(CheckStep::TOKEN, library.token(&config.token))?;
-    steps.checklist.good(CheckStep::TOKEN, token.name());
-    steps.pin_tries(&token);
+    let library = checklist.keep_of_key(step, library)?;
+    checklist.library(library);
+    let mut token = checklist.keep_of_key(CheckStep::TOKEN, library.token(&config.token))?;
+    checklist.good(CheckStep::TOKEN, token.name());
+    checklist.pin_tries(&token);
     if arguments.despite_refusal {
         token.disregard_refusals();
     }
@@ -50,13 +49,13 @@ pub(super) fn check_key(
     let identity = token.identity(config, provider);
     let has_logged_in = token.is_logged_in();
     if has_logged_in {
-        steps.logged_in(&token);
+        checklist.logged_in(origin.as_ref(), &token);
     }
     let identity = match identity {
         Err(error) if !can_log_in && error.is(Kind::CertificateUnseen) => {
             // That no PIN can be tried has been reported.
             if !with_login {
-                steps.checklist.concern(
+                checklist.concern(
                     CheckStep::CERTIFICATE,
                     format!("no certificate with {} is seen without a login", config.object),
                     "run check without --no-login to look at the private objects too",
@@ -64,48 +63,49 @@ pub(super) fn check_key(
             }
             return None;
         }
-        identity => steps.keep(CheckStep::CERTIFICATE, identity)?,
+        identity => checklist.keep_of_key(CheckStep::CERTIFICATE, identity)?,
     };
-    steps.identity(&identity);
-    steps.public_key(&token, &identity, can_log_in);
+    checklist.identity(&identity);
+    checklist.public_key(&token, &identity, can_log_in);
     let public_key = identity.certificate.public_key();
-    let schemes = steps.keep(CheckStep::MECHANISMS, token.tls_schemes(public_key))?;
-    steps.mechanisms(&schemes, &Scheme::of_tls(public_key));
+    let schemes = checklist.keep_of_key(CheckStep::MECHANISMS, token.tls_schemes(public_key))?;
+    checklist.mechanisms(&schemes, &Scheme::of_tls(public_key));
     if arguments.kind == Some(ShortLived::Jwt) {
         let algorithm = jose::algorithm(public_key);
-        steps.jwt(algorithm.and_then(|(name, _, it)| token.check_mechanism(&it).map(|()| name)));
+        checklist
+            .jwt(algorithm.and_then(|(name, _, it)| token.check_mechanism(&it).map(|()| name)));
     }
     if !can_log_in {
-        steps.tls_versions(&schemes, "the token offers what is needed for");
+        checklist.tls_versions(&schemes, "the token offers what is needed for");
         return None;
     }
     let key = token.key(identity.key, pins);
     if token.is_logged_in() && !has_logged_in {
-        steps.logged_in(&token);
+        checklist.logged_in(origin.as_ref(), &token);
     }
-    let key = steps.keep(CheckStep::PRIVATE_KEY, key)?;
-    steps.key(&token, &key);
+    let key = checklist.keep_of_key(CheckStep::PRIVATE_KEY, key)?;
+    checklist.key(&token, &key);
     let mut made = Vec::new();
     for scheme in schemes {
         let digest = vec![0x5a; scheme.digest_length()];
         match token.sign(&key, scheme, &digest, pins) {
             Ok(_) => {
                 let text = format!("{scheme}: signed and verified");
-                steps.checklist.good(CheckStep::SIGNATURE, text);
+                checklist.good(CheckStep::SIGNATURE, text);
                 made.push(scheme);
             }
             Err(error) => {
                 // Another try could cost a PIN try or another prompt; and a key that isn't the
                 // certificate's makes no other signature either.
                 let is_last = is_of_login(&error) || error.exit_code() == Exit::Object as u8;
-                steps.checklist.bad(CheckStep::SIGNATURE, &error);
+                checklist.bad(CheckStep::SIGNATURE, &error);
                 if is_last {
                     break;
                 }
             }
         }
     }
-    steps.tls_versions(&made, "this key can serve");
+    checklist.tls_versions(&made, "this key can serve");
     token.into_accepted_pin()
 }
 
@@ -113,55 +113,48 @@ fn is_of_login(error: &Error) -> bool {
     error.exit_code() == Exit::Login as u8
 }
 
-/// Reports what the steps find.
-struct KeyCheck<'a, 'c> {
-    checklist: &'a mut Checklist<'c>,
-    /// Where the PIN comes from, if one may be asked for.
-    origin: Option<PinOrigin>,
-}
-
-impl KeyCheck<'_, '_> {
+/// What the steps find.
+impl Checklist<'_> {
     /// Which algorithm tokens are signed with, and what no look from here shows.
     fn jwt(&mut self, algorithm: Result<&str, Error>) {
-        if let Some(algorithm) = self.keep(CheckStep::MECHANISMS, algorithm) {
-            self.checklist
-                .good(CheckStep::MECHANISMS, format!("tokens are signed with {algorithm}"));
+        if let Some(algorithm) = self.keep_of_key(CheckStep::MECHANISMS, algorithm) {
+            self.good(CheckStep::MECHANISMS, format!("tokens are signed with {algorithm}"));
             let text =
                 "whether the API server takes them depends on its AuthenticationConfiguration";
             let help = format!(
                 "have an administrator apply the configuration in docs/short-lived.md, with the key set that \
                  `{PROGRAM} jwks{THIS_KEY}` prints"
             );
-            self.checklist.concern(CheckStep::MECHANISMS, text, help);
+            self.concern(CheckStep::MECHANISMS, text, help);
         }
     }
 
     /// Reports an error: of the step, or of the login in it.
-    fn keep<T>(&mut self, step: CheckStep, outcome: Result<T, Error>) -> Option<T> {
+    fn keep_of_key<T>(&mut self, step: CheckStep, outcome: Result<T, Error>) -> Option<T> {
         let is_login = outcome.as_ref().is_err_and(is_of_login);
-        self.checklist.keep(if is_login { CheckStep::LOGIN } else { step }, outcome)
+        self.keep(if is_login { CheckStep::LOGIN } else { step }, outcome)
     }
 
     fn pin_tries(&mut self, token: &Token) {
-        let (checklist, step) = (&mut *self.checklist, CheckStep::PIN_TRIES);
+        let step = CheckStep::PIN_TRIES;
         if let Err(refused) = token.check_pin_state() {
-            return checklist.bad(step, &refused);
+            return self.bad(step, &refused);
         }
         match token.state().pin {
             PinState::FinalTry => {
                 let help = "make sure which PIN it wants, and type it yourself";
-                checklist.concern(step, "one PIN try is left before the token locks", help);
+                self.concern(step, "one PIN try is left before the token locks", help);
             }
             PinState::CountLow => {
                 let text = "the token has counted a wrong PIN since the last right one";
                 let help = "the right PIN clears it; if it wasn't a typing mistake, look for a kubeconfig with a \
                             wrong one";
-                checklist.concern(step, text, help);
+                self.concern(step, text, help);
             }
             _ if token.state().login_required => {
-                checklist.good(step, "the token reports no wrong PIN");
+                self.good(step, "the token reports no wrong PIN");
             }
-            _ => checklist.good(step, "the token wants no login"),
+            _ => self.good(step, "the token wants no login"),
         }
     }
 
@@ -171,11 +164,11 @@ impl KeyCheck<'_, '_> {
         if !concerns.is_empty() {
             self.invalid(CheckStep::VALIDITY, certificate, &concerns.join("; "));
         } else if let Some(expiry) = certificate.renewal(now) {
-            self.checklist.concern(CheckStep::VALIDITY, expiry, renewal_remedy());
+            self.concern(CheckStep::VALIDITY, expiry, renewal_remedy());
         } else {
             let expiry = minute(certificate.validity.not_after);
             let text = format!("valid for TLS clients; it expires {expiry}");
-            self.checklist.good(CheckStep::VALIDITY, text);
+            self.good(CheckStep::VALIDITY, text);
         }
     }
 
@@ -186,32 +179,32 @@ impl KeyCheck<'_, '_> {
                  TLS clients (extended key usage clientAuth), and write it to the token in place of this one",
             )
         });
-        self.checklist.bad(step, &error);
+        self.bad(step, &error);
     }
 
     fn public_key(&mut self, token: &Token, identity: &Identity, tries_key: bool) {
         let step = CheckStep::PUBLIC_KEY;
         match identity.check_public_key(token) {
             Ok(()) => {
-                self.checklist.good(step, "nothing on the token contradicts the certificate");
+                self.good(step, "nothing on the token contradicts the certificate");
             }
             // Requests don't look at the public key; the signature decides, if there is one.
-            Err(_) if tries_key => self.checklist.concern(
+            Err(_) if tries_key => self.concern(
                 step,
                 "the token holds another public key under this id or label",
                 "requests pass over it; if the signature below is right, it is stale: remove it",
             ),
-            Err(error) => self.checklist.bad(step, &error),
+            Err(error) => self.bad(step, &error),
         }
     }
 
     fn tls_versions(&mut self, schemes: &[Scheme], verb: &str) {
         let step = CheckStep::TLS_VERSIONS;
         if schemes.iter().any(Scheme::is_of_tls_1_3) {
-            self.checklist.good(step, format!("{verb} TLS 1.3 and TLS 1.2"));
+            self.good(step, format!("{verb} TLS 1.3 and TLS 1.2"));
         } else if !schemes.is_empty() {
             let help = "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";
-            self.checklist.concern(step, format!("{verb} TLS 1.2, not TLS 1.3"), help);
+            self.concern(step, format!("{verb} TLS 1.2, not TLS 1.3"), help);
         }
     }
 
@@ -219,17 +212,17 @@ impl KeyCheck<'_, '_> {
         let path = library.module.path().display();
         let description = library.module.description();
         let description = description.map(|text| format!(": {text}")).unwrap_or_default();
-        self.checklist
-            .good(CheckStep::LIBRARY, format!("{path} is trusted and loaded{description}"));
+        self.good(CheckStep::LIBRARY, format!("{path} is trusted and loaded{description}"));
     }
 
-    fn logged_in(&mut self, token: &Token) {
+    /// `origin`: where the PIN comes from, if one may be asked for.
+    fn logged_in(&mut self, origin: Option<&PinOrigin>, token: &Token) {
         let at_reader = token.state().own_keypad;
-        let origin = match &self.origin {
+        let origin = match origin {
             Some(origin) if !(at_reader && origin.is_attended()) => origin,
             _ => &PinOrigin::Reader,
         };
-        self.checklist.good(CheckStep::LOGIN, format!("the PIN {origin} was accepted"));
+        self.good(CheckStep::LOGIN, format!("the PIN {origin} was accepted"));
     }
 
     fn identity(&mut self, identity: &Identity) {
@@ -242,15 +235,14 @@ impl KeyCheck<'_, '_> {
                 };
                 let (key, issuer) = (certificate.public_key(), &certificate.issuer_text);
                 let text = format!("user {user:?}, {groups}; {key}, issued by {issuer}");
-                self.checklist.good(CheckStep::CERTIFICATE, text);
+                self.good(CheckStep::CERTIFICATE, text);
             }
             None => {
                 self.invalid(CheckStep::CERTIFICATE, certificate, "it names no user (CN)");
             }
         }
         let id = certificate.credential_id();
-        self.checklist
-            .good(CheckStep::CREDENTIAL_ID, format!("{id} in the API server's audit log"));
+        self.good(CheckStep::CREDENTIAL_ID, format!("{id} in the API server's audit log"));
         self.validity(certificate);
     }
 
@@ -262,22 +254,22 @@ impl KeyCheck<'_, '_> {
         let [offered, missing] = [true, false].map(names);
         let text = format!("the token offers {offered}");
         if missing.is_empty() {
-            return self.checklist.good(CheckStep::MECHANISMS, text);
+            return self.good(CheckStep::MECHANISMS, text);
         }
         let help = "servers that want what is missing can't be reached with this key";
-        self.checklist.concern(CheckStep::MECHANISMS, format!("{text}; it lacks {missing}"), help);
+        self.concern(CheckStep::MECHANISMS, format!("{text}; it lacks {missing}"), help);
     }
 
     fn key(&mut self, token: &Token, key: &PrivateKey) {
         if !token.is_logged_in() {
             let for_key = if token.state().login_required { " for this key" } else { "" };
-            self.checklist.good(CheckStep::LOGIN, format!("not needed{for_key}"));
+            self.good(CheckStep::LOGIN, format!("not needed{for_key}"));
         }
         let each_time = match key.always_authenticate {
             true => "; it wants the PIN for every signature",
             false => "",
         };
         let text = format!("{} is there{each_time}", key.reference.describe());
-        self.checklist.good(CheckStep::PRIVATE_KEY, text);
+        self.good(CheckStep::PRIVATE_KEY, text);
     }
 }

@@ -202,13 +202,10 @@ fn no_proxy(variable: impl Fn(&str) -> Option<OsString>) -> [(&'static str, OsSt
         .map(|name| (name, variable(name).filter(|value| !value.is_empty())));
     let either = variables.iter().find_map(|(_, value)| value.clone());
     variables.map(|(name, value)| {
-        let Some(mut value) = value.or_else(|| either.clone()) else {
-            return (name, HERE.into());
-        };
+        let mut value = value.or_else(|| either.clone()).unwrap_or_default();
         let text = value.to_string_lossy();
-        let mut entries = text.split(',').map(str::trim);
-        if !entries.any(|entry| [HERE, "*"].contains(&entry)) {
-            value.push(",");
+        if !text.split(',').any(|entry| [HERE, "*"].contains(&entry.trim())) {
+            value.push(if value.is_empty() { "" } else { "," });
             value.push(HERE);
         }
         (name, value)
