@@ -151,7 +151,7 @@ fn a_library_that_is_found_but_not_allowed_is_a_line() {
         library
     });
     let outcome = command(&store, &["list", "--json"], &modules(&[&good]));
-    let document: Value = serde_json::from_str(&outcome.printed()).unwrap();
+    let document = outcome.json();
     let libraries = document["libraries"].as_array().unwrap();
     for library in libraries {
         let error = &library["error"];

@@ -17,11 +17,8 @@ fn check(store: &Store, arguments: &[&str]) -> Invocation {
 }
 
 fn check_through(store: &Store, library: &str, arguments: &[&str]) -> Invocation {
-    store
-        .command(&["check", library, "--token-label=test token", "--object-id=1"])
-        .arguments(arguments)
-        .variable("TOKEN_PIN", PIN)
-        .variable("NO_PIN", WRONG_PIN)
+    let key = ["check", library, "--token-label=test token", "--object-id=1"];
+    store.with_pin(&key).arguments(arguments).variable("NO_PIN", WRONG_PIN)
 }
 
 /// Through the library that misbehaves and keeps a record.
@@ -264,9 +261,7 @@ fn what_the_options_leave_out_is_found() {
     let module = softhsm_option();
     let (token, id) = ("--token-label=test token", "--object-id=1");
     let run = |store: &Store, arguments: &[&str]| {
-        let run = store.command(&["check"]);
-        let run = run.arguments(arguments).variable("TOKEN_PIN", PIN);
-        run.argument(PIN_SOURCE).run()
+        store.with_pin(&["check"]).arguments(arguments).argument(PIN_SOURCE).run()
     };
     for options in [
         &[module][..],
@@ -451,7 +446,8 @@ fn what_is_wrong_with_the_certificate_is_told_and_its_key_is_tried_all_the_same(
         fails(&outcome, 6, what, help);
         assert!(told(&outcome, 6).contains("✔ signature"), "{what}");
     }
-    let certificate = due(Kind::P256, "jane", 9, ClientAuth, authority());
+    let certificate =
+        expiring(Kind::P256, "jane", time::Duration::hours(9 * 24 - 1), ClientAuth, authority());
     let end = expiry(&certificate);
     let soon = token_with(Object::certified(Kind::P256, certificate, &[1]));
     // It is asked, so it says so each time.

@@ -110,7 +110,8 @@ fn what_a_server_would_refuse_is_explained_before() {
 
 #[test]
 fn a_renewal_that_is_due_is_said_where_a_pin_is_asked() {
-    let certificate = due(Kind::P256, "jane", 3, ClientAuth, cluster().authority());
+    let left = time::Duration::hours(3 * 24 - 1);
+    let certificate = expiring(Kind::P256, "jane", left, ClientAuth, cluster().authority());
     let (id, end) = ([1], expiry(&certificate));
     let store = token_with(Object::certified(Kind::P256, certificate, &id));
     let notice = format!("warning: the certificate of CN=jane: it expires {end}; renew it: ");

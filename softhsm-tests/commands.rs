@@ -168,10 +168,8 @@ fn what_list_says_to_do_can_be_done_with_its_options() {
     let store = token_with_pair(Kind::P256);
     let module = softhsm_option();
     let list = |arguments: &[&str]| {
-        program(store.directory.path(), &["list", "--login", module])
-            .arguments(arguments)
-            .variable("TOKEN_PIN", PIN)
-            .variable("NO_PIN", WRONG_PIN)
+        let list = store.with_pin(&["list", "--login", module]).arguments(arguments);
+        list.variable("NO_PIN", WRONG_PIN)
     };
     let label = "--token-label=test token";
     let nobody = list(&[label]).run();

@@ -44,14 +44,8 @@ impl<'t> Newcomer<'t> {
     /// What the token holds.
     pub(crate) fn keys(&self) -> Vec<Value> {
         let token: Vec<_> = self.token.iter().map(String::as_str).collect();
-        let listed = self
-            .enter(self.person.command("list"))
-            .arguments(&token)
-            .arguments(&["--json", "--login", "--pin-source=env:TOKEN_PIN"])
-            .run();
-        let listed: Value = serde_json::from_str(&listed.silently().printed()).unwrap();
-        let keys = &listed["libraries"][0]["tokens"][0]["keys"];
-        keys.as_array().unwrap().clone()
+        let list = self.enter(self.person.command("list")).arguments(&token);
+        list.arguments(&["--json", "--login", "--pin-source=env:TOKEN_PIN"]).run().keys()
     }
 
     /// Asks for a certificate and leaves; the request's name.
@@ -156,12 +150,11 @@ pub(crate) fn bare_token() -> Store {
 
 /// What names it, and how the program reaches it.
 fn of_store(store: &Store) -> (Vec<String>, impl Fn(Invocation) -> Invocation + use<>) {
-    let module = format!("--module={}", softhsm_library().display());
-    let configuration = store.directory.path().join("softhsm2.conf");
+    let configuration = store.path("softhsm2.conf");
     let enter = move |invocation: Invocation| {
         invocation.variable("SOFTHSM2_CONF", &configuration).variable("TOKEN_PIN", PIN)
     };
-    (vec![module, "--token-label=prod".to_owned()], enter)
+    (vec![softhsm_option().to_owned(), "--token-label=prod".to_owned()], enter)
 }
 
 pub(crate) fn jane(store: &Store) -> Newcomer<'static> {

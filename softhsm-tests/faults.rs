@@ -453,7 +453,7 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
     let command = |arguments: &[&str]| {
         store.command(arguments).argument(&module).suffering(&store, faults).run()
     };
-    let document: Value = serde_json::from_str(&command(&["list", "--json"]).printed()).unwrap();
+    let document = command(&["list", "--json"]).json();
     let tokens = document["libraries"][0]["tokens"].as_array().unwrap();
     assert_eq!(tokens.len(), 2);
     for token in tokens {

@@ -93,7 +93,7 @@ fn view(store: &Store, path: &Path) -> Value {
         .arguments(&["config", "view", "--raw", "--output=json"])
         .variable("KUBECONFIG", path)
         .run();
-    serde_json::from_str(&view.printed()).unwrap()
+    view.json()
 }
 
 fn entry<'a>(view: &'a Value, list: &str, name: &str) -> &'a Value {

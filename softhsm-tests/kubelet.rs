@@ -397,8 +397,7 @@ fn a_check_says_what_kubelet_would_be_told_without_the_password() {
     assert!(!text.contains(PASSWORD));
     let nothing = check(&["--image", "docker.io/library/nginx"]).printed();
     assert!(nothing.contains("kubelet is told nothing"), "{nothing}");
-    let document: Value =
-        serde_json::from_str(&check(&["--json", "--no-login"]).printed()).unwrap();
+    let document = check(&["--json", "--no-login"]).json();
     assert_eq!(document["exitCode"], 0);
     let store = node(Kind::P521);
     let other = with_token(&store, "check")

@@ -17,8 +17,11 @@ fn store() -> Store {
                     .labelled("jane"),
                 Object::key(key(p256), &[3]).always_authenticate(),
                 Object::issued(issued(p256, "/CN=old", -1, "clientAuth"), &[3]).labelled("old"),
-                Object::issued(due(p384, "web", 5, ServerAuth, authority()), &[1, 2])
-                    .labelled("web"),
+                Object::issued(
+                    expiring(p384, "web", time::Duration::hours(119), ServerAuth, authority()),
+                    &[1, 2],
+                )
+                .labelled("web"),
                 Object::key(key(Kind::Ed25519), &[4]).public().labelled("lone"),
                 Object::key(key(Kind::OtherRsa), &[5]).labelled("hidden"),
                 Object::certificate(key(Kind::Authority), &[9]),
@@ -29,17 +32,7 @@ fn store() -> Store {
 }
 
 fn list(store: &Store, arguments: &[&str]) -> Invocation {
-    store
-        .command(&["list"])
-        .arguments(arguments)
-        .variable("TOKEN_PIN", PIN)
-        .variable("NO_PIN", WRONG_PIN)
-}
-
-/// What `list --json` says.
-#[track_caller]
-fn document(outcome: &Outcome) -> Value {
-    serde_json::from_str(&outcome.printed()).unwrap()
+    store.with_pin(&["list"]).arguments(arguments).variable("NO_PIN", WRONG_PIN)
 }
 
 /// With names in place of what differs from run to run.
@@ -69,7 +62,7 @@ fn the_list_shows_what_could_authenticate_and_why_not() {
     let outcome = list(&store, &[softhsm_option(), "--token-label=prod"]).run();
     let mut shown = normalised(&store, &outcome.silently().printed());
     let outcome = list(&store, &[softhsm_option(), "--token-label=prod", "--json"]).run();
-    let keys = tokens_of(&document(&outcome))[0]["keys"].clone();
+    let keys = tokens_of(&outcome.json())[0]["keys"].clone();
     for (key, name) in keys.as_array().unwrap().iter().zip(["JANE", "OLD", "", "WEB"]) {
         // It can be searched for a name in an audit log.
         if let Some(id) = key["certificate"]["credentialId"].as_str() {
@@ -91,7 +84,7 @@ fn the_list_shows_what_could_authenticate_and_why_not() {
 #[test]
 fn what_a_token_hides_is_seen_after_a_login() {
     let store = store();
-    let document = |arguments: &[&str]| document(list(&store, arguments).run().silently());
+    let document = |arguments: &[&str]| list(&store, arguments).run().silently().json();
     let notes = |document: &Value| -> Value {
         let tokens = tokens_of(document);
         let keys = tokens[0]["keys"].as_array().unwrap().iter();
@@ -265,10 +258,8 @@ fn a_key_that_is_not_there_is_an_error() {
 /// Each row's objectId and label, notes, and whether it is usable.
 fn rows(store: &Store, arguments: &[&str]) -> Value {
     let outcome = list(store, arguments).arguments(&[softhsm_option(), "--json"]).run();
-    let document = document(outcome.silently());
-    let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
-    keys.unwrap()
-        .iter()
+    let keys = outcome.keys();
+    keys.iter()
         .map(|key| json!([key["objectId"], key["objectLabel"], key["notes"], key["usable"]]))
         .collect()
 }
@@ -353,7 +344,7 @@ fn a_pin_is_asked_of_a_person_for_each_token() {
         terminal.expect_prompt().type_line(PIN);
     }
     let (outcome, _) = terminal.finish();
-    let keys = &tokens_of(&document(&outcome))[1]["keys"];
+    let keys = &tokens_of(&outcome.json())[1]["keys"];
     assert_eq!(keys.as_array().unwrap().len(), 5);
 }
 
@@ -364,7 +355,7 @@ fn a_token_may_show_fewer_objects_at_once_than_it_is_asked_for() {
     let outcome = list(&store, &[&store.faulty_module(), "--json"])
         .suffering(&store, "C_FindObjects#2:count=-1")
         .run();
-    let keys = tokens_of(&document(&outcome))[0]["keys"].clone();
+    let keys = tokens_of(&outcome.json())[0]["keys"].clone();
     // The module has kept one to itself.
     assert_eq!(keys.as_array().unwrap().len(), 19, "{keys}");
 }
@@ -483,7 +474,7 @@ fn the_state_of_a_pin_stands_with_its_token() {
         };
         let table = list(&[]).printed();
         assert!(table.contains(words), "{table}");
-        let tokens = tokens_of(&document(&list(&["--json"])));
+        let tokens = tokens_of(&list(&["--json"]).json());
         assert_eq!(tokens[0]["keys"][0]["usable"], usable, "{flag}");
     }
 }

@@ -39,7 +39,7 @@ impl Jane {
     /// The certificate is in a file.
     fn with_file(certificate: &[u8]) -> (Self, PathBuf) {
         let mut jane = Self::of([Object::key(key(Kind::P256), &[1]).labelled("jane")]);
-        let file = jane.store.directory.path().join("jane.crt");
+        let file = jane.store.path("jane.crt");
         fs::write(&file, certificate).unwrap();
         let path = file.to_str().unwrap();
         jane.configuration = jane.configuration.with("certificateFile", path);
@@ -85,14 +85,8 @@ impl Jane {
 
     /// What the token holds, and shows after a login.
     fn keys(&self) -> Vec<Value> {
-        let listed = Invocation::new(self.store.directory.path())
-            .arguments(&["list", "--json", "--login", "--pin-source=env:TOKEN_PIN"])
-            .variable("TOKEN_PIN", PIN)
-            .argument(&format!("--module={}", softhsm_library().display()))
-            .run();
-        let listed: Value = serde_json::from_str(&listed.silently().printed()).unwrap();
-        let keys = listed["libraries"][0]["tokens"][0]["keys"].as_array();
-        keys.unwrap().clone()
+        let list = ["list", "--json", "--login", "--pin-source=env:TOKEN_PIN", softhsm_option()];
+        self.store.with_pin(&list).run().keys()
     }
 
     /// The credential-ids of the certificates on the token.
@@ -183,7 +177,7 @@ fn a_certificate_is_renewed_twice_in_a_row_and_the_key_goes_on_working() {
 fn a_request_that_is_not_approved_in_time_is_found_again() {
     let jane = Jane::new();
     let name = jane.request();
-    let file = jane.store.directory.path().join("kubeconfig");
+    let file = jane.store.path("kubeconfig");
     let file = file.to_str().unwrap();
     let early = jane.renew(&["--wait=1s", "--kubeconfig", file]).run();
     early.fails(
@@ -288,7 +282,7 @@ fn what_an_interruption_has_left_is_finished() {
 #[test]
 fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
     let (jane, file) = Jane::with_file(&janes());
-    let victim = jane.store.directory.path().join("victim");
+    let victim = jane.store.path("victim");
     fs::write(&victim, "kept").unwrap();
     let before = fs::read(&file).unwrap();
     let name = jane.request();

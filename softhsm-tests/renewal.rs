@@ -40,19 +40,12 @@ fn assert_is_of(outcome: &Outcome, key: &Key) {
 }
 
 fn command(store: &Store, name: &str, arguments: &[&str]) -> Invocation {
-    Invocation::new(store.directory.path())
-        .argument(name)
-        .argument(&format!("--module={}", softhsm_library().display()))
-        .arguments(arguments)
-        .variable("TOKEN_PIN", PIN)
+    store.with_pin(&[name, softhsm_option()]).arguments(arguments)
 }
 
 /// The keys of the only token, as `list --json` has them.
 fn listed(store: &Store, arguments: &[&str]) -> Vec<Value> {
-    let outcome = command(store, "list", &["--json"]).arguments(arguments).run();
-    let document: Value = serde_json::from_str(&outcome.silently().printed()).unwrap();
-    let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
-    keys.unwrap().clone()
+    command(store, "list", &["--json"]).arguments(arguments).run().keys()
 }
 
 /// Notes, usable and needsLabel of each key.

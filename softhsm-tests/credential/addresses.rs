@@ -42,8 +42,7 @@ fn an_address_stays_with_its_server_and_what_is_written_then_leads_to_the_other(
     );
     let written = elsewhere(&user, server, &forwarder.url(), &script);
     assert_eq!(written.run().printed(), ANSWER);
-    let status: Value =
-        serde_json::from_str(&user.program(&["status", "--json"]).run().printed()).unwrap();
+    let status = user.program(&["status", "--json"]).run().json();
     let servers = status["clusters"].as_array().unwrap().iter();
     let servers: Vec<_> = servers.map(|it| it["server"].as_str().unwrap()).collect();
     assert_eq!(servers, [server, &*forwarder.url()]);

@@ -224,9 +224,7 @@ impl PlainUser {
 
     /// The kubeconfig's current context, and what it names.
     fn current(&self) -> Value {
-        let printed =
-            self.kubectl(&["config", "view", "--minify", "--raw", "-o", "json"]).run().printed();
-        serde_json::from_str(&printed).unwrap()
+        self.kubectl(&["config", "view", "--minify", "--raw", "-o", "json"]).run().json()
     }
 
     /// Changes the kubeconfig to this.
@@ -298,8 +296,7 @@ impl PlainUser {
 
     /// What `status` knows, or null.
     fn status(&self) -> Value {
-        let printed = self.program(&["status", "--json"]).run().printed();
-        serde_json::from_str(&printed).unwrap()
+        self.program(&["status", "--json"]).run().json()
     }
 
     /// Waits until no key is in use but by this client.

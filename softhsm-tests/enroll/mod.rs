@@ -7,14 +7,12 @@ use crate::run::trouble::below_an_intermediate;
 
 /// `enroll` on the store's first token.
 pub(crate) fn enroll(store: &Store, arguments: &[&str]) -> Invocation {
-    let module = format!("--module={}", softhsm_library().display());
-    enroll_through(store, &module, arguments)
+    enroll_through(store, softhsm_option(), arguments)
 }
 
 /// The same with the PIN from elsewhere.
 fn enroll_with(store: &Store, pin_source: &str, arguments: &[&str]) -> Invocation {
-    let module = format!("--module={}", softhsm_library().display());
-    enroll_from(store, &module, pin_source, arguments)
+    enroll_from(store, softhsm_option(), pin_source, arguments)
 }
 
 /// The same through another library.
@@ -23,17 +21,16 @@ pub(crate) fn enroll_through(store: &Store, module: &str, arguments: &[&str]) ->
 }
 
 fn enroll_from(store: &Store, module: &str, pin_source: &str, arguments: &[&str]) -> Invocation {
-    Invocation::new(store.directory.path())
-        .variable("TOKEN_PIN", PIN)
-        .arguments(&["enroll", module])
-        .argument(&format!("--pin-source={pin_source}"))
-        .argument(&format!("--slot-id={}", store.tokens[0].slot))
-        .arguments(arguments)
+    let source = format!("--pin-source={pin_source}");
+    store.with_pin(&["enroll", module, &source, &slot_option(store)]).arguments(arguments)
+}
+
+fn slot_option(store: &Store) -> String {
+    format!("--slot-id={}", store.tokens[0].slot)
 }
 
 pub(crate) fn at(store: &Store, name: &str) -> String {
-    let path = store.directory.path().join(name);
-    path.to_str().unwrap().to_owned()
+    store.path(name).to_str().unwrap().to_owned()
 }
 
 /// The subject of a request whose signature openssl accepts.
@@ -77,21 +74,14 @@ fn issue_by([issuer, issuer_key]: [PathBuf; 2], request: &str, days: i32, usage:
 
 /// What `list --login` shows of the first token.
 pub(crate) fn keys_of(store: &Store) -> Vec<Value> {
-    let outcome = Invocation::new(store.directory.path())
-        .variable("TOKEN_PIN", PIN)
-        .arguments(&["list", "--json", "--login", "--pin-source=env:TOKEN_PIN"])
-        .argument(&format!("--module={}", softhsm_library().display()))
-        .argument(&format!("--slot-id={}", store.tokens[0].slot))
-        .run();
-    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
-    let keys = document["libraries"][0]["tokens"][0]["keys"].as_array();
-    keys.unwrap().clone()
+    let list = ["list", "--json", "--login", "--pin-source=env:TOKEN_PIN", softhsm_option()];
+    store.with_pin(&list).argument(&slot_option(store)).run().keys()
 }
 
 /// How many private keys, public keys and certificates the first token has, as another program sees it.
 fn objects_of(store: &Store) -> [usize; 3] {
     let output = tool("pkcs11-tool", "opensc")
-        .env("SOFTHSM2_CONF", store.directory.path().join("softhsm2.conf"))
+        .env("SOFTHSM2_CONF", store.path("softhsm2.conf"))
         .arg("--module")
         .arg(softhsm_library())
         .args(["--slot", &store.tokens[0].slot.to_string()])
@@ -114,13 +104,8 @@ fn certificate_of(store: &Store) -> Vec<u8> {
 /// A signature with the key that has this id.
 #[track_caller]
 pub(crate) fn assert_signs(store: &Store, id: &str) {
-    let checked = Invocation::new(store.directory.path())
-        .variable("TOKEN_PIN", PIN)
-        .arguments(&["check", "--pin-source=env:TOKEN_PIN", "--object-id", id])
-        .argument(&format!("--module={}", softhsm_library().display()))
-        .argument(&format!("--slot-id={}", store.tokens[0].slot))
-        .run()
-        .told(0);
+    let check = ["check", "--pin-source=env:TOKEN_PIN", "--object-id", id, softhsm_option()];
+    let checked = store.with_pin(&check).argument(&slot_option(store)).run().told(0);
     assert!(checked.contains("signed and verified"), "{checked}");
 }
 
@@ -324,14 +309,10 @@ fn a_valid_certificate_is_replaced_after_a_typed_yes_alone() {
 #[test]
 fn of_several_tokens_one_is_named_or_picked() {
     let store = Store::new([blueprint("first", []), blueprint("second", [])]);
-    let module = format!("--module={}", softhsm_library().display());
     let csr = at(&store, "jane.csr");
-    let enroll = || {
-        Invocation::new(store.directory.path())
-            .variable("TOKEN_PIN", PIN)
-            .arguments(&["enroll", &module, "--pin-source=env:TOKEN_PIN"])
-            .arguments(&["--user=jane", "--csr", &csr])
-    };
+    let request =
+        ["enroll", softhsm_option(), "--pin-source=env:TOKEN_PIN", "--user=jane", "--csr", &csr];
+    let enroll = || store.with_pin(&request);
     let outcome = enroll().run();
     outcome.fails(
         5,
@@ -342,8 +323,7 @@ fn of_several_tokens_one_is_named_or_picked() {
         ],
     );
     // With a library each, where none is named.
-    let enroll_anywhere =
-        Invocation::new(store.directory.path()).arguments(&["enroll", "--user=jane", "--csr=-"]);
+    let enroll_anywhere = store.command(&["enroll", "--user=jane", "--csr=-"]);
     let outcome = enroll_anywhere.run();
     let first = "libsofthsm2.so --token-label=first";
     outcome.fails(5, &["2 tokens can be meant", "--module=/", first]);

@@ -1,16 +1,14 @@
-//! The two ends of a run's tunnel: a TLS server that accepts one client certificate, and a client
+//! The two ends of a run's tunnel: a TLS server that greets one client certificate, and a client
 //! that reads the run's kubeconfig. Both are in this process, which makes a connection cheap.
 
 use std::net::SocketAddr;
 
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName,
-    RootCertStore, ServerConfig, ServerConnection, SignatureScheme, StreamOwned,
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
 
 use crate::fixture::*;
@@ -29,86 +27,39 @@ impl Server {
     pub(super) fn start(client: &[u8]) -> Self {
         let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let only = Only { client: client.to_owned(), provider: Arc::clone(&provider) };
-        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(key(Kind::Authority).certificate.clone().into()).unwrap();
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+        let own_key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_client_cert_verifier(Arc::new(only))
-            .with_single_cert(vec![own.cert.der().clone()], key)
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(vec![own.cert.der().clone()], own_key)
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let config = Arc::new(config);
+        let (config, client) = (Arc::new(config), client.to_owned());
         thread::spawn(move || {
             for connection in listener.incoming() {
-                let config = Arc::clone(&config);
-                thread::spawn(move || greet(connection.unwrap(), config));
+                let (config, client) = (Arc::clone(&config), client.clone());
+                thread::spawn(move || greet(connection.unwrap(), config, &client));
             }
         });
         Self { address, authority: STANDARD.encode(own.cert.pem()) }
     }
 }
 
-fn greet(connection: TcpStream, config: Arc<ServerConfig>) {
-    let tls = ServerConnection::new(config).unwrap();
-    let mut stream = StreamOwned::new(tls, connection);
+fn greet(mut connection: TcpStream, config: Arc<ServerConfig>, client: &[u8]) {
+    let mut tls = ServerConnection::new(config).unwrap();
     // A client without a signature is none.
-    if stream.write_all(GREETING).is_ok() {
+    let is_shown = tls.complete_io(&mut connection).is_ok()
+        && tls.peer_certificates().is_some_and(|shown| shown[0].as_ref() == client);
+    let mut stream = StreamOwned::new(tls, connection);
+    if is_shown && stream.write_all(GREETING).is_ok() {
         stream.conn.send_close_notify();
         let _ = stream.flush();
         let _ = stream.read(&mut [0]);
-    }
-}
-
-/// Accepts one certificate, from any issuer.
-#[derive(Debug)]
-struct Only {
-    client: Vec<u8>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ClientCertVerifier for Only {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        if shown.as_ref() == self.client {
-            Ok(ClientCertVerified::assertion())
-        } else {
-            Err(CertificateError::UnknownIssuer.into())
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, shown, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, shown, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        algorithms.supported_schemes()
     }
 }
 

@@ -16,7 +16,7 @@ fn view(store: &Store, files: &[PathBuf]) -> Value {
     let list = std::env::join_paths(files).unwrap();
     let arguments = ["kubectl", "config", "view", "--raw", "-o", "json"];
     let view = run(store, &arguments).variable("KUBECONFIG", &list).run();
-    serde_json::from_str(&view.printed()).unwrap()
+    view.json()
 }
 
 /// How they are merged is shown in `crate::kubeconfig`.
@@ -85,7 +85,7 @@ fn unknown_fields_survive_and_other_contexts_stay() {
     let arguments =
         ["sh", "-c", "kubectl get namespace default -o name >&2 && cat \"$KUBECONFIG\""];
     let outcome = cluster_run_of(&store, &own, &arguments);
-    let copy: Value = serde_json::from_str(&outcome.printed()).unwrap();
+    let copy = outcome.json();
     assert_eq!(outcome.stderr, "namespace/default\n");
     assert_eq!(copy["novelty"], config["novelty"]);
     // The tunnel can't show Joe's certificate: his way to the cluster is the old one, under another name.
@@ -313,7 +313,7 @@ fn a_command_can_be_given_one_context_alone() {
         run(&store, &[&["--kubeconfig", file], options, &["--"], command].concat()).run()
     };
     let alone = told(&["--only-context", "test"], &["sh", "-c", script]);
-    let copy: Value = serde_json::from_str(&alone.printed()).unwrap();
+    let copy = alone.json();
     assert_eq!(alone.stderr, "jane1\n");
     for (list, name) in [("clusters", "test"), ("users", "jane"), ("contexts", "test")] {
         let names: Vec<_> = copy[list].as_array().unwrap().iter().collect();

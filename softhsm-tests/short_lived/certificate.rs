@@ -46,8 +46,7 @@ pub(super) fn allow_requests(holder: &Holder, name: &str) {
 /// The requests of this user.
 fn requests(holder: &Holder, user: &str) -> Vec<Value> {
     let get = ["get", "certificatesigningrequests", "-o", "json"];
-    let printed = holder.administrator().arguments(&get).run().printed();
-    let list: Value = serde_json::from_str(&printed).unwrap();
+    let list = holder.administrator().arguments(&get).run().json();
     let requests = list["items"].as_array().unwrap().iter();
     requests.filter(|it| it["spec"]["username"] == user).cloned().collect()
 }
@@ -138,7 +137,7 @@ fn an_older_kubectl_is_who_the_hardware_is() {
 #[test]
 fn a_kubeconfig_has_the_certificate_until_it_ends() {
     let holder = requester(Kind::P256, "/CN=erin");
-    let out = holder.store.directory.path().join("elsewhere");
+    let out = holder.store.path("elsewhere");
     let option = format!("--out={}", out.display());
     let made = holder.program(&[
         "credential",
@@ -170,7 +169,7 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
     // It begins when it is issued, which is later than when the command began.
     let asked = OffsetDateTime::now_utc().unix_timestamp();
     wait_until("the next second", || OffsetDateTime::now_utc().unix_timestamp() > asked);
-    let at = |name: &str| holder.store.directory.path().join(name);
+    let at = |name: &str| holder.store.path(name);
     let csr = STANDARD.decode(request["spec"]["request"].as_str().unwrap());
     fs::write(at("csr"), csr.unwrap()).unwrap();
     let [ca, key] = cluster().authority();

@@ -12,7 +12,7 @@ fn of_file(directory: &Path, kind: Kind) -> Outcome {
 }
 
 fn set(outcome: &Outcome) -> Value {
-    serde_json::from_str(&outcome.printed()).unwrap()
+    outcome.json()
 }
 
 #[test]

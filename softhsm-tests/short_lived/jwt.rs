@@ -165,7 +165,7 @@ fn clients_get_it_in_their_version() {
         let own = [&store.faulty_module(), "--token-label=test token", "--object-id=1"];
         let own = [&JWT[..1], &own, &["--pin-source=env:TOKEN_PIN"], &JWT[1..]];
         let user = json!({"name": "jane", "user": plugin::user(&version, &own.concat())});
-        let path = store.directory.path().join("own");
+        let path = store.path("own");
         fs::write(&path, json!({"users": [user]}).to_string()).unwrap();
         let outcome = with_key(&store, "1", &JWT).variable("KUBECONFIG", path).run();
         assert_eq!(outcome.answer()["apiVersion"], version);

@@ -54,7 +54,7 @@ impl<'a> LongLived<'a> {
             let asked = self.through(&["auth", "whoami", "-o", "json"]).run();
             Some(asked).filter(|it| !it.stderr.contains("use of closed network connection"))
         });
-        let review: Value = serde_json::from_str(&asked.printed()).unwrap();
+        let review = asked.json();
         let id =
             &review["status"]["userInfo"]["extra"]["authentication.kubernetes.io/credential-id"];
         id[0].as_str().unwrap().to_owned()

@@ -14,19 +14,6 @@ pub(crate) fn user(version: &str, arguments: &[&str]) -> Value {
     json!({ "exec": exec })
 }
 
-/// A kubeconfig with this cluster and this user.
-pub(crate) fn kubeconfig(cluster: &Value, user: &Value) -> String {
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": cluster}],
-        "users": [{"name": "jane", "user": user}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "jane"}}],
-        "current-context": "test",
-    });
-    config.to_string()
-}
-
 /// Somebody with a key, whose certificate the cluster's authority has issued.
 pub(super) struct Holder {
     pub(super) store: Store,
@@ -74,13 +61,12 @@ impl Holder {
 
     /// Writes a kubeconfig with this user.
     fn write(&self, user: &Value) -> PathBuf {
-        let path = self.store.directory.path().join("kubeconfig");
-        fs::write(&path, kubeconfig(&self.entry(), user)).unwrap();
-        path
+        let config = kubeconfig("test", &self.entry(), user).to_string();
+        self.store.file("kubeconfig", config, 0o600)
     }
 
     fn surroundings(&self) -> Invocation {
-        Invocation::new(self.store.directory.path()).variable("TOKEN_PIN", PIN)
+        self.store.with_pin(&[])
     }
 
     /// Has the administrator make these objects.

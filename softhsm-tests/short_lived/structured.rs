@@ -186,7 +186,7 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
     trusted.wait(&good);
 
     let user = |outcome: &Outcome| {
-        let review: Value = serde_json::from_str(&outcome.printed()).unwrap();
+        let review = outcome.json();
         review["status"]["userInfo"].clone()
     };
     let told = user(&bearer(&good));

@@ -84,7 +84,7 @@ fn a_run_leaves_a_user_who_acts_as_the_account() {
     let whoami = ["--context=deploy", "--", "kubectl", "auth", "whoami", whoami];
     let run = cluster().run(store, &jane, &whoami);
     let check = cluster().command(store, &jane, "check");
-    let [path, pin] = ["kubeconfig", "pin"].map(|name| store.directory.path().join(name));
+    let [path, pin] = ["kubeconfig", "pin"].map(|name| store.path(name));
     fs::write(&pin, PIN).unwrap();
     fs::set_permissions(&pin, Permissions::from_mode(0o600)).unwrap();
     let (module, pin) = (store.faulty_module(), format!("--pin-source=file:{}", pin.display()));
@@ -130,7 +130,7 @@ fn a_kubeconfig_for_another_machine_works_there() {
     account(&holder, "remote");
     let option = option("remote");
     let made = holder.program(&["credential", "--as=token", &option, "--output=kubeconfig"]);
-    let file = holder.store.directory.path().join("elsewhere");
+    let file = holder.store.path("elsewhere");
     fs::write(&file, made.run().silently().printed()).unwrap();
     let listed = Invocation::new(holder.store.directory.path())
         .program(kubectl())

@@ -220,9 +220,7 @@ impl Token<'_> {
 
     /// `list` or `check` with these options; they find the library and the token by themselves.
     pub(crate) fn command(&self, arguments: &[&str]) -> Invocation {
-        let invocation = Invocation::new(self.environment.store.directory.path())
-            .arguments(arguments)
-            .variable("TOKEN_PIN", PIN);
+        let invocation = self.environment.store.with_pin(arguments);
         self.environment.enter(invocation, self.variables)
     }
 
@@ -282,12 +280,11 @@ impl Token<'_> {
     fn whoami(&self, id: &str, plugin: &[&str]) -> String {
         let store = &self.environment.store;
         let invocation = cluster().kubectl(store, &self.configuration(id));
-        let [named, config] =
-            ["kubeconfig", "plugin"].map(|name| store.directory.path().join(name));
+        let [named, config] = ["kubeconfig", "plugin"].map(|name| store.path(name));
         let named = format!("--kubeconfig={}", named.display());
         let own = ["credential", &named, "--context=test"];
         let user = plugin::user("client.authentication.k8s.io/v1", &[&own, plugin].concat());
-        fs::write(&config, plugin::kubeconfig(&cluster().entry(), &user)).unwrap();
+        fs::write(&config, kubeconfig("test", &cluster().entry(), &user).to_string()).unwrap();
         let invocation = invocation
             .variable("KUBECONFIG", config)
             .arguments(&["auth", "whoami", "-o"])

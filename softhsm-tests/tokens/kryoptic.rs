@@ -149,7 +149,7 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
 fn a_token_file_that_is_not_there_is_told() {
     let environment = environment([Pair::new("01", Kind::P256)], "");
     let token = token(&environment);
-    let nowhere = environment.store.directory.path().join("nowhere.conf");
+    let nowhere = environment.store.path("nowhere.conf");
     fs::write(
         &nowhere,
         "[[slots]]\nslot = 1\ndbtype = \"sqlite\"\ndbargs = \"/nowhere/token.sql\"\n",

@@ -25,8 +25,7 @@ fn options(environment: &Environment) -> [String; 2] {
 fn id(environment: &Environment, name: &str) -> String {
     let [module, init_args] = options(environment);
     let list = ["list", "--json", &module, &init_args];
-    let printed = token(environment).command(&list).run().printed();
-    let document: Value = serde_json::from_str(&printed).unwrap();
+    let document = token(environment).command(&list).run().json();
     let library = &document["libraries"][0];
     assert_eq!(library["initArgs"], environment.variable("NSS_INIT_ARGS"));
     let tokens = library["tokens"].as_array().unwrap().iter();

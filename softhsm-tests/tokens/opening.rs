@@ -45,7 +45,7 @@ impl Token<'_> {
             command.arguments(&options).arguments(more).run().printed()
         };
         for (name, kind) in kinds {
-            let csr = self.environment.store.directory.path().join(format!("{name}.csr"));
+            let csr = self.environment.store.path(format!("{name}.csr"));
             let user = format!("--user={name}");
             enroll(&["--for=unsealing", &user, "--key", name, "--csr", text(&csr)]);
             let certificate = issued(text(&csr));

@@ -16,7 +16,7 @@ fn registered(
     objects: impl IntoIterator<Item = Object>,
 ) -> Environment {
     let store = token_with(objects);
-    let anchors = store.directory.path().join("anchors");
+    let anchors = store.path("anchors");
     fs::create_dir(&anchors).unwrap();
     fs::copy(key(Kind::P256).certificate_der(), anchors.join("p256.der")).unwrap();
     let directory = store.directory.path().to_str().unwrap().to_owned();
@@ -142,7 +142,7 @@ fn an_anchor_of_the_machine_is_reached_through_the_trust_module_itself() {
         ..through(CLIENT, &environment)
     };
     let certificate = token.ask(&certificate_request(&token.configuration)).run();
-    let der = environment.store.directory.path().join("anchor.der");
+    let der = environment.store.path("anchor.der");
     let der_name = der.to_str().unwrap();
     openssl(["x509", "-in", pem, "-outform", "der", "-out", der_name]);
     assert_eq!(certificate.silently().certificate(), fs::read(der).unwrap());

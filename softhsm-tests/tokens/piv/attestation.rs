@@ -19,7 +19,7 @@ fn the_chain_of_each_key_is_verified_up_to_its_root() {
     for (id, slot, _) in SLOTS {
         let arguments = ["attestation", &module, "--object-id", id];
         let outcome = token.command(&arguments).run();
-        let chain = cards.environment.store.directory.path().join("chain.pem");
+        let chain = cards.environment.store.path("chain.pem");
         fs::write(&chain, outcome.printed()).unwrap();
         assert_eq!(outcome.printed().matches("BEGIN CERTIFICATE").count(), 2);
         let root = cards.attestation_root(1);

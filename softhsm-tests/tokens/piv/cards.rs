@@ -83,7 +83,7 @@ impl Cards {
 
     /// Puts another certificate, in DER, into a slot of card 1.
     pub(super) fn certify(&self, slot: &str, certificate: &[u8]) {
-        let file = self.environment.store.directory.path().join("certificate.der");
+        let file = self.environment.store.path("certificate.der");
         fs::write(&file, certificate).unwrap();
         let file = file.to_str().unwrap();
         let input = ["--key-format", "DER", "--input", file];

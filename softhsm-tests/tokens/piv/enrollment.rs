@@ -23,7 +23,7 @@ impl Enrollment {
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.cards.environment.store.directory.path().join(name)
+        self.cards.environment.store.path(name)
     }
 
     fn path(&self, name: &str) -> String {

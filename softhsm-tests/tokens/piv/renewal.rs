@@ -39,11 +39,8 @@ fn renew(cards: &Cards, arguments: &[&str]) -> Invocation {
 fn certificate(cards: &Cards) -> String {
     let module = format!("--module={}", cards.environment.variable(YKCS11));
     let token = cards.token(YKCS11, 1);
-    let listed = token.command(&["list", "--json", &module]).run();
-    let listed: Value = serde_json::from_str(&listed.silently().printed()).unwrap();
-    let keys = listed["libraries"][0]["tokens"][0]["keys"].as_array();
-    let mut keys = keys.unwrap().iter();
-    let key = keys.find(|key| key["objectId"] == "1").unwrap();
+    let keys = token.command(&["list", "--json", &module]).run().keys();
+    let key = keys.iter().find(|key| key["objectId"] == "1").unwrap();
     key["certificate"]["credentialId"].as_str().unwrap().to_owned()
 }
 
@@ -86,7 +83,7 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     let (_, kept) = unattended.stderr.split_once("it stays in ").unwrap();
     let kept = Path::new(kept.lines().next().unwrap());
     // Where the program's data is its own.
-    let data = store.directory.path().join("data");
+    let data = store.path("data");
     let kept = match data.is_dir() {
         true => data.join(kept.file_name().unwrap()),
         false => kept.to_owned(),
