@@ -43,7 +43,7 @@ fn a_pin_in_a_file_of_ones_own_works() {
 #[test]
 fn a_pin_file_that_others_can_read_is_refused() {
     let store = token_with_pair(Kind::P256);
-    for mode in [0o644, 0o640, 0o604, 0o620] {
+    for mode in [0o644, 0o640, 0o604, 0o660, 0o620] {
         let path = pin_file(&store, PIN, mode);
         let source = format!("file:{}", path.display());
         let configuration = store.configuration().with("pinSource", &source);
@@ -54,7 +54,7 @@ fn a_pin_file_that_others_can_read_is_refused() {
 #[test]
 fn a_pin_file_that_holds_no_pin_is_refused() {
     let store = token_with_pair(Kind::P256);
-    for content in ["", "\n", &"9".repeat(300)] {
+    for content in ["", "\n", "\r\n1234", "12\x0734\n", &"9".repeat(300)] {
         let path = pin_file(&store, content, 0o600);
         let source = format!("file:{}", path.display());
         let configuration = store.configuration().with("pinSource", &source);

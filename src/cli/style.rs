@@ -39,16 +39,3 @@ impl Palette {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_colour_the_text_stays_as_it_is() {
-        let plain = Palette { is_coloured: false };
-        assert_eq!(plain.paint(Style::Bad, "x"), "x");
-        let coloured = Palette { is_coloured: true };
-        assert_eq!(coloured.paint(Style::Bad, "x"), "\x1b[31mx\x1b[0m");
-    }
-}

@@ -66,34 +66,22 @@ mod tests {
     use crate::verify::verify;
 
     // RFC 8032, section 7.1, test 1: the empty message.
-    const KEY: [u8; 32] = [
-        0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07,
-        0x3a, 0x0e, 0xe1, 0x72, 0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07,
-        0x51, 0x1a,
-    ];
-    const SIGNATURE: [u8; 64] = [
-        0xe5, 0x56, 0x43, 0x00, 0xc3, 0x60, 0xac, 0x72, 0x90, 0x86, 0xe2, 0xcc, 0x80, 0x6e, 0x82,
-        0x8a, 0x84, 0x87, 0x7f, 0x1e, 0xb8, 0xe5, 0xd9, 0x74, 0xd8, 0x73, 0xe0, 0x65, 0x22, 0x49,
-        0x01, 0x55, 0x5f, 0xb8, 0x82, 0x15, 0x90, 0xa3, 0x3b, 0xac, 0xc6, 0x1e, 0x39, 0x70, 0x1c,
-        0xf9, 0xb4, 0x6b, 0xd2, 0x5b, 0xf5, 0xf0, 0x59, 0x5b, 0xbe, 0x24, 0x65, 0x51, 0x41, 0x43,
-        0x8e, 0x7a, 0x10, 0x0b,
-    ];
-
-    fn signature() -> VerifiedSignature {
-        verify(&PublicKey::Ed25519(KEY), &Scheme::Ed25519, &[], SIGNATURE.to_vec()).unwrap()
-    }
+    const KEY: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+    const SIGNATURE: &str =
+        "5VZDAMNgrHKQhuLMgG6CioSHfx645dl02HPgZSJJAVVfuIIVkKM7rMYeOXAc+bRr0lv18FlbviRlUUFDjnoQCw==";
 
     #[test]
     fn each_kind_is_answered_in_the_spelling_it_was_asked_in() {
-        let signature = signature();
+        let [key, signature] = [KEY, SIGNATURE].map(|text| STANDARD.decode(text).unwrap());
+        let key = PublicKey::Ed25519(key.try_into().unwrap());
+        let signature = verify(&key, &Scheme::Ed25519, &[], signature).unwrap();
         let (certificate, signature) =
             (Response::Certificate(&[0xfb, 0xff, 0x00, 0x30]), Response::Signature(&signature));
-        let encoded = STANDARD.encode(SIGNATURE);
         for (response, spelling, kind, field, value) in [
             (&certificate, Spelling::Proposal, "CertificateResponse", "certificate", "+/8AMA=="),
             (&certificate, Spelling::Reference, "ExternalPublicKey", "certificate", "+/8AMA=="),
-            (&signature, Spelling::Proposal, "SignResponse", "signature", &encoded),
-            (&signature, Spelling::Reference, "ExternalSigner", "signature", &encoded),
+            (&signature, Spelling::Proposal, "SignResponse", "signature", SIGNATURE),
+            (&signature, Spelling::Reference, "ExternalSigner", "signature", SIGNATURE),
         ] {
             let version = "external-signer.authentication.k8s.io/v1alpha1";
             assert_eq!(

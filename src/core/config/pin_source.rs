@@ -105,18 +105,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_four_sources_are_read() {
-        assert!(matches!(PinSource::parse("prompt"), Ok(PinSource::Prompt)));
-        assert!(matches!(PinSource::parse("stdin"), Ok(PinSource::StandardInput)));
-        assert!(
-            matches!(PinSource::parse("file:/a b"), Ok(PinSource::File(path)) if path.as_os_str() == "/a b")
-        );
-        assert!(
-            matches!(PinSource::parse("env:A"), Ok(PinSource::Environment(name)) if name == "A")
-        );
-    }
-
-    #[test]
     fn other_sources_are_refused() {
         for (value, what) in [
             ("Prompt", "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME"),
