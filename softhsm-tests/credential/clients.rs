@@ -27,10 +27,7 @@ fn stock_kubectl_gets_in() {
 #[test]
 fn the_distributions_kubectl_gets_in_with_an_older_version_of_the_interface() {
     let user = PlainUser::prompted(&[]);
-    let mut config = user.current();
-    config["users"][0]["user"]["exec"]["apiVersion"] =
-        "client.authentication.k8s.io/v1beta1".into();
-    user.write(&config);
+    user.set_plugin("apiVersion", "client.authentication.k8s.io/v1beta1");
     let pods = printed(&user, distribution_kubectl(), &PODS);
     assert_eq!(pods, "pod/shell\n");
 }

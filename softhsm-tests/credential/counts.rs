@@ -53,12 +53,10 @@ fn what_is_kept_for_a_time_serves_other_terminals_too() {
 fn the_shortest_of_several_wishes_for_a_key_holds() {
     let user = PlainUser::new(&["--keep=15m"]);
     user.kubectl(&["get", "pods"]).run().printed();
-    let mut config = user.current();
-    let arguments = config["users"][0]["user"]["exec"]["args"].to_string();
-    config["users"][0]["user"]["exec"]["args"] =
-        serde_json::from_str(&arguments.replace("15m", "command")).unwrap();
+    let arguments = user.current()["users"][0]["user"]["exec"]["args"].to_string();
     assert!(arguments.contains("15m"), "{arguments}");
-    user.write(&config);
+    let shorter: Value = serde_json::from_str(&arguments.replace("15m", "command")).unwrap();
+    user.set_plugin("args", shorter);
     user.kubectl(&["get", "pods"]).run().printed();
     user.expect_nothing_left();
 }

@@ -227,8 +227,10 @@ impl PlainUser {
         self.kubectl(&["config", "view", "--minify", "--raw", "-o", "json"]).run().json()
     }
 
-    /// Changes the kubeconfig to this.
-    fn write(&self, config: &Value) {
+    /// Changes the kubeconfig to its current context, with another value in the user's plugin.
+    fn set_plugin(&self, member: &str, value: impl Into<Value>) {
+        let mut config = self.current();
+        config["users"][0]["user"]["exec"][member] = value.into();
         fs::write(self.kubeconfig(), config.to_string()).unwrap();
     }
 
@@ -355,10 +357,8 @@ fn assert_one_line(outcome: &Outcome, said: &[&str]) {
 /// Puts a script in the plugin's place, which is `$SIGNER "$@"` there.
 fn wrap_plugin(user: &PlainUser, text: &str) {
     let script = user.path("plugin");
-    let mut config = user.current();
     write_file(&script, format!("#!/bin/sh\n{text}\n"), 0o755);
-    config["users"][0]["user"]["exec"]["command"] = script.to_str().unwrap().into();
-    user.write(&config);
+    user.set_plugin("command", script.to_str().unwrap());
 }
 
 /// Has the runs of the plugin counted; how often it has run.

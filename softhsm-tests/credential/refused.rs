@@ -91,13 +91,10 @@ fn a_client_that_says_nothing_is_answered_by_its_own_entry() {
         .arguments(&["--context", &user.context(), &user.store.faulty_module()])
         .run()
         .printed_beside(&["next:"]);
-    let mut config = user.current();
-    let version = "client.authentication.k8s.io/v1beta1";
-    config["users"][0]["user"]["exec"]["apiVersion"] = version.into();
-    user.write(&config);
+    user.set_plugin("apiVersion", "client.authentication.k8s.io/v1beta1");
     let plugin = user.plugin("").without_variable("KUBERNETES_EXEC_INFO");
     let answer = plugin.without_variable("KUBECONFIG").run().answer();
-    assert_eq!(answer["apiVersion"], version);
+    assert_eq!(answer["apiVersion"], "client.authentication.k8s.io/v1beta1");
     user.program(&["stop"]).run().printed();
     // What reads the arguments for the key passes it over.
     user.program(&["check", "--no-login"]).run().told(0);
@@ -154,7 +151,7 @@ fn the_same_pair_is_answered_while_the_tunnel_lives() {
 fn a_kubeconfig_that_was_copied_from_elsewhere_is_told() {
     let elsewhere = PlainUser::new(&[]);
     let user = PlainUser::new(&[]);
-    user.write(&elsewhere.current());
+    fs::write(user.kubeconfig(), elsewhere.current().to_string()).unwrap();
     let outcome = user.kubectl(&["get", "pods"]).run();
     assert_told_through_kubectl(&outcome, 3, &["kubeconfig --write"]);
     user.expect_nothing_left();

@@ -160,9 +160,7 @@ fn another_users_plugin_has_no_use_for_the_kubeconfig() {
     open_to(&user.kubeconfig(), 0o644);
     let before = user.counts();
     let copy = copy_of_program(user.store.directory.path());
-    let mut config = user.current();
-    config["users"][0]["user"]["exec"]["command"] = copy.to_str().unwrap().into();
-    user.write(&config);
+    user.set_plugin("command", copy.to_str().unwrap());
     let request = user.request().to_string();
     let plugin = user.plugin(&request);
     let outcome = as_nobody(plugin).run();

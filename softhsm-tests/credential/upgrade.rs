@@ -27,9 +27,7 @@ fn a_tunnel_process_of_another_release_makes_way() {
     let mut user = PlainUser::new(&["--keep=15m"]);
     let other = other_release(&user);
     for (round, release) in [&other, Path::new(PROGRAM), &other].into_iter().enumerate() {
-        let mut config = user.current();
-        config["users"][0]["user"]["exec"]["command"] = release.to_str().unwrap().into();
-        user.write(&config);
+        user.set_plugin("command", release.to_str().unwrap());
         user.signer = release.to_owned();
         assert_eq!(user.shell(ASK).run().printed(), ANSWER);
         assert!(user.tunnel().is_some(), "{:#?}", user.processes());

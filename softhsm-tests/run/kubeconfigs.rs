@@ -1,6 +1,6 @@
 //! Which contexts are led through tunnels, and that all else is as kubectl would read it.
 
-use super::run;
+use super::{run, written};
 use crate::fixture::*;
 
 /// Writes a file beside the store's kubeconfig.
@@ -71,9 +71,8 @@ fn the_copy_is_complete_and_leads_nowhere_else() {
 #[test]
 fn unknown_fields_survive_and_other_contexts_stay() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    drop(run(&store, &["true"]));
+    let mut config = written(&store);
     let own = store.path("kubeconfig");
-    let mut config: Value = read_json(&own);
     config["novelty"] = json!({"deep": [1, {"x": null}]});
     config["clusters"][0]["cluster"]["novelty"] = json!(true);
     let joe = json!({"client-certificate": "/joe.pem", "client-key": "/joe.key", "novelty": [6]});
@@ -220,9 +219,7 @@ fn what_can_be_read_only_once_is_a_kubeconfig() {
 #[test]
 fn contexts_that_are_left_as_they_are_are_told() {
     let store = cluster().token(Kind::P256, JANE);
-    drop(run(&store, &["true"]));
-    let own = store.path("kubeconfig");
-    let mut config: Value = read_json(&own);
+    let mut config = written(&store);
     for (name, provider) in [
         ("broken", json!({"name": "externalSigner", "config": {"pathLib": "relative"}})),
         ("foreign", json!({"name": "gcp"})),
@@ -250,9 +247,7 @@ fn contexts_that_are_left_as_they_are_are_told() {
 #[test]
 fn a_command_without_a_context_is_told_how_to_get_one() {
     let store = cluster().token(Kind::P256, JANE);
-    drop(run(&store, &["true"]));
-    let own = store.path("kubeconfig");
-    let mut config: Value = read_json(&own);
+    let mut config = written(&store);
     config.as_object_mut().unwrap().remove("current-context");
     let file = write(&store, "none", &config.to_string());
     let file = ["--kubeconfig", file.to_str().unwrap()];
@@ -275,8 +270,7 @@ fn whoever_skips_verification_for_two_users_is_warned_once() {
     let store = cluster().token(Kind::P256, JANE);
     drop(run(&store, &["true"]));
     cluster().add_context(&store, "1");
-    let own = store.path("kubeconfig");
-    let mut config: Value = read_json(&own);
+    let mut config = read_json(store.path("kubeconfig"));
     let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
     entry.remove("certificate-authority");
     entry.insert("insecure-skip-tls-verify".to_owned(), json!(true));
@@ -293,9 +287,7 @@ fn whoever_skips_verification_for_two_users_is_warned_once() {
 fn a_command_can_be_given_one_context_alone() {
     need_root();
     let store = cluster().token(Kind::P256, JANE);
-    drop(run(&store, &["true"]));
-    let own = store.path("kubeconfig");
-    let mut config: Value = read_json(&own);
+    let mut config = written(&store);
     let mut add = |list: &str, entry: Value| config[list].as_array_mut().unwrap().push(entry);
     let prod = json!({"server": "https://127.0.0.1:1"});
     add("clusters", json!({"name": "prod", "cluster": prod}));

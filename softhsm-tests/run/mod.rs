@@ -44,13 +44,16 @@ fn run_recorded(store: &Store, faults: &str, arguments: &[&str]) -> Invocation {
 
 /// The kubeconfig of the run before with this change, as a file of its own.
 fn changed_kubeconfig(store: &Store, change: impl FnOnce(&mut Value)) -> String {
-    let directory = store.directory.path();
-    let own = fs::read(directory.join("kubeconfig")).unwrap();
-    let mut config = serde_json::from_slice(&own).unwrap();
+    let mut config = read_json(store.path("kubeconfig"));
     change(&mut config);
-    let file = directory.join("changed");
-    fs::write(&file, config.to_string()).unwrap();
+    let file = store.file("changed", config.to_string(), 0o600);
     file.into_os_string().into_string().unwrap()
+}
+
+/// The kubeconfig of a run, which there is then.
+fn written(store: &Store) -> Value {
+    drop(run(store, &["true"]));
+    read_json(store.path("kubeconfig"))
 }
 
 /// The directories of runs that are there.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use cryptoki::mechanism::MechanismType;
 use socket2::{Domain, Socket, Type};
 
-use super::{changed_kubeconfig, run, run_recorded};
+use super::{changed_kubeconfig, run, run_recorded, written};
 use crate::fixture::*;
 
 /// Jane's certificate for the P-256 key and that of an intermediate authority above it, each as PEM and DER.
@@ -111,9 +111,7 @@ fn a_server_that_is_not_there() {
 #[test]
 fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
     let store = cluster().token(Kind::P256, JANE);
-    drop(run(&store, &["true"]));
-    let own = store.path("kubeconfig");
-    let mut config: Value = read_json(&own);
+    let mut config = written(&store);
     let entry = &mut config["clusters"][0]["cluster"];
     let (_, port) = entry["server"].as_str().unwrap().rsplit_once(':').unwrap();
     let port = port.to_owned();
