@@ -7,6 +7,7 @@
 //! some libraries don't see the token again otherwise.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::certificate::{Certificate, of_subject, renewal_remedy};
-use crate::config::{Config, InitArgs, TokenName};
+use crate::config::{Config, TokenName};
 use crate::error::{Error, Exit, Kind};
 use crate::library::{Library, LibraryLock};
 use crate::pin::PinProvider;
@@ -483,7 +484,7 @@ struct OpenLibrary {
     /// `None` while no key is open.
     module: Option<Arc<Module>>,
     /// With which it was initialised.
-    init_args: Option<InitArgs>,
+    init_args: Option<CString>,
     lock: LibraryLock,
     tokens: Vec<OpenToken>,
     /// For tokens that are opened again.
@@ -555,7 +556,7 @@ impl OpenLibrary {
     /// The library, initialised unless it is. Its lock is held.
     fn module(&mut self, config: &Config) -> Result<Arc<Module>, Error> {
         let Some(module) = &self.module else {
-            let module = Module::open(&config.library, config.init_args.as_ref(), show_after)?;
+            let module = Module::open(&config.library, config.init_args.as_deref(), show_after)?;
             self.init_args = config.init_args.clone();
             return Ok(Arc::clone(self.module.insert(Arc::new(module))));
         };

@@ -71,7 +71,7 @@ pub(super) fn run(
     drop(variables);
 
     // Without a word about waiting.
-    let library = library::open(&config.library, config.init_args.as_ref(), PATIENCE)?;
+    let library = library::open(&config.library, config.init_args.as_deref(), PATIENCE)?;
     let mut token = session.library.insert(library).token(&config.token)?;
     let key = sealed::recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = sealed::open(&mut token, &file, key, &mut pins)?;

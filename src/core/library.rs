@@ -3,11 +3,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::config::{Config, InitArgs, TokenSelector, TrustedLibrary};
+use crate::config::{Config, TokenSelector, TrustedLibrary};
 use crate::error::{Error, Exit};
 use crate::pin_entry;
 use crate::process::lock::{self, Lock, LockError};
@@ -29,7 +30,7 @@ pub struct Library {
 /// has a limit of time, and a token that waits for a person says so on the terminal.
 pub fn open(
     library: &TrustedLibrary,
-    init_args: Option<&InitArgs>,
+    init_args: Option<&CStr>,
     patience: Duration,
 ) -> Result<Library, Error> {
     end_if_it_hangs(library.path());
@@ -43,7 +44,7 @@ pub fn open(
 pub fn open_in<'o>(opened: &'o mut Option<Library>, config: &Config) -> Result<&'o Library, Error> {
     let library = match opened {
         Some(library) => library,
-        None => opened.insert(open(&config.library, config.init_args.as_ref(), lock::LIMIT)?),
+        None => opened.insert(open(&config.library, config.init_args.as_deref(), lock::LIMIT)?),
     };
     library.lock.acquire(&config.library, lock::LIMIT, &mut note_wait)?;
     Ok(library)

@@ -91,7 +91,7 @@ fn answer(
         let signature = kept_signature(&opened.certificate, sign, kept)?;
         return channel.send(&Response::Signature(&signature), request.spelling);
     }
-    let init_args = config.init_args.as_ref();
+    let init_args = config.init_args.as_deref();
     let library = library::open(&config.library, init_args, lock::LIMIT)?;
     let library = opened.insert(library);
     // Of several requests at once, only the first says it, and not those that waited for it.

@@ -12,7 +12,7 @@ use super::error::{missing, unwritable};
 use super::load::read;
 use super::{EntryKind, Kubeconfig, PluginEntries, yaml};
 use crate::error::Error;
-use crate::process::replaced_file::Temporary;
+use crate::process::replaced_file::{self, TempPath};
 use crate::process::signals::is_interrupted;
 use crate::process::unix_time;
 
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A kubeconfig file that kubectl and other writers that use its lock don't write meanwhile: the lock is
 /// `FILE.lock` beside it (client-go, tools/clientcmd, loader.go).
 pub struct KubeconfigFile {
-    _lock: Temporary,
+    _lock: TempPath,
     /// That a link leads to.
     pub path: PathBuf,
     found: Metadata,
@@ -85,12 +85,13 @@ impl KubeconfigFile {
         let failed = |error: io::Error| unwritable(path, error);
         let text = yaml::write(&after.config);
         let text = text.ok_or_else(|| unwritable(path, "it would be read otherwise"))?;
-        let new = Temporary::of(path, text.as_bytes(), found, found.mode()).map_err(failed)?;
+        let new =
+            replaced_file::like(path, text.as_bytes(), found, found.mode()).map_err(failed)?;
         if is_interrupted() {
             return Err(unwritable(path, "interrupted"));
         }
         let copy = self.back_up().map_err(failed)?;
-        new.put(path).map_err(failed)?;
+        new.persist(path).map_err(|error| failed(error.error))?;
         Ok(Some(copy))
     }
 
@@ -101,18 +102,18 @@ impl KubeconfigFile {
         let mut paths =
             std::iter::once(first.clone()).chain(others).map(|it| joined(&self.path, &it));
         let free = paths.find(|it| !it.exists()).unwrap_or_default();
-        Temporary::of(&free, &self.content, &self.found, 0o600)?.put(&free)?;
+        replaced_file::like(&free, &self.content, &self.found, 0o600)?.persist(&free)?;
         Ok(free)
     }
 }
 
 /// Waits for other writers.
-fn lock(file: &Path) -> Result<Temporary, Error> {
+fn lock(file: &Path) -> Result<TempPath, Error> {
     let path = joined(file, ".lock");
     let started = Instant::now();
     loop {
-        let exists = match Temporary::create(path.clone(), 0) {
-            Ok((lock, _)) => return Ok(lock),
+        let exists = match replaced_file::temporary(&path, 0) {
+            Ok(lock) => return Ok(lock),
             Err(error) => error,
         };
         let reason = match exists.kind() == ErrorKind::AlreadyExists {

@@ -26,7 +26,7 @@ pub(super) fn list_library(
     mut pins: Option<Sources>,
     opened: &mut Option<Library>,
 ) -> Result<LibraryEntry, Error> {
-    let init_args = filter.init_args.as_ref();
+    let init_args = filter.init_args.as_deref();
     let library = match opened {
         Some(library) => library,
         None => opened.insert(library::open(trusted, init_args, PATIENCE)?),
@@ -65,7 +65,7 @@ pub(super) fn list_library(
     let uninitialized = slots.iter().filter(|_| has_no_usable_token);
     Ok(LibraryEntry {
         path_lib: path.to_owned(),
-        init_args: init_args.map(|it| it.as_c_str().to_string_lossy().into_owned()),
+        init_args: init_args.map(|it| it.to_string_lossy().into_owned()),
         error: None,
         empty_slots: slots.is_empty().then(|| library.module.empty_slots()),
         uninitialized_slots: uninitialized.map(|slot| slot.slot).collect(),

@@ -16,7 +16,7 @@ mod uri;
 #[cfg(test)]
 mod properties;
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fmt::Display;
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ use crate::protocol::Configuration;
 /// A configuration in which nothing is missing and nothing malformed.
 pub struct Config {
     pub library: TrustedLibrary,
-    pub init_args: Option<InitArgs>,
+    pub init_args: Option<CString>,
     pub token: TokenSelector,
     pub object: ObjectSelector,
     /// Absolute.
@@ -95,7 +95,7 @@ impl Config {
 /// given doesn't matter.
 pub struct Filter {
     pub library: Option<TrustedLibrary>,
-    pub init_args: Option<InitArgs>,
+    pub init_args: Option<CString>,
     pub token: TokenSelector,
     pub object: ObjectSelector,
 }
@@ -115,7 +115,7 @@ impl Filter {
         let uri = unfold(map)?;
         Ok(Self {
             library: take(map, "pathLib", TrustedLibrary::check)?,
-            init_args: take(map, "initArgs", InitArgs::parse)?,
+            init_args: take(map, "initArgs", init_args)?,
             token: TokenSelector {
                 slot: take(map, "slotId", selector::slot)?,
                 label: take(map, "tokenLabel", text)?,
@@ -162,36 +162,25 @@ fn take<T>(
     }
 }
 
-/// The text for C_Initialize (CK_C_INITIALIZE_ARGS, pReserved), for a library without a configuration file of its own,
-/// such as NSS.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct InitArgs(CString);
-
-impl InitArgs {
-    /// Parses the value of `initArgs`. A library that it names is refused: it may come with a
-    /// stranger's kubeconfig, and only `pathLib` is checked.
-    fn parse(value: &str) -> Result<Self, Error> {
-        /// In bytes; a longer text is no library's parameters.
-        const LONGEST: usize = 4096;
-        if value.to_ascii_lowercase().contains("library=") {
-            return Err(misconfigured(
-                "initArgs names a library",
-                "take library= out of initArgs: pathLib says which library is loaded",
-            ));
-        }
-        let is_line = value.len() <= LONGEST && !value.chars().any(char::is_control);
-        let text = CString::new(value).ok().filter(|_| is_line);
-        text.map(Self).ok_or_else(|| {
-            misconfigured(
-                "initArgs is too long, or not one line",
-                "write into initArgs what the library wants, as in configDir='sql:/home/jane/nssdb' flags=readOnly",
-            )
-        })
+/// Parses the value of `initArgs`: the text for C_Initialize (CK_C_INITIALIZE_ARGS, pReserved), for a library without a
+/// configuration file of its own, such as NSS. A library that it names is refused: it may come with a stranger's
+/// kubeconfig, and only `pathLib` is checked.
+fn init_args(value: &str) -> Result<CString, Error> {
+    /// In bytes; a longer text is no library's parameters.
+    const LONGEST: usize = 4096;
+    if value.to_ascii_lowercase().contains("library=") {
+        return Err(misconfigured(
+            "initArgs names a library",
+            "take library= out of initArgs: pathLib says which library is loaded",
+        ));
     }
-
-    pub fn as_c_str(&self) -> &CStr {
-        &self.0
-    }
+    let is_line = value.len() <= LONGEST && !value.chars().any(char::is_control);
+    CString::new(value).ok().filter(|_| is_line).ok_or_else(|| {
+        misconfigured(
+            "initArgs is too long, or not one line",
+            "write into initArgs what the library wants, as in configDir='sql:/home/jane/nssdb' flags=readOnly",
+        )
+    })
 }
 
 /// What a configuration says of the key and of its PIN's source, without a PIN.
@@ -278,8 +267,7 @@ mod tests {
         ]);
         let config = Config::from_map(&mut map).ok().unwrap();
         assert_eq!(config.library.path().to_str(), Some("/no/such/library.so"));
-        let init_args = config.init_args.unwrap();
-        assert_eq!(init_args.as_c_str(), c"configDir='sql:/db'");
+        assert_eq!(config.init_args.as_deref(), Some(c"configDir='sql:/db'"));
         assert_eq!(config.token.slot, Some(31));
         assert_eq!(
             config.token.to_string(),

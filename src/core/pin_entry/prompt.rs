@@ -25,7 +25,7 @@ use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
 use crate::error::Error;
 use crate::pin::{self, Pin, PinOrigin, PinRequest};
 use crate::printable::printable;
-use crate::process::signals::{self, PromptSignals, Signal};
+use crate::process::signals::{self, PromptSignals};
 
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
@@ -38,7 +38,7 @@ enum End {
     Failed(Error),
     /// Ctrl-D, or Enter and nothing before it.
     Nothing,
-    Signal(Signal),
+    Signal(i32),
     TimedOut,
 }
 
@@ -146,8 +146,8 @@ impl Prompt {
                 Err(end) => end,
             };
             match &end {
-                End::Signal(signal) if signal.is_stop() => {
-                    self.slot.yield_while(|| signals::raise(*signal)).map_err(End::Failed)?;
+                End::Signal(signals::STOP) => {
+                    self.slot.yield_while(|| signals::raise(signals::STOP)).map_err(End::Failed)?;
                     continue;
                 }
                 End::Failed(_) => {}

@@ -14,23 +14,15 @@ use rustix::process::getpid;
 use rustix::stdio::stderr;
 use signal_hook::low_level;
 
-/// A signal that ends or stops the process.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Signal(libc::c_int);
-
-impl Signal {
-    /// Ctrl-Z: the process is to stop and may go on later.
-    pub fn is_stop(self) -> bool {
-        self.0 == libc::SIGTSTP
-    }
-}
+/// Ctrl-Z: the process is to stop and may go on later.
+pub const STOP: libc::c_int = libc::SIGTSTP;
 
 /// What ends a process from outside.
 pub(super) const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 /// What the terminal's keys send. Pressed at a prompt they are meant for the prompt, even if the
 /// client was started with these signals ignored. SIGTTIN and SIGTTOU keep stopping a job in the
 /// background.
-const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
+const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, STOP];
 
 /// What the handler does with a signal: the last of the following of which there are any at present, in
 /// this thread or another. If there are none, it announces the signal and has the process die of it.
@@ -78,7 +70,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     let is_first = first.is_ok();
     if is_on(&PROMPT) {
         // A stop never hides an end.
-        if signal != libc::SIGTSTP {
+        if signal != STOP {
             CAUGHT.store(signal, Ordering::SeqCst);
         }
     } else if is_on(&CHILD) && is_first && signal == libc::SIGINT {
@@ -122,7 +114,7 @@ fn print_announcement(signal: libc::c_int) {
 /// Ends the process as the signal does without a handler.
 fn die_of(signal: libc::c_int) {
     // The kernel keeps a default action from the first process of a container.
-    if getpid().is_init() && signal != libc::SIGTSTP {
+    if getpid().is_init() && signal != STOP {
         super::leave(u8::try_from(128 + signal).unwrap_or(u8::MAX));
     }
     let _ = low_level::emulate_default_handler(signal);
@@ -196,12 +188,12 @@ impl PromptSignals {
     }
 
     /// The signal that has come, if any.
-    pub fn caught(&self) -> Option<Signal> {
+    pub fn caught(&self) -> Option<libc::c_int> {
         stored(CAUGHT.load(Ordering::SeqCst))
     }
 
     /// Restores the old actions, and returns the signal that came before that, if any.
-    pub fn release(self) -> Option<Signal> {
+    pub fn release(self) -> Option<libc::c_int> {
         drop(self);
         stored(CAUGHT.swap(0, Ordering::SeqCst))
     }
@@ -216,8 +208,8 @@ impl Drop for PromptSignals {
     }
 }
 
-fn stored(signal: libc::c_int) -> Option<Signal> {
-    (signal != 0).then_some(Signal(signal))
+fn stored(signal: libc::c_int) -> Option<libc::c_int> {
+    (signal != 0).then_some(signal)
 }
 
 /// Lets the calling thread, and those it starts, write to the terminal from the background. With
@@ -227,8 +219,8 @@ pub fn write_in_background() {
 }
 
 /// Sends the signal to this process; returns if that has stopped it and it was continued.
-pub fn raise(signal: Signal) {
-    let _ = low_level::raise(signal.0);
+pub fn raise(signal: libc::c_int) {
+    let _ = low_level::raise(signal);
 }
 
 /// Blocks (`SIG_BLOCK`) or unblocks (`SIG_UNBLOCK`) these signals for the calling thread.
@@ -294,7 +286,7 @@ mod tests {
             let files = Deferral::for_files();
             drop(Deferral::for_login());
             let login = Deferral::for_login();
-            raise(Signal(libc::SIGTERM));
+            raise(libc::SIGTERM);
             drop(files);
             write(rustix::stdio::stdout(), b"still there").unwrap();
             drop(login);

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -21,25 +22,15 @@ const TICK: Duration = Duration::from_secs(1);
 /// Rust's own needs, and a library's thread-local storage.
 const STACK: usize = 256 * 1024;
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { is_on: false, call: None });
+static IS_ON: AtomicBool = AtomicBool::new(false);
 
-struct Watch {
-    is_on: bool,
-    /// The call that is timed.
-    call: Option<TimedCall>,
-}
-
-struct TimedCall {
-    name: &'static str,
-    limit: Duration,
-    /// How long it has taken, in [`TICK`]s.
-    ticks: u32,
-}
+/// The call that is timed: its name, its limit, and how long it has taken in [`TICK`]s.
+static CALL: Mutex<Option<(&'static str, Duration, u32)>> = Mutex::new(None);
 
 /// From now on `expired` is called with a call's name and its limit, in a thread of its own, if that
 /// call takes longer. It should end the process. If no thread can be started, there is no limit.
 pub fn start(expired: impl FnOnce(&'static str, Duration) + Send + 'static) {
-    if std::mem::replace(&mut locked(&WATCH).is_on, true) {
+    if IS_ON.swap(true, Ordering::Relaxed) {
         return;
     }
     let (started, start) = mpsc::channel();
@@ -57,14 +48,13 @@ pub fn start(expired: impl FnOnce(&'static str, Duration) + Send + 'static) {
 fn watch() -> Option<(&'static str, Duration)> {
     loop {
         thread::sleep(TICK);
-        let mut watch = locked(&WATCH);
-        if !watch.is_on {
+        if !IS_ON.load(Ordering::Relaxed) {
             return None;
         }
-        if let Some(call) = &mut watch.call {
-            call.ticks += 1;
-            if TICK * call.ticks > call.limit {
-                return Some((call.name, call.limit));
+        if let Some((name, limit, ticks)) = &mut *locked(&CALL) {
+            *ticks += 1;
+            if TICK * *ticks > *limit {
+                return Some((*name, *limit));
             }
         }
     }
@@ -72,13 +62,12 @@ fn watch() -> Option<(&'static str, Duration)> {
 
 /// From now on no call is timed.
 pub fn stop() {
-    *locked(&WATCH) = Watch { is_on: false, call: None };
+    IS_ON.store(false, Ordering::Relaxed);
 }
 
 /// Times this call until the guard is dropped.
 pub fn call(name: &'static str, limit: Duration) -> Guard {
-    let mut watch = locked(&WATCH);
-    watch.call = watch.is_on.then_some(TimedCall { name, limit, ticks: 0 });
+    *locked(&CALL) = Some((name, limit, 0));
     Guard
 }
 
@@ -88,6 +77,6 @@ pub struct Guard;
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        locked(&WATCH).call = None;
+        *locked(&CALL) = None;
     }
 }

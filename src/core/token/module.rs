@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::any::Any;
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 
 use super::ckr;
 use super::raw::{self, Functions};
-use crate::config::{InitArgs, TrustedLibrary};
+use crate::config::TrustedLibrary;
 use crate::error::{Error, Exit};
 use crate::printable::printable;
 use crate::process::exit_guard;
@@ -37,7 +38,7 @@ impl Module {
     /// once in a process: the parameters of a second module of it are ignored.
     pub fn open(
         library: &TrustedLibrary,
-        init_args: Option<&InitArgs>,
+        init_args: Option<&CStr>,
         on_wait: WaitObserver,
     ) -> Result<Self, Error> {
         let Some(path) = library.file().map(Path::to_owned) else {
@@ -46,8 +47,7 @@ impl Module {
         };
         prepare_crash_report(&path);
         let functions = Functions::load(&path)?;
-        let parameters = init_args.map(InitArgs::as_c_str);
-        let borrowed = match functions.initialize(parameters) {
+        let borrowed = match functions.initialize(init_args) {
             Ok(()) => false,
             Err(CryptokiError::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => true,
             Err(error) => return Err(not_initialised(&path, &error)),
