@@ -45,7 +45,6 @@ use crate::config::PinSource;
 use crate::error::{Error, PLUGIN, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, files};
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
-use crate::process::output::answer_lost;
 use crate::protocol::Configuration;
 use crate::start::{self, Started};
 use crate::tunnel_process::ProcessKeys;
@@ -290,8 +289,6 @@ fn not_a_command(mut error: clap::Error) -> u8 {
 
 /// Prints this text to standard output; the exit code.
 fn print(text: &str) -> u8 {
-    match report::answer_text(text) {
-        Ok(()) => 0,
-        Err(error) => report::error(&answer_lost(&error)),
-    }
+    let printed = output::CommandOutput::open().and_then(|mut output| output.print(text));
+    printed.map_or_else(|error| report::error(&error), |()| 0)
 }

@@ -69,18 +69,6 @@ pub fn lines(text: &str) {
     to_standard_error(&each_line(text));
 }
 
-/// The text that was asked for with `--help` or `--version`, to standard output. Not for a process
-/// that has an [`AnswerChannel`](crate::answer::AnswerChannel). A reader that has had enough
-/// of it, such as a pager, is no error.
-pub fn answer_text(text: &str) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    let written = output.write_all(each_line(text).as_bytes());
-    match written.and_then(|()| output.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// Reports what happens from now on: with 1 the steps, with 2 their details.
 pub fn log_steps(verbosity: u8) {
     let level = match verbosity {

@@ -71,7 +71,7 @@ pub fn ask_hidden(question: &str) -> Option<Option<Vec<u8>>> {
 }
 
 fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
-    let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::unshared() };
+    let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::default() };
     Some(prompt.enter_again(question, echo).ok())
 }
 
@@ -143,20 +143,21 @@ impl Prompt {
         loop {
             let end = match self.enter_once(text, echo) {
                 Ok(line) => return Ok(line),
+                Err(End::Signal(signals::STOP)) => {
+                    signals::raise(signals::STOP);
+                    continue;
+                }
                 Err(end) => end,
             };
             match &end {
-                End::Signal(signals::STOP) => {
-                    self.slot.yield_while(|| signals::raise(signals::STOP)).map_err(End::Failed)?;
-                    continue;
-                }
                 End::Failed(_) => {}
+                End::Nothing => self.slot.leave(CANCELLED),
+                End::Signal(signal) => {
+                    self.slot.leave(CANCELLED);
+                    // Its handler is the process's own; one that comes back ends the prompt.
+                    signals::raise(*signal);
+                }
                 End::TimedOut => self.slot.leave(TIMED_OUT),
-                End::Nothing | End::Signal(_) => self.slot.leave(CANCELLED),
-            }
-            if let End::Signal(signal) = &end {
-                // Its handler is the process's own; one that comes back ends the prompt.
-                signals::raise(*signal);
             }
             return Err(end);
         }

@@ -31,12 +31,11 @@ pub(super) enum PromptKind {
     Window,
 }
 
-/// The place to ask in, for this process alone.
+/// The place to ask in, for this process alone. The default one is for a question that need not wait for others.
+#[derive(Default)]
 pub(super) struct PromptSlot {
-    /// `None` where there can be no lock.
+    /// `None` where there can be no lock, too.
     lock: RefCell<Option<Lock>>,
-    /// `None` for a question that need not wait for others.
-    lock_name: Option<String>,
     token: String,
 }
 
@@ -56,7 +55,7 @@ impl PromptSlot {
     pub(super) fn take(kind: PromptKind, token: &str, since: SystemTime) -> Result<Self, Error> {
         let slot = Self::wait(kind, token)?;
         let (group, now) = (process_group(), SystemTime::now());
-        for line in slot.lines() {
+        for line in slot.lock.borrow().iter().flat_map(Lock::lines) {
             if let Some(left) = LeftPrompt::parse(&line)
                 && left.token == slot.token
                 && left.means(group, since, now)
@@ -80,18 +79,17 @@ impl PromptSlot {
             PromptKind::Terminal => format!("terminal of session {}", session_of(0)),
             PromptKind::Window => "window".to_owned(),
         };
-        let lock = RefCell::new(acquire(&lock_name)?);
-        Ok(Self { lock, lock_name: Some(lock_name), token: token.to_owned() })
-    }
-
-    /// For a question that need not wait for others.
-    pub(super) fn unshared() -> Self {
-        Self { lock: RefCell::default(), lock_name: None, token: String::new() }
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let lock = self.lock.borrow();
-        lock.as_ref().map_or_else(Vec::new, Lock::lines)
+        let lock = match Lock::acquire_within(lock::LIMIT, &lock_name, &mut |_| {}) {
+            Ok(lock) => Some(lock),
+            Err(LockError::Unavailable(_)) => None,
+            Err(LockError::Busy(holder)) => {
+                let (holder, seconds) = (lock::in_brackets(holder), lock::LIMIT.as_secs());
+                return Err(pin::terminal_unusable(format!(
+                    "another prompt{holder} has had it for {seconds} s"
+                )));
+            }
+        };
+        Ok(Self { lock: RefCell::new(lock), token: token.to_owned() })
     }
 
     /// The prompt ended so. To be called before a signal ends the process.
@@ -108,16 +106,6 @@ impl PromptSlot {
             // Without it the next process asks at once.
             let _ = lock.write(&lines);
         }
-    }
-
-    /// Lets others ask while this process is stopped, and waits for the place again.
-    pub(super) fn yield_while(&self, stopped: impl FnOnce()) -> Result<(), Error> {
-        self.lock.replace(None);
-        stopped();
-        if let Some(name) = &self.lock_name {
-            self.lock.replace(acquire(name)?);
-        }
-        Ok(())
     }
 }
 
@@ -141,19 +129,6 @@ impl LeftPrompt {
 
 fn process_group() -> i32 {
     getpgrp().as_raw_nonzero().get()
-}
-
-fn acquire(lock_name: &str) -> Result<Option<Lock>, Error> {
-    match Lock::acquire_within(lock::LIMIT, lock_name, &mut |_| {}) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(LockError::Unavailable(_)) => Ok(None),
-        Err(LockError::Busy(holder)) => {
-            let (holder, seconds) = (lock::in_brackets(holder), lock::LIMIT.as_secs());
-            Err(pin::terminal_unusable(format!(
-                "another prompt{holder} has had it for {seconds} s"
-            )))
-        }
-    }
 }
 
 #[cfg(test)]
