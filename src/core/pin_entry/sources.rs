@@ -2,8 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, stdin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use super::prompt::{Prompt, open_terminal};
@@ -13,7 +13,6 @@ use crate::config::PinSource;
 use crate::error::{Error, Exit, PROGRAM};
 use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use crate::process::environment::TakenVariables;
-use crate::process::locked;
 
 /// Where this run's PIN comes from.
 pub struct Sources {
@@ -151,20 +150,5 @@ impl PinProvider for Sources {
         let prompt = Prompt::open(&request.token, since)?;
         let prompt = prompt.ok_or_else(|| pin::final_try(&request.token, &PinOrigin::Reader))?;
         prompt.confirm(request, PinOrigin::Reader)
-    }
-}
-
-/// Shared with a thread that has it asked.
-impl PinProvider for Arc<Mutex<Sources>> {
-    fn origin(&mut self) -> PinOrigin {
-        locked(self).origin()
-    }
-
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        locked(self).pin(request)
-    }
-
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        locked(self).confirm_at_reader(request)
     }
 }
