@@ -22,7 +22,7 @@ fn beside(path: &Path, content: &[u8], mode: u32) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
     let mut builder = Builder::new();
     builder.permissions(Permissions::from_mode(mode));
-    let mut new = builder.tempfile_in(directory.unwrap_or(Path::new(".")))?;
+    let mut new = builder.tempfile_in(directory.unwrap_or_else(|| Path::new(".")))?;
     new.write_all(content)?;
     new.as_file().sync_all()?;
     Ok(new)
