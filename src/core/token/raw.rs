@@ -38,6 +38,8 @@ const LONGEST_OUTPUT: usize = 4096;
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
 /// No library has more slots or more mechanisms.
 const LONGEST_LIST: usize = 4096;
+/// By how many items a list may grow between two calls.
+const MORE: usize = 16;
 /// No search of ours finds more objects on a token.
 const MOST_OBJECTS: usize = 4096;
 /// Objects that one C_FindObjects asks for.
@@ -462,7 +464,9 @@ fn list(
 ) -> CallResult<Vec<CK_ULONG>> {
     let mut count = 0;
     call(ptr::null_mut(), &raw mut count)?;
-    let mut items = vec![0; LONGEST_LIST];
+    // It may have grown until then.
+    let room = at_most(LONGEST_LIST - MORE, count, function)? + MORE;
+    let mut items = vec![0; room];
     count = items.len() as CK_ULONG;
     call(items.as_mut_ptr(), &raw mut count)?;
     items.truncate(at_most(items.len(), count, function)?);
