@@ -39,7 +39,7 @@ const LONGEST_ATTRIBUTE: usize = 64 * 1024;
 /// No library has more slots or more mechanisms.
 const LONGEST_LIST: usize = 4096;
 /// By how many items a list may grow between two calls.
-const MORE: usize = 16;
+const MORE: usize = 256;
 /// No search of ours finds more objects on a token.
 const MOST_OBJECTS: usize = 4096;
 /// Objects that one C_FindObjects asks for.
