@@ -110,12 +110,12 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// The whole as JSON, but for YAML's escapes of what kubectl would read otherwise.
+    /// The whole as JSON, which kubectl reads as it was.
     pub fn to_json(&self) -> String {
         let mut config = self.config.clone();
         config["apiVersion"] = "v1".into();
         config["kind"] = "Config".into();
-        yaml::escaped(&config)
+        yaml::json(&config)
     }
 
     fn elements(&self, kind: EntryKind) -> impl Iterator<Item = &Value> {

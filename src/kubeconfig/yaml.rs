@@ -63,12 +63,16 @@ pub(super) fn read(text: &str) -> Result<Value, (Option<Position>, &'static str)
     })
 }
 
-/// JSON, but for YAML's escapes of what go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a line break.
-pub(super) fn escaped(data: &Value) -> String {
+/// Without what JSON takes as it is, and go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a line break.
+pub(super) fn json(data: &Value) -> String {
+    escaped(data, |it| it <= '\u{ffff}', |it| format!("\\u{it:04x}"))
+}
+
+fn escaped(data: &Value, fits: impl Fn(char) -> bool, escape: impl Fn(u32) -> String) -> String {
     let mut text = String::new();
     for character in data.to_string().chars() {
-        match is_harmful(character) {
-            true => text += &format!("\\U{:08x}", u32::from(character)),
+        match is_harmful(character) && fits(character) {
+            true => text += &escape(character.into()),
             false => text.push(character),
         }
     }
@@ -81,7 +85,7 @@ pub(super) fn write(data: &Value) -> Option<String> {
     let mut text = serde_saphyr::to_string_with_options(data, options).ok()?;
     // A token's names could show something else on a terminal.
     if text.chars().any(|it| is_harmful(it) && it != '\n') {
-        text = escaped(data);
+        text = escaped(data, |_| true, |it| format!("\\U{it:08x}"));
     }
     read(&text).is_ok_and(|it| it == *data).then_some(text)
 }
