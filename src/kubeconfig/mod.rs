@@ -238,10 +238,10 @@ mod tests {
     fn json_holds_nothing_that_yaml_reads_otherwise() {
         for (text, written) in [
             ("a\"\n\u{1b}", r#"a\"\n\u001b"#),
-            ("\u{7f}~\u{80}", r"\U0000007f~\U00000080"),
-            ("a\u{85}\u{9f}\u{a0}", "a\\U00000085\\U0000009f\u{a0}"),
-            ("\u{2028}x\u{2029}", r"\U00002028x\U00002029"),
-            ("\u{fffd}\u{fffe}\u{ffff}😀", "\u{fffd}\\U0000fffe\\U0000ffff😀"),
+            ("\u{7f}~\u{80}", r"\u007f~\u0080"),
+            ("a\u{85}\u{9f}\u{a0}", "a\\u0085\\u009f\u{a0}"),
+            ("\u{2028}x\u{2029}", r"\u2028x\u2029"),
+            ("\u{fffd}\u{fffe}\u{ffff}😀", "\u{fffd}\\ufffe\\uffff😀"),
         ] {
             let mut before = Kubeconfig::default();
             before.config["current-context"] = text.into();
