@@ -102,7 +102,7 @@ impl KubeconfigFile {
         let mut paths =
             std::iter::once(first.clone()).chain(others).map(|it| joined(&self.path, &it));
         let free = paths.find(|it| !it.exists()).unwrap_or_default();
-        replaced_file::like(&free, &self.content, &self.found, 0o600)?.persist(&free)?;
+        replaced_file::like(&free, &self.content, &self.found, 0o600)?.persist_noclobber(&free)?;
         Ok(free)
     }
 }
