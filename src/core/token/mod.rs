@@ -5,7 +5,7 @@
 //! certificate), [`Token::check_mechanism`], [`Token::key`] (which logs in), [`Token::sign`] or [`Token::open`]. What can be
 //! refused without a PIN is refused before the login.
 //!
-//! Nothing here knows environment variables, kubeconfigs or terminals; a PIN comes from a [`PinProvider`].
+//! Nothing here knows environment variables, kubeconfigs or terminals; a PIN comes from a [`crate::pin::PinProvider`].
 
 mod certificate;
 mod ckr;
