@@ -151,7 +151,7 @@ fn where_a_client_connects_is_told_before_the_key() {
 /// What of the kubeconfig is another, what `check` says of it, and by which command it is mended.
 const KEEPS_FROM: &str = r#"
 extensions           | null        | exec is missing                           | NAME
-extension/plugin     | "other"     | is another program's                      | NAME
+extension/plugin     | "other"     | or another program's                      | NAME
 extension/server     | null        | has no server                             | NAME
 server               | "https://10.0.0.1:6443" | https://10.0.0.1:6443 is no address of this machine | NAME
 certificate-authority-data | "Zm9v"| was written on another machine or for another user | NAME

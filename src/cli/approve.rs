@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) ->
     let options = KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone());
     options.set_call();
     let context = options.selected()?.context.name;
-    let kubectl = Kubectl::find(&context, arguments.kubeconfig.as_deref(), None)?;
+    let kubectl = Kubectl::new(&context, arguments.kubeconfig.as_deref(), None);
     let name = &arguments.name;
     let request = SigningRequest::read(&kubectl, name)?.ok_or_else(|| {
         let text = format!("there is no CertificateSigningRequest \"{name}\"");

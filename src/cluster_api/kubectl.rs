@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Write as _};
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -12,9 +12,9 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 use super::signing_request::{PATH, SigningRequest};
-use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, unusable};
+use super::{ClusterApi, ClusterUser, unusable};
 use crate::error::{Error, Exit};
-use crate::kubeconfig::{OriginalContext, find_program};
+use crate::kubeconfig::OriginalContext;
 use crate::printable::shell_word;
 use crate::process::descriptors::hand_on;
 
@@ -22,25 +22,14 @@ const RESOURCE: &str = "certificatesigningrequests.v1.certificates.k8s.io";
 
 /// The cluster, asked by the person's kubectl as the user of a context.
 pub struct Kubectl {
-    program: PathBuf,
     options: Vec<OsString>,
     cluster: String,
 }
 
 impl Kubectl {
-    /// kubectl as it is found in PATH, with this context of `file` if that is given, or else of the kubeconfig that
-    /// kubectl finds. As the user and for the cluster that the context had `before`, if that is given.
-    pub fn find(
-        context: &str,
-        file: Option<&Path>,
-        before: Option<&OriginalContext>,
-    ) -> Result<Self, Error> {
-        let program = find_program("kubectl").ok_or_else(|| {
-            let text = "there is no kubectl in PATH to ask the cluster with";
-            Error::new(Exit::Cluster, text).help(
-                "install kubectl (https://kubernetes.io/docs/tasks/tools/), or add its folder to PATH",
-            )
-        })?;
+    /// With this context of `file` if that is given, or else of the kubeconfig that kubectl finds. As the user and for the
+    /// cluster that the context had `before`, if that is given.
+    pub fn new(context: &str, file: Option<&Path>, before: Option<&OriginalContext>) -> Self {
         // One word each: a name could begin with a hyphen. A server that doesn't answer has an end.
         let mut options: Vec<OsString> =
             vec![format!("--context={context}").into(), "--request-timeout=60s".into()];
@@ -53,7 +42,7 @@ impl Kubectl {
             options.push(format!("--cluster={cluster}").into());
             options.push(format!("--user={}", user.as_deref().unwrap_or_default()).into());
         }
-        Ok(Self { program, options, cluster: format!("context \"{context}\"") })
+        Self { options, cluster: format!("context \"{context}\"") }
     }
 
     /// For whom the cluster takes us.
@@ -102,10 +91,17 @@ impl Kubectl {
         may_fail: bool,
     ) -> Result<Vec<u8>, Error> {
         let not_run = |error: io::Error| {
-            Error::new(Exit::Cluster, format!("kubectl can't be run: {error}"))
-                .help("check which kubectl is found in PATH: `type kubectl`")
+            let text = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "there is no kubectl in PATH to ask the cluster with".to_owned()
+                }
+                _ => format!("kubectl can't be run: {error}"),
+            };
+            Error::new(Exit::Cluster, text).help(
+                "install kubectl (https://kubernetes.io/docs/tasks/tools/), or add its folder to PATH",
+            )
         };
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new("kubectl");
         command.args(arguments).args(&self.options).stdin(Stdio::inherit());
         command.stderr(Stdio::inherit());
         // Not through standard input: a plugin may ask the person there.
@@ -115,9 +111,6 @@ impl Kubectl {
         }
         let kept = reader.iter().map(AsRawFd::as_raw_fd).collect();
         let output = hand_on(&mut command, kept).output().map_err(not_run)?;
-        if output.stdout.len() > LONGEST_ANSWER {
-            return Err(unusable(&self.cluster, purpose, "it is too long"));
-        }
         match output.status.success() || may_fail {
             true => Ok(output.stdout),
             false => Err(self.failure(purpose)),

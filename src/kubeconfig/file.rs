@@ -97,10 +97,7 @@ impl KubeconfigFile {
 
     /// Makes a copy that replaces no other and that only its owner may read. Returns its path.
     fn back_up(&self) -> io::Result<PathBuf> {
-        let first = format!(".backup-{}", unix_time());
-        let others = (1_u64..).map(|count| format!("{first}-{count}"));
-        let mut paths =
-            std::iter::once(first.clone()).chain(others).map(|it| joined(&self.path, &it));
+        let mut paths = (unix_time()..).map(|it| joined(&self.path, &format!(".backup-{it}")));
         let free = paths.find(|it| !it.exists()).unwrap_or_default();
         replaced_file::like(&free, &self.content, &self.found, 0o600)?.persist_noclobber(&free)?;
         Ok(free)
@@ -112,20 +109,17 @@ fn lock(file: &Path) -> Result<TempPath, Error> {
     let path = joined(file, ".lock");
     let started = Instant::now();
     loop {
-        let exists = match replaced_file::temporary(&path, 0) {
+        let reason = match replaced_file::temporary(&path, 0) {
             Ok(lock) => return Ok(lock),
-            Err(error) => error,
-        };
-        let reason = match exists.kind() == ErrorKind::AlreadyExists {
-            true if is_interrupted() => "interrupted".to_owned(),
-            true if started.elapsed() > LOCK_LIMIT => {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => error.to_string(),
+            Err(_) if is_interrupted() => "interrupted".to_owned(),
+            Err(_) if started.elapsed() > LOCK_LIMIT => {
                 format!("another program is writing it; if none is, remove {}", path.display())
             }
-            true => {
+            Err(_) => {
                 thread::sleep(PAUSE);
                 continue;
             }
-            false => format!("{}: {exists}", path.display()),
         };
         return Err(unwritable(file, reason));
     }

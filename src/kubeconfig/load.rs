@@ -11,8 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::error::{error, missing, unreadable};
-use super::shape::{self, Misfit};
-use super::{EntryKind, Kubeconfig, name_of, text, yaml};
+use super::{EntryKind, Kubeconfig, name_of, shape, text, yaml};
 use crate::error::Error;
 use crate::printable::shell_word;
 
@@ -84,39 +83,24 @@ impl Kubeconfig {
 
     /// As the file has it, relative paths included.
     pub(super) fn as_written(content: &[u8], path: &Path) -> Result<Self, Error> {
-        let malformed = |position: Option<yaml::Position>, reason: &str| {
-            let position = position.map(|position| format!(", {position}")).unwrap_or_default();
+        let malformed = |reason: String| {
             error(
-                format!("kubeconfig {}{position}: {reason}", path.display()),
+                format!("kubeconfig {}: {reason}", path.display()),
                 "correct the file, which kubectl has to read, too; a number or a word such as yes that is meant \
                  as text stands in quotes",
             )
         };
-        let text = str::from_utf8(content).map_err(|error| {
-            let before = content.get(..error.valid_up_to()).unwrap_or_default();
-            let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
-            let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count() as u64;
-            malformed(Some(yaml::Position { line, column }), "it is not UTF-8")
-        })?;
-        let config = yaml::read(text).map_err(|(position, reason)| malformed(position, reason))?;
+        let text = str::from_utf8(content).map_err(|error| malformed(error.to_string()))?;
+        let config = yaml::read(text).map_err(malformed)?;
         if config.is_null() {
             return Ok(Self::default());
         }
-        let refused = |misfit: &Misfit| {
-            let field = misfit.field();
-            let field = if field.is_empty() { "it" } else { &field };
-            malformed(
-                yaml::position(text, &misfit.path),
-                &format!("{field} is not {}", misfit.expected),
-            )
-        };
-        if let Some(misfit) = shape::KUBECONFIG.misfit(&config) {
-            return Err(refused(&misfit));
+        if let Some(misfit) = shape::KUBECONFIG.misfit("", &config) {
+            return Err(malformed(misfit));
         }
         for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
             if self::text(&config, field).is_some_and(|it| it != expected) {
-                let path = vec![shape::PathStep::Member(field.to_owned())];
-                return Err(refused(&Misfit { path, expected }));
+                return Err(malformed(format!("{field} is not {expected}")));
             }
         }
         Ok(Self { config, ..Self::default() })
@@ -250,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_refused_with_its_line() {
+    fn what_is_not_text_is_refused_with_its_place() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         fs::write(&path, b"a: b\nc: \xff1234\n").unwrap();
         let error = load(&path).err().unwrap();
-        assert!(error.ends_with("config, line 2, column 4: it is not UTF-8"), "{error}");
+        assert!(error.contains("config: invalid utf-8") && error.ends_with("index 8"), "{error}");
         fs::write(&path, b"a: \0\n").unwrap();
         assert!(load(&path).is_err());
     }
@@ -280,7 +264,7 @@ mod tests {
     fn parsed(text: &str) -> String {
         match Kubeconfig::parse(text.as_bytes(), Path::new("/config")) {
             Ok(config) => config.to_json(),
-            Err(error) => error.to_string().replace("kubeconfig /config, ", ""),
+            Err(error) => error.to_string().replace("kubeconfig /config: ", ""),
         }
     }
 
@@ -300,9 +284,9 @@ mod tests {
             ("a: .inf # 1234", "line 1, column 4: "),
             ("a: 1\n---\nb: 1234\n", "line 3, column 1: "),
             // Line breaks for kubectl, which would read the line behind them.
-            ("a: b\nc # 1234\u{2028}c: d\n", "line 2, column 9: U+0085, U+2028 or U+2029"),
-            ("a: '1234\u{85}'\n", "line 1, column 9: U+0085"),
-            ("{\"a\": \"1234\u{2029}\"}", "line 1, column 12: U+0085"),
+            ("a: b\nc # 1234\u{2028}c: d\n", "line 2: U+0085, U+2028 or U+2029"),
+            ("a: '1234\u{85}'\n", "line 1: U+0085"),
+            ("{\"a\": \"1234\u{2029}\"}", "line 1: U+0085"),
             (&deep("["), "line 1, "),
             (&deep("- "), "line 1, "),
             (&bomb, "line "),

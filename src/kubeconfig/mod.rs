@@ -10,7 +10,6 @@ mod exec;
 mod file;
 mod load;
 mod plugin;
-mod program;
 mod redirect;
 mod shape;
 mod tunnelled;
@@ -22,7 +21,6 @@ pub use exec::{SELECTORS, options, user_excerpt};
 pub use file::KubeconfigFile;
 pub use load::files;
 pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
-pub use program::find_program;
 pub use redirect::TunnelEndpoint;
 pub use tunnelled::{LocalCluster, tunnelled};
 
@@ -38,7 +36,7 @@ pub struct Kubeconfig {
     /// A map, whose known fields have kubectl's types or are null.
     config: Value,
     /// The files that somebody else can change, and who, as "belongs to uid 7, who".
-    concerns: Vec<(PathBuf, String)>,
+    pub concerns: Vec<(PathBuf, String)>,
 }
 
 /// A list of a kubeconfig.
@@ -75,17 +73,11 @@ impl Default for Kubeconfig {
 }
 
 impl Kubeconfig {
-    /// The files that somebody else can change, and who, as "belongs to uid 7, who".
-    pub fn concerns(&self) -> &[(PathBuf, String)] {
-        &self.concerns
-    }
-
     /// The name of the current context, which need not exist.
     pub fn current_context(&self) -> Option<&str> {
         text(&self.config, "current-context")
     }
 
-    /// Fails if there is no context of this name.
     pub fn set_current_context(&mut self, name: &str) -> Result<(), Error> {
         self.context(name)?;
         self.config["current-context"] = name.into();
@@ -122,14 +114,13 @@ impl Kubeconfig {
         self.config[kind.list()].as_array().into_iter().flatten()
     }
 
-    /// The names of the entries of a list, sorted.
+    /// Sorted.
     pub fn names(&self, kind: EntryKind) -> Vec<String> {
         let mut names: Vec<_> = self.elements(kind).map(|it| name_of(it).to_owned()).collect();
         names.sort();
         names
     }
 
-    /// Whether there is an entry of this name.
     pub fn has(&self, kind: EntryKind, name: &str) -> bool {
         self.elements(kind).any(|it| name_of(it) == name)
     }

@@ -6,6 +6,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::entries::without_user;
@@ -52,9 +53,10 @@ pub struct PluginEntries {
 }
 
 /// What a context had before it was given a plugin; the user can be missing.
-#[derive(Clone)]
+#[derive(Deserialize, Serialize)]
 pub struct OriginalContext {
     pub cluster: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
 
@@ -77,7 +79,8 @@ impl Kubeconfig {
     /// What the context had before it was given this program as its plugin.
     pub fn original(&self, context: &str) -> Result<OriginalContext, Error> {
         self.context(context)?;
-        original(self.entry(EntryKind::Context, context)).ok_or_else(|| {
+        let noted = extension(self.entry(EntryKind::Context, context), ORIGINAL);
+        OriginalContext::deserialize(noted).map_err(|_| {
             error(
                 format!("context \"{context}\" was not written for the credential plugin"),
                 "nothing is to be undone there; `kubectl config get-contexts` lists the others",
@@ -160,7 +163,7 @@ impl PluginEntries {
         Ok(Self { context, cluster, user, local, with_plugin, original })
     }
 
-    /// The entries as the lists of a kubeconfig.
+    /// As the lists of a kubeconfig.
     pub fn as_excerpt(&self) -> Result<String, Error> {
         let mut context = Value::Null;
         self.point(&mut context);
@@ -201,18 +204,8 @@ impl PluginEntries {
     fn point(&self, context: &mut Value) {
         context["cluster"] = self.cluster.as_str().into();
         context["user"] = self.user.as_str().into();
-        let mut noted = json!({"cluster": self.original.cluster});
-        if let Some(user) = &self.original.user {
-            noted["user"] = user.as_str().into();
-        }
-        set_extension(context, ORIGINAL, Some(noted));
+        set_extension(context, ORIGINAL, Some(json!(self.original)));
     }
-}
-
-fn original(context: &Value) -> Option<OriginalContext> {
-    let noted = extension(context, ORIGINAL);
-    let text = |member: &str| noted[member].as_str().map(str::to_owned);
-    Some(OriginalContext { cluster: text("cluster")?, user: text("user") })
 }
 
 /// The cluster at a local address for the real one, by its name: the one of the context, or of another
@@ -246,9 +239,9 @@ fn local_cluster(
             authority_pem: hop.authority_pem,
         },
     );
-    super::remove(&mut local, &["disable-compression"]);
-    if !entry["disable-compression"].is_null() {
-        local["disable-compression"] = entry["disable-compression"].clone();
+    match entry.get("disable-compression") {
+        Some(value) => local["disable-compression"] = value.clone(),
+        None => super::remove(&mut local, &["disable-compression"]),
     }
     set_extension(&mut local, tunnelled::EXTENSION, Some(described(entry, real)));
     Ok((name, local))
@@ -262,19 +255,14 @@ fn described(entry: &Value, name: &str) -> Value {
         "certificate-authority",
         "certificate-authority-data",
         "tls-server-name",
+        "insecure-skip-tls-verify",
         "proxy-url",
     ] {
-        if let Some(value) = text(entry, key) {
-            described[key] = value.into();
+        if let Some(value) = entry.get(key) {
+            described[key] = value.clone();
         }
     }
     described["server"] = without_user(text(entry, "server").unwrap_or_default()).into();
-    if text(entry, "certificate-authority-data").is_some() {
-        super::remove(&mut described, &["certificate-authority"]);
-    }
-    if entry["insecure-skip-tls-verify"] == true {
-        described["insecure-skip-tls-verify"] = true.into();
-    }
     described
 }
 

@@ -25,14 +25,11 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
             format!("have the context's entries written with {}", write_command("NAME")),
         )
     };
-    if extension.is_null() {
-        return Err(refused("is missing"));
-    }
     if !is_ours(extension) {
-        return Err(refused("is another program's"));
+        return Err(refused("is missing, or another program's"));
     }
-    if let Some(misfit) = shape::CLUSTER.misfit(extension) {
-        return Err(refused(&format!("has {} that is not {}", misfit.field(), misfit.expected)));
+    if let Some(misfit) = shape::CLUSTER.misfit("", extension) {
+        return Err(refused(&format!("can't be used: {misfit}")));
     }
     // The plugin runs wherever the client does.
     if text(extension, "certificate-authority").is_some_and(|path| !path.starts_with('/')) {
@@ -57,10 +54,8 @@ pub struct LocalCluster {
 impl LocalCluster {
     /// That of a request of KUBERNETES_EXEC_INFO.
     pub fn requested(entry: &Value) -> Result<Self, Error> {
-        if let Some(misfit) = shape::CLUSTER.misfit(entry) {
-            let field = format!("spec.cluster.{}", misfit.field());
-            let field = field.trim_end_matches('.');
-            return Err(ExecRequest::error(&format!("{field} is not {}", misfit.expected)));
+        if let Some(misfit) = shape::CLUSTER.misfit("spec.cluster", entry) {
+            return Err(ExecRequest::error(&misfit));
         }
         let cluster = Cluster::of_entry(entry, "spec.cluster")?;
         Ok(Self { cluster, extension: entry["config"].clone() })
@@ -68,7 +63,7 @@ impl LocalCluster {
 }
 
 impl Kubeconfig {
-    /// The entries that this program has written.
+    /// Those that this program has written.
     pub fn local_clusters(&self) -> Result<Vec<LocalCluster>, Error> {
         let entries = self.elements(EntryKind::Cluster);
         let ours = entries.filter(|it| of(&it["cluster"]).is_some());
@@ -184,19 +179,17 @@ mod tests {
             extension
         };
         for (extension, problem) in [
-            (Value::Null, "is missing"),
-            (json!({}), "is another program's"),
-            (json!("PIN"), "is another program's"),
-            (json!(["PIN"]), "is another program's"),
-            (with("plugin", json!("other")), "is another program's"),
-            (with("plugin", json!(5)), "is another program's"),
+            (Value::Null, "is missing, or another program's"),
+            (json!(["PIN"]), "is missing, or another program's"),
+            (with("plugin", json!("other")), "is missing, or another program's"),
+            (with("plugin", json!(5)), "is missing, or another program's"),
             (with("name", json!(5)), "has no name"),
             (with("server", Value::Null), "has no server"),
             (with("server", json!("")), "has no server"),
-            (with("server", json!(5)), "has server that is not a string"),
+            (with("server", json!(5)), "can't be used: server is not a string"),
             (
                 with("insecure-skip-tls-verify", json!("PIN")),
-                "has insecure-skip-tls-verify that is not a boolean",
+                "can't be used: insecure-skip-tls-verify is not a boolean",
             ),
             (
                 with("certificate-authority", json!("ca.pem")),
@@ -204,7 +197,7 @@ mod tests {
             ),
             (
                 with("certificate-authority-data", json!("PIN!")),
-                "has certificate-authority-data that is not base64",
+                "can't be used: certificate-authority-data is not base64",
             ),
         ] {
             let error = tunnelled(&extension).unwrap_err();

@@ -59,7 +59,7 @@ impl IssuingCluster {
             Some((_, certificate)) => Some(before(&kubeconfig, &context.name, certificate)?),
             None => None,
         };
-        let kubectl = Kubectl::find(&context.name, options.kubeconfig.as_deref(), before.as_ref())?;
+        let kubectl = Kubectl::new(&context.name, options.kubeconfig.as_deref(), before.as_ref());
         let known = kubectl.whoami()?;
         let (key, (user, groups)) = match expired {
             Some((key, Certificate { user, groups, .. })) => {
