@@ -67,11 +67,12 @@ pub fn document(
     Ok((document, version))
 }
 
-/// What a client shows to a server.
 pub enum ExecProof {
     /// A certificate and its key, both in PEM.
-    Certificate { certificate: String, key: String },
-    /// A bearer token.
+    Certificate {
+        certificate: String,
+        key: String,
+    },
     Token(String),
 }
 

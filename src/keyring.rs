@@ -179,40 +179,27 @@ impl Keyring {
         locked(&self.libraries).get(key.library).cloned().ok_or_else(ended)
     }
 
-    /// The path of the key's library.
     pub fn library(&self, key: KeyNumber) -> PathBuf {
         self.thread(key).map(|thread| thread.path).unwrap_or_default()
     }
 
-    /// Opens the key, unless it is open, with a login if its token requires one. There is no limit
-    /// of time; a person may be typing.
-    pub fn open(&self, key: KeyNumber, waiting: Waiting) -> Result<Arc<OpenKey>, Error> {
-        self.shown(key, KeyAccess::Opening(None), waiting)
-    }
-
-    /// [`Keyring::open`] for this client, which logs in to the token itself unless the key is open for
-    /// clients like it. If it fails, what was open stays so.
-    pub fn open_for(
+    /// Opens the key, unless it is open, with a login if its token requires one. There is no limit of time; a person may
+    /// be typing. A `client` logs in to the token itself unless the key is open for clients like it; if that fails, what
+    /// was open stays so.
+    pub fn open(
         &self,
         key: KeyNumber,
-        client: KeyClient,
+        client: Option<KeyClient>,
         waiting: Waiting,
     ) -> Result<Arc<OpenKey>, Error> {
-        self.shown(key, KeyAccess::Opening(Some(client)), waiting)
+        let access = KeyAccess::Opening(client);
+        self.request(key, access, waiting, |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
     /// [`Keyring::open`] while a client waits, 60 s at most, unless the key was closed.
     pub fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.shown(key, KeyAccess::InTime, Box::new(|_| ()))
-    }
-
-    fn shown(
-        &self,
-        key: KeyNumber,
-        access: KeyAccess,
-        waiting: Waiting,
-    ) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, access, waiting, |_, opened, _| Ok(Arc::clone(&opened.shown)))
+        let access = KeyAccess::InTime;
+        self.request(key, access, Box::new(|_| ()), |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
     /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
@@ -288,7 +275,7 @@ impl Keyring {
         let _ = thread.and_then(|it| it.send(move |worker| worker.close(key.key)));
     }
 
-    /// From now on the next [client](Keyring::open_for) logs in to use the key, which stays open for what uses
+    /// From now on the next [client](Keyring::open) logs in to use the key, which stays open for what uses
     /// it already.
     pub fn dismiss_clients(&self, key: KeyNumber) {
         let dismiss = move |worker: &mut Worker| {
@@ -370,7 +357,6 @@ struct ConfiguredKey {
     open_for: Option<bool>,
 }
 
-/// What a library's thread has.
 struct Worker {
     keys: Vec<ConfiguredKey>,
     opened: OpenLibrary,
@@ -479,7 +465,6 @@ impl Worker {
     }
 }
 
-/// What is open in a library.
 struct OpenLibrary {
     /// `None` while no key is open.
     module: Option<Arc<Module>>,
@@ -646,14 +631,14 @@ mod tests {
     fn a_library_that_does_not_load_fails_each_request_and_ends() {
         let (keyring, numbers) = keyring(&[("/no/a.so", "1")]);
         for _ in 0..2 {
-            let error = keyring.open(numbers[0], Box::new(|_| ())).unwrap_err();
+            let error = keyring.open(numbers[0], None, Box::new(|_| ())).unwrap_err();
             assert_eq!(error.exit_code(), 4, "{error}");
             assert!(error.to_string().contains("does not load"), "{error}");
         }
         let error = keyring.sign(numbers[0], Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
         keyring.finish(0);
-        assert_eq!(keyring.open(numbers[0], Box::new(|_| ())).unwrap_err().exit_code(), 70);
+        assert_eq!(keyring.open(numbers[0], None, Box::new(|_| ())).unwrap_err().exit_code(), 70);
     }
 
     #[test]

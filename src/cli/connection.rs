@@ -14,7 +14,7 @@ use crate::tunnel::{TunnelObserver, TunnelTarget};
 pub(super) fn open(keyring: &Keyring, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
     // Once it is open, the keyring limits the time.
     library::end_if_it_hangs(&keyring.library(key));
-    let open = keyring.open(key, Box::new(library::note_wait));
+    let open = keyring.open(key, None, Box::new(library::note_wait));
     watchdog::stop();
     open
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, signing_request, unusable};
 use crate::error::{Error, Exit, Kind};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::tunnel::{ServerAnswer, ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
+use crate::tunnel::{ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
 
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";
@@ -62,7 +62,7 @@ impl TokenConnection {
         purpose: &str,
     ) -> Result<Value, Error> {
         let body = body.map(ToString::to_string);
-        let ServerAnswer { status, body } = self.exchange.send(method, path, body.as_deref())?;
+        let (status, body) = self.exchange.send(method, path, body.as_deref())?;
         if (200..300).contains(&status) {
             let object = serde_json::from_slice(&body);
             return object.map_err(|error| unusable(&self.cluster, purpose, error));

@@ -90,9 +90,7 @@ struct Condition {
 /// What became of a request that was neither denied nor failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RequestState {
-    /// Nobody has decided on it.
     Pending,
-    /// The signer has still to sign it.
     Approved,
     /// The certificate, and behind it any that the signer added, as PEM.
     Issued(String),
@@ -218,7 +216,6 @@ impl SigningRequest {
         }
     }
 
-    /// Whether both are the same request, unchanged.
     pub fn is_version_of(&self, other: &Self) -> bool {
         let version = |it: &Self| (it.metadata.uid.clone(), it.metadata.resource_version.clone());
         version(self) == version(other)

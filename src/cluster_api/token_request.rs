@@ -18,11 +18,10 @@ const LONGEST_LABEL: usize = 63;
 /// A service account, as `NAMESPACE/NAME`. Both are fit for a URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServiceAccount {
-    namespace: String,
-    name: String,
+    pub namespace: String,
+    pub name: String,
 }
 
-/// A token that was made.
 pub struct AccountToken {
     pub token: String,
     /// In seconds since 1970, by the server's clock. It may have made it shorter.
@@ -57,7 +56,6 @@ pub fn account_exists(api: &TokenConnection, account: &ServiceAccount) -> Result
     }
 }
 
-/// The token in the server's answer.
 fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<AccountToken, Error> {
     let text = |field: &str| answer["status"][field].as_str();
     let token = text("token").filter(|it| is_header(it));
@@ -90,16 +88,6 @@ impl FromStr for ServiceAccount {
 impl fmt::Display for ServiceAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl ServiceAccount {
-    pub fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
     }
 }
 

@@ -32,7 +32,6 @@ pub struct SealedFile {
     ciphertext: Vec<u8>,
 }
 
-/// Who can open the file.
 #[derive(Debug)]
 pub struct Recipient {
     pub name: RecipientIdentifier,

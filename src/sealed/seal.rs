@@ -24,7 +24,6 @@ pub struct NewEnvelope {
 }
 
 impl NewEnvelope {
-    /// For the keys of these certificates.
     pub fn new(certificates: &[Certificate]) -> Result<Self, Error> {
         // On the heap, which is wiped.
         let mut content_key = vec![0; CONTENT_KEY_LENGTH];
@@ -45,7 +44,6 @@ impl NewEnvelope {
         Ok(Self { content_key, recipients })
     }
 
-    /// The text of the sealed file.
     pub fn seal(self, registries: &Registries) -> Result<String, Error> {
         self.sealed(registries).ok_or_else(|| Error::internal("the sealed file can't be encoded"))
     }

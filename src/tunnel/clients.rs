@@ -2,6 +2,7 @@
 //! that were made with it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,12 +31,9 @@ pub struct ClientCertificate {
     pub key_pem: String,
 }
 
-/// How a key's certificate is used.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct KeyUsage {
-    /// Connections that are open.
     pub open: usize,
-    /// Connections that were ever made.
     pub made: usize,
     /// When the last one ended that has ended, in [`time_since_boot`].
     pub last_end: Option<Duration>,
@@ -44,7 +42,6 @@ pub struct KeyUsage {
 /// The users of the tunnels of one process, and the CA that knows them.
 pub(super) struct Clients {
     authority: CertifiedIssuer<'static, KeyPair>,
-    /// For connections with them.
     config: ServerConfig,
     users: Mutex<HashMap<KeyNumber, User>>,
     observer: Arc<dyn TunnelObserver>,
@@ -55,8 +52,7 @@ struct User {
     certificate: ClientCertificate,
     /// The tasks of its connections, by their numbers.
     connections: HashMap<u64, AbortHandle>,
-    made: usize,
-    last_end: Option<Duration>,
+    usage: KeyUsage,
 }
 
 impl Clients {
@@ -96,13 +92,11 @@ impl Clients {
     /// The certificate of the user with this key: the same one until it is withdrawn.
     pub(super) fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
         let mut users = locked(&self.users);
-        if let Some(user) = users.get(&key) {
-            return Ok(user.certificate.clone());
-        }
-        let user = self.issue().map_err(preparation)?;
-        let certificate = user.certificate.clone();
-        users.insert(key, user);
-        Ok(certificate)
+        let user = match users.entry(key) {
+            Entry::Occupied(user) => user.into_mut(),
+            Entry::Vacant(place) => place.insert(self.issue().map_err(preparation)?),
+        };
+        Ok(user.certificate.clone())
     }
 
     fn issue(&self) -> Result<User, Box<dyn std::error::Error>> {
@@ -117,8 +111,7 @@ impl Clients {
                 key_pem: sec1_pem(&key)?,
             },
             connections: HashMap::new(),
-            made: 0,
-            last_end: None,
+            usage: KeyUsage::default(),
         })
     }
 
@@ -133,17 +126,13 @@ impl Clients {
         let mut users = locked(&self.users);
         let (key, user) = users.iter_mut().find(|(_, user)| user.der == *shown)?;
         user.connections.insert(number, task);
-        user.made += 1;
+        user.usage.open += 1;
+        user.usage.made += 1;
         Some(ClientConnection { clients: Arc::clone(self), key: *key, number })
     }
 
     pub(super) fn usage(&self, key: KeyNumber) -> KeyUsage {
-        let users = locked(&self.users);
-        users.get(&key).map_or_else(KeyUsage::default, |user| KeyUsage {
-            open: user.connections.len(),
-            made: user.made,
-            last_end: user.last_end,
-        })
+        locked(&self.users).get(&key).map(|user| user.usage).unwrap_or_default()
     }
 
     /// Refuses the certificate of the user with this key from now on, and ends the connections with it.
@@ -166,16 +155,16 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         let mut users = locked(&self.clients.users);
         // Without it the certificate was withdrawn.
-        let user = users.get_mut(&self.key);
-        let Some(user) = user.filter(|user| user.connections.contains_key(&self.number)) else {
+        let Some(user) = users.get_mut(&self.key) else { return };
+        if user.connections.remove(&self.number).is_none() {
             return;
-        };
-        user.connections.remove(&self.number);
-        user.last_end = Some(time_since_boot());
-        let is_idle = user.connections.is_empty();
+        }
+        user.usage.open -= 1;
+        user.usage.last_end = Some(time_since_boot());
+        let is_idle = user.usage.open == 0;
         drop(users);
         if is_idle {
-            self.clients.observer.idle(self.key);
+            self.clients.observer.idle();
         }
     }
 }
@@ -209,7 +198,7 @@ mod tests {
     struct IdleCount(AtomicUsize);
 
     impl TunnelObserver for IdleCount {
-        fn idle(&self, _: KeyNumber) {
+        fn idle(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }

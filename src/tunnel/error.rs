@@ -54,12 +54,42 @@ impl UpstreamFailure {
         )
     }
 
-    /// What the failure of a handshake with this key means.
-    pub(super) fn of_handshake(error: &io::Error, key: Option<&OpenKey>) -> Self {
-        match tls_error(error) {
-            Some(rustls::Error::AlertReceived(received)) => Self::of_alert(*received, key),
+    /// What an error of a connection with this key means, or of a protocol above it.
+    pub(super) fn of(error: &(dyn StandardError + 'static), key: Option<&OpenKey>) -> Self {
+        let mut reason = error;
+        loop {
+            if let Some(tls) = reason.downcast_ref().and_then(tls_error) {
+                return Self::of_tls(tls, key);
+            }
+            match reason.source() {
+                Some(source) => reason = source,
+                None => return Self::broken(reason),
+            }
+        }
+    }
+
+    /// What the server's end of a connection means, if it means anything.
+    pub(super) fn of_end(broken: &Broken, key: Option<&OpenKey>) -> Option<Self> {
+        let is_told = |error: &&io::Error| match error.kind() {
+            _ if tls_error(error).is_some() => true,
+            // Many servers, and proxies before them, end a connection without an alert.
+            io::ErrorKind::UnexpectedEof => false,
+            // The peer has closed a socket with something unread.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                broken.unanswered.is_some()
+            }
+            _ => true,
+        };
+        // What was read tells more: an alert may stand behind a write that failed.
+        let mut failures = [&broken.reading, &broken.writing].into_iter().flatten();
+        failures.find(is_told).map(|error| Self::of(error, key))
+    }
+
+    fn of_tls(error: &rustls::Error, key: Option<&OpenKey>) -> Self {
+        match error {
+            rustls::Error::AlertReceived(received) => Self::of_alert(*received, key),
             // rustls has no error of its own for it.
-            Some(rustls::Error::InvalidCertificate(CertificateError::Other(reason)))
+            rustls::Error::InvalidCertificate(CertificateError::Other(reason))
                 if reason.to_string() == "CaUsedAsEndEntity" =>
             {
                 Self::new(
@@ -69,46 +99,12 @@ impl UpstreamFailure {
                      certificate-authority itself",
                 )
             }
-            Some(rustls::Error::InvalidCertificate(reason)) => Self::new(
+            rustls::Error::InvalidCertificate(reason) => Self::new(
                 format!("the server's certificate is not trusted: {reason}"),
                 "compare the cluster's certificate-authority-data with the CA of the API server; \
                  set tls-server-name if the address is not in its certificate",
             ),
-            Some(other) => Self::broken(other),
-            None => Self::broken(error),
-        }
-    }
-
-    /// What the server's end of a connection means, if it means anything.
-    pub(super) fn of_end(broken: &Broken, key: Option<&OpenKey>) -> Option<Self> {
-        let explain = |error: &io::Error| match tls_error(error) {
-            Some(rustls::Error::AlertReceived(received)) => Some(Self::of_alert(*received, key)),
-            Some(error) => Some(Self::broken(error)),
-            // Many servers, and proxies before them, end a connection without an alert.
-            None if error.kind() == io::ErrorKind::UnexpectedEof => None,
-            None if broken.unanswered.is_none() && is_hard_end(error) => None,
-            None => Some(Self::broken(error)),
-        };
-        // What was read tells more: an alert may stand behind a write that failed.
-        let mut failures = [&broken.reading, &broken.writing].into_iter().flatten();
-        failures.find_map(explain)
-    }
-
-    /// What an error of a protocol above TLS means.
-    pub(super) fn of_exchange(
-        error: &(dyn StandardError + 'static),
-        key: Option<&OpenKey>,
-    ) -> Self {
-        let mut reason = error;
-        loop {
-            let tls = reason.downcast_ref::<io::Error>().and_then(tls_error);
-            if let Some(rustls::Error::AlertReceived(received)) = tls {
-                return Self::of_alert(*received, key);
-            }
-            match reason.source() {
-                Some(source) => reason = source,
-                None => return Self::broken(reason),
-            }
+            other => Self::broken(other),
         }
     }
 
@@ -152,9 +148,4 @@ pub(super) const NEEDS_PSS: &str =
 /// rustls's error behind one of a stream.
 pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
-}
-
-/// Whether it is the end of a socket whose peer has closed it with something unread.
-fn is_hard_end(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

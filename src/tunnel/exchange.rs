@@ -9,14 +9,13 @@ use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Method, Request, Response, Uri, header};
 use hyper_util::rt::TokioIo;
-use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::error::UpstreamFailure;
 use super::server::{HTTP_1_1, Server};
 use super::upstream::{Authentication, Upstream};
-use super::{TunnelObserver, TunnelTarget, route};
+use super::{Network, TunnelObserver, TunnelTarget, route};
 use crate::error::{Error, PROGRAM};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::process::locked;
@@ -30,8 +29,7 @@ const END_LIMIT: Duration = Duration::from_secs(1);
 /// An API server that is sent requests, one after the other. The connection is made with the first one, and
 /// anew where the server has closed it.
 pub struct ServerExchange {
-    /// `None` once it is dropped.
-    runtime: Option<Runtime>,
+    network: Network,
     upstream: Arc<Upstream>,
     /// Servers such as Rancher's have their API below a path.
     url: Uri,
@@ -41,12 +39,6 @@ pub struct ServerExchange {
 
 /// A connection, and the task that serves it.
 type HttpConnection = (SendRequest<String>, JoinHandle<hyper::Result<()>>);
-
-/// What an API server answered.
-pub struct ServerAnswer {
-    pub status: u16,
-    pub body: Vec<u8>,
-}
 
 impl ServerExchange {
     /// Nothing is sent yet. An answer of more bytes than `longest_answer` is none.
@@ -61,7 +53,7 @@ impl ServerExchange {
         let url = route::server_url(&cluster.cluster).unwrap_or_default();
         let server = Server::new(cluster, Arc::clone(observer));
         Ok(Self {
-            runtime: Some(super::runtime()?),
+            network: Network::start()?,
             upstream: Arc::new(Upstream::new(server, keyring, key)),
             url,
             longest_answer,
@@ -76,46 +68,33 @@ impl ServerExchange {
         method: &Method,
         path: &str,
         body: Option<&str>,
-    ) -> Result<ServerAnswer, Error> {
-        let Some(runtime) = &self.runtime else {
-            return Err(Error::internal("an exchange that has ended"));
-        };
-        let request = || {
-            Request::builder()
-                .method(method)
-                .uri(format!("{}{path}", self.url.path().trim_end_matches('/')))
-                .header(header::HOST, route::authority(&self.url))
-                .header(header::USER_AGENT, PROGRAM)
-                .header(header::CONTENT_TYPE, "application/json")
-                .header(header::ACCEPT, "application/json")
-                .body(body.unwrap_or_default().to_owned())
-                .map_err(|error| self.error(UpstreamFailure::unusable(error.to_string())))
-        };
+    ) -> Result<(u16, Vec<u8>), Error> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url.path().trim_end_matches('/')))
+            .header(header::HOST, route::authority(&self.url))
+            .header(header::USER_AGENT, PROGRAM)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .body(body.unwrap_or_default().to_owned())
+            .map_err(|error| self.error(UpstreamFailure::unusable(error.to_string())))?;
         let mut connection = locked(&self.connection);
-        runtime.block_on(async {
+        self.network.handle.block_on(async {
             let kept = match connection.take() {
                 // A server closes a connection that was idle for long.
                 Some(mut kept) => kept.0.ready().await.is_ok().then_some(kept),
                 None => None,
             };
-            let is_kept = kept.is_some();
             let mut used = match kept {
                 Some(kept) => kept,
                 None => self.connect().await?,
             };
-            let mut answer = self.ask(&mut used, request()?).await;
-            // It may have done so just now, and what is only read can be asked for once more.
-            if is_kept && answer.is_err() && method == Method::GET {
-                used = self.connect().await?;
-                answer = self.ask(&mut used, request()?).await;
-            }
-            let answer = answer?;
+            let answer = self.ask(&mut used, request).await?;
             *connection = Some(used);
             Ok(answer)
         })
     }
 
-    /// The failure with this server.
     pub fn error(&self, failure: UpstreamFailure) -> Error {
         self.upstream.server.error(failure)
     }
@@ -132,7 +111,7 @@ impl ServerExchange {
             )));
         }
         let made = http1::handshake(TokioIo::new(connection.stream)).await;
-        let (sender, connection) = made.map_err(|error| self.upstream.exchange_error(&error))?;
+        let (sender, connection) = made.map_err(|error| self.upstream.error(&error))?;
         Ok((sender, tokio::spawn(connection)))
     }
 
@@ -140,29 +119,20 @@ impl ServerExchange {
         &self,
         (sender, connection): &mut HttpConnection,
         request: Request<String>,
-    ) -> Result<ServerAnswer, Error> {
+    ) -> Result<(u16, Vec<u8>), Error> {
         let exchange =
             async { read(sender.send_request(request).await?, self.longest_answer).await };
         match timeout(LIMIT, exchange).await {
-            Ok(Ok(answer)) if answer.body.len() > self.longest_answer => {
+            Ok(Ok((_, body))) if body.len() > self.longest_answer => {
                 Err(self.error(UpstreamFailure::unusable("its answer is too long")))
             }
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => match timeout(END_LIMIT, connection).await {
                 // How the connection has ended tells more.
-                Ok(Ok(Err(end))) => Err(self.upstream.exchange_error(&end)),
-                _ => Err(self.upstream.exchange_error(&error)),
+                Ok(Ok(Err(end))) => Err(self.upstream.error(&end)),
+                _ => Err(self.upstream.error(&error)),
             },
             Err(_) => Err(self.error(UpstreamFailure::timed_out("the answer", LIMIT.as_secs()))),
-        }
-    }
-}
-
-impl Drop for ServerExchange {
-    /// Without waiting for a handshake that waits for a token.
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
         }
     }
 }
@@ -171,7 +141,7 @@ impl Drop for ServerExchange {
 async fn read(
     response: Response<hyper::body::Incoming>,
     longest: usize,
-) -> hyper::Result<ServerAnswer> {
+) -> hyper::Result<(u16, Vec<u8>)> {
     let status = response.status().as_u16();
     let mut incoming = response.into_body();
     let mut body = Vec::new();
@@ -182,5 +152,5 @@ async fn read(
             body.extend_from_slice(&data);
         }
     }
-    Ok(ServerAnswer { status, body })
+    Ok((status, body))
 }

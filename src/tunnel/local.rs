@@ -64,7 +64,6 @@ pub fn preferred_ports(cluster: &str, owner: Option<&str>) -> impl Iterator<Item
     })
 }
 
-/// The first of these addresses that is free.
 pub(super) fn bind(addresses: &[SocketAddr]) -> io::Result<StdListener> {
     let listener = StdListener::bind(addresses)?;
     listener.set_nonblocking(true)?;
@@ -82,26 +81,6 @@ pub(super) struct Handshakes {
     is_shortage_reported: AtomicBool,
 }
 
-/// A handshake with a client, until this is dropped.
-struct Handshake {
-    all: Arc<Handshakes>,
-    number: u64,
-}
-
-impl Handshake {
-    /// Its task, which is no longer one of those that make room; `None` if it was ended meanwhile.
-    fn finish(&self) -> Option<AbortHandle> {
-        locked(&self.all.tasks).remove(&self.number)
-    }
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        self.finish();
-    }
-}
-
-/// A port, and the server it leads to.
 pub(super) struct Port {
     pub(super) server: Arc<Server>,
     pub(super) keyring: Arc<Keyring>,
@@ -133,11 +112,13 @@ impl Port {
 
     fn spawn(self: &Arc<Self>, connection: TcpStream) {
         let number = self.handshakes.last.fetch_add(1, Ordering::Relaxed);
-        let handshake = Handshake { all: Arc::clone(&self.handshakes), number };
         let port = Arc::clone(self);
         // It waits for the lock until it is listed.
         let mut tasks = locked(&self.handshakes.tasks);
-        let task = tokio::spawn(async move { port.serve(connection, handshake).await });
+        let task = tokio::spawn(async move {
+            port.serve(connection, number).await;
+            locked(&port.handshakes.tasks).remove(&number);
+        });
         tasks.insert(number, task.abort_handle());
         if tasks.len() > HANDSHAKES
             && let Some((_, oldest)) = tasks.pop_first()
@@ -148,10 +129,10 @@ impl Port {
         }
     }
 
-    async fn serve(&self, connection: TcpStream, handshake: Handshake) {
+    async fn serve(&self, connection: TcpStream, number: u64) {
         // Boxed: what making a connection needs is freed before the connection is used.
         let Some((mut client, counted, has_choice)) =
-            Box::pin(self.admit(connection, handshake)).await
+            Box::pin(self.admit(connection, number)).await
         else {
             return;
         };
@@ -179,7 +160,7 @@ impl Port {
     async fn admit(
         &self,
         connection: TcpStream,
-        handshake: Handshake,
+        number: u64,
     ) -> Option<(ClientStream, ClientConnection, bool)> {
         let _ = connection.set_nodelay(true);
         let shaken = async {
@@ -195,9 +176,10 @@ impl Port {
             Ok(Err(error)) => return self.refused(&error.to_string()),
             Err(_) => return self.refused("it was silent for too long"),
         };
-        let task = handshake.finish()?;
+        // It is no longer one of those that make room; without it, it has done so.
+        let task = locked(&self.handshakes.tasks).remove(&number)?;
         let shown = client.get_ref().1.peer_certificates()?.first()?;
-        let Some(counted) = self.clients.connected(shown, handshake.number, task) else {
+        let Some(counted) = self.clients.connected(shown, number, task) else {
             return self.refused("its certificate was withdrawn");
         };
         Some((client, counted, has_choice))
@@ -247,7 +229,6 @@ impl Port {
         Arc::clone(upstreams.entry(key).or_insert_with(new))
     }
 
-    /// Reports a connection that was not let in.
     fn refused<T>(&self, reason: &str) -> Option<T> {
         self.server.report_connection(&format!("refused a connection: {reason}"));
         None
@@ -262,7 +243,6 @@ pub(super) fn is_shortage(reason: &io::Error) -> bool {
     matches!(Errno::from_io_error(reason), Some(Errno::NFILE | Errno::MFILE))
 }
 
-/// Waits until the client has gone.
 async fn gone(connection: &mut Wire<TcpStream>) {
     connection.end().await;
     sleep(HALF_CLOSED).await;

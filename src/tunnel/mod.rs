@@ -28,7 +28,7 @@ mod wire;
 pub use clients::{ClientCertificate, KeyUsage};
 pub use error::UpstreamFailure;
 pub(crate) use error::tunnel_error;
-pub use exchange::{ServerAnswer, ServerExchange};
+pub use exchange::ServerExchange;
 pub use local::{PAUSE_AFTER_FAILURE, preferred_ports};
 pub use route::effective_proxy;
 pub use server_identity::ServerIdentity;
@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use self::clients::Clients;
 use self::local::{Handshakes, Port};
@@ -50,10 +50,9 @@ use crate::kubeconfig::Cluster;
 use crate::printable::printable;
 use crate::process::{locked, preparation, signals};
 
-/// How long the end of the tunnels waits for a thread that waits for a token.
+/// How long the end waits for a thread that waits for a token.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
-/// A cluster to be reached.
 #[derive(Clone)]
 pub struct TunnelTarget {
     /// The cluster's name in the kubeconfig.
@@ -74,8 +73,8 @@ pub trait TunnelObserver: Send + Sync {
     /// A connection was made or refused; of interest to verbose users only.
     fn connection(&self, _line: &str) {}
 
-    /// The last connection with this key has ended.
-    fn idle(&self, _key: KeyNumber) {}
+    /// The last connection with a key has ended.
+    fn idle(&self) {}
 
     /// A connection failed, and the client could not be told.
     fn trouble(&self, _error: &Error) {}
@@ -96,16 +95,7 @@ pub struct Tunnels {
     observer: Arc<dyn TunnelObserver>,
     handshakes: Arc<Handshakes>,
     ports: Mutex<Vec<Arc<Port>>>,
-    /// `None` once it is dropped.
-    runtime: Option<Runtime>,
-}
-
-impl Drop for Tunnels {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(END_LIMIT);
-        }
-    }
+    network: Network,
 }
 
 impl Tunnels {
@@ -122,7 +112,7 @@ impl Tunnels {
             observer: Arc::clone(observer),
             handshakes: Arc::default(),
             ports: Mutex::default(),
-            runtime: Some(runtime()?),
+            network: Network::start()?,
         })
     }
 
@@ -143,9 +133,7 @@ impl Tunnels {
         };
         let socket = local::bind(&addresses).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
-        let runtime =
-            self.runtime.as_ref().ok_or_else(|| Error::internal("tunnels that have ended"))?;
-        let _in_runtime = runtime.enter();
+        let _in_runtime = self.network.handle.enter();
         let socket = TcpListener::from_std(socket).map_err(failed)?;
         let port = Arc::new(Port {
             server: Server::new(target, Arc::clone(&self.observer)),
@@ -155,7 +143,7 @@ impl Tunnels {
             upstreams: Mutex::default(),
         });
         locked(&self.ports).push(Arc::clone(&port));
-        runtime.spawn(port.listen(socket));
+        self.network.handle.spawn(port.listen(socket));
         Ok(address)
     }
 
@@ -179,7 +167,6 @@ impl Tunnels {
         self.forget_sessions(key);
     }
 
-    /// How the certificate of the user with this key is used.
     pub fn usage(&self, key: KeyNumber) -> KeyUsage {
         self.clients.usage(key)
     }
@@ -210,14 +197,32 @@ fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) 
 }
 
 /// One thread that waits for the network, whose work another one takes over while it waits for a token.
-fn runtime() -> Result<Runtime, Error> {
-    // tokio panics where its first thread can't be started.
-    let trial = std::thread::Builder::new().spawn(|| {}).map_err(preparation)?;
-    let _ = trial.join();
-    let mut runtime = Builder::new_multi_thread();
-    // A shell that is the command puts us into the background.
-    runtime.worker_threads(1).thread_name("tunnel").on_thread_start(signals::write_in_background);
-    runtime.enable_all().build().map_err(preparation)
+struct Network {
+    handle: Handle,
+    /// `None` once it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Network {
+    fn start() -> Result<Self, Error> {
+        // tokio panics where its first thread can't be started.
+        let trial = std::thread::Builder::new().spawn(|| {}).map_err(preparation)?;
+        let _ = trial.join();
+        let mut runtime = Builder::new_multi_thread();
+        // A shell that is the command puts us into the background.
+        let start = signals::write_in_background;
+        runtime.worker_threads(1).thread_name("tunnel").on_thread_start(start);
+        let runtime = runtime.enable_all().build().map_err(preparation)?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(END_LIMIT);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -194,8 +194,7 @@ impl Upstream {
             trouble.unwrap_or_else(|| {
                 // Another server may stand there now.
                 *locked(&self.server.prefers_http_2) = None;
-                let key = self.identity.key();
-                self.server.error(UpstreamFailure::of_handshake(&error, key.as_deref()))
+                self.error(&error)
             })
         })
     }
@@ -264,9 +263,9 @@ impl Upstream {
         Some(self.server.error(failure))
     }
 
-    /// What an error of a protocol above TLS means.
-    pub(super) fn exchange_error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
-        self.server.error(UpstreamFailure::of_exchange(error, self.identity.key().as_deref()))
+    /// What an error of a connection means.
+    pub(super) fn error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
+        self.server.error(UpstreamFailure::of(error, self.identity.key().as_deref()))
     }
 
     fn subject(&self) -> String {

@@ -28,7 +28,6 @@ use crate::tunnel::tunnel_error;
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long a process may take to say that it listens: one that was stopped never does.
 const FIRST_WORD: Duration = Duration::from_secs(10);
-/// How long the end of a process may take.
 const END: Duration = Duration::from_secs(10);
 /// A process may end while it is asked. In each a person may be asked for the PIN.
 const TRIES: usize = 3;

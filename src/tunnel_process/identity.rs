@@ -10,13 +10,11 @@ use crate::tunnel::ServerIdentity;
 
 const FILE: &str = "tunnel.pem";
 
-/// The identity in the file.
 pub fn identity() -> Result<ServerIdentity, Error> {
     let missing = "this user has no tunnel.pem, by which clients know the tunnel";
     read()?.ok_or_else(|| foreign_entry(missing))
 }
 
-/// `None` if there is no file.
 fn read() -> Result<Option<ServerIdentity>, Error> {
     // Another user could have made it, and would then be taken for the tunnel.
     let not_read = |reason: String| {

@@ -1,113 +1,142 @@
 //! How long a key stays open, by the `keep` settings of those who use it.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Keep;
+use crate::keyring::OpenKey;
+use crate::process::watched::WatchedProcess;
+use crate::process::{session_of, time_since_boot};
+use crate::tunnel::KeyUsage;
 
 /// How long a key stays open for a client that can't be watched: it was handed the credential by a program
 /// that has ended since, such as a script around the plugin. Clients connect at once.
-pub(super) const FIRST_USE: Duration = Duration::from_secs(15);
+const FIRST_USE: Duration = Duration::from_secs(15);
 
-/// What is known of a key's use at one moment.
-#[derive(Clone, Debug)]
-pub(super) struct KeyUse {
-    /// The `keep` settings, each with whether the process that it is bound to has ended.
-    pub(super) keep_requests: Vec<(Keep, bool)>,
-    /// A program that was given the credential runs, and its `keep` doesn't end before it.
-    pub(super) has_callers: bool,
-    pub(super) has_connections: bool,
-    /// How much longer a client that can't be watched may take to connect.
-    pub(super) awaited: Duration,
-    /// The time since the last use.
-    pub(super) idle: Duration,
+/// A key that was asked for once. It is closed when no request keeps it.
+#[derive(Default)]
+pub(super) struct ServedKey {
+    pub(super) configuration: Vec<(String, String)>,
+    /// Its library, which stays loaded.
+    pub(super) library: PathBuf,
+    /// Whether nobody but root can change that.
+    pub(super) is_roots: bool,
+    pub(super) open: Option<Arc<OpenKey>>,
+    /// Clients that wait for it to be opened.
+    pub(super) waiting: usize,
+    pub(super) keep_requests: Vec<KeepRequest>,
+    pub(super) callers: Vec<Caller>,
+    /// In time since boot.
+    pub(super) last_use: Duration,
 }
 
-impl KeyUse {
+/// A program that was given the credential.
+pub(super) struct Caller {
+    pub(super) process: Arc<WatchedProcess>,
+    /// In time since boot: how long its own client may take to connect once it has ended.
+    awaited_until: Duration,
+    /// How many connections the key will have had then.
+    awaited: usize,
+}
+
+impl Caller {
+    fn awaits(&self, usage: KeyUsage) -> Duration {
+        let rest = self.awaited_until.saturating_sub(time_since_boot());
+        Some(rest).filter(|_| usage.made < self.awaited).unwrap_or_default()
+    }
+}
+
+pub(super) struct KeepRequest {
+    keep: Keep,
+    /// With [`Keep::Terminal`], the session's leader.
+    pub(super) bound_to: Option<Arc<WatchedProcess>>,
+}
+
+impl ServedKey {
     /// How much longer the key stays open if nothing changes: nothing for one that is to be closed now, and
     /// [`Duration::MAX`] for one in use, or one that only the end of a process closes.
-    pub(super) fn rest(&self) -> Duration {
-        match self.has_callers || self.has_connections {
+    pub(super) fn rest(&mut self, usage: KeyUsage) -> Duration {
+        self.callers.retain(|it| !it.process.has_ended() || !it.awaits(usage).is_zero());
+        let awaited = self.callers.iter().map(|it| it.awaits(usage)).max();
+        let requested = self.requested(usage);
+        match usage.open > 0 || self.has_callers() {
             true => Duration::MAX,
-            false => self.requested().max(self.awaited),
+            false => requested.max(awaited.unwrap_or_default()),
         }
     }
 
     /// Whether a further client may use the key without a PIN. What is open for a client whose caller has ended
     /// isn't open for others.
-    pub(super) fn admits_clients(&self) -> bool {
-        self.has_callers || !self.requested().is_zero()
+    pub(super) fn admits_clients(&mut self, usage: KeyUsage) -> bool {
+        self.has_callers() || !self.requested(usage).is_zero()
+    }
+
+    fn has_callers(&self) -> bool {
+        self.waiting > 0 || self.callers.iter().any(|it| !it.process.has_ended())
     }
 
     /// A key that isn't in use is closed with the first `keep` that has run out.
-    fn requested(&self) -> Duration {
-        let rests = self.keep_requests.iter().map(|(keep, has_ended)| match keep {
-            Keep::Terminal if !has_ended => Duration::MAX,
-            Keep::Command | Keep::Terminal => Duration::ZERO,
-            Keep::For(limit) => limit.saturating_sub(self.idle),
+    fn requested(&mut self, usage: KeyUsage) -> Duration {
+        let now = time_since_boot();
+        self.last_use = match usage.last_end {
+            _ if usage.open > 0 => now,
+            last_end => self.last_use.max(last_end.unwrap_or_default()),
+        };
+        let rests = self.keep_requests.iter().map(|it| match (it.keep, &it.bound_to) {
+            (Keep::Terminal, Some(leader)) if !leader.has_ended() => Duration::MAX,
+            // If the session leader can't be watched, the terminal counts as closed.
+            (Keep::Command | Keep::Terminal, _) => Duration::ZERO,
+            (Keep::For(limit), _) => limit.saturating_sub(now.saturating_sub(self.last_use)),
         });
         rests.min().unwrap_or_default()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-    const UNUSED: KeyUse = KeyUse {
-        keep_requests: Vec::new(),
-        has_callers: false,
-        has_connections: false,
-        awaited: Duration::ZERO,
-        idle: MINUTE,
-    };
-
-    fn rest(keep_requests: &[(Keep, bool)]) -> Duration {
-        let used = KeyUse { keep_requests: keep_requests.to_vec(), ..UNUSED };
-        assert_eq!(used.admits_clients(), !used.rest().is_zero());
-        used.rest()
+    /// Keeps it open for the caller; one that is not the client itself may end before the client connects.
+    pub(super) fn add_caller(
+        &mut self,
+        process: WatchedProcess,
+        usage: KeyUsage,
+        awaits_client: bool,
+    ) {
+        let is_known =
+            |it: &Caller| it.process.number() == process.number() && !it.process.has_ended();
+        if self.callers.iter().any(is_known) {
+            return;
+        }
+        let awaited = self.callers.iter().filter(|it| !it.awaits(usage).is_zero()).count();
+        self.callers.push(Caller {
+            process: Arc::new(process),
+            awaited_until: time_since_boot().saturating_add(FIRST_USE),
+            awaited: usage.made + awaited + usize::from(awaits_client),
+        });
     }
 
-    #[test]
-    fn a_key_lives_as_long_as_its_wish() {
-        assert_eq!(rest(&[]), Duration::ZERO);
-        assert_eq!(rest(&[(Keep::Command, false)]), Duration::ZERO);
-        assert_eq!(rest(&[(Keep::Terminal, false)]), Duration::MAX);
-        assert_eq!(rest(&[(Keep::Terminal, true)]), Duration::ZERO);
-        assert_eq!(rest(&[(Keep::For(MINUTE), false)]), Duration::ZERO);
-        let three = Keep::For(3 * MINUTE);
-        assert_eq!(rest(&[(three, false)]), 2 * MINUTE);
-    }
-
-    #[test]
-    fn a_key_in_use_is_kept() {
-        for wish in [(Keep::Command, true), (Keep::Terminal, true), (Keep::For(MINUTE), false)] {
-            for (has_callers, has_connections) in [(true, false), (false, true)] {
-                let used =
-                    KeyUse { keep_requests: vec![wish], has_callers, has_connections, ..UNUSED };
-                assert_eq!(used.rest(), Duration::MAX);
-                // A connection alone may be that of a command that has ended.
-                assert_eq!(used.admits_clients(), has_callers);
-            }
+    /// Keeps it open as this client wants it.
+    pub(super) fn keep(&mut self, keep: Keep, client: i32) {
+        let leader = || WatchedProcess::new(session_of(client)).ok().map(Arc::new);
+        let bound_to = (keep == Keep::Terminal).then(leader).flatten();
+        let number = |it: &Option<Arc<WatchedProcess>>| it.as_ref().map(|it| it.number());
+        let is_known =
+            |it: &KeepRequest| it.keep == keep && number(&it.bound_to) == number(&bound_to);
+        if !self.keep_requests.iter().any(is_known) {
+            self.keep_requests.push(KeepRequest { keep, bound_to });
         }
     }
 
-    #[test]
-    fn a_client_that_can_not_be_watched_has_a_while_to_connect() {
-        let used =
-            KeyUse { keep_requests: vec![(Keep::Command, false)], awaited: FIRST_USE, ..UNUSED };
-        assert_eq!(used.rest(), FIRST_USE);
-        assert!(!used.admits_clients());
-    }
-
-    #[test]
-    fn the_shortest_of_several_wishes_holds() {
-        let terminal = (Keep::Terminal, false);
-        let three = (Keep::For(3 * MINUTE), false);
-        let two = (Keep::For(2 * MINUTE), false);
-        assert_eq!(rest(&[terminal, (Keep::Command, true)]), Duration::ZERO);
-        assert_eq!(rest(&[terminal, (Keep::Terminal, true)]), Duration::ZERO);
-        assert_eq!(rest(&[terminal, three]), 2 * MINUTE);
-        assert_eq!(rest(&[three, two]), MINUTE);
+    /// Until when it stays open, in words.
+    pub(super) fn until(&self) -> String {
+        const CALLERS: &str = "its callers have ended";
+        let until = |it: &KeepRequest| match (it.keep, &it.bound_to) {
+            (Keep::Terminal, Some(leader)) => {
+                format!("{} (process {}) ends", leader.name(), leader.number())
+            }
+            (Keep::For(_), _) => format!("{} after its last use", it.keep),
+            (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
+        };
+        match &*self.keep_requests {
+            [] => CALLERS.to_owned(),
+            requests => requests.iter().map(until).collect::<Vec<_>>().join(", or "),
+        }
     }
 }

@@ -22,7 +22,6 @@ use crate::tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
 /// The longest message, in bytes: a chain of certificates and a cluster's authorities fit many times.
 const LONGEST: u64 = 4 << 20;
 
-/// The first message of a client.
 #[derive(Deserialize, Serialize)]
 pub struct Greeting {
     /// Of the program; a process serves only clients of its own.
@@ -56,7 +55,6 @@ pub struct Registration {
     pub signs: bool,
 }
 
-/// A cluster, and the local address that leads to it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RegisteredCluster {
     pub address: SocketAddr,
@@ -140,14 +138,12 @@ pub(super) enum Reply<'a> {
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDocument {
-    /// The number of the tunnel process.
     pub pid: u32,
     pub version: String,
     pub keys: Vec<KeyStatus>,
     pub clusters: Vec<ClusterStatus>,
 }
 
-/// A key that is open.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyStatus {
@@ -156,7 +152,6 @@ pub struct KeyStatus {
     /// What selects it in the configuration.
     pub configuration: Vec<(String, String)>,
     pub connections: usize,
-    /// Who uses it.
     pub callers: Vec<CallerStatus>,
     /// Until when it stays open, in words.
     pub until: String,
@@ -169,16 +164,13 @@ pub struct CallerStatus {
     pub name: String,
 }
 
-/// A cluster that is served.
 #[derive(Deserialize, Serialize)]
 pub struct ClusterStatus {
     pub name: String,
     pub server: String,
-    /// Where it is served.
     pub address: SocketAddr,
 }
 
-/// A connection between a client and the process, as messages.
 pub struct Conversation(BufReader<UnixStream>);
 
 impl Conversation {

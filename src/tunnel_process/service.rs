@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::VERSION;
 use super::identity::identity;
-use super::lifetime::{FIRST_USE, KeyUse};
+use super::lifetime::ServedKey;
 use super::message::{
     CallerStatus, ClusterStatus, ControlRequest, Conversation, Greeting, KeyStatus, Registered,
     RegisteredCluster, Registration, Reply, StatusDocument,
@@ -26,12 +26,12 @@ use super::message::{
 use super::pins::ClientPins;
 use crate::config::{Config, Keep, TrustedLibrary};
 use crate::error::Error;
-use crate::keyring::{KeyClient, KeyNumber, Keyring, OpenKey};
+use crate::keyring::{KeyClient, KeyNumber, Keyring};
 use crate::kubeconfig::{Cluster, write_command};
 use crate::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
 use crate::process::environment::TakenVariables;
 use crate::process::watched::{WatchedProcess, is_caller};
-use crate::process::{background, locked, session_of, time_since_boot};
+use crate::process::{background, locked, time_since_boot};
 use crate::scheme::Scheme;
 use crate::tunnel::{
     KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error,
@@ -90,110 +90,6 @@ fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
     one.iter().filter(counts).eq(other.iter().filter(counts))
 }
 
-/// A key that was asked for once. It is closed when no request keeps it.
-#[derive(Default)]
-struct ServedKey {
-    configuration: Vec<(String, String)>,
-    /// Its library, which stays loaded.
-    library: PathBuf,
-    /// Whether nobody but root can change that.
-    is_roots: bool,
-    /// While it is open.
-    open: Option<Arc<OpenKey>>,
-    /// Clients that wait for it to be opened.
-    waiting: usize,
-    keep_requests: Vec<Wish>,
-    callers: Vec<Caller>,
-    /// In time since boot.
-    last_use: Duration,
-}
-
-/// A program that was given the credential.
-struct Caller {
-    process: Arc<WatchedProcess>,
-    /// In time since boot: how long its own client may take to connect once it has ended.
-    awaited_until: Duration,
-    /// How many connections the key will have had then.
-    awaited: usize,
-}
-
-impl Caller {
-    fn awaits(&self, usage: KeyUsage, now: Duration) -> Duration {
-        let rest = self.awaited_until.saturating_sub(now);
-        Some(rest).filter(|_| usage.made < self.awaited).unwrap_or_default()
-    }
-}
-
-struct Wish {
-    keep: Keep,
-    /// With [`Keep::Terminal`], the session's leader.
-    bound_to: Option<Arc<WatchedProcess>>,
-}
-
-impl ServedKey {
-    /// How it is used now; callers that have ended are forgotten.
-    fn used(&mut self, usage: KeyUsage) -> KeyUse {
-        let now = time_since_boot();
-        let awaits = |caller: &Caller| caller.awaits(usage, now);
-        self.callers.retain(|it| !it.process.has_ended() || !awaits(it).is_zero());
-        self.last_use = match usage.last_end {
-            _ if usage.open > 0 => now,
-            last_end => self.last_use.max(last_end.unwrap_or_default()),
-        };
-        // If the session leader can't be watched, the terminal counts as closed.
-        let has_ended = |wish: &Wish| wish.bound_to.as_ref().is_none_or(|it| it.has_ended());
-        let keep_requests = self.keep_requests.iter().map(|wish| (wish.keep, has_ended(wish)));
-        let has_callers = self.callers.iter().any(|it| !it.process.has_ended());
-        KeyUse {
-            keep_requests: keep_requests.collect(),
-            has_callers: self.waiting > 0 || has_callers,
-            has_connections: usage.open > 0,
-            awaited: self.callers.iter().map(awaits).max().unwrap_or_default(),
-            idle: now.saturating_sub(self.last_use),
-        }
-    }
-
-    /// Keeps it open for the caller; one that is not the client itself may end before the client connects.
-    fn add_caller(&mut self, process: WatchedProcess, usage: KeyUsage, awaits_client: bool) {
-        let now = time_since_boot();
-        let is_known =
-            |it: &Caller| it.process.number() == process.number() && !it.process.has_ended();
-        if self.callers.iter().any(is_known) {
-            return;
-        }
-        let awaited = self.callers.iter().filter(|it| !it.awaits(usage, now).is_zero());
-        let awaited = usage.made + awaited.count();
-        self.callers.push(Caller {
-            process: Arc::new(process),
-            awaited_until: now.saturating_add(FIRST_USE),
-            awaited: awaited + usize::from(awaits_client),
-        });
-    }
-
-    fn add(&mut self, wish: Wish) {
-        let number = |wish: &Wish| wish.bound_to.as_ref().map(|it| it.number());
-        let is_known = |it: &Wish| it.keep == wish.keep && number(it) == number(&wish);
-        if !self.keep_requests.iter().any(is_known) {
-            self.keep_requests.push(wish);
-        }
-    }
-
-    fn until(&self) -> String {
-        const CALLERS: &str = "its callers have ended";
-        let until = |wish: &Wish| match (wish.keep, &wish.bound_to) {
-            (Keep::Terminal, Some(leader)) => {
-                format!("{} (process {}) ends", leader.name(), leader.number())
-            }
-            (Keep::For(_), _) => format!("{} after its last use", wish.keep),
-            (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
-        };
-        match &*self.keep_requests {
-            [] => CALLERS.to_owned(),
-            wishes => wishes.iter().map(until).collect::<Vec<_>>().join(", or "),
-        }
-    }
-}
-
 /// Has the main thread look at the state when a key is used no longer. What becomes of a connection is
 /// told to the client that made it.
 struct Waker(UnixStream);
@@ -205,7 +101,7 @@ impl Waker {
 }
 
 impl TunnelObserver for Waker {
-    fn idle(&self, _key: KeyNumber) {
+    fn idle(&self) {
         self.wake();
     }
 }
@@ -383,7 +279,7 @@ impl Service {
             }
             let number = state.key(configuration, config, &self.keyring)?;
             let (key, usage) = state.used_key(number)?;
-            let is_admitted = key.used(usage).admits_clients();
+            let is_admitted = key.admits_clients(usage);
             key.waiting += 1;
             if !is_admitted {
                 self.keyring.dismiss_clients(number);
@@ -396,7 +292,7 @@ impl Service {
         let pins = Box::new(ClientPins(Arc::clone(conversation)));
         let client = ClientPins(Arc::clone(conversation));
         let notices = Box::new(move |holder| drop(client.send(&Reply::Waiting(holder))));
-        let opened = self.keyring.open_for(number, KeyClient { pins, signs }, notices);
+        let opened = self.keyring.open(number, Some(KeyClient { pins, signs }), notices);
         let mut state = locked(&self.state);
         let client = state.tunnels.as_ref().map(|tunnels| tunnels.certificate(number));
         let (key, usage) = state.used_key(number)?;
@@ -415,9 +311,7 @@ impl Service {
             let awaits_client = caller.number() != peer.process;
             key.add_caller(caller, usage, awaits_client);
         }
-        let leader = || WatchedProcess::new(session_of(peer.process)).ok().map(Arc::new);
-        let bound_to = (keep == Keep::Terminal).then(leader).flatten();
-        key.add(Wish { keep, bound_to });
+        key.keep(keep, peer.process);
         let client = client.transpose()?;
         Ok((number, Registered { client, token_certificate, is_new, warnings }))
     }
@@ -516,7 +410,7 @@ impl State {
     fn tidy(&mut self, keyring: &Keyring) -> Option<Duration> {
         let Self { keys, tunnels, .. } = self;
         let rests = keys.iter_mut().filter(|(_, key)| key.open.is_some()).map(|(number, key)| {
-            let rest = key.used(usage(tunnels.as_ref(), *number)).rest();
+            let rest = key.rest(usage(tunnels.as_ref(), *number));
             if rest.is_zero() {
                 key.open = None;
                 key.keep_requests.clear();

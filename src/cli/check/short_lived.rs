@@ -44,8 +44,8 @@ fn token(
         "verb": "create",
         "resource": "serviceaccounts",
         "subresource": "token",
-        "namespace": account.namespace(),
-        "name": account.name(),
+        "namespace": account.namespace,
+        "name": account.name,
     });
     let name = &user.name;
     if !may(api, &access)? {

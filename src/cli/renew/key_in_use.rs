@@ -83,7 +83,7 @@ impl KeyInUse<'_> {
         let config = Config::from_map(&mut map)?;
         // Its token has accepted the PIN already.
         let key = self.keyring.add(config, &TakenVariables::default())?;
-        let open = self.keyring.open(key, Box::new(note_wait))?;
+        let open = self.keyring.open(key, None, Box::new(note_wait))?;
         if open.chain.first().map(Vec::as_slice) != Some(new.der()) {
             return Err(Error::internal("another certificate is taken than the new one"));
         }
