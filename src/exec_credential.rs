@@ -94,32 +94,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_version_is_understood_and_answered_in_kind() {
-        for version in VERSIONS {
-            let text = json!({"kind": "ExecCredential", "apiVersion": version, "spec": {}});
-            let request = ExecRequest::decode(text.to_string().as_bytes()).unwrap();
-            assert_eq!(request.version, version);
-            assert!(request.cluster.is_none());
-            let answered = |proof: &ExecProof| -> Value {
-                serde_json::from_str(&exec_answer(version, proof, "2026-11-22T04:00:00Z")).unwrap()
-            };
-            let (certificate, key) = ("a\nb\n".to_owned(), "c".to_owned());
-            let answer = answered(&ExecProof::Certificate { certificate, key });
-            assert_eq!(answer["apiVersion"], version);
-            assert_eq!(answer["kind"], "ExecCredential");
-            assert_eq!(answer["status"]["clientCertificateData"], "a\nb\n");
-            assert_eq!(answer["status"]["clientKeyData"], "c");
-            assert_eq!(answer["status"]["expirationTimestamp"], "2026-11-22T04:00:00Z");
-            assert!(answer["status"].get("token").is_none());
-            let answer = answered(&ExecProof::Token("a.b.c".to_owned()));
-            assert_eq!(
-                answer["status"],
-                json!({"token": "a.b.c", "expirationTimestamp": "2026-11-22T04:00:00Z"})
-            );
-        }
-    }
-
-    #[test]
     fn the_first_fault_is_named_and_no_value_quoted() {
         let version = "client.authentication.k8s.io/v1";
         let with = |spec: Value| {

@@ -599,46 +599,25 @@ fn unknown_key() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::protocol::Configuration;
 
-    /// Keys by their libraries and object ids.
-    fn keyring(keys: &[(&str, &str)]) -> (Keyring, Vec<KeyNumber>) {
-        let configs = keys.iter().map(|(library, id)| {
-            let pairs = [("pathLib", *library), ("slotId", "0"), ("objectId", *id)];
-            let mut map: Configuration = pairs.into_iter().collect();
-            Config::from_map(&mut map).unwrap()
-        });
-        let keyring = Keyring::default();
-        let add = |config| keyring.add(config, &TakenVariables::default()).unwrap();
-        let numbers = configs.map(add).collect();
-        (keyring, numbers)
-    }
-
-    #[test]
-    fn keys_of_one_library_share_its_thread() {
-        let configs = [("/no/a.so", "1"), ("/no/b.so", "1"), ("/no/a.so", "2")];
-        let (keyring, numbers) = keyring(&configs);
-        let numbered: Vec<_> = numbers.iter().map(|it| (it.library, it.key)).collect();
-        assert_eq!(numbered, [(0, 0), (1, 0), (0, 1)]);
-        assert_eq!(locked(&keyring.libraries).len(), 2);
-        assert_eq!(keyring.library(numbers[1]), Path::new("/no/b.so"));
-    }
-
     #[test]
     fn a_library_that_does_not_load_fails_each_request_and_ends() {
-        let (keyring, numbers) = keyring(&[("/no/a.so", "1")]);
+        let pairs = [("pathLib", "/no/a.so"), ("slotId", "0"), ("objectId", "1")];
+        let mut map: Configuration = pairs.into_iter().collect();
+        let keyring = Keyring::default();
+        let config = Config::from_map(&mut map).unwrap();
+        let key = keyring.add(config, &TakenVariables::default()).unwrap();
         for _ in 0..2 {
-            let error = keyring.open(numbers[0], None, Box::new(|_| ())).unwrap_err();
+            let error = keyring.open(key, None, Box::new(|_| ())).unwrap_err();
             assert_eq!(error.exit_code(), 4, "{error}");
             assert!(error.to_string().contains("does not load"), "{error}");
         }
-        let error = keyring.sign(numbers[0], Scheme::Ed25519, Vec::new()).unwrap_err();
+        let error = keyring.sign(key, Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
         keyring.finish(0);
-        assert_eq!(keyring.open(numbers[0], None, Box::new(|_| ())).unwrap_err().exit_code(), 70);
+        assert_eq!(keyring.open(key, None, Box::new(|_| ())).unwrap_err().exit_code(), 70);
     }
 
     #[test]

@@ -92,32 +92,12 @@ pub fn answer(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn refused(text: &str) -> String {
         let error = ProviderRequest::decode(text.as_bytes()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         error.to_string()
-    }
-
-    #[test]
-    fn kubelets_requests_are_read() {
-        // As kubelet 1.36.3 writes them.
-        for text in [
-            r#"{"kind":"CredentialProviderRequest","apiVersion":"VERSION","image":"registry.example:5000/team/app"}"#,
-            r#"{"kind":"CredentialProviderRequest","apiVersion":"VERSION","image":"registry.example:5000/team/app",
-                "serviceAccountToken":"eyJ","serviceAccountAnnotations":{"a":"b"},"later":[1]}"#,
-        ] {
-            for version in VERSIONS {
-                let text = text.replace("VERSION", version) + "\n";
-                let request = ProviderRequest::decode(text.as_bytes()).unwrap();
-                assert_eq!(request.version, version);
-                assert_eq!(request.image.to_string(), "registry.example:5000/team/app");
-                assert_eq!(request.image.registry(), "registry.example:5000");
-            }
-        }
     }
 
     #[test]
@@ -144,53 +124,5 @@ mod tests {
             assert!(refused(text).contains(expected), "{}", refused(text));
         }
         assert!(refused(&" ".repeat(2 << 20)).contains("longer"));
-    }
-
-    fn answered(image: &str, entries: &[&str], kept_for: Option<Duration>) -> Value {
-        let login = |it: &&str| RegistryLogin::new((*it).into(), "u".into(), "p\"q".into());
-        let logins: Vec<_> = entries.iter().map(|it| login(it).unwrap()).collect();
-        let image = Image::parse(image).unwrap();
-        let request = ProviderRequest { version: VERSIONS[1], image };
-        let answer = answer(&request, &logins, kept_for);
-        assert!(answer.ends_with("}\n") && !answer.trim_end().contains('\n'));
-        serde_json::from_str(&answer).unwrap()
-    }
-
-    #[test]
-    fn a_whole_registrys_login_is_kept_for_it() {
-        assert_eq!(
-            answered("registry.example/team/app", &["registry.example", "other/path"], None),
-            json!({
-                "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1",
-                "kind": "CredentialProviderResponse",
-                "cacheKeyType": "Registry",
-                "auth": {"registry.example": {"username": "u", "password": "p\"q"}},
-            })
-        );
-    }
-
-    #[test]
-    fn where_an_entry_has_a_path_the_login_is_for_the_image_alone() {
-        for image in ["registry.example/team/app", "registry.example/other"] {
-            let entries = ["registry.example", "registry.example/team"];
-            let answer = answered(image, &entries, Some(Duration::from_secs(90)));
-            assert_eq!(answer["cacheKeyType"], "Image");
-            assert_eq!(answer["cacheDuration"], "90s");
-            assert_eq!(answer["auth"][image]["username"], "u");
-        }
-    }
-
-    #[test]
-    fn nothing_is_not_kept() {
-        assert_eq!(
-            answered("other.example/app", &["registry.example"], None),
-            json!({
-                "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1",
-                "kind": "CredentialProviderResponse",
-                "cacheKeyType": "Image",
-                "cacheDuration": "0s",
-                "auth": {},
-            })
-        );
     }
 }

@@ -189,22 +189,4 @@ mod tests {
         assert_eq!(names(directory.path()), ["config", "link"]);
         assert!(KubeconfigFile::open(Path::new("/proc/self/status/x/config")).is_err());
     }
-
-    #[test]
-    fn another_writer_is_waited_for_and_a_lock_that_stays_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("config");
-        fs::write(&file, "").unwrap();
-        let first = KubeconfigFile::open(&file);
-        let waiting = thread::spawn({
-            let file = file.clone();
-            move || KubeconfigFile::open(&file).is_ok()
-        });
-        thread::sleep(Duration::from_millis(100));
-        drop(first);
-        assert!(waiting.join().unwrap());
-        fs::write(file.with_extension("lock"), "").unwrap();
-        let error = KubeconfigFile::open(&file).err().unwrap();
-        assert!(error.to_string().contains("config.lock"), "{error}");
-    }
 }

@@ -117,61 +117,6 @@ mod tests {
     }
 
     #[test]
-    fn a_requests_cluster_is_read_like_an_entry() {
-        // As kubectl 1.36.3 sends it.
-        let text = r#"{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"cluster":{
-            "server":"https://127.1.3.232:21234","tls-server-name":"name",
-            "certificate-authority-data":"Zm9v","proxy-url":"http://proxy:3128","disable-compression":true,
-            "config":{"anything":"goes"}},"interactive":false}}
-"#;
-        let request = ExecRequest::decode(text.as_bytes()).unwrap();
-        let local = LocalCluster::requested(&request.cluster.unwrap()).unwrap();
-        let expected = Cluster {
-            server: "https://127.1.3.232:21234".into(),
-            authority: Some(b"foo".to_vec()),
-            tls_server_name: Some("name".into()),
-            insecure: false,
-            proxy_url: Some("http://proxy:3128".into()),
-        };
-        assert_eq!((local.cluster, local.extension), (expected, json!({"anything": "goes"})));
-        for (entry, reason) in [
-            (json!("secret"), "spec.cluster is not a map"),
-            (json!({"server": ["secret"]}), "spec.cluster.server is not a string"),
-            (
-                json!({"server": "a", "certificate-authority-data": "secret!"}),
-                "spec.cluster.certificate-authority-data is not base64",
-            ),
-        ] {
-            let error = LocalCluster::requested(&entry).err().unwrap();
-            let expected = format!("KUBERNETES_EXEC_INFO is not a request: {reason}");
-            assert_eq!((error.exit_code(), error.to_string()), (2, expected));
-        }
-    }
-
-    #[test]
-    fn an_authority_can_be_in_a_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("ca.pem");
-        std::fs::write(&path, "foo").unwrap();
-        let at = |path: &str| {
-            tunnelled(&json!({
-                "plugin": PLUGIN,
-                "name": "prod",
-                "server": "https://a",
-                "certificate-authority": path,
-            }))
-            .map_err(|error| error.to_string())
-        };
-        let (_, cluster) = at(path.to_str().unwrap()).unwrap();
-        assert_eq!(cluster.authority, Some(b"foo".to_vec()));
-        assert_eq!(
-            at("/nowhere/ca").unwrap_err(),
-            "certificate-authority /nowhere/ca of cluster \"prod\" can't be read: \
-             No such file or directory (os error 2)"
-        );
-    }
-
-    #[test]
     fn what_is_not_ours_or_incomplete_says_so() {
         let with = |member: &str, value: Value| {
             let mut extension = json!({"plugin": PLUGIN, "name": "a", "server": "https://a"});

@@ -112,17 +112,6 @@ mod tests {
         })
     }
 
-    #[test]
-    fn a_request_is_answered_and_its_connection_ends() {
-        let (heard, has_request) = heard(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n", b"");
-        assert!(has_request);
-        let (head, body) = heard.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{head}");
-        assert!(head.contains("connection: close"), "{head}");
-        assert!(head.contains("content-type: text/plain"), "{head}");
-        assert_eq!(body, "no connection; check it\n");
-    }
-
     /// As Python's clients do.
     #[test]
     fn who_sends_a_whole_body_before_reading_is_answered() {

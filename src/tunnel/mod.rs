@@ -229,36 +229,25 @@ impl Drop for Network {
 mod tests {
     use super::*;
 
-    pub(super) struct Silent;
+    struct Silent;
 
     impl TunnelObserver for Silent {}
 
-    fn tunnels() -> Tunnels {
-        tunnels_of(&ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap())
-    }
-
-    pub(super) fn tunnels_of(identity: &ServerIdentity) -> Tunnels {
+    #[test]
+    fn ports_are_open_until_all_are_closed() {
         let observer: Arc<dyn TunnelObserver> = Arc::new(Silent);
-        Tunnels::start(identity, &Arc::default(), &observer).unwrap()
-    }
-
-    pub(super) fn target(name: &str) -> TunnelTarget {
-        TunnelTarget {
-            name: name.to_owned(),
-            cluster: Cluster {
+        let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
+        let tunnels = Tunnels::start(&identity, &Arc::default(), &observer).unwrap();
+        let addresses = ["one", "two"].map(|name| {
+            let cluster = Cluster {
                 server: format!("https://{name}.invalid"),
                 authority: None,
                 tls_server_name: None,
                 insecure: false,
                 proxy_url: None,
-            },
-        }
-    }
-
-    #[test]
-    fn ports_are_open_until_all_are_closed() {
-        let tunnels = tunnels();
-        let addresses = ["one", "two"].map(|name| tunnels.listen(target(name), None).unwrap());
+            };
+            tunnels.listen(TunnelTarget { name: name.to_owned(), cluster }, None).unwrap()
+        });
         for address in addresses {
             std::net::TcpStream::connect(address).unwrap();
         }
@@ -266,17 +255,5 @@ mod tests {
         for address in addresses {
             assert!(std::net::TcpStream::connect(address).is_err());
         }
-    }
-
-    #[test]
-    fn an_address_that_another_program_has_is_told_with_a_remedy() {
-        let other = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = other.local_addr().unwrap();
-        let error = tunnels().listen(target("prod"), Some(address)).unwrap_err();
-        assert_eq!(error.exit_code(), 9);
-        let text = error.to_string();
-        assert!(text.contains("\"prod\"") && text.contains(&address.to_string()), "{text}");
-        drop(other);
-        tunnels().listen(target("prod"), Some(address)).unwrap();
     }
 }
