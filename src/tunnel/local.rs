@@ -28,7 +28,7 @@ use tokio_rustls::server::TlsStream;
 use super::answer;
 use super::clients::{ClientConnection, Clients};
 use super::error::tunnel_error;
-use super::relay::relay;
+use super::relay::{SEGMENT, relay};
 use super::server::Server;
 use super::upstream::{Connection, Upstream};
 use super::wire::Wire;
@@ -144,6 +144,7 @@ impl Port {
             Some(Err(error)) => (Vec::new(), error),
             Some(Ok(mut server)) => {
                 upstream.connected(&server);
+                client.get_mut().1.set_buffer_limit(Some(SEGMENT));
                 let broken = relay(&mut *client, &mut *server.stream).await;
                 match (upstream.end_error(&broken), broken.unanswered) {
                     (None, _) => return,

@@ -15,8 +15,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
+/// What leaves at once for a client on this machine, in bytes: with what TLS adds, one segment of TCP there. A little
+/// more would be two.
+pub(super) const SEGMENT: usize = 65_000;
+
 /// Some TLS records, in bytes.
-const SCRATCH: usize = 128 * 1024;
+const SCRATCH: usize = 2 * SEGMENT;
 
 /// How long a connection on which nothing more is passed on waits for its sides to close it. What
 /// they send meanwhile is discarded: a socket that is closed with bytes unread loses what it has not
