@@ -7,11 +7,7 @@ const PLACE: &str = "/etc/pkcs11-external-signer/libraries";
 
 /// SoftHSM's library as one of the user's own, which is trusted on the machines of these tests.
 fn library(store: &Store, name: &str) -> PathBuf {
-    let library = store.path("modules").join(name);
-    fs::create_dir_all(library.parent().unwrap()).unwrap();
-    fs::copy(softhsm_library(), &library).unwrap();
-    fs::set_permissions(&library, fs::Permissions::from_mode(0o755)).unwrap();
-    library
+    store.library(&format!("modules/{name}"), 0o755)
 }
 
 /// The file with this content, as an administrator makes it.
@@ -27,8 +23,7 @@ fn modules(listed: &[&str]) -> String {
 
 /// A request for the certificate, with this `pathLib`.
 fn ask(store: &Store, library: &str, etc: &str) -> Outcome {
-    let configuration = store.configuration().with("pathLib", library);
-    store.certificate_with(&configuration).with_etc(etc).run()
+    store.certificate_through(library).with_etc(etc).run()
 }
 
 #[test]

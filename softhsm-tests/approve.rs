@@ -23,9 +23,7 @@ fn openssl_x509(pem: &[u8], option: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("certificate");
     fs::write(&path, pem).unwrap();
-    let mut openssl = tool("openssl", "openssl");
-    openssl.args(["x509", "-noout", option, "-in"]).arg(path);
-    String::from_utf8(openssl.output().unwrap().stdout).unwrap()
+    printed(tool("openssl", "openssl").args(["x509", "-noout", option, "-in"]).arg(path))
 }
 
 #[test]
@@ -37,10 +35,7 @@ fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
     terminal.expect("becomes \"jane\", in \"dev\".");
     terminal.expect("Type yes: ");
     assert!(cluster.conditions("good").is_empty());
-    let (outcome, _) = {
-        terminal.type_line("yes");
-        terminal.finish()
-    };
+    let outcome = terminal.type_line("yes").finish().0;
     assert_eq!(outcome.printed(), "good approved\n");
     outcome.says(&[
         "requester             \"jane\"",
@@ -53,12 +48,12 @@ fn a_request_that_is_its_requesters_is_approved_after_a_yes_and_signed() {
         "✔                     the requester is who the certificate will be for",
     ]);
     let certificate = cluster.issued_certificate("good");
-    assert_eq!(openssl_x509(&certificate, "-subject").trim(), "subject=O = dev, CN = jane");
+    assert_eq!(openssl_x509(&certificate, "-subject"), "subject=O = dev, CN = jane");
     // What is shown as the key's fingerprint is what openssl says of the key.
     let public = openssl_x509(&certificate, "-pubkey");
     let mut command = tool("bash", "bash");
     command.args(["-c", "openssl pkey -pubin -outform DER <<<\"$1\" | sha256sum", "-", &public]);
-    let hash = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let hash = printed(&mut command);
     let hash = hash.split_whitespace().next().unwrap();
     assert!(outcome.stderr.contains(&format!("SHA-256 of the key  {hash}\n")), "{outcome:?}");
     // Shorter than asked.
@@ -99,9 +94,7 @@ fn what_the_requester_is_not_is_refused() {
         ),
     ] {
         jane.asks(name, &wanted);
-        let mut terminal = approve(&otto, name).at_terminal();
-        terminal.program();
-        let (outcome, screen) = terminal.finish();
+        let (outcome, screen) = approve(&otto, name).at_terminal().finish();
         outcome.fails(9, &[said, "--despite-mismatch"]);
         assert_eq!(screen, "");
         assert!(!outcome.stderr.contains('\u{1b}') && !outcome.stderr.contains('\u{202e}'));
@@ -109,8 +102,7 @@ fn what_the_requester_is_not_is_refused() {
     }
     let mut terminal = approve(&otto, "other-group").argument("--despite-mismatch").at_terminal();
     terminal.expect("Approve DESPITE what speaks against it? Type yes: ");
-    terminal.type_line("yes");
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.type_line("yes").finish().0;
     assert_eq!(outcome.printed(), "other-group approved\n");
     assert_eq!(cluster.conditions("other-group"), ["Approved"]);
 }
@@ -132,9 +124,7 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
     ] {
         jane.asks_by(name, &Wanted::default(), &pem);
         for more in [&[][..], &["--despite-mismatch"]] {
-            let mut terminal = approve(&otto, name).arguments(more).at_terminal();
-            terminal.program();
-            let (outcome, screen) = terminal.finish();
+            let (outcome, screen) = approve(&otto, name).arguments(more).at_terminal().finish();
             outcome.fails(9, &[said, "asked for anew"]);
             assert_eq!(screen, "");
         }
@@ -159,8 +149,7 @@ fn no_text_of_a_request_passes_for_another_line_or_for_two_names() {
     impersonator.asks("forged", &wanted);
     let mut terminal = approve(&otto, "forged").at_terminal();
     terminal.expect(r#"becomes "a\", \"b", in "c\", \"d\\"."#);
-    terminal.type_line("no");
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.type_line("no").finish().0;
     for shown in [r#"requester             "a\", \"b""#, r#"  x\u{a}✔\u{1b}       "v", "w\", \"x""#]
     {
         assert!(outcome.stderr.lines().any(|it| it == shown), "{outcome:?}");
@@ -305,8 +294,7 @@ fn a_plugin_of_kubectls_can_ask_the_person_at_standard_input() {
     terminal.expect("Enter the code: ").type_line("42");
     terminal.expect("Type yes: ").type_line("yes");
     // The approval has a body, which takes nothing from standard input.
-    terminal.expect("Enter the code: ").type_line("42");
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.expect("Enter the code: ").type_line("42").finish().0;
     assert_eq!(outcome.printed(), "interactive approved\n");
     assert_eq!(cluster.conditions("interactive"), ["Approved"]);
 }

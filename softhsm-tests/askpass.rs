@@ -182,8 +182,7 @@ fn a_pinentry_that_fails_is_told_from_a_person_who_leaves_it() {
 fn pinentry_draws_on_the_terminal() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign(&store, "").variable("PATH", "/usr/bin:/bin").at_terminal();
-    terminal.expect("test token").type_text(&format!("{PIN}\r"));
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.expect("test token").type_text(&format!("{PIN}\r")).finish().0;
     assert_signed(&outcome);
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }

@@ -7,7 +7,6 @@ use rustix::fs::{FlockOperation, flock};
 use crate::fixture::*;
 use crate::run::trouble::{Server, server_certificate};
 
-/// A context that clients use with this program as their credential plugin.
 mod client;
 
 /// With the key named by options.
@@ -182,9 +181,7 @@ fn what_is_wrong_is_told_with_its_remedy() {
     let contexts = "contexts: [{name: a, context: {user: j}}, {name: b}]\nusers: [{name: j, user: {token: t}}]\n";
     fs::write(home.join("kubeconfig"), contexts).unwrap();
     fs::write(home.join("broken"), "users: [").unwrap();
-    let copy = home.join("open.so");
-    fs::copy(softhsm_library(), &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o666)).unwrap();
+    store.library("open.so", 0o666);
     for row in WRONG.lines().skip(1) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
         let [code, options, what, remedy] = cells[..] else { panic!("{row}") };
@@ -199,8 +196,7 @@ fn what_is_wrong_is_told_with_its_remedy() {
         let remedy = remedy.replace("HOME", home.to_str().unwrap());
         fails(&run.run(), code.parse().unwrap(), what, &remedy);
     }
-    let document = check(&store, &["--json"]).run();
-    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    let document = check(&store, &["--json"]).run().document();
     let login = document["steps"].as_array().unwrap().last().unwrap();
     assert!(login["help"].as_str().unwrap().contains("set pinSource (--pin-source)"));
     let none = token_with([]);
@@ -248,9 +244,7 @@ fn a_refused_pins_remedy_can_be_typed_as_it_is_printed() {
     let piped = check(&store, &["--pin-source=stdin"]).piped(format!("{PIN}\n")).run();
     fails(&piped, 7, "from standard input was not sent", "in a terminal");
     let refused = told(&check(&store, &["--pin-source=env:NO_PIN"]).run(), 7);
-    let mut terminal = check(&store, &[]).what_is_told(&refused).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    told(&terminal.finish().0, 0);
+    told(&check(&store, &[]).what_is_told(&refused).at_terminal().finish_with_pin(), 0);
     told(&check(&store, &[PIN_SOURCE]).run(), 0);
 }
 
@@ -293,11 +287,7 @@ fn what_the_options_leave_out_is_found() {
     ]);
     let text = told(&run(&hidden, &[module, id]), 0);
     assert!(text.contains("completed: token \"test token\""), "{text}");
-    let expired = token_with(Object::certified(
-        Kind::P256,
-        issued(Kind::P256, "/CN=jane", -1, "clientAuth"),
-        &[1],
-    ));
+    let expired = token_of("/CN=jane", -1, 1);
     fails(&run(&expired, &[module]), 6, "expired", "");
     // Of several, one has to be chosen.
     let two = token_with(
@@ -370,8 +360,7 @@ fn a_token_that_stays_in_use_is_told() {
     });
     let held: Vec<_> = locks.collect();
     assert!(!held.is_empty());
-    let outcome = check(&store, &["--json"]).run();
-    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    let document = check(&store, &["--json"]).run().document();
     let busy = &document["steps"][1];
     assert_eq!((&busy["step"], &busy["exitCode"]), (&"token".into(), &5.into()));
     let text = busy["text"].as_str().unwrap();
@@ -496,7 +485,7 @@ fn a_certificate_of_another_type_of_key_is_told() {
 fn the_document_has_every_step_and_the_exit_code() {
     let store = token_with_pair(Kind::P256);
     let outcome = check(&store, &["--json", "--pin-source=env:NO_PIN"]).run();
-    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    let document = outcome.document();
     assert_eq!(outcome.status.code(), Some(7));
     assert_eq!(document["apiVersion"], "pkcs11-external-signer/v1");
     assert_eq!(document["exitCode"], 7);
@@ -544,11 +533,7 @@ fn what_is_wrong_with_the_cluster_is_told() {
         invocation.argument("--server").run()
     };
     let same = |text: &str| text.to_owned();
-    let stranger = token_with(Object::certified(
-        Kind::P256,
-        issued(Kind::P256, "/CN=jane", 30, "clientAuth"),
-        &[1],
-    ));
+    let stranger = token_of("/CN=jane", 30, 1);
     fails(&server(&stranger, &same), 9, "cluster \"test\"", "client CA file of this API server");
     let store = cluster().token(Kind::P256, JANE);
     // Nobody is asked for a PIN in vain.

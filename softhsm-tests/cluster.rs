@@ -11,21 +11,6 @@ fn client(store: &Store, arguments: &[&str]) -> Outcome {
     cluster().client(store, &store.configuration_with_pin_source()).arguments(arguments).run()
 }
 
-#[test]
-fn every_kind_of_key_is_let_in_under_its_name() {
-    for kind in [Kind::Rsa(2048), Kind::Rsa(4096), Kind::P256, Kind::P384, Kind::Ed25519] {
-        let store = cluster().token(kind, JANE);
-        for version in ["1.3", "1.2"] {
-            let outcome = client(&store, &["--tls-max", version, "whoami"]);
-            assert_eq!(
-                outcome.printed(),
-                "user: jane\ngroups: dev system:authenticated\n",
-                "{kind:?}, TLS {version}: {outcome:?}"
-            );
-        }
-    }
-}
-
 /// As a server that isn't Go's.
 #[test]
 fn openssl_accepts_every_kind_of_key_and_scheme() {
@@ -84,14 +69,6 @@ fn a_thousand_requests_in_a_row_need_one_certificate_and_one_signature() {
 }
 
 #[test]
-fn a_certificate_of_another_authority_is_unauthorized() {
-    let store = token_with_pair(Kind::P256);
-    let outcome = client(&store, &["whoami"]);
-    assert!(!outcome.status.success());
-    outcome.says(&["Unauthorized"]);
-}
-
-#[test]
 fn what_a_server_would_refuse_is_explained_before() {
     for (claims, explanation) in [
         (Claims { days: -1, ..JANE }, "certificate of O=dev, CN=jane: it expired"),
@@ -115,8 +92,7 @@ fn a_renewal_that_is_due_is_said_where_a_pin_is_asked() {
     let (id, end) = ([1], expiry(&certificate));
     let store = token_with(Object::certified(Kind::P256, certificate, &id));
     let notice = format!("warning: the certificate of CN=jane: it expires {end}; renew it: ");
-    let outcome = client(&store, &["whoami"]);
-    assert!(outcome.status.success(), "{outcome:?}");
+    let outcome = client(&store, &["whoami"]).succeeded();
     assert_eq!(outcome.stderr, "");
     let configuration = store.configuration();
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));

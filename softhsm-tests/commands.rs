@@ -56,39 +56,37 @@ fn a_reader_that_has_had_enough_is_no_error() {
 }
 
 #[test]
-fn help_speaks_the_name_it_was_called_by() {
+fn help_speaks_the_name_it_was_called_by_and_its_examples_can_be_copied() {
     let directory = tempfile::tempdir().unwrap();
     let link = plugin(directory.path());
+    let run = |called: &Path, arguments: &[&str]| {
+        program(directory.path(), arguments).variable("COLUMNS", "80").program(called).run()
+    };
     for command in &*COMMANDS {
-        let own = program(directory.path(), &[command, "--help"]).run().printed();
-        assert!(own.contains(&format!("\n  pkcs11-external-signer {command}")), "{own}");
-        assert!(own.contains(&format!("Usage: pkcs11-external-signer {command}")), "{own}");
-        let linked = program(directory.path(), &[command, "--help"]).program(&link);
-        let linked = linked.run().printed();
-        assert!(linked.contains(&format!("\n  kubectl pkcs11 {command}")), "{linked}");
-        assert!(linked.contains(&format!("Usage: kubectl pkcs11 {command}")), "{linked}");
-        assert!(!linked.contains("\n  pkcs11-external-signer "), "{linked}");
+        for (called, name) in
+            [(Path::new(PROGRAM), "pkcs11-external-signer"), (&link, "kubectl pkcs11")]
+        {
+            let help = run(called, &[command, "--help"]).printed();
+            assert_eq!(help, run(called, &["help", command]).printed());
+            let named = [format!("\n  {name} {command}"), format!("Usage: {name} {command}")];
+            assert_contains(&help, &named.each_ref().map(String::as_str));
+            assert!(called != link || !help.contains("\n  pkcs11-external-signer "), "{help}");
+            let (_, examples) = help.split_once("\nExamples:\n").unwrap();
+            let examples = examples.split("\n\n").next().unwrap().trim_end();
+            assert!(examples.lines().all(|line| line.len() <= 78), "{examples}");
+            let parsed = Command::new("bash").args(["-n", "-c", examples]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&parsed.stderr), "", "{examples}");
+        }
     }
-    let wrong = program(directory.path(), &["list", "--nope"]);
-    let wrong = wrong.program(&link).run();
+    let wrong = run(&link, &["list", "--nope"]);
     refused(&wrong, &["unexpected argument '--nope'", "Usage: kubectl pkcs11 list"]);
-}
-
-/// The commands that a help shows, as they stand there.
-fn examples(help: &str) -> &str {
-    let (_, rest) = help.split_once("\nExamples:\n").unwrap();
-    rest.split("\n\n").next().unwrap().trim_end()
 }
 
 fn manual_pages(directory: &Path) -> PathBuf {
     let pages = directory.join("man");
-    let made = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--example", "man-pages"])
-        .arg(&pages)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .unwrap();
-    assert!(made.success());
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    printed(cargo.args(["run", "--quiet", "--example", "man-pages"]).arg(&pages));
     pages
 }
 
@@ -100,8 +98,7 @@ fn manual_pages_have_their_sections_and_no_faults() {
     let names: Vec<_> = names.map(|it| format!("pkcs11-external-signer-{it}")).collect();
     for name in names.iter().map(String::as_str).chain(["pkcs11-external-signer"]) {
         let page = pages.join(format!("{name}.1"));
-        let lint = tool("mandoc", "mandoc").args(["-Tlint", "-Wwarning"]).arg(&page).output();
-        let lint = String::from_utf8(lint.unwrap().stdout).unwrap();
+        let lint = printed(tool("mandoc", "mandoc").args(["-Tlint", "-Wwarning"]).arg(&page));
         assert_eq!(lint, "", "{name}");
         let text = fs::read_to_string(&page).unwrap();
         let sections: Vec<_> = text.lines().filter_map(|it| it.strip_prefix(".SH ")).collect();
@@ -110,9 +107,8 @@ fn manual_pages_have_their_sections_and_no_faults() {
             assert!(sections.contains(&section), "{name} has no {section}");
         }
         assert!(!sections.contains(&"EXTRA"), "{name}");
-        let rendered =
-            tool("mandoc", "mandoc").args(["-Tutf8", "-O", "width=200"]).arg(&page).output();
-        let rendered = String::from_utf8(rendered.unwrap().stdout).unwrap();
+        let mut render = tool("mandoc", "mandoc");
+        let rendered = printed(render.args(["-Tutf8", "-O", "width=200"]).arg(&page));
         // Bold and italic are letters written twice.
         let rendered: Vec<char> = rendered.chars().collect();
         let rendered: String = (0..rendered.len())
@@ -124,65 +120,15 @@ fn manual_pages_have_their_sections_and_no_faults() {
             &["signer/libraries", "PKCS11_EXTERNAL_SIGNER_ASKPASS", "70     a bug"],
         );
         if name.ends_with("-run") {
-            for known in ["[--kubeconfig FILE]", "COMMAND..."] {
-                assert!(rendered.contains(known), "no {known} in\n{rendered}");
-            }
+            assert_contains(&rendered, &["[--kubeconfig FILE]", "COMMAND..."]);
         }
         // What whatis and apropos find.
         if cfg!(target_os = "linux") {
-            let found = tool("lexgrog", "man-db").arg(&page).output().unwrap();
-            let found = String::from_utf8(found.stdout).unwrap();
+            let found = printed(tool("lexgrog", "man-db").arg(&page));
             let one = format!("{}: \"{name} - ", page.display());
             assert!(found.starts_with(&one) && found.lines().count() == 1, "{found}");
         }
     }
-}
-
-#[test]
-fn examples_can_be_copied_as_they_are_printed() {
-    let directory = tempfile::tempdir().unwrap();
-    let link = plugin(directory.path());
-    for command in &*COMMANDS {
-        let printed = |name: &Path| {
-            program(directory.path(), &[command, "--help"])
-                .variable("COLUMNS", "80")
-                .program(name)
-                .run()
-                .printed()
-        };
-        for help in [printed(Path::new(PROGRAM)), printed(&link)] {
-            let examples = examples(&help);
-            for line in examples.lines() {
-                assert!(line.len() <= 78, "{line}");
-            }
-            let outcome = Command::new("bash").args(["-n", "-c", examples]).output();
-            let complaint = String::from_utf8(outcome.unwrap().stderr).unwrap();
-            assert_eq!(complaint, "", "{examples}");
-        }
-    }
-}
-
-/// `check` would want the whole key.
-#[test]
-fn what_list_says_to_do_can_be_done_with_its_options() {
-    let store = token_with_pair(Kind::P256);
-    let module = softhsm_option();
-    let list = |arguments: &[&str]| {
-        let list = store.with_pin(&["list", "--login", module]).arguments(arguments);
-        list.variable("NO_PIN", WRONG_PIN)
-    };
-    let label = "--token-label=test token";
-    let nobody = list(&[label]).run();
-    let nobody = String::from_utf8(nobody.stdout).unwrap();
-    assert!(nobody.contains("set pinSource (--pin-source) to askpass"), "{nobody}");
-    list(&[label, "--pin-source=env:NO_PIN"]).run();
-    let refused = list(&[label, "--pin-source=env:NO_PIN"]).run();
-    let refused = String::from_utf8(refused.stdout).unwrap();
-    let mut terminal = list(&[]).what_is_told(&refused).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    assert!(terminal.finish().0.status.success());
-    let listed = list(&[label, "--pin-source=env:TOKEN_PIN"]).run().printed();
-    assert!(listed.contains("test p256"), "{listed}");
 }
 
 /// Not to that of the current context, nor of another kubeconfig.
@@ -190,10 +136,11 @@ fn what_list_says_to_do_can_be_done_with_its_options() {
 fn a_login_that_a_remedy_names_is_to_the_same_token() {
     let store = token_with_pair(Kind::P256);
     let user = |name: &str, label: &str| {
-        json!({"name": name, "user": {"auth-provider": {"name": "externalSigner", "config": {
+        let configuration = json!({
             "pathLib": softhsm_library(), "tokenLabel": label, "objectId": "1",
             "pinSource": "env:NO_PIN",
-        }}}})
+        });
+        json!({"name": name, "user": provider(configuration)})
     };
     let context = |name: &str| json!({"name": name, "context": {"cluster": "c", "user": name}});
     let file = store.path("jane's kubeconfig");
@@ -205,33 +152,32 @@ fn a_login_that_a_remedy_names_is_to_the_same_token() {
     });
     fs::write(&file, content.to_string()).unwrap();
     let file = format!("--kubeconfig={}", file.display());
-    for arguments in [
-        &["run", &file, "--context=it's b", "true"][..],
-        &["run", &file, "--", "true", "--context", "it's b"],
-        &["check", &file, "--context=it's b"],
+    let token = [softhsm_option(), "--token-label=test token", "--pin-source=env:NO_PIN"];
+    for (arguments, code, shown) in [
+        (&["run", &file, "--context=it's b", "true"][..], 7, "context \"it's b\""),
+        (&["run", &file, "--", "true", "--context", "it's b"], 7, "context \"it's b\""),
+        (&["check", &file, "--context=it's b"], 7, "context \"it's b\""),
+        // `check` would want the whole key.
+        (&["list", "--login", token[0], token[1], token[2]], 0, "test p256"),
     ] {
         let call = || program(store.directory.path(), &[]).variable("NO_PIN", WRONG_PIN);
+        // The remedy comes with the second refusal, where the first one is another's.
+        call().arguments(arguments).run();
         let refused = call().arguments(arguments).run();
-        assert_eq!(refused.status.code(), Some(7), "{}", refused.stderr);
-        let told = String::from_utf8(refused.stdout).unwrap() + &refused.stderr;
-        let mut terminal = call().what_is_told(&told).at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        let told = terminal.finish().0.told(0);
-        assert!(told.contains("context \"it's b\""), "{told}");
+        let told = refused.told(code) + &refused.stderr;
+        let told = call().what_is_told(&told).at_terminal().finish_with_pin().told(0);
+        assert!(told.contains(shown), "{told}");
     }
 }
 
 /// Demands clap's words about a wrong command line; none of the values stands there.
 #[track_caller]
 fn refused(outcome: &Outcome, fragments: &[&str]) {
-    assert_eq!(outcome.status.code(), Some(2), "{}", outcome.stderr);
-    assert!(outcome.stdout.is_empty());
+    assert_eq!(outcome.told(2), "");
     let told = &outcome.stderr;
     assert!(told.starts_with("pkcs11-external-signer: error: "), "{told}");
     assert!(told.ends_with("For more information, try '--help'.\n"), "{told}");
-    for fragment in fragments {
-        assert!(told.contains(fragment), "no {fragment:?} in\n{told}");
-    }
+    outcome.says(fragments);
 }
 
 #[test]
@@ -266,17 +212,11 @@ fn a_wrong_command_line_is_told_without_its_values() {
 }
 
 #[test]
-fn a_command_is_explained_and_the_version_told() {
+fn the_version_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| program(directory.path(), arguments).run();
-    for command in &*COMMANDS {
-        let help = run(&["help", command]).printed();
-        assert_eq!(help, run(&[command, "--help"]).printed());
-    }
     assert_eq!(run(&["help"]).printed(), run(&["--help"]).printed());
-    let commit = tool("git", "git").args(["rev-parse", "HEAD"]).output().unwrap();
-    let commit = String::from_utf8(commit.stdout).unwrap();
-    let known = commit.trim();
+    let known = printed(tool("git", "git").args(["rev-parse", "HEAD"]));
     let version = run(&["version"]).printed();
     let begin = concat!("pkcs11-external-signer ", env!("CARGO_PKG_VERSION"), " (");
     assert!(version.starts_with(begin), "{version}");
@@ -350,8 +290,7 @@ fn shells_complete_commands_options_and_contexts() {
             });
             assert_eq!(last, *words, "{shell}: {line}");
         }
-        terminal.type_line("exit");
-        terminal.finish();
+        terminal.type_line("exit").finish();
         assert!(!home.join("x").exists(), "{shell}");
     }
     assert_eq!(fs::read_to_string(home.join("errors")).unwrap(), "");
@@ -393,15 +332,10 @@ fn the_steps_are_told_without_pin_and_digest() {
     };
     assert_eq!(told("off"), "");
     let (steps, details) = (told("info"), told("debug"));
-    for step in [
-        "library ",
-        "token \"test token\"",
-        "certificate of",
-        "accepted the PIN",
-        "signature: ECDSA",
-    ] {
-        assert!(steps.contains(step), "no {step:?} in\n{steps}");
-        assert!(details.contains(step), "no {step:?} in\n{details}");
+    for told in [&steps, &details] {
+        let token = "token \"test token\"";
+        let steps = ["library ", token, "certificate of", "accepted the PIN", "signature: ECDSA"];
+        assert_contains(told, &steps);
     }
     assert!(details.lines().count() > steps.lines().count(), "{details}");
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -419,13 +353,13 @@ fn remedies_speak_the_name_it_was_called_by() {
     let directory = store.directory.path();
     let link = plugin(directory);
     let told = |arguments: &[&str]| {
-        let outcome = program(directory, arguments)
+        program(directory, arguments)
             .argument(softhsm_option())
             .arguments(&["--token-label=test token", "--pin-source=env:NO_PIN"])
             .variable("NO_PIN", WRONG_PIN)
             .program(&link)
-            .run();
-        String::from_utf8(outcome.stdout).unwrap()
+            .run()
+            .shown()
     };
     let remedy = "log in yourself: `kubectl pkcs11 ";
     for arguments in [
@@ -463,12 +397,8 @@ fn details_are_told_where_they_are_asked_for() {
         };
         for (option, step, detail) in [("-v", true, false), ("-vv", true, true)] {
             let told = told(option);
-            assert_eq!(told.contains("library "), step, "{command:?} {option}:\n{told}");
-            assert_eq!(
-                told.contains("token: login required"),
-                detail,
-                "{command:?} {option}:\n{told}"
-            );
+            let found = ["library ", "token: login required"].map(|it| told.contains(it));
+            assert_eq!(found, [step, detail], "{command:?} {option}:\n{told}");
         }
     }
 }

@@ -16,18 +16,6 @@ fn sign(store: &Store) -> Invocation {
 }
 
 #[test]
-fn fifty_processes_sign_at_once_and_all_answer() {
-    let store = token_with_pair(Kind::Rsa(2048));
-    let (hash, digest) = (Hash::Sha256, sample(32));
-    let running: Vec<_> =
-        (0..50).map(|_| store.sign(&Options::pss(hash, -1), &digest).start(None)).collect();
-    for run in running {
-        let signature = run.finish().signature();
-        assert_verifies(key(Kind::Rsa(2048)), Scheme::Pss { hash, salt: 32 }, &digest, &signature);
-    }
-}
-
-#[test]
 fn two_hundred_processes_sign_at_once_and_all_answer() {
     let store = token_with_pair(Kind::P256);
     let running: Vec<_> = (0..200).map(|_| sign(&store).start(None)).collect();
@@ -36,37 +24,13 @@ fn two_hundred_processes_sign_at_once_and_all_answer() {
     }
 }
 
-/// Moments that differ from one to the next, spread evenly below the limit, and are the same in each run.
-struct Moments(u64);
-
-impl Moments {
-    const SEED: u64 = 0x2545_f491_4f6c_dd1d;
-
-    fn below(&mut self, limit: Duration) -> Duration {
-        // xorshift64, which needs no quality here.
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        limit.mul_f64((self.0 >> 11) as f64 / (1_u64 << 53) as f64)
-    }
-}
-
 /// The files of the store, with their content, except for the number by which SoftHSM sees that
 /// something has changed, and what it locks.
 fn files(store: &Store) -> Vec<(PathBuf, Vec<u8>)> {
-    fn look(path: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
-        for entry in fs::read_dir(path).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                look(&path, found);
-            } else if path.extension().is_some_and(|it| it == "object") {
-                found.push((path.clone(), fs::read(path).unwrap()));
-            }
-        }
-    }
-    let mut found = Vec::new();
-    look(&store.path("tokens"), &mut found);
+    let mut found = below(&store.path("tokens"));
+    found.retain(|path| path.extension().is_some_and(|it| it == "object"));
     found.sort();
+    let found: Vec<_> = found.into_iter().map(|it| (it.clone(), fs::read(it).unwrap())).collect();
     assert_eq!(found.len(), 3, "a token, a key and a certificate");
     found
 }
@@ -78,26 +42,11 @@ fn files(store: &Store) -> Vec<(PathBuf, Vec<u8>)> {
 fn kills_at_any_moment_damage_nothing_and_keep_nobody_waiting() {
     let store = token_with_pair(Kind::P256);
     let copy = copy_of_program(store.directory.path());
-    let as_nobody = |invocation: Invocation, arguments: &[&str]| {
-        let nobody = [
-            &format!("--reuid={NOBODY}"),
-            &format!("--regid={NOBODY}"),
-            "--clear-groups",
-            copy.to_str().unwrap(),
-        ];
-        invocation.program(Path::new("setpriv")).arguments(&[&nobody, arguments].concat())
-    };
-    let sign = || as_nobody(sign(&store), &[]);
-    let (module, slot) = (softhsm_library(), store.tokens[0].slot.to_string());
+    let sign = || sign(&store).program(&copy).by(NOBODY);
     let log_in = || {
-        let check = store.command(&[]).variable("TOKEN_PIN", PIN);
-        let key = ["--module", module.to_str().unwrap(), "--slot-id", &slot, "--object-id=1"];
-        let check = as_nobody(
-            check,
-            &[&["check", "--despite-refusal", "--pin-source=env:TOKEN_PIN"], &key[..]].concat(),
-        );
-        let outcome = check.run();
-        assert!(outcome.status.success(), "{outcome:?}");
+        let key = [softhsm_option(), "--token-label=test token", "--object-id=1"];
+        let check = store.with_pin(&["check", "--despite-refusal", "--pin-source=env:TOKEN_PIN"]);
+        check.arguments(&key).program(&copy).by(NOBODY).run().succeeded();
     };
     drop(sign());
     hand_over(store.directory.path(), NOBODY);
@@ -105,14 +54,14 @@ fn kills_at_any_moment_damage_nothing_and_keep_nobody_waiting() {
     let (token, _) = before.iter().find(|(path, _)| path.ends_with("token.object")).unwrap();
     fs::set_permissions(token, fs::Permissions::from_mode(0o400)).unwrap();
 
-    let mut moments = Moments(Moments::SEED);
+    let mut numbers = Numbers::new();
     // The shortest yet: later than a run's end there is nothing to kill.
     let mut alone = sign().run().took;
     let mut killed = |count: u32, spans: u32| {
         let span = alone * spans;
         let started = Instant::now();
         let mut running: Vec<_> =
-            (0..count).map(|_| (moments.below(span), sign().start(None))).collect();
+            (0..count).map(|_| (numbers.moment(span), sign().start(None))).collect();
         running.sort_by_key(|(moment, _)| *moment);
         for (moment, run) in &running {
             thread::sleep(moment.saturating_sub(started.elapsed()));
@@ -150,7 +99,7 @@ fn kills_at_any_moment_damage_nothing_and_keep_nobody_waiting() {
         }
     }
     assert_signed(sign().run().silently());
-    assert_eq!(files(&store), before, "seed {:#x}", Moments::SEED);
+    assert_eq!(files(&store), before);
 }
 
 /// Ctrl-C goes to kubectl and to us; a token that it destroys one time in twenty is no token.
@@ -159,7 +108,7 @@ fn interruptions_at_any_moment_leave_the_token_whole() {
     let store = token_with_pair(Kind::P256);
     let sign = || signing(&store, "");
     let mut alone = sign().run().took;
-    let mut moments = Moments(Moments::SEED);
+    let mut numbers = Numbers::new();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (mut logins_hit, mut round) = (0, 0);
         while round < 70 || logins_hit == 0 {
@@ -170,12 +119,12 @@ fn interruptions_at_any_moment_leave_the_token_whole() {
             }
             let logins = store.calls("C_Login").len();
             let run = sign().start(None);
-            let moment = moments.below(alone);
+            let moment = numbers.moment(alone);
             thread::sleep(moment);
             let _ = kill_process(run.pid(), signal);
             let outcome = run.finish();
             let is_whole = files(&store).iter().all(|(_, content)| !content.is_empty());
-            assert!(is_whole, "{signal:?} after {moment:?}, seed {:#x}", Moments::SEED);
+            assert!(is_whole, "{signal:?} after {moment:?}");
             // It was let finish, and nothing came after it.
             let ends_with_login = store.history().last().unwrap().starts_with("C_Login ")
                 && store.calls("C_Login").len() > logins;
@@ -223,7 +172,7 @@ fn a_second_interruption_waits_for_nothing() {
     for second in [Signal::INT, Signal::TERM] {
         let store = token_with_pair(Kind::P256);
         let mut run = signing(&store, "C_Login:print,C_Login:hang")
-            .through("env", &["--block-signal=ALRM".to_owned()])
+            .through("env", &["--block-signal=ALRM"])
             .start(None);
         run.wait_for_error("C_Login");
         kill_process(run.pid(), Signal::INT).unwrap();

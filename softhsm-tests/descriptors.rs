@@ -77,8 +77,8 @@ fn a_process_that_looks_at_a_library_has_nothing_of_the_callers() {
     let running = called_with_more(list, "list").start(None);
     let looked_at = child_with(&library["pathLib"], running.pid());
     let own = |link: &PathBuf| link.starts_with(store.path("marker"));
-    assert!(links(running.pid()).iter().any(own));
-    let links = links(looked_at);
+    assert!(open_files(running.pid()).iter().any(own));
+    let links = open_files(looked_at);
     assert!(!links.is_empty() && !links.iter().any(own), "{links:?}");
     kill_process(looked_at, Signal::CONT).unwrap();
     running.finish().printed();
@@ -97,11 +97,4 @@ fn child_with(library: &Value, parent: Pid) -> Pid {
         });
         Pid::from_raw(loaded?.parse().unwrap())
     })
-}
-
-fn links(process: Pid) -> Vec<PathBuf> {
-    fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()))
-        .unwrap()
-        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
-        .collect()
 }

@@ -89,8 +89,7 @@ impl<'t> Newcomer<'t> {
         assert!(name.starts_with("jane-"), "{name}");
         let approver = cluster().person("otto", &[APPROVERS]);
         let mut terminal = approver.command("approve").argument(&name).at_terminal();
-        terminal.expect("Type yes: ").type_line("yes");
-        let (approved, _) = terminal.finish();
+        let approved = terminal.expect("Type yes: ").type_line("yes").finish().0;
         assert_eq!(approved.printed(), format!("{name} approved\n"));
         let outcome = run(self.enroll(arguments));
         let printed = outcome.printed_beside(said);
@@ -117,13 +116,12 @@ impl<'t> Newcomer<'t> {
         let id = before.iter().find(is_janes).unwrap()["objectId"].as_str().unwrap();
         let keys = before.len();
         let token: Vec<_> = self.token.iter().map(String::as_str).collect();
-        let written = self
-            .enter(self.person.command("kubeconfig"))
+        self.enter(self.person.command("kubeconfig"))
             .arguments(&["--write", "--context=prod", "--keep=15m"])
             .argument(&format!("--object-id={id}"))
             .arguments(&token)
-            .run();
-        assert!(written.status.success(), "{written:?}");
+            .run()
+            .succeeded();
         let before = self.whoami();
         let new = ["--object-id=0x7777"];
         let name = self.ask(&new);
@@ -175,16 +173,12 @@ fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_w
     newcomer.stop();
 
     // Once more there is nothing left to do.
-    let again = newcomer.enroll(&[]).run();
-    assert!(again.status.success(), "{again:?}");
+    let again = newcomer.enroll(&[]).run().succeeded();
     assert!(again.printed().ends_with("groups dev, system:authenticated\n"), "{again:?}");
     assert_eq!(newcomer.keys().len(), 1);
 
-    let undone = newcomer
-        .enter(newcomer.person.command("kubeconfig"))
-        .arguments(&["--undo", "--context=prod"])
-        .run();
-    assert!(undone.status.success(), "{undone:?}");
+    let undo = newcomer.person.command("kubeconfig").arguments(&["--undo", "--context=prod"]);
+    newcomer.enter(undo).run().succeeded();
     assert!(!newcomer.whoami().contains(id));
 }
 
@@ -227,8 +221,7 @@ fn the_line_for_the_approver_works_as_it_stands_with_a_kubeconfig_that_was_named
     let (name, _) = name.split_once(' ').unwrap();
     let pasted = pasted.replacen("pkcs11-external-signer", "\"$SIGNER\"", 1);
     let mut terminal = newcomer.person.command("approve").within("sh", &pasted).at_terminal();
-    terminal.expect("Type yes: ").type_line("yes");
-    let (approved, _) = terminal.finish();
+    let approved = terminal.expect("Type yes: ").type_line("yes").finish().0;
     assert_eq!(approved.printed(), format!("{name} approved\n"));
 }
 

@@ -60,8 +60,7 @@ fn an_answer_survives_an_interruption_that_comes_too_late() {
         running.wait_until_stopped();
         kill_process(running.pid(), signal).unwrap();
         kill_process(running.pid(), Signal::CONT).unwrap();
-        let outcome = running.finish();
-        assert!(outcome.status.success(), "{outcome:?}");
+        let outcome = running.finish().succeeded();
         assert_eq!((outcome.stdout.as_slice(), outcome.stderr.as_str()), (&b""[..], ""));
     }
 }
@@ -71,8 +70,7 @@ fn an_answer_survives_an_interruption_that_comes_too_late() {
 fn an_interruption_of_a_containers_first_process_is_no_crash() {
     need_root();
     let store = token_with_pair(Kind::P256);
-    let options = ["--pid", "--fork"].map(str::to_owned);
-    let hanging = sign(&store, "C_OpenSession:hang").through("unshare", &options);
+    let hanging = sign(&store, "C_OpenSession:hang").through("unshare", &["--pid", "--fork"]);
     let running = hanging.start(None);
     wait_for_call(&store, "C_Initialize");
     let unshare = running.pid().as_raw_nonzero();
@@ -160,13 +158,6 @@ fn a_token_that_lacks_the_mechanism_is_told_so_before_any_pin() {
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
-#[test]
-fn a_token_that_does_not_tell_its_mechanisms_is_tried() {
-    let store = token_with_pair(Kind::P256);
-    // CKR_FUNCTION_NOT_SUPPORTED
-    assert_signed(&sign(&store, "C_GetMechanismList:return=0x54").run());
-}
-
 /// A list is asked for its length and for itself, which are two calls.
 #[test]
 fn nothing_is_asked_of_a_token_twice() {
@@ -211,7 +202,7 @@ fn a_terminal_that_is_held_with_ctrl_s_holds_back_no_answer() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = Terminal::new();
     terminal.press_ctrl('s');
-    let terminal = terminal.start(sign(&store, "C_Sign:delay=1000"));
+    let mut terminal = terminal.start(sign(&store, "C_Sign:delay=1000"));
     assert_signed(terminal.finish().0.silently());
 }
 
@@ -258,22 +249,19 @@ fn a_readers_keypad_gets_the_last_try_only_after_a_persons_word() {
     let remedy = ["one PIN try left", "type yes there", "at the reader"];
     at_reader(&store, &faults).run().fails(7, &remedy);
     let mut refused = at_reader(&store, &faults).at_terminal();
-    refused.expect("last try").expect("yes").type_line("no");
-    refused.finish().0.fails(7, &remedy);
+    refused.expect("last try").expect("yes").type_line("no").finish().0.fails(7, &remedy);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 
     let locks = format!("{faults},C_Login:return=0xa0,C_GetTokenInfo#4+:set=CKF_USER_PIN_LOCKED");
     let other = token_with_pair(Kind::P256);
     let mut locked = at_reader(&other, &locks).at_terminal();
-    locked.expect("last try").expect("yes").type_line("yes");
-    let (outcome, _) = locked.finish();
+    let outcome = locked.expect("last try").expect("yes").type_line("yes").finish().0;
     outcome.fails(7, &["refused the PIN entered at the reader", "unblock it"]);
     assert!(!outcome.stderr.contains("which PIN"), "{outcome:?}");
 
     let another = token_with_pair(Kind::P256);
     let mut agreed = at_reader(&another, &faults).at_terminal();
-    agreed.expect("last try").expect("yes").type_line("yes");
-    assert_signed(&agreed.finish().0);
+    assert_signed(&agreed.expect("last try").expect("yes").type_line("yes").finish().0);
     assert_eq!(another.calls("C_Login"), ["0x0"]);
 }
 
@@ -546,14 +534,12 @@ fn the_final_try_wants_a_persons_word() {
     };
     for word in ["no", "", "y"] {
         let mut terminal = begin();
-        terminal.type_line(word);
-        terminal.finish().0.fails(7, &["test token"]);
+        terminal.type_line(word).finish().0.fails(7, &["test token"]);
     }
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 
     let mut terminal = begin();
-    terminal.type_line("yes").expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&terminal.type_line("yes").finish_with_pin());
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
@@ -562,8 +548,7 @@ fn few_tries_left_are_told_and_the_pin_is_asked() {
     let store = token_with_pair(Kind::P256);
     let faults = "C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
     let mut terminal = store.sign_suffering(store.configuration(), faults).at_terminal();
-    terminal.expect("counted a wrong PIN").expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&terminal.expect("counted a wrong PIN").finish_with_pin());
 }
 
 /// Takes a minute, because that is what a library is given.

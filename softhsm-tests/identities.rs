@@ -176,22 +176,6 @@ fn a_text_with_more_than_one_canonical_request_is_none() {
     assert!(by_go > 50, "{by_go}");
 }
 
-/// The same numbers in each run (xorshift).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % limit as u64).unwrap()
-    }
-
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-}
-
 /// What may stand in a Name, and what may not.
 fn parts() -> Vec<Vec<u8>> {
     let set = |content: &[u8]| element(0x31, &[content]);
@@ -275,7 +259,7 @@ fn go_reads_nobody_else_in_a_name_that_is_accepted() {
             ]
         })
         .collect();
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = Numbers::new();
     // Most of them such as both sides take.
     let usual = [jane, dev, relative(COMMON_NAME, "cluster-admin"), Vec::new(), parts[0].clone()];
     for _ in 0..4_000 {
@@ -296,7 +280,7 @@ fn go_reads_nobody_else_in_a_name_that_is_accepted() {
 fn go_reads_nobody_else_in_what_was_tampered_with() {
     let key = key();
     let subject = name(&[relative(ORGANIZATION, "dev"), relative(COMMON_NAME, "jane")]);
-    let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    let mut numbers = Numbers::new();
     let mut tampered = |der: &[u8]| {
         let mut der = der.to_vec();
         for _ in 0..=numbers.below(2) {

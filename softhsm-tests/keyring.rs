@@ -111,12 +111,12 @@ impl Keys {
 /// Runs this test in a process of its own, for which these keys are.
 fn run_again(invocation: Invocation, keys: &[Configuration]) {
     let thread = thread::current();
-    let outcome = invocation
+    invocation
         .program(&env::current_exe().unwrap())
         .arguments(&["--exact", thread.name().unwrap(), "--nocapture"])
         .variable(KEYS, serde_json::to_string(keys).unwrap())
-        .run();
-    assert!(outcome.status.success(), "{outcome:?}");
+        .run()
+        .succeeded();
 }
 
 /// Runs this test in a process of its own, with what goes wrong in the library; the calls that begin or

@@ -10,11 +10,6 @@ fn kubeconfig(store: &Store, arguments: &[&str]) -> Invocation {
         .arguments(arguments)
 }
 
-/// A token with the key and certificate of this user.
-fn token_of(subject: &str) -> Store {
-    token_with(Object::certified(Kind::P256, issued(Kind::P256, subject, 100, "clientAuth"), &[2]))
-}
-
 fn two_keys() -> Store {
     let pair =
         |kind, id: u8, user| Object::certified(kind, issued(kind, user, 100, "clientAuth"), &[id]);
@@ -26,7 +21,7 @@ fn two_keys() -> Store {
 
 #[test]
 fn the_only_usable_key_is_printed_for_pasting() {
-    let store = token_of("/O=dev/CN=jane");
+    let store = token_of("/O=dev/CN=jane", 100, 2);
     let outcome = kubeconfig(&store, &[]).run();
     let expected = format!(
         "users:\n- name: jane\n  user:\n    auth-provider:\n      name: externalSigner\n      config:\n        \
@@ -56,8 +51,7 @@ fn of_several_keys_one_is_picked_at_the_terminal_or_named() {
     terminal.expect("Which key?").expect("CN=hans").expect("Its number (1 to 2): ");
     terminal.type_line("3").expect("Its number (1 to 2): ");
     let shown = {
-        terminal.type_line("1");
-        let (outcome, shown) = terminal.finish();
+        let (outcome, shown) = terminal.type_line("1").finish();
         let printed = outcome.printed();
         assert!(printed.contains("name: jane") || printed.contains("name: hans"), "{printed}");
         let first = if shown.find("CN=jane") < shown.find("CN=hans") { "jane" } else { "hans" };
@@ -66,8 +60,7 @@ fn of_several_keys_one_is_picked_at_the_terminal_or_named() {
     };
     assert!(shown.contains("token \"one\""), "{shown}");
     let mut terminal = kubeconfig(&store, &[]).at_terminal();
-    terminal.expect("Its number").type_line("");
-    terminal.finish().0.fails(6, &["2 keys can be meant"]);
+    terminal.expect("Its number").type_line("").finish().0.fails(6, &["2 keys can be meant"]);
     for arguments in [["--object-id=2"], ["--token-label=two"], ["--uri=pkcs11:token=two"]] {
         let printed = kubeconfig(&store, &arguments).run().printed();
         assert!(printed.contains("name: hans"), "{printed}");
@@ -76,11 +69,7 @@ fn of_several_keys_one_is_picked_at_the_terminal_or_named() {
 
 #[test]
 fn a_key_that_can_not_be_used_is_not_chosen_but_can_be_named() {
-    let store = token_with(Object::certified(
-        Kind::P256,
-        issued(Kind::P256, "/CN=jane", -1, "clientAuth"),
-        &[2],
-    ));
+    let store = token_of("/CN=jane", -1, 2);
     kubeconfig(&store, &[])
         .run()
         .fails(6, &["no key that can be used was found", "expired", "CN=jane"]);
@@ -158,7 +147,7 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
 
 #[test]
 fn a_user_is_never_without_a_name() {
-    let store = token_of("/CN=jane");
+    let store = token_of("/CN=jane", 100, 2);
     kubeconfig(&store, &["--user="]).run().fails(3, &["would have no name", "--user"]);
     // Neither the certificate nor the label says one.
     let nameless = token_with([
@@ -173,7 +162,7 @@ fn a_user_is_never_without_a_name() {
 
 #[test]
 fn the_program_is_called_by_the_name_that_path_has_for_it() {
-    let store = token_of("/CN=jane");
+    let store = token_of("/CN=jane", 100, 2);
     let directory = store.directory.path();
     let places = ["store", "krew", "bin"].map(|name| directory.join(name));
     let [versioned, krew, bin] = &places;
@@ -211,7 +200,7 @@ fn a_token_that_was_not_seen_whole_is_named_where_no_key_is_found() {
 
 #[test]
 fn a_pin_is_never_written() {
-    let store = token_of("/CN=jane");
+    let store = token_of("/CN=jane", 100, 2);
     let uri = format!("--uri=pkcs11:token=test%20token?pin-value={PIN}");
     let text = kubeconfig(&store, &[&uri]).run();
     let text = text.printed_beside(&["warning: the PIN stands on the command line"]);

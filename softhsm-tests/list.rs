@@ -243,8 +243,7 @@ fn a_key_that_is_not_there_is_an_error() {
         assert_eq!(outcome.status.code(), Some(6), "{outcome:?}");
         let error = "error: no key or certificate with objectId \"99\"\nhelp: ";
         assert!(outcome.stderr.contains(error), "{outcome:?}");
-        let shown = String::from_utf8(outcome.stdout).unwrap();
-        assert!(!shown.contains("no visible key"), "{shown}");
+        assert!(!outcome.shown().contains("no visible key"), "{outcome:?}");
     };
     missing(&["--object-id=99"]);
     missing(&[module, "--object-id=99"]);
@@ -321,8 +320,7 @@ fn a_library_that_waits_for_somebodys_pin_is_busy() {
         .at_terminal();
     other.expect_prompt();
     let number = other.program().pid().as_raw_nonzero();
-    let document = list(&store, &["--json"]).run();
-    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    let document = list(&store, &["--json"]).run().document();
     let libraries = document["libraries"].as_array().unwrap();
     let is_softhsm = |path: &Value| path.as_str().unwrap().ends_with("/libsofthsm2.so");
     let busy = libraries.iter().find(|it| is_softhsm(&it["pathLib"]));
@@ -332,8 +330,7 @@ fn a_library_that_waits_for_somebodys_pin_is_busy() {
     assert!(message.contains(&expected), "{message}");
     assert!(error["help"].as_str().unwrap().contains("waiting for a PIN"));
     assert_eq!(error["exitCode"], 5);
-    other.type_line("");
-    other.finish().0.told(7);
+    other.type_line("").finish().0.told(7);
 }
 
 #[test]
@@ -437,10 +434,8 @@ fn what_is_missing_or_wrong_is_told_with_the_way_out() {
             false => list(store, &[softhsm_option()]).arguments(arguments).run(),
         };
         assert_eq!(outcome.status.code(), Some(code), "{outcome:?}");
-        let told = String::from_utf8(outcome.stdout.clone()).unwrap() + &outcome.stderr;
-        for text in says {
-            assert!(told.contains(text), "no {text:?} in\n{told}");
-        }
+        let told = outcome.shown() + &outcome.stderr;
+        assert_contains(&told, says);
         assert!(code != 5 || !told.contains("objectId"), "{told}");
     }
     // By other commands, too.

@@ -37,8 +37,7 @@ fn no_locale_changes_what_is_said_or_which_token_is_found() {
         let missing = within(other).run();
         missing.fails(5, &[LABEL]);
         let mut terminal = within(sign(&configuration)).at_terminal();
-        terminal.expect(LABEL).expect(": ").type_line(PIN);
-        let (outcome, screen) = terminal.finish();
+        let (outcome, screen) = terminal.expect(LABEL).expect(": ").type_line(PIN).finish();
         assert_signed(&outcome);
         (nowhere.stderr, listed, missing.stderr, screen)
     };

@@ -2,27 +2,19 @@
 
 use crate::fixture::*;
 
-fn ask_with(store: &Store, library: &Path) -> Outcome {
-    let configuration = store.configuration().with("pathLib", library.to_str().unwrap());
-    store.certificate_with(&configuration).run()
-}
-
 /// SoftHSM's library in a directory of one's own, each with these permissions.
 fn copied(store: &Store, directory_mode: u32, file_mode: u32) -> PathBuf {
-    let directory = store.path(format!("{directory_mode:o}-{file_mode:o}"));
-    let library = directory.join("library.so");
-    fs::create_dir(&directory).unwrap();
-    fs::copy(softhsm_library(), &library).unwrap();
-    fs::set_permissions(&library, fs::Permissions::from_mode(file_mode)).unwrap();
-    fs::set_permissions(&directory, fs::Permissions::from_mode(directory_mode)).unwrap();
+    let library = format!("{directory_mode:o}-{file_mode:o}/library.so");
+    let library = store.library(&library, file_mode);
+    set_mode(library.parent().unwrap(), directory_mode);
     library
 }
 
 #[test]
 fn a_library_of_ones_own_is_loaded() {
     let store = token_with_pair(Kind::P256);
-    ask_with(&store, &copied(&store, 0o755, 0o644)).certificate();
-    ask_with(&store, &copied(&store, 0o700, 0o600)).certificate();
+    store.certificate_through(copied(&store, 0o755, 0o644)).run().certificate();
+    store.certificate_through(copied(&store, 0o700, 0o600)).run().certificate();
 }
 
 #[test]
@@ -53,9 +45,9 @@ fn what_is_no_library_or_one_that_others_can_change_is_not_loaded() {
         (loose.to_str().unwrap(), 4, &["does not load", "libnowhere.s", "cannot open"]),
         (no_pkcs11, 4, &["it has no C_GetFunctionList"]),
     ] {
-        ask_with(&store, library.as_ref()).fails(code, says).fails(code, &[library]);
+        store.certificate_through(library).run().fails(code, says).fails(code, &[library]);
     }
-    ask_with(&store, &link).fails(3, &["pathLib"]);
+    store.certificate_through(link).run().fails(3, &["pathLib"]);
 }
 
 #[test]

@@ -21,7 +21,9 @@ fn a_pin_in_the_configuration_works_with_one_warning() {
     assert!(outcome.stderr.contains("pinSource"), "{}", outcome.stderr);
 
     // A request that doesn't use it is no occasion.
-    store.certificate_with(&store.configuration_with_pin()).run().silently().certificate();
+    let certificate = store.certificate_suffering(store.configuration_with_pin(), "").run();
+    assert_eq!(certificate.silently().certificate(), key(Kind::P256).certificate);
+    assert_eq!(store.calls("C_Login"), [""; 0]);
 }
 
 #[test]
@@ -142,14 +144,6 @@ fn input_is_left_alone_where_another_source_was_named() {
 }
 
 #[test]
-fn with_no_terminal_and_no_source_it_fails() {
-    let store = token_with_pair(Kind::P256);
-    for source in [store.configuration(), store.configuration().with("pinSource", "prompt")] {
-        store.sign_with(&source).run().fails(7, &["test token", "terminal", "pinSource"]);
-    }
-}
-
-#[test]
 fn a_wrong_pin_that_nobody_typed_is_sent_once() {
     for (name, value) in [
         ("pin", WRONG_PIN),
@@ -172,15 +166,6 @@ fn a_wrong_pin_that_nobody_typed_is_sent_once() {
             .fails(7, &["test token", "CKR_PIN_INCORRECT"]);
         assert_eq!(store.calls("C_Login"), ["0xa0"]);
     }
-}
-
-/// SoftHSM's PINs have 4 to 255 bytes.
-#[test]
-fn a_pin_that_the_token_cannot_have_is_not_sent() {
-    let store = token_with_pair(Kind::P256);
-    let configuration = store.faulty(store.configuration()).with("pin", "123");
-    store.sign_with(&configuration).suffering(&store, "").run().fails(7, &["4 to 255"]);
-    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
 
 #[test]
@@ -287,12 +272,10 @@ fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
         terminal
     };
     let mut terminal = begin();
-    terminal.type_line("no");
-    terminal.finish().0.fails(7, &["has one PIN try left"]);
+    terminal.type_line("no").finish().0.fails(7, &["has one PIN try left"]);
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 
     let mut terminal = begin();
-    terminal.type_line("yes").expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&terminal.type_line("yes").finish_with_pin());
     assert_eq!(store.calls("C_Login"), ["0x0"; 3]);
 }

@@ -63,8 +63,7 @@ fn the_first_minute_leads_from_a_bare_token_to_a_cluster_that_issues_the_certifi
     let mut other = approver.command("approve").argument(name).at_terminal();
     other.expect("Type yes: ").type_line("yes");
     assert_eq!(other.finish().0.printed(), format!("{name} approved\n"));
-    terminal.expect_prompt().type_line(PIN);
-    let shown = terminal.finish().0.printed_beside(&["uses user \"nina\""]);
+    let shown = terminal.finish_with_pin().printed_beside(&["uses user \"nina\""]);
     assert_knows(&shown, "nina");
 }
 

@@ -111,10 +111,8 @@ impl Jane {
     fn user(&self) -> String {
         let arguments =
             ["--", "kubectl", "auth", "whoami", "--output=jsonpath={.status.userInfo.username}"];
-        let outcome = cluster().run(&self.store, &self.configuration, &arguments).run();
         // Beside that the certificate is to be renewed.
-        assert!(outcome.status.success(), "{outcome:?}");
-        String::from_utf8(outcome.stdout).unwrap()
+        cluster().run(&self.store, &self.configuration, &arguments).run().succeeded().shown()
     }
 }
 
@@ -124,7 +122,6 @@ fn janes() -> Vec<u8> {
 
 #[track_caller]
 fn assert_renewed(jane: &Jane, outcome: &Outcome) {
-    assert!(outcome.status.success(), "{outcome:?}");
     let [present] = &jane.certificates()[..] else {
         panic!("{:?}", jane.certificates());
     };
@@ -273,8 +270,7 @@ fn what_an_interruption_has_left_is_finished() {
     ];
     let interrupted = Jane::of(key_and_both);
     assert_eq!(interrupted.certificates().len(), 2);
-    let outcome = interrupted.renew(&[]).run();
-    assert!(outcome.status.success(), "{outcome:?}");
+    interrupted.renew(&[]).run().succeeded();
     assert_eq!(interrupted.certificates(), [credential_id(&new)]);
     assert_eq!(interrupted.user(), "jane");
 }
@@ -291,8 +287,7 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
     assert_eq!(fs::read(&file).unwrap(), before);
     let running = jane.renew(&["--again"]).start(None);
     jane.decide("approve", &format!("{name}-2"));
-    let outcome = running.finish();
-    assert!(outcome.status.success(), "{outcome:?}");
+    running.finish().succeeded();
     assert_ne!(fs::read(&file).unwrap(), before);
     assert_eq!(jane.user(), "jane");
     let left: Vec<_> = fs::read_dir(jane.store.directory.path()).unwrap().collect();
@@ -307,8 +302,7 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
     fs::remove_file(&file).unwrap();
     symlink(&victim, &file).unwrap();
     jane.decide("approve", &name);
-    let outcome = running.finish();
-    assert!(outcome.status.success(), "{outcome:?}");
+    running.finish().succeeded();
     assert_eq!(fs::read(&victim).unwrap(), b"kept");
     assert!(!file.is_symlink());
     assert_eq!(jane.user(), "jane");

@@ -19,15 +19,8 @@ fn renewed(certificates: &[&[u8]]) -> Store {
     token_with(std::iter::once(private).chain(certificates.iter().map(|der| jane(der))))
 }
 
-fn answered(store: &Store, configuration: &Configuration) -> Outcome {
-    store.ask(&certificate_request(configuration)).run()
-}
-
 fn signed(store: &Store, configuration: &Configuration) -> Outcome {
-    let configuration = configuration.clone().with("pinSource", "env:TOKEN_PIN");
-    let options = Options::hash(Hash::Sha256);
-    let request = sign_request(&configuration, &options, &sample(32));
-    store.ask(&request).run()
+    store.sign_with(&configuration.clone().with("pinSource", "env:TOKEN_PIN")).run()
 }
 
 #[track_caller]
@@ -71,7 +64,7 @@ fn of_several_certificates_of_a_key_the_one_valid_now_and_longest_is_meant_every
         let by_label = by_id.clone().without("objectId").with("objectLabel", "jane");
         let by_both = by_id.clone().with("objectLabel", "jane");
         for configuration in [by_id, by_label, by_both] {
-            let outcome = answered(&store, &configuration);
+            let outcome = store.certificate_with(&configuration).run();
             assert_eq!(outcome.certificate(), **meant);
             if is_expired {
                 assert!(outcome.stderr.contains("it expired"), "{}", outcome.stderr);
@@ -110,10 +103,8 @@ fn of_several_certificates_of_a_key_the_one_valid_now_and_longest_is_meant_every
 fn which_of_several_certificates_is_taken_is_told_with_v() {
     let long = janes(100);
     let store = renewed(&[&janes(-1), &long]);
-    let outcome = store
-        .ask(&certificate_request(&store.configuration()))
-        .variable("PKCS11_EXTERNAL_SIGNER_LOG", "info")
-        .run();
+    let asked = store.certificate_with(&store.configuration());
+    let outcome = asked.variable("PKCS11_EXTERNAL_SIGNER_LOG", "info").run();
     let (_, parsed) = x509_parser::parse_x509_certificate(&long).unwrap();
     let serial = parsed.raw_serial_as_string().replace(':', "").to_uppercase();
     let told = format!("is taken, serial number {serial}");
@@ -126,7 +117,7 @@ fn a_certificate_that_is_there_twice_is_one() {
     let der = janes(100);
     let store = renewed(&[&der, &der]);
     assert_eq!(remarks(&store, &[]), json!([[[], true, false]]));
-    assert_eq!(answered(&store, &store.configuration()).silently().certificate(), der);
+    assert_eq!(store.certificate_with(&store.configuration()).run().silently().certificate(), der);
     command(&store, "kubeconfig", &[]).run().silently().printed();
 }
 
@@ -143,7 +134,7 @@ fn of_certificates_that_nothing_tells_apart_none_is_taken() {
         "2 certificates with objectId \"1\"",
         "to the certificate that is meant, or remove what is not used",
     ];
-    answered(&store, &store.configuration()).fails(6, &told);
+    store.certificate_with(&store.configuration()).run().fails(6, &told);
     let remark = json!([["ambiguous"], false, true]);
     assert_eq!(remarks(&store, &[]), json!([remark, remark]));
     // What would never work isn't written, nor is there a choice of two that are the same.
@@ -202,7 +193,7 @@ fn keys_on_one_curve_are_told_apart_by_their_labels() {
 fn a_self_signed_certificate_is_found_by_its_id() {
     let own = key(Kind::Authority);
     let store = token_with(Object::pair(own, &[1]));
-    answered(&store, &store.configuration()).silently().certificate();
+    store.certificate_with(&store.configuration()).run().silently().certificate();
     let shown = command(&store, "list", &[]).run().silently().printed();
     assert!(shown.contains("no certificate but those of CAs"), "{shown}");
     let shown = command(&store, "list", &["--object-id=1"]).run().silently().printed();
@@ -237,7 +228,7 @@ fn a_key_of_an_unsupported_type_is_told_by_its_name() {
     let [_, der] = issue(&file, &private, "/CN=jane", usage, 1, &authority());
     let store = token_with([Object::issued(fs::read(der).unwrap(), &[1])]);
     let told = ["a key of an unsupported type: 1.3.101.113"];
-    answered(&store, &store.configuration()).fails(6, &told);
+    store.certificate_with(&store.configuration()).run().fails(6, &told);
 }
 
 /// Requests don't look at it, and `check` ends as they do.

@@ -214,12 +214,7 @@ fn by_nobody(store: &Store, invocation: Invocation) -> Invocation {
     let directory = store.directory.path();
     let copy = copy_of_program(directory);
     hand_over(directory, NOBODY);
-    invocation.program(Path::new("setpriv")).before(&[
-        &format!("--reuid={NOBODY}"),
-        &format!("--regid={NOBODY}"),
-        "--clear-groups",
-        copy.to_str().unwrap(),
-    ])
+    invocation.program(&copy).by(NOBODY)
 }
 
 /// A process of the same user.
@@ -306,8 +301,7 @@ fn others_of_the_same_user_see_nothing_of_it() {
     let mut terminal = by_nobody(&store, invocation).at_terminal();
     terminal.expect_prompt();
     assert_hidden(terminal.program().pid());
-    terminal.type_line(PIN);
-    terminal.finish().0.signature();
+    terminal.type_line(PIN).finish().0.signature();
     fs::remove_file(store.path("calls")).unwrap();
 
     // While the library signs, the PIN is there.
@@ -366,7 +360,6 @@ fn no_core_file_is_left() {
     }
     let invocation = sign(&store, store.configuration(), "");
     let mut terminal = invocation.within("sh", &script("\"$SIGNER\"")).at_terminal();
-    terminal.expect_prompt().type_text("half").send(Signal::QUIT);
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.expect_prompt().type_text("half").send(Signal::QUIT).finish().0;
     assert!(!outcome.dies_of(Signal::QUIT).status.core_dumped());
 }

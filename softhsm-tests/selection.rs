@@ -48,27 +48,6 @@ fn fails(store: &Store, changes: Changes<'_>, code: i32, says: &[&str]) {
 }
 
 #[test]
-fn the_certificate_is_the_one_on_the_token_byte_for_byte() {
-    for kind in
-        [Kind::Rsa(2048), Kind::Rsa(3072), Kind::P256, Kind::P384, Kind::P521, Kind::Ed25519]
-    {
-        let store = token_with_pair(kind);
-        // Standard input would be taken for the PIN if one were wanted.
-        let found = certificate_with(&store, &[]);
-        assert_eq!(found.silently().certificate(), key(kind).certificate, "{kind:?}");
-    }
-}
-
-#[test]
-fn a_certificate_request_does_no_login_where_certificates_are_public() {
-    let store = token_with_pair(Kind::P256);
-    let configuration = store.faulty(store.configuration_with_pin());
-    let outcome = store.certificate_with(&configuration).suffering(&store, "").run();
-    assert_eq!(outcome.silently().certificate(), key(Kind::P256).certificate);
-    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
-}
-
-#[test]
 fn a_private_certificate_is_found_after_a_login() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object, certificate.private()]);

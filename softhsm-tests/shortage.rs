@@ -262,7 +262,6 @@ fn a_ledger_on_a_file_system_without_locks_is_kept_in_another_place() {
     let ledger = format!("{}/{}", state(), name.to_str().unwrap());
     let options = ["-f", "-o", "/dev/null", "-P", &ledger];
     let options = [&options[..], &["-e", "inject=flock:error=ENOLCK"]].concat();
-    let options: Vec<_> = options.into_iter().map(str::to_owned).collect();
     let strace = tool("strace", "strace");
     let strace = strace.get_program().to_str().unwrap();
 

@@ -13,11 +13,6 @@ use crate::fixture::*;
 /// Hundreds of times what any of this takes; reading a terabyte takes longer still.
 const SOON: Duration = Duration::from_secs(120);
 
-fn ask_with(store: &Store, library: &Path) -> Outcome {
-    let configuration = store.configuration().with("pathLib", library.to_str().unwrap());
-    store.certificate_with(&configuration).run()
-}
-
 /// Demands this failure, soon.
 #[track_caller]
 fn refused(outcome: &Outcome, code: i32, fragments: &[&str]) {
@@ -25,21 +20,9 @@ fn refused(outcome: &Outcome, code: i32, fragments: &[&str]) {
     assert!(outcome.took < SOON, "took {:?}", outcome.took);
 }
 
-fn at(store: &Store, name: &str) -> PathBuf {
-    store.path(name)
-}
-
-/// A copy of SoftHSM's library that is trusted.
-fn copied(store: &Store, name: &str) -> PathBuf {
-    let library = at(store, name);
-    fs::copy(softhsm_library(), &library).unwrap();
-    set_mode(&library, 0o755);
-    library
-}
-
 /// A library of this C source, which writes `MARKER` when it is loaded.
 fn built(store: &Store, name: &str, source: &str) -> PathBuf {
-    let (code, library) = (at(store, &format!("{name}.c")), at(store, &format!("{name}.so")));
+    let (code, library) = (store.path(format!("{name}.c")), store.path(format!("{name}.so")));
     let marking = r#"
         #include <fcntl.h>
         #include <stdlib.h>
@@ -49,12 +32,7 @@ fn built(store: &Store, name: &str, source: &str) -> PathBuf {
         }
     "#;
     fs::write(&code, format!("{marking}{source}")).unwrap();
-    let status = tool("cc", "gcc")
-        .args(["-shared", "-fPIC", "-o"])
-        .args([&library, &code])
-        .status()
-        .unwrap();
-    assert!(status.success(), "{source}");
+    printed(tool("cc", "gcc").args(["-shared", "-fPIC", "-o"]).args([&library, &code]));
     set_mode(&library, 0o755);
     library
 }
@@ -68,11 +46,11 @@ fn a_library_behind_a_strangers_link_does_not_run() {
     need_root();
     let store = token_with_pair(Kind::P256);
     let library = built(&store, "evil", ENTRY_POINT);
-    let strangers = at(&store, "strangers");
+    let strangers = store.path("strangers");
     fs::create_dir(&strangers).unwrap();
     fs::rename(library, strangers.join("evil.so")).unwrap();
     hand_over(&strangers, 61_204);
-    let (link, marker) = (strangers.join("link"), at(&store, "marker"));
+    let (link, marker) = (strangers.join("link"), store.path("marker"));
     let lead_to = |target: &Path| {
         let new = strangers.join("new");
         symlink(target, &new).unwrap();
@@ -90,10 +68,7 @@ fn a_library_behind_a_strangers_link_does_not_run() {
         });
         let _over = Over(&is_over);
         for _ in 0..300 {
-            let configuration = store.configuration();
-            let path = link.join("evil.so");
-            let configuration = configuration.with("pathLib", path.to_str().unwrap());
-            let request = store.certificate_with(&configuration);
+            let request = store.certificate_through(link.join("evil.so"));
             let outcome = request.variable("MARKER", &marker).run();
             assert!(matches!(outcome.status.code(), Some(3 | 4)), "{outcome:?}");
         }
@@ -105,11 +80,10 @@ fn a_library_behind_a_strangers_link_does_not_run() {
 fn a_kubeconfig_brings_no_library_along_to_where_one_stands() {
     let store = token_with_pair(Kind::P256);
     built(&store, "evil", ENTRY_POINT);
-    let marker = at(&store, "marker");
-    let configuration = store.configuration();
+    let marker = store.path("marker");
     for path in ["/proc/self/cwd/evil.so", "/dev/fd/7"] {
         let outcome = store
-            .certificate_with(&configuration.clone().with("pathLib", path))
+            .certificate_through(path)
             .variable("MARKER", &marker)
             .within("sh", "cd \"$HOME\"; exec \"$SIGNER\" 7<evil.so")
             .run();
@@ -121,9 +95,9 @@ fn a_kubeconfig_brings_no_library_along_to_where_one_stands() {
 #[test]
 fn what_is_no_file_is_not_opened() {
     let store = token_with_pair(Kind::P256);
-    let fifo = at(&store, "fifo");
+    let fifo = store.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
-    let socket = at(&store, "socket");
+    let socket = store.path("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     for path in [
         fifo.as_path(),
@@ -132,7 +106,7 @@ fn what_is_no_file_is_not_opened() {
         Path::new("/dev/zero"),
         Path::new("/dev/tty"),
     ] {
-        let outcome = ask_with(&store, path);
+        let outcome = store.certificate_through(path).run();
         refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
         let list = ["list", "--module", path.to_str().unwrap()];
         let outcome = store.command(&list).run();
@@ -143,33 +117,31 @@ fn what_is_no_file_is_not_opened() {
 #[test]
 fn a_library_below_a_directory_that_others_can_change_is_not_loaded() {
     let store = token_with_pair(Kind::P256);
-    fs::create_dir_all(at(&store, "open/safe/lib")).unwrap();
-    let library = copied(&store, "open/safe/lib/library.so");
-    ask_with(&store, &library).certificate();
-    set_mode(at(&store, "open"), 0o777);
-    let open = at(&store, "open");
+    let library = store.library("open/safe/lib/library.so", 0o755);
+    store.certificate_through(&library).run().certificate();
+    set_mode(store.path("open"), 0o777);
+    let open = store.path("open");
     let reason = format!("{} can be changed by every user", open.display());
-    refused(&ask_with(&store, &library), 3, &[&reason, "chmod go-w"]);
+    refused(&store.certificate_through(&library).run(), 3, &[&reason, "chmod go-w"]);
     // Through a link in a safe place to a directory on the way.
-    let link = at(&store, "link");
-    symlink(at(&store, "open/safe"), &link).unwrap();
-    refused(&ask_with(&store, &link.join("lib/library.so")), 3, &[&reason]);
+    let link = store.path("link");
+    symlink(store.path("open/safe"), &link).unwrap();
+    refused(&store.certificate_through(link.join("lib/library.so")).run(), 3, &[&reason]);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_library_of_somebody_elses_is_not_loaded() {
     let store = token_with_pair(Kind::P256);
-    let library = copied(&store, "theirs.so");
+    let library = store.library("theirs.so", 0o755);
     let path = library.to_str().unwrap();
-    let configuration = store.configuration().with("pathLib", path);
     // A user namespace has no other user; a file of the machine's own root counts as another user's.
     let script = format!(
         "chown 4711 {path} 2>/dev/null || mount --bind {} $machine{path}",
         softhsm_library().display()
     );
-    let ask = store.certificate_with(&configuration);
-    refused(&ask.with_etc(&script).run(), 3, &[path, "belongs to uid "]);
+    let ask = store.certificate_through(path).with_etc(&script);
+    refused(&ask.run(), 3, &[path, "belongs to uid "]);
 }
 
 const TERABYTE: u64 = 1 << 40;
@@ -177,15 +149,15 @@ const TERABYTE: u64 = 1 << 40;
 #[test]
 fn a_file_of_any_size_is_not_read_as_a_whole() {
     let store = token_with_pair(Kind::P256);
-    let sparse = at(&store, "sparse.so");
+    let sparse = store.path("sparse.so");
     File::create(&sparse).unwrap().set_len(TERABYTE).unwrap();
     set_mode(&sparse, 0o644);
-    refused(&ask_with(&store, &sparse), 4, &["does not load"]);
+    refused(&store.certificate_through(&sparse).run(), 4, &["does not load"]);
 
     // A library that is there all the same.
-    let long = copied(&store, "long.so");
+    let long = store.library("long.so", 0o755);
     File::options().write(true).open(&long).unwrap().set_len(TERABYTE).unwrap();
-    let outcome = ask_with(&store, &long);
+    let outcome = store.certificate_through(&long).run();
     outcome.certificate();
     assert!(outcome.took < SOON, "took {:?}", outcome.took);
 }
@@ -245,10 +217,10 @@ fn a_kubeconfig_that_others_can_change_is_refused() {
     need_root();
     let store = token_with_pair(Kind::P256);
     let option = kubeconfig(&store, &configuration_of(&store, &[]));
-    let file = at(&store, "kubeconfig");
+    let file = store.path("kubeconfig");
     let check = || {
         let outcome = store.command(&["check", "--no-login", &option]).run();
-        let stdout = String::from_utf8(outcome.stdout.clone()).unwrap();
+        let stdout = outcome.shown();
         (outcome, stdout)
     };
     chown(&file, None, Some(61_204)).unwrap();
@@ -282,7 +254,7 @@ fn names_on_a_token_stay_text() {
     let slot = store.tokens[0].slot.to_string();
     let run = |arguments: &[&str]| {
         let outcome = store.command(arguments).run();
-        let stdout = String::from_utf8(outcome.stdout.clone()).unwrap();
+        let stdout = outcome.shown();
         assert_tame(&stdout);
         assert_tame(&outcome.stderr);
         (outcome, stdout)
@@ -320,7 +292,7 @@ fn names_on_a_token_stay_text() {
 fn names_on_a_token_write_no_kubeconfig() {
     let store = hostile_store();
     let module = softhsm_library().to_str().unwrap();
-    let path = at(&store, "kubeconfig");
+    let path = store.path("kubeconfig");
     let file = format!("--kubeconfig={}", path.display());
     let run = |arguments: &[&str]| store.command(arguments).run();
     let printed = run(&["kubeconfig", "--module", module]).printed();
@@ -342,8 +314,8 @@ fn names_on_a_token_write_no_kubeconfig() {
 #[test]
 fn a_command_that_is_told_is_fit_to_be_pasted() {
     let store = token_with_pair(Kind::P256);
-    let path = at(&store, "kubeconfig");
-    let owned = at(&store, "owned");
+    let path = store.path("kubeconfig");
+    let owned = store.path("owned");
     let name = format!("it's; touch {0} $(touch {0}) 'x", owned.display());
     let config = json!({
         "clusters": [{"name": "c", "cluster": {"server": "https://c"}}],
@@ -358,12 +330,9 @@ fn a_command_that_is_told_is_fit_to_be_pasted() {
         .stderr;
     let (_, command) = told.split_once("kubectl --kubeconfig").expect("a command");
     let command = command.split_once(" get namespaces").unwrap().0;
-    let output = Command::new("sh")
-        .args(["-c", &format!("printf '%s\\n' --kubeconfig{command}")])
-        .output()
-        .unwrap();
-    let words = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(words, format!("--kubeconfig={}\n--context={name}\n", path.display()));
+    let print = format!("printf '%s\\n' --kubeconfig{command}");
+    let words = printed(Command::new("sh").args(["-c", &print]));
+    assert_eq!(words, format!("--kubeconfig={}\n--context={name}", path.display()));
     assert!(!owned.exists());
 }
 
@@ -385,15 +354,10 @@ fn values_of_a_configuration_stay_text() {
 
 /// A kubeconfig whose user has this text as its configuration, in JSON.
 fn kubeconfig(store: &Store, configuration: &str) -> String {
-    let path = at(store, "kubeconfig");
-    let text = format!(
-        "{{\"apiVersion\": \"v1\", \"kind\": \"Config\", \"current-context\": \"c\",\n\
-         \"clusters\": [{{\"name\": \"c\", \"cluster\": {{\"server\": \"https://127.0.0.1:1\"}}}}],\n\
-         \"contexts\": [{{\"name\": \"c\", \"context\": {{\"cluster\": \"c\", \"user\": \"u\"}}}}],\n\
-         \"users\": [{{\"name\": \"u\", \"user\": {{\"auth-provider\": {{\"name\": \"externalSigner\",\n\
-         \"config\": {configuration}}}}}}}]}}\n"
-    );
-    fs::write(&path, text).unwrap();
+    let path = store.path("kubeconfig");
+    let entry = json!({"server": "https://127.0.0.1:1"});
+    let config = crate::fixture::kubeconfig("c", &entry, &provider("CONFIGURATION")).to_string();
+    fs::write(&path, config.replace("\"CONFIGURATION\"", &format!("\n{configuration}"))).unwrap();
     format!("--kubeconfig={}", path.display())
 }
 
@@ -497,11 +461,11 @@ fn what_is_not_text_is_refused() {
     refused(&outcome, 2, &["UTF-8"]);
 
     let file = kubeconfig(&store, &configuration_of(&store, &[("note", "NOTE")]));
-    let path = at(&store, "kubeconfig");
+    let path = store.path("kubeconfig");
     let mut bytes = fs::read(&path).unwrap();
     let place = bytes.windows(4).position(|window| window == b"NOTE").unwrap();
     bytes[place] = 0xff;
     fs::write(&path, bytes).unwrap();
     let outcome = store.command(&["run", &file, "--", "echo", "no"]).run();
-    refused(&outcome, 3, &["line 5", "UTF-8"]);
+    refused(&outcome, 3, &["line 2", "UTF-8"]);
 }

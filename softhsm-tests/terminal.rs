@@ -17,54 +17,22 @@ fn sign_recorded(store: &Store) -> Invocation {
 #[test]
 fn the_prompt_names_token_serial_and_key_and_takes_the_pin() {
     let store = token_with_pair(Kind::P256);
-    let mut terminal = sign(&store).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
+    let (outcome, screen) = sign(&store).at_terminal().expect_prompt().type_line(PIN).finish();
     assert_signed(outcome.silently());
     for name in ["test token", store.tokens[0].serial.as_str(), "objectId \"1\"", "CN=test p256"] {
         assert!(screen.contains(name), "no {name} in:\n{screen}");
     }
 }
 
-#[test]
-fn a_wrong_pin_can_be_followed_by_the_right_one() {
-    let store = token_with_pair(Kind::P256);
-    let mut terminal = sign_recorded(&store).at_terminal();
-    terminal.expect_prompt().type_line(WRONG_PIN);
-    terminal.expect("refused").expect_prompt().type_line(PIN);
-    let (outcome, _) = terminal.finish();
-    assert_signed(outcome.silently());
-    assert_eq!(store.calls("C_Login"), ["0xa0", "0x0"]);
-}
-
-#[test]
-fn three_wrong_pins_are_the_end() {
-    let store = token_with_pair(Kind::P256);
-    let mut terminal = sign_recorded(&store).at_terminal();
-    for _ in 0..3 {
-        terminal.expect_prompt().type_line(WRONG_PIN);
-    }
-    terminal.finish().0.fails(7, &["test token", "CKR_PIN_INCORRECT"]);
-    assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
-}
-
+/// The end of input (Ctrl-D) says the same, and in the middle of a PIN it doesn't send the half.
 #[test]
 fn an_empty_entry_is_the_end_without_a_try() {
     let store = token_with_pair(Kind::P256);
-    let mut terminal = sign_recorded(&store).at_terminal();
-    terminal.expect_prompt().type_line("");
-    terminal.finish().0.fails(7, &["test token"]);
-
-    // The end of input, Ctrl-D, says the same.
-    let mut terminal = sign_recorded(&store).at_terminal();
-    terminal.expect_prompt().press_ctrl('d');
-    terminal.finish().0.fails(7, &[]);
-
-    // Pressed in the middle of a PIN, it doesn't send the half.
-    let mut terminal = sign_recorded(&store).at_terminal();
-    terminal.expect_prompt().type_text("half").press_ctrl('d');
-    terminal.finish().0.fails(7, &[]);
-    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
+    for typed in ["\n", "\x04", "half\x04"] {
+        let mut terminal = sign_recorded(&store).at_terminal();
+        terminal.expect_prompt().type_text(typed).finish().0.fails(7, &["test token"]);
+    }
+    assert_eq!(store.calls("C_Login"), [""; 0]);
 }
 
 #[test]
@@ -72,43 +40,30 @@ fn erasing_a_character_and_the_line_works_while_typing() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign(&store).at_terminal();
     terminal.expect_prompt().type_text("nonsense").press_ctrl('u');
-    terminal.type_text(PIN).type_text("x\x7f").type_line("");
-    assert_signed(&terminal.finish().0);
-}
-
-#[test]
-fn ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() {
-    let store = token_with_pair(Kind::P256);
-    let mut terminal = sign(&store).at_terminal();
-    terminal.expect_prompt().type_text("half a P").press_ctrl('c');
-    terminal.finish().0.dies_of(Signal::INT);
+    assert_signed(&terminal.type_text(PIN).type_text("x\x7f").type_line("").finish().0);
 }
 
 #[test]
 fn ctrl_c_is_heard_where_the_client_is_deaf_to_it() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign(&store).within("sh", "trap '' INT; exec \"$SIGNER\"").at_terminal();
-    terminal.expect_prompt().press_ctrl('c');
-    terminal.finish().0.fails(7, &["no PIN was entered"]);
+    terminal.expect_prompt().press_ctrl('c').finish().0.fails(7, &["no PIN was entered"]);
 }
 
 #[test]
-fn signals_end_it_and_leave_the_terminal_as_it_was() {
+fn ctrl_c_and_signals_end_it_and_leave_the_terminal_as_it_was() {
     let store = token_with_pair(Kind::P256);
+    let mut terminal = sign(&store).at_terminal();
+    terminal.expect_prompt().type_text("half a P").press_ctrl('c').finish().0.dies_of(Signal::INT);
     for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
-        let mut terminal = sign(&store).at_terminal();
-        terminal.expect_prompt().send(signal);
-        terminal.finish().0.dies_of(signal);
+        sign(&store).at_terminal().expect_prompt().send(signal).finish().0.dies_of(signal);
     }
 }
 
 #[test]
 fn a_terminal_that_goes_away_ends_it() {
     let store = token_with_pair(Kind::P256);
-    let mut terminal = sign(&store).at_terminal();
-    terminal.expect_prompt().hang_up();
-    let (outcome, _) = terminal.finish();
-    assert!(!outcome.status.success(), "{outcome:?}");
+    let outcome = sign(&store).at_terminal().expect_prompt().hang_up().finish().0.failed();
     // Not the end of a prompt that nobody answers.
     assert!(!outcome.stderr.contains("60 s"), "{outcome:?}");
 }
@@ -124,8 +79,7 @@ fn ctrl_z_gives_the_terminal_back_and_fg_asks_again() {
     // 128 + SIGTSTP
     terminal.expect("stopped 148");
     terminal.expect_settings_restored();
-    terminal.type_line("").expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&terminal.type_line("").finish_with_pin());
 }
 
 /// As from `kubectl … &` in a shell with a line editor: what it made of the terminal while it
@@ -148,8 +102,7 @@ fn a_client_may_have_the_terminal_in_raw_mode() {
                   [ \"$(stty -g </dev/tty)\" = \"$raw\" ] || status=99; \
                   stty \"$before\" </dev/tty; exit $status";
     let mut terminal = sign(&store).within("sh", script).at_terminal();
-    terminal.expect_prompt().type_text(PIN).type_text("\r");
-    assert_signed(&terminal.finish().0);
+    assert_signed(&terminal.expect_prompt().type_text(PIN).type_text("\r").finish().0);
 }
 
 #[test]
@@ -166,8 +119,7 @@ fn a_terminal_that_is_held_with_ctrl_s_can_be_left() {
         let is_hidden = !tcgetattr(&settings).unwrap().local_modes.contains(LocalModes::ECHO);
         is_hidden && fs::read_to_string(&place).unwrap().starts_with("poll_schedule_timeout")
     });
-    terminal.send(Signal::TERM);
-    terminal.finish().0.dies_of(Signal::TERM);
+    terminal.send(Signal::TERM).finish().0.dies_of(Signal::TERM);
 }
 
 #[test]
@@ -176,8 +128,7 @@ fn what_was_typed_before_the_prompt_is_no_pin() {
     let mut terminal = Terminal::new();
     terminal.type_line("typed ahead");
     let mut terminal = terminal.start(sign_recorded(&store));
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&terminal.finish_with_pin());
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
@@ -205,8 +156,7 @@ fn escape_sequences_in_labels_stay_off_the_terminal() {
     ] {
         let mut terminal = store.sign_with(&configuration).at_terminal();
         terminal.expect_prompt().type_line(WRONG_PIN);
-        terminal.expect_prompt().type_line("");
-        let (outcome, screen) = terminal.finish();
+        let (outcome, screen) = terminal.expect_prompt().type_line("").finish();
         outcome.fails(7, &["owned"]);
         for text in [&screen, &outcome.stderr] {
             for harmful in ["\x1b[2J", "\x1b]", "\x07", "\u{202e}"] {
@@ -222,25 +172,8 @@ fn a_pin_that_the_token_cannot_have_costs_no_try() {
     let mut terminal = sign_recorded(&store).at_terminal();
     terminal.expect_prompt().type_line("123");
     terminal.expect("4 to 255");
-    terminal.type_line("");
-    terminal.finish().0.fails(7, &[]);
+    terminal.type_line("").finish().0.fails(7, &[]);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
-}
-
-#[test]
-fn a_pin_from_elsewhere_is_not_asked_for() {
-    let store = token_with_pair(Kind::P256);
-    let (outcome, screen) =
-        store.sign(&Options::hash(Hash::Sha256), &sample(32)).at_terminal().finish();
-    assert_signed(outcome.silently());
-    assert!(!screen.contains("PIN"), "{screen:?}");
-}
-
-#[test]
-fn a_key_that_wants_its_pin_each_time_asks_once() {
-    let store = token_asking_each_time(Kind::P256);
-    assert_signed(&sign_recorded(&store).at_terminal().finish_with_pin());
-    assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
 }
 
 #[test]
@@ -250,8 +183,7 @@ fn the_next_request_waits_for_the_prompt_of_this_one() {
     terminal.expect_prompt();
     let mut waiting = store.sign(&Options::hash(Hash::Sha256), &sample(32)).start(None);
     waiting.wait_for_error("waiting for another request");
-    terminal.type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&terminal.type_line(PIN).finish().0);
     assert_signed(&waiting.finish());
 }
 
@@ -260,8 +192,7 @@ fn the_next_request_waits_for_the_prompt_of_this_one() {
 fn a_prompt_that_nobody_answers_ends_after_a_minute() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign_recorded(&store).at_terminal();
-    terminal.expect_prompt().type_text("half a P");
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.expect_prompt().type_text("half a P").finish().0;
     outcome.fails(7, &["60 s", "test token"]);
     assert!(outcome.took.as_secs() >= 55, "it took {:?}", outcome.took);
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);

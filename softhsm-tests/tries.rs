@@ -66,9 +66,7 @@ fn a_stored_pin_that_was_refused_is_sent_by_no_other_process() {
         assert_eq!(store.calls("C_Login"), ["0xa0"]);
 
         // A person clears it.
-        let mut terminal = sign(&store, &recorded(&store), faults).at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        assert_signed(&terminal.finish().0);
+        assert_signed(&sign(&store, &recorded(&store), faults).at_terminal().finish_with_pin());
         assert_signed(&sign(&store, &from_variable, faults).run());
         assert_eq!(store.calls("C_Login"), ["0xa0", "0x0", "0x0"]);
     }
@@ -92,8 +90,7 @@ fn a_stored_pin_that_was_corrected_waits_for_a_login() {
         }
         assert_eq!(store.calls("C_Login"), ["0xa0"]);
         let check = cluster().command(&store, &configuration, "check");
-        let outcome = check.arguments(&["--despite-refusal"]).suffering(&store, faults).run();
-        assert!(outcome.status.success(), "{outcome:?}");
+        check.arguments(&["--despite-refusal"]).suffering(&store, faults).run().succeeded();
         assert_signed(&with(PIN));
     }
 }
@@ -246,18 +243,13 @@ fn a_token_that_was_put_in_the_place_of_another_gets_no_pin() {
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 
     // During a run, whose key wants its PIN again for the signature.
-    let certificate = cluster().issue(Kind::P256, JANE);
-    let store = token_with([
-        Object::key(key(Kind::P256), &[1]).always_authenticate(),
-        Object::issued(certificate, &[1]),
-    ]);
+    let store = cluster().token_asking_each_time(JANE);
     let stored = recorded(&store)
         .with("pinSource", "env:TOKEN_PIN")
         .with("tokenSerial", &store.tokens[0].serial);
     let run = cluster().run(&store, &stored, &["kubectl", "auth", "whoami"]);
     let swapped = "C_GetTokenInfo#3+:serial=0000000000000815";
-    let outcome = run.suffering(&store, swapped).run();
-    assert!(!outcome.status.success(), "{outcome:?}");
+    let outcome = run.suffering(&store, swapped).run().failed();
     assert!(outcome.stderr.contains("0000000000000815"), "{outcome:?}");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
@@ -281,11 +273,7 @@ fn a_login_that_ends_in_doubt_is_counted() {
 /// The PIN may have been changed since the token accepted it.
 #[test]
 fn a_login_that_ends_in_doubt_is_counted_for_a_pin_that_was_right_too() {
-    let certificate = cluster().issue(Kind::P256, JANE);
-    let store = token_with([
-        Object::key(key(Kind::P256), &[1]).always_authenticate(),
-        Object::issued(certificate, &[1]),
-    ]);
+    let store = cluster().token_asking_each_time(JANE);
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
     let script = "kubectl auth whoami; kubectl auth whoami";
     let run = cluster().run(&store, &stored, &["sh", "-c", script]);
@@ -302,8 +290,7 @@ fn others_may_use_up_the_tries_while_somebody_types() {
     let mut terminal = sign(&store, &recorded(&store), faults).at_terminal();
     terminal.expect_prompt().type_line(WRONG_PIN);
     terminal.expect("last try").expect("yes").type_line("yes");
-    terminal.expect_prompt().type_line(PIN);
-    assert_signed(&terminal.finish().0);
+    assert_signed(&terminal.finish_with_pin());
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
@@ -348,7 +335,7 @@ fn locking(store: &Store, invocation: Invocation) -> Invocation {
     let options = ["-f", "-y", "-e", "trace=flock", "-o", path.to_str().unwrap()];
     let strace = tool("strace", "strace");
     let strace = strace.get_program().to_str().unwrap();
-    invocation.through(strace, &options.map(str::to_owned))
+    invocation.through(strace, &options)
 }
 
 fn locks(store: &Store) -> String {
@@ -404,16 +391,14 @@ fn a_run_and_a_check_keep_to_what_another_process_was_refused() {
     let run = cluster().run(&store, &wrong, &["true"]);
     run.suffering(&store, FORGETFUL).run().fails(7, &["seems to have refused a PIN"]);
     let check = cluster().command(&store, &wrong, "check");
-    let outcome = check.suffering(&store, FORGETFUL).run();
-    let told = String::from_utf8(outcome.stdout).unwrap();
+    let told = check.suffering(&store, FORGETFUL).run().shown();
     assert!(told.contains("✘ PIN            token \"test token\""), "{told}");
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
 
     // The PIN in the kubeconfig was corrected, and there is no terminal.
     let right = recorded(&store).with("pin", PIN);
     let check = cluster().command(&store, &right, "check");
-    let outcome = check.arguments(&["--despite-refusal"]).suffering(&store, FORGETFUL).run();
-    assert!(outcome.status.success(), "{outcome:?}");
+    check.arguments(&["--despite-refusal"]).suffering(&store, FORGETFUL).run().succeeded();
     assert_signed(&sign(&store, &right, FORGETFUL).run());
 }
 
@@ -486,8 +471,7 @@ fn prompts_for_different_libraries_come_one_after_the_other() {
     let mut terminal = locking(&store, requests).variable("OTHER", other.to_string()).at_terminal();
     terminal.expect_prompt();
     wait_until("one waits for the other's prompt", || locks(&store).contains("EAGAIN"));
-    terminal.type_line(PIN).expect_prompt().type_line(PIN);
-    let (_, screen) = terminal.finish();
+    let (_, screen) = terminal.type_line(PIN).expect_prompt().type_line(PIN).finish();
     assert_eq!(prompts(&screen), 2, "{screen:?}");
     for number in [1, 2] {
         assert_eq!(error(&store, number), "");
@@ -502,8 +486,7 @@ fn a_prompt_that_was_left_brakes_those_behind_it_and_those_of_its_job() {
     let store = token_with_pair(Kind::P256);
     let script = "for i in 1 2 3 4; do request $i & done; wait; request 5";
     let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
-    terminal.expect_prompt().type_line("");
-    let (_, screen) = terminal.finish();
+    let (_, screen) = terminal.expect_prompt().type_line("").finish();
     assert_eq!(prompts(&screen), 1, "{screen:?}");
     let braked = (1..=5).filter(|number| error(&store, *number).contains(LEFT));
     assert_eq!(braked.count(), 4);
@@ -533,8 +516,7 @@ fn a_no_to_the_final_try_is_said_for_those_behind_it_too() {
     let mut terminal = in_one_session(&store, &recorded(&store), script)
         .variable("FAULT_MODULE", "C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY")
         .at_terminal();
-    terminal.expect("last try").expect("yes").type_line("no");
-    let (_, screen) = terminal.finish();
+    let (_, screen) = terminal.expect("last try").expect("yes").type_line("no").finish();
     assert_eq!(screen.matches("last try").count(), 1, "{screen:?}");
     let braked = (1..=3).filter(|number| error(&store, *number).contains(LEFT)).count();
     assert_eq!(braked, 2);
@@ -553,8 +535,7 @@ fn a_persons_next_command_asks_at_once() {
         for answer in answers.split_inclusive('\n') {
             terminal.expect_prompt().type_text(answer);
         }
-        terminal.expect_prompt().type_line(PIN);
-        let (_, screen) = terminal.finish();
+        let (_, screen) = terminal.expect_prompt().type_line(PIN).finish();
         let asked = answers.split_inclusive('\n').count() + 1;
         assert_eq!(prompts(&screen), asked, "{number}: {screen:?}");
         assert!(!screen.contains("again"), "{screen:?}");

@@ -75,13 +75,10 @@ fn odd_labels_and_ids_are_found_by_the_uri_that_list_prints() {
 #[test]
 fn what_p11tool_prints_can_be_pasted() {
     let store = token_with_pair(Kind::P256);
-    let output = tool("p11tool", "gnutls-bin")
-        .args(["--provider", &library(), "--list-all-certs", "--only-urls", "--batch"])
-        .arg("pkcs11:token=test%20token")
-        .env("SOFTHSM2_CONF", store.path("softhsm2.conf"))
-        .output()
-        .unwrap();
-    let uri = String::from_utf8(output.stdout).unwrap();
+    let mut p11tool = tool("p11tool", "gnutls-bin");
+    p11tool.args(["--provider", &library(), "--list-all-certs", "--only-urls", "--batch"]);
+    p11tool.arg("pkcs11:token=test%20token").env("SOFTHSM2_CONF", store.path("softhsm2.conf"));
+    let uri = printed(&mut p11tool);
     let uri = uri.lines().find(|line| line.starts_with("pkcs11:")).unwrap().to_owned();
     assert!(uri.contains("model=") && uri.contains("manufacturer="), "{uri}");
     let configuration =

@@ -5,6 +5,7 @@ use pkcs11_external_signer::tunnel::ServerIdentity;
 
 use super::{fails, told};
 use crate::fixture::*;
+use crate::short_lived::plugin::user;
 
 /// A user with a context of the plugin's form.
 struct PluginContext {
@@ -14,21 +15,15 @@ struct PluginContext {
 }
 
 impl PluginContext {
+    /// What `kubeconfig --write` would make for a token.
     fn new() -> Self {
-        Self::of(
-            token_with_pair(Kind::P256),
-            &json!({"server": "https://127.0.0.1:1", "certificate-authority-data": "Zm9v"}),
-        )
-    }
-
-    /// What `kubeconfig --write` would make for this token and this cluster.
-    fn of(store: Store, real: &Value) -> Self {
+        let store = token_with_pair(Kind::P256);
+        let real = json!({"server": "https://127.0.0.1:1", "certificate-authority-data": "Zm9v"});
         let address = local_address();
         let port = free_port();
         let mut extension = real.clone();
         extension["plugin"] = "pkcs11-external-signer".into();
         extension["name"] = "real".into();
-        let module = softhsm_library().display();
         let config = json!({
             "clusters": [
                 {"name": "real", "cluster": real},
@@ -40,19 +35,13 @@ impl PluginContext {
                     }],
                 }},
             ],
-            "users": [{"name": "jane", "user": {"exec": {
-                "apiVersion": "client.authentication.k8s.io/v1",
-                "command": PROGRAM,
-                "args": [
-                    "credential",
-                    format!("--module={module}"),
-                    "--token-label=test token",
-                    "--object-id=1",
-                    "--pin-source=env:TOKEN_PIN",
-                ],
-                "interactiveMode": "IfAvailable",
-                "provideClusterInfo": true,
-            }}}],
+            "users": [{"name": "jane", "user": user("client.authentication.k8s.io/v1", &[
+                "credential",
+                softhsm_option(),
+                "--token-label=test token",
+                "--object-id=1",
+                "--pin-source=env:TOKEN_PIN",
+            ])}],
             "contexts": [{"name": "prod", "context": {"cluster": "real+token", "user": "jane"}}],
             "current-context": "prod",
         });
@@ -136,8 +125,7 @@ fn where_a_client_connects_is_told_before_the_key() {
         )]
     );
     assert!(text.find(" client ") < text.find(" library "), "{text}");
-    let outcome = context.program(&["check", "--no-login", "--json"]).run();
-    let document: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    let document = context.program(&["check", "--no-login", "--json"]).run().document();
     let steps = document["steps"].as_array().unwrap();
     assert_eq!(steps[0]["step"], "configuration");
     assert_eq!((&steps[1]["step"], &steps[1]["status"]), (&"client".into(), &"good".into()));

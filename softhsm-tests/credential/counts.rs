@@ -87,15 +87,13 @@ fn a_command_asks_for_the_pin_while_the_end_of_the_one_before_is_not_noticed() {
     first.program().line();
     let tunnel = user.tunnel().unwrap().pid;
     kill_process(tunnel, Signal::STOP).unwrap();
-    first.press_ctrl('c');
-    first.finish();
+    first.press_ctrl('c').finish();
     let mut next = user.shell(ASK).at_terminal();
     let is_plugin = |it: &Process| it.is_ours && it.command.contains(" credential ");
     let asks = |it: &Process| is_plugin(it) && has_socket(it.pid);
     wait_until("the plugin asks", || user.processes().iter().any(asks));
     kill_process(tunnel, Signal::CONT).unwrap();
-    next.expect_prompt().type_line(PIN);
-    assert_eq!(next.finish().0.printed(), ANSWER);
+    assert_eq!(next.finish_with_pin().printed(), ANSWER);
     assert_eq!(user.counts(), (2, 2));
     user.expect_nothing_left();
 }
@@ -128,9 +126,7 @@ fn a_command_asks_for_the_pin_while_a_connection_of_one_that_has_ended_is_open()
     );
     let plugin = user.plugin_within(&script, &request.to_string());
     plugin.variable("HOLD", HOLD).at_terminal().finish_with_pin().printed();
-    let mut next = user.shell(ASK).at_terminal();
-    next.expect_prompt().type_line(PIN);
-    assert_eq!(next.finish().0.printed(), ANSWER);
+    assert_eq!(user.shell(ASK).at_terminal().finish_with_pin().printed(), ANSWER);
     assert_eq!(user.counts(), (2, 2));
     user.program(&["stop"]).run().printed();
 }

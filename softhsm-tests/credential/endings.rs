@@ -1,6 +1,6 @@
 //! The tunnel process lives as long as what it serves, and nothing is left of it.
 
-use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl, wrap_plugin};
+use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl, wrap_plugin};
 use crate::fixture::*;
 
 /// A person's shell.
@@ -44,7 +44,8 @@ fn it_does_not_wait_for_who_inherits_the_plugin() {
         let orphan = "(while kill -0 $$; do sleep 0.05; done 2>/dev/null; exec \"$@\") & exit";
         let request = user.request().to_string();
         let outcome = user.plugin_within(orphan, &request).run();
-        assert_one_line(&outcome, &["can't be watched: it has ended"]);
+        outcome.says(&["pkcs11-external-signer: error: ", "can't be watched: it has ended"]);
+        assert_eq!((&*outcome.stdout, outcome.stderr.lines().count()), (&b""[..], 1));
         user.expect_nothing_left();
     }
 }
@@ -96,13 +97,11 @@ fn the_first_of_two_terminals_to_end_closes_the_key() {
     let mut second = user.shell(SHELL).at_terminal();
     second.expect("ready: ").type_line(ASK);
     second.expect(ANSWER.trim_end()).expect("ready: ");
-    first.type_line("exit");
-    first.finish();
+    first.type_line("exit").finish();
     wait_until("the key is closed", || user.tunnel().is_none());
     second.type_line(ASK).expect_prompt().type_line(PIN);
     second.expect(ANSWER.trim_end()).expect("ready: ");
-    second.type_line("exit");
-    let (_, screen) = second.finish();
+    let (_, screen) = second.type_line("exit").finish();
     assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
     user.expect_nothing_left();
 }
@@ -114,16 +113,13 @@ fn it_holds_no_descriptor_of_the_client() {
     let script = format!("timeout 500 bash -c '{ASK} 2>&1 | cat' >out 2>&1; echo $?; cat out");
     let outcome = user.shell(&format!("cd; exec 7<>/dev/null; {script}")).run();
     assert_eq!(outcome.printed(), format!("0\n{ANSWER}"));
-    let tunnel = user.tunnel().unwrap().pid.as_raw_nonzero();
-    for (number, expected) in [(0, "/dev/null"), (1, "/dev/null"), (2, "/dev/null")] {
-        let open = fs::read_link(format!("/proc/{tunnel}/fd/{number}")).unwrap();
-        assert_eq!(open.to_str(), Some(expected), "descriptor {number}");
+    let tunnel = user.tunnel().unwrap().pid;
+    for number in 0..=2 {
+        let open = fs::read_link(format!("/proc/{}/fd/{number}", tunnel.as_raw_nonzero()));
+        assert_eq!(open.unwrap().to_str(), Some("/dev/null"), "descriptor {number}");
     }
     // The pipes of the client and of the test are not open, and neither is a file.
-    for entry in fs::read_dir(format!("/proc/{tunnel}/fd")).unwrap() {
-        let Ok(open) = fs::read_link(entry.unwrap().path()) else {
-            continue;
-        };
+    for open in open_files(tunnel) {
         let open = open.to_str().unwrap();
         assert!(!open.starts_with("pipe:"), "{open}");
         assert!(!open.ends_with("/out") && !open.starts_with("/dev/pts"), "{open}");

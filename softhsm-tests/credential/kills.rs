@@ -12,28 +12,14 @@ pub(crate) fn rounds(usual: u32) -> u32 {
     env::var("KILLS").map_or(usual, |number| number.parse().expect("KILLS is a number"))
 }
 
-/// Numbers that look random, the same for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        for (shift, left) in [(13, true), (7, false), (17, true)] {
-            self.0 ^= if left { self.0 << shift } else { self.0 >> shift };
-        }
-        self.0 % limit
-    }
-}
-
 /// SoftHSM's files. With each login it writes the token's flags anew, and a kill at that moment leaves no
 /// token.
 struct Tokens(Vec<(PathBuf, Vec<u8>)>);
 
 impl Tokens {
     fn of(user: &PlainUser) -> Self {
-        let tokens = fs::read_dir(user.path("tokens")).unwrap();
-        let files = tokens.flat_map(|token| fs::read_dir(token.unwrap().path()).unwrap());
-        let paths = files.map(|file| file.unwrap().path());
-        Self(paths.map(|it| (it.clone(), fs::read(it).unwrap())).collect())
+        let files = below(&user.path("tokens")).into_iter().filter(|it| it.is_file());
+        Self(files.map(|it| (it.clone(), fs::read(it).unwrap())).collect())
     }
 
     fn mend(&self) {
@@ -72,45 +58,44 @@ fn kill(user: &PlainUser, victim: Victim) -> bool {
 type Hits = [u32; VICTIMS.len()];
 
 /// The kills of one round: each of the three at some moment, in some order, or not at all. A command took `alone`.
-fn one_round(user: &PlainUser, random: &mut Random, alone: Duration, hits: &mut Hits) -> String {
-    let alone = u64::try_from(alone.as_millis()).unwrap();
+fn one_round(user: &PlainUser, numbers: &mut Numbers, alone: Duration, hits: &mut Hits) -> String {
     let mut order = VICTIMS;
-    order.swap(0, usize::try_from(random.below(3)).unwrap());
-    order.swap(1, 1 + usize::try_from(random.below(2)).unwrap());
-    let number = 1 + usize::try_from(random.below(3)).unwrap();
+    order.swap(0, numbers.below(3));
+    order.swap(1, 1 + numbers.below(2));
+    let number = 1 + numbers.below(3);
     let running = user.kubectl(&["get", "namespace", "default"]).start(None);
     let mut told = Vec::new();
     for victim in &order[..number] {
-        let pause = random.below(alone.max(100));
-        thread::sleep(Duration::from_millis(pause));
+        let pause = numbers.moment(alone.max(Duration::from_millis(100)));
+        thread::sleep(pause);
         let is_hit = kill(user, *victim);
         hits[*victim as usize] += u32::from(is_hit);
         let outcome = if is_hit { "killed" } else { "not there" };
-        told.push(format!("{victim:?} {outcome} after {pause} ms"));
+        told.push(format!("{victim:?} {outcome} after {pause:?}"));
     }
     // kubectl may go on without a plugin or a tunnel, or have ended before.
     running.finish();
     told.join(", ")
 }
 
-fn many_rounds(seed: u64, options: &[&str]) {
+fn many_rounds(options: &[&str]) {
     let user = PlainUser::new(options);
-    let mut random = Random(seed);
+    let mut numbers = Numbers::new();
     let tokens = Tokens::of(&user);
     let mut alone = user.shell(ASK).run().took;
     user.program(&["stop"]).run().printed();
     let (usual, mut hits, mut round) = (rounds(60) / 2, Hits::default(), 0);
     // Of any kind, one round in twenty hits at the least.
     while round < usual || hits.contains(&0) {
-        assert!(round < usual + 300, "seed {seed}: {hits:?} of {VICTIMS:?} were killed");
-        let told = one_round(&user, &mut random, alone, &mut hits);
+        assert!(round < usual + 300, "{hits:?} of {VICTIMS:?} were killed");
+        let told = one_round(&user, &mut numbers, alone, &mut hits);
         tokens.mend();
         // A login that was killed counts as a refusal.
         for record in fs::read_dir(user.path("state")).unwrap() {
             fs::remove_file(record.unwrap().path()).unwrap();
         }
         let next = user.shell(ASK).run();
-        let which = format!("seed {seed}, round {round}: {told}: {next:?}");
+        let which = format!("round {round}: {told}: {next:?}");
         assert!(next.status.success(), "{which}");
         assert_eq!(next.stdout, ANSWER.as_bytes(), "{which}");
         next.says_only(&[]);
@@ -125,11 +110,11 @@ fn many_rounds(seed: u64, options: &[&str]) {
 
 #[test]
 fn random_kills_leave_nothing_and_the_next_command_works() {
-    many_rounds(0x2545_f491_4f6c_dd1d, &[]);
+    many_rounds(&[]);
 }
 
 /// The shell that has the terminal in these rounds is the kubectl of each.
 #[test]
 fn random_kills_leave_nothing_where_a_terminal_is_waited_for() {
-    many_rounds(0x9e37_79b9_7f4a_7c15, &["--keep=terminal"]);
+    many_rounds(&["--keep=terminal"]);
 }

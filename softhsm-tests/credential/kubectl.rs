@@ -2,30 +2,17 @@
 
 use super::{ANSWER, ASK, PlainUser};
 use crate::fixture::*;
-use crate::run::streaming::forward;
-
-/// More than what buffers on the way could hold.
-const LARGE: usize = 4 << 20;
-
-fn bytes() -> Vec<u8> {
-    (0..LARGE).map(|it| (it * 7 + it / 251).to_le_bytes()[0]).collect()
-}
 
 #[test]
 fn exec_hands_on_streams_and_exit_code() {
     let user = PlainUser::new(&[]);
     let command = ["exec", "-i", "shell", "--", "sh", "-c", "cat; echo told >&2; exit 7"];
-    let outcome = user.kubectl(&command).piped(bytes()).run();
+    // More than what buffers on the way could hold.
+    let bytes = sample(4 << 20);
+    let outcome = user.kubectl(&command).piped(&bytes).run();
     assert_eq!(outcome.status.code(), Some(7), "{}", outcome.stderr);
-    assert!(outcome.stdout == bytes(), "{} bytes", outcome.stdout.len());
+    assert!(outcome.stdout == bytes, "{} bytes", outcome.stdout.len());
     assert!(outcome.stderr.starts_with("told\n"), "{}", outcome.stderr);
-    user.expect_nothing_left();
-}
-
-#[test]
-fn port_forward_carries_both_directions() {
-    let user = PlainUser::new(&[]);
-    forward(&bytes(), |arguments| user.kubectl(arguments));
     user.expect_nothing_left();
 }
 

@@ -34,8 +34,7 @@ fn a_container_that_lacks_things_signs_or_says_what_it_lacks() {
     ] {
         let user = PlainUser::new(&[]);
         let within = |invocation: Invocation| {
-            let options = ["--mount", "sh", "-c", script, "sh"].map(str::to_owned);
-            invocation.through("unshare", &options).run()
+            invocation.through("unshare", &["--mount", "sh", "-c", script, "sh"]).run()
         };
         let signed = within(user.store.sign(&Options::hash(Hash::Sha256), &sample(32)));
         match signing {

@@ -2,35 +2,20 @@
 
 use crate::fixture::*;
 
-/// What a local address leads to.
 mod addresses;
-/// The step of `check` that asks the cluster.
 mod check;
-/// kubectl, helm and other clients.
 mod clients;
-/// Prompts, logins and signatures per command.
 mod counts;
-/// How long the tunnel process lives, and what is left of it.
 mod endings;
-/// A screen that stays open.
 mod k9s;
-/// Random kills.
 pub(crate) mod kills;
-/// What kubectl does.
 mod kubectl;
-/// Containers that lack things.
 mod locked_down;
-/// Terminals in terminals.
 mod nests;
-/// PINs that are wrong, missing or not wanted.
 mod pins;
-/// Requests, kubeconfigs and machines that can't work.
 mod refused;
-/// Requests of the external signer protocol.
 mod requests;
-/// Other users, and other processes of the same user.
 mod strangers;
-/// Other releases, and other libraries.
 mod upgrade;
 
 /// A user whose kubeconfig was made by `kubeconfig --write`.
@@ -54,11 +39,7 @@ struct Process {
 
 /// Whether the process has asked for a connection.
 fn has_socket(process: Pid) -> bool {
-    let open = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()));
-    let is_socket = |it: fs::DirEntry| {
-        fs::read_link(it.path()).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"))
-    };
-    open.is_ok_and(|open| open.flatten().any(is_socket))
+    open_files(process).iter().any(|it| it.to_string_lossy().starts_with("socket:"))
 }
 
 impl PlainUser {
@@ -97,12 +78,8 @@ impl PlainUser {
         if let Some(number) = self.number {
             hand_over(self.store.directory.path(), number);
         }
-        let written = self
-            .program(&["kubeconfig", "--write"])
-            .arguments(&["--context", &self.context(), &module])
-            .arguments(options)
-            .run();
-        assert!(written.status.success(), "{written:?}");
+        let write = ["kubeconfig", "--write", "--context", &self.context(), &module];
+        self.program(&write).arguments(options).run().succeeded();
         // The port follows from the server, which all tests share.
         let address = self.address();
         let (host, _) = address.split_once(':').unwrap();
@@ -201,7 +178,7 @@ impl PlainUser {
              mount --bind {home}/passwd /etc/passwd
              exec setpriv --reuid={number} --regid={number} --clear-groups \"$@\""
         );
-        invocation.through("bash", &["-c".to_owned(), script, "bash".to_owned()])
+        invocation.through("bash", &["-c", &script, "bash"])
     }
 
     /// The request that kubectl makes of the kubeconfig.
@@ -281,18 +258,8 @@ impl PlainUser {
 
     /// What is there in the runtime directory, apart from the files that are only locked.
     fn files(&self) -> Vec<PathBuf> {
-        let mut folders = vec![self.path("runtime")];
-        let mut files = Vec::new();
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.extension().is_none_or(|it| it != "lock") {
-                    files.push(path);
-                }
-            }
-        }
+        let mut files = below(&self.path("runtime"));
+        files.retain(|path| !path.is_dir() && path.extension().is_none_or(|it| it != "lock"));
         files
     }
 
@@ -342,18 +309,6 @@ impl Drop for PlainUser {
 const ASK: &str = "kubectl get namespace default -o name";
 const ANSWER: &str = "namespace/default\n";
 
-/// Demands one line about the failure, with all of this, and no answer.
-#[track_caller]
-fn assert_one_line(outcome: &Outcome, said: &[&str]) {
-    assert_eq!(outcome.stdout, b"", "{outcome:?}");
-    let lines: Vec<_> = outcome.stderr.lines().collect();
-    let is_error = |line: &str| line.starts_with("pkcs11-external-signer: error: ");
-    assert!(matches!(lines[..], [line] if is_error(line)), "{outcome:?}");
-    for text in said {
-        assert!(outcome.stderr.contains(text), "no \"{text}\" in: {}", outcome.stderr);
-    }
-}
-
 /// Puts a script in the plugin's place, which is `$SIGNER "$@"` there.
 fn wrap_plugin(user: &PlainUser, text: &str) {
     let script = user.path("plugin");
@@ -373,8 +328,6 @@ fn count_plugins(user: &PlainUser) -> impl Fn() -> usize {
 #[track_caller]
 fn assert_told_through_kubectl(outcome: &Outcome, code: u8, said: &[&str]) {
     assert!(!outcome.status.success(), "{outcome:?}");
-    let told = format!("failed with exit code {code}");
-    for text in said.iter().chain([&told.as_str()]) {
-        assert!(outcome.stderr.contains(text), "no \"{text}\" in: {}", outcome.stderr);
-    }
+    outcome.says(&[&format!("failed with exit code {code}")]);
+    outcome.says(said);
 }

@@ -37,8 +37,7 @@ fn a_key_is_kept_for_the_terminal_that_it_was_opened_at() {
         if is_new {
             terminal.expect_prompt().type_line(PIN);
         }
-        terminal.expect(ANSWER.trim_end()).expect("outer: ").type_line("exit");
-        terminal.finish();
+        terminal.expect(ANSWER.trim_end()).expect("outer: ").type_line("exit").finish();
         assert_eq!(user.counts().0, 1 + usize::from(is_new), "{nest}");
         user.expect_nothing_left();
     }

@@ -1,7 +1,7 @@
 //! PINs that are wrong, missing or not wanted: kubectl runs a failing plugin five times, and the person and
 //! the token are bothered once.
 
-use super::{PlainUser, assert_one_line, assert_told_through_kubectl};
+use super::{PlainUser, assert_told_through_kubectl};
 use crate::fixture::*;
 
 const GET: [&str; 2] = ["get", "pods"];
@@ -32,8 +32,7 @@ fn a_wrong_pin_that_was_typed_is_asked_for_again_at_the_prompt_alone() {
     // Another command.
     let mut terminal = user.kubectl(&GET).at_terminal();
     terminal.expect_prompt().type_line(WRONG_PIN);
-    terminal.expect_prompt().type_line(PIN);
-    terminal.finish().0.printed();
+    terminal.finish_with_pin().printed();
 }
 
 #[test]
@@ -41,17 +40,13 @@ fn a_prompt_that_was_cancelled_does_not_come_again_for_the_same_command() {
     let user = PlainUser::prompted(&[]);
     let mut terminal = user.kubectl(&GET).at_terminal();
     // The end of the input, which leaves kubectl alone.
-    terminal.expect_prompt().press_ctrl('d');
-    let (outcome, screen) = terminal.finish();
+    let (outcome, screen) = terminal.expect_prompt().press_ctrl('d').finish();
     assert_told_through_kubectl(&outcome, 7, &[]);
     assert_eq!(screen.matches(": ").count(), 1, "{screen}");
     user.expect_nothing_left();
 
     // With kubectl, Ctrl-C ends all of it.
-    let mut terminal = user.kubectl(&GET).at_terminal();
-    terminal.expect_prompt().press_ctrl('c');
-    let (outcome, _) = terminal.finish();
-    assert!(!outcome.status.success(), "{outcome:?}");
+    user.kubectl(&GET).at_terminal().expect_prompt().press_ctrl('c').finish().0.failed();
     user.expect_nothing_left();
 }
 
@@ -63,8 +58,7 @@ fn the_next_command_asks_again_after_a_cancelled_prompt() {
         .shell("exec sh -mc 'kubectl get pods -o name; kubectl get pods -o name'")
         .at_terminal();
     terminal.expect_prompt().press_ctrl('d');
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
+    let (outcome, screen) = terminal.expect_prompt().type_line(PIN).finish();
     assert_eq!(outcome.stdout, b"pod/shell\n", "{outcome:?} {screen}");
     user.expect_nothing_left();
 }
@@ -113,9 +107,7 @@ fn a_pin_that_turns_out_to_be_locked_is_asked_for_once() {
 #[test]
 fn without_a_terminal_and_askpass_it_says_so_at_once() {
     let user = PlainUser::prompted(&[]);
-    let outcome = user.plugin(&user.request().to_string()).run();
-    assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
-    assert_one_line(&outcome, &["PIN"]);
+    user.plugin(&user.request().to_string()).run().fails_in_one_line(7, &["PIN"]);
     let outcome = user.kubectl(&GET).run();
     assert_told_through_kubectl(&outcome, 7, &[]);
     user.expect_nothing_left();
@@ -123,10 +115,7 @@ fn without_a_terminal_and_askpass_it_says_so_at_once() {
 
 #[test]
 fn a_key_that_wants_its_pin_each_time_gets_the_one_that_was_entered() {
-    let store = token_with([
-        Object::key(key(Kind::P256), &[1]).always_authenticate(),
-        Object::issued(cluster().issue(Kind::P256, ADMINISTRATOR), &[1]),
-    ]);
+    let store = cluster().token_asking_each_time(ADMINISTRATOR);
     let user = PlainUser::of(store, &["--keep=terminal"]);
     let outcome = user
         .shell("for i in 1 2 3; do kubectl get pods -o name; done")

@@ -3,15 +3,8 @@
 
 use std::os::unix::net::UnixListener;
 
-use super::{ANSWER, ASK, PlainUser, assert_one_line, assert_told_through_kubectl};
+use super::{ANSWER, ASK, PlainUser, assert_told_through_kubectl};
 use crate::fixture::*;
-
-/// The plugin's outcome: an error with this code.
-#[track_caller]
-fn refused(outcome: &Outcome, code: i32, said: &[&str]) {
-    assert_eq!(outcome.status.code(), Some(code), "{outcome:?}");
-    assert_one_line(outcome, said);
-}
 
 /// A request with this at a place in it.
 fn changed(request: &Value, place: &str, value: Value) -> String {
@@ -42,7 +35,7 @@ fn a_request_that_it_can_not_read_is_an_error() {
         (changed(&request, "/spec/cluster/server", json!(1)), "is not a request"),
     ] {
         let outcome = user.plugin(&text).run();
-        refused(&outcome, 2, &[said]);
+        outcome.fails_in_one_line(2, &[said]);
         assert!(!outcome.stderr.contains('\u{1b}'), "{outcome:?}");
     }
     user.expect_nothing_left();
@@ -52,18 +45,18 @@ fn a_request_that_it_can_not_read_is_an_error() {
 fn a_cluster_that_is_not_ours_is_an_error() {
     let user = PlainUser::new(&[]);
     let request = user.request();
-    for (place, value, code) in [
-        ("config", Value::Null, 3),
-        ("config", json!({"audience": "another program's"}), 3),
-        ("config", json!("text"), 3),
-        ("config", json!([]), 3),
-        ("server", json!("https://10.0.0.1:6443"), 3),
-        ("server", json!("https://127.0.0.1"), 3),
-        ("server", json!("not a URL"), 3),
-        ("server", json!(""), 3),
+    for (place, value) in [
+        ("config", Value::Null),
+        ("config", json!({"audience": "another program's"})),
+        ("config", json!("text")),
+        ("config", json!([])),
+        ("server", json!("https://10.0.0.1:6443")),
+        ("server", json!("https://127.0.0.1")),
+        ("server", json!("not a URL")),
+        ("server", json!("")),
     ] {
         let text = changed(&request, &format!("/spec/cluster/{place}"), value);
-        refused(&user.plugin(&text).run(), code, &[]);
+        user.plugin(&text).run().fails_in_one_line(3, &[]);
     }
     user.expect_nothing_left();
     // None of it has kept the right one from working.
@@ -77,7 +70,7 @@ fn a_key_is_named_by_a_context_or_by_options() {
     let context = format!("--context={}", user.context());
     let outcome = user.program(&["credential", &context, "--object-id=1"]).run();
     let said = "both --context and other options name the key; leave one of them out";
-    refused(&outcome, 2, &[said]);
+    outcome.fails_in_one_line(2, &[said]);
     user.expect_nothing_left();
 }
 
@@ -98,35 +91,6 @@ fn a_client_that_says_nothing_is_answered_by_its_own_entry() {
     user.program(&["stop"]).run().printed();
     // What reads the arguments for the key passes it over.
     user.program(&["check", "--no-login"]).run().told(0);
-}
-
-#[test]
-fn the_answer_has_the_version_of_the_request() {
-    let user = PlainUser::new(&[]);
-    let request = user.request();
-    for version in ["v1", "v1beta1", "v1alpha1"] {
-        let name = format!("client.authentication.k8s.io/{version}");
-        let mut text = changed(&request, "/apiVersion", json!(name));
-        if version == "v1alpha1" {
-            // As clients up to 1.23 ask again after a 401.
-            let response = json!({"code": 401, "header": {"Date": ["today"]}});
-            let mut request: Value = serde_json::from_str(&text).unwrap();
-            request["spec"]["response"] = response;
-            text = request.to_string();
-        }
-        let answer = user.plugin(&text).run().answer();
-        assert_eq!(answer["apiVersion"], *name);
-        assert_eq!(answer["kind"], "ExecCredential");
-        for (field, head) in [
-            ("clientCertificateData", "-----BEGIN CERTIFICATE-----\n"),
-            ("clientKeyData", "-----BEGIN "),
-            ("expirationTimestamp", "20"),
-        ] {
-            let value = answer["status"][field].as_str().unwrap();
-            assert!(value.starts_with(head), "{version}: {field}");
-        }
-    }
-    user.program(&["stop"]).run().printed();
 }
 
 /// Connections of a client stay open when it asks again.
@@ -214,7 +178,7 @@ const SPOILT: &str = "for place in /run/user/0 /dev/shm; do \
 fn full_disks_do_not_keep_the_tunnel_from_being_found() {
     let user = PlainUser::new(&[]);
     let script = format!("{SPOILT}; {ASK}");
-    let outcome = user.shell(&script).through("unshare", &["--mount".to_owned()]).run();
+    let outcome = user.shell(&script).through("unshare", &["--mount"]).run();
     assert_eq!(outcome.printed(), ANSWER);
     user.expect_nothing_left();
 }

@@ -55,8 +55,7 @@ fn a_touch_that_is_waited_for_is_told_on_the_terminal() {
     let script = "\"$SIGNER\"; \"$SIGNER\" stop";
     let mut terminal = faulty_shell(&store, "15m", "C_Sign:delay=3000", script).at_terminal();
     terminal.expect_prompt().type_line(PIN);
-    terminal.expect("touch the token if it blinks");
-    assert_signatures(&terminal.finish().0.printed(), 1);
+    assert_signatures(&terminal.expect("touch the token if it blinks").finish().0.printed(), 1);
 }
 
 #[test]

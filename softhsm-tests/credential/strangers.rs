@@ -1,42 +1,17 @@
 //! Who else is on the machine: another user gets nothing, and another process of the same user can't read
 //! the tunnel process.
 
-use super::{ANSWER, ASK, PlainUser, assert_one_line};
+use super::{ANSWER, ASK, PlainUser};
 use crate::fixture::*;
 use crate::secrecy::{NOBODY, assert_hidden};
-
-/// A script as another user, beside this one.
-fn as_nobody(invocation: Invocation) -> Invocation {
-    let options = ["--reuid=65534", "--regid=65534", "--clear-groups"].map(str::to_owned);
-    invocation.through("setpriv", &options)
-}
-
-fn open_to(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-}
-
-/// Everything that the program has put where this user's processes meet, and where it remembers.
-fn own_files(user: &PlainUser) -> Vec<PathBuf> {
-    let mut folders = vec![user.path("runtime"), user.path("state")];
-    let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            found.push(path.clone());
-            if path.is_dir() {
-                folders.push(path);
-            }
-        }
-    }
-    found
-}
 
 #[test]
 fn another_user_gets_through_neither_port_nor_socket_nor_files() {
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     let before = user.counts();
-    for path in own_files(&user) {
+    // Where this user's processes meet, and where it remembers.
+    for path in ["runtime", "state"].into_iter().flat_map(|it| below(&user.path(it))) {
         let found = fs::symlink_metadata(&path).unwrap();
         let mode = found.permissions().mode() & 0o077;
         assert!(mode == 0 || found.file_type().is_symlink(), "{}: {mode:o}", path.display());
@@ -59,8 +34,8 @@ fn another_user_gets_through_neither_port_nor_socket_nor_files() {
          find '{home}/runtime' '{home}/state' -type f 2>/dev/null | wc -l"
     );
     // The directory above these is the test's own, and closed.
-    open_to(user.store.directory.path(), 0o755);
-    let outcome = as_nobody(user.shell(&script)).run();
+    set_mode(user.store.directory.path(), 0o755);
+    let outcome = user.shell(&script).by(NOBODY).run();
     assert_eq!(outcome.stdout, b"0\n0\n", "{outcome:?}");
     assert_eq!(user.counts(), before);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
@@ -92,16 +67,16 @@ fn another_user_who_reaches_the_socket_is_not_heard() {
         path.to_str().unwrap(),
         &stop.to_string(),
     ]);
-    let stranger = as_nobody(connect);
-    open_to(&path, 0o666);
+    let stranger = connect.by(NOBODY);
+    set_mode(&path, 0o666);
     for folder in path.ancestors().skip(1).take(3) {
-        open_to(folder, 0o755);
+        set_mode(folder, 0o755);
     }
     let outcome = stranger.run();
     assert_eq!(outcome.stdout, b"0\n", "{outcome:?}");
     assert_eq!(user.counts(), before);
     assert!(user.tunnel().is_some());
-    open_to(path.parent().unwrap(), 0o700);
+    set_mode(path.parent().unwrap(), 0o700);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
 }
 
@@ -134,15 +109,13 @@ fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() 
            echo 'GET /' | timeout 600 openssl s_client -connect {address} $name
          done >/dev/null 2>&1"
     );
-    as_nobody(quiet.shell(&script)).run();
+    quiet.shell(&script).by(NOBODY).run();
     assert!(listener.accept().is_err(), "it has dialled");
     assert_eq!(quiet.store.calls("C_Sign").len(), 0);
 
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-    let options = ["--reuid=65534", "--regid=65534", "--clear-groups"].map(str::to_owned);
-    let stranger = user.shell(&many(&user.address())).through("setpriv", &options);
-    let (stranger, held) = stranger.held();
+    let (stranger, held) = user.shell(&many(&user.address())).by(NOBODY).held();
     let mut stranger = stranger.start(None);
     assert_eq!(stranger.line(), "open");
     for _ in 0..3 {
@@ -156,16 +129,13 @@ fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() 
 fn another_users_plugin_has_no_use_for_the_kubeconfig() {
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-    open_to(user.store.directory.path(), 0o755);
-    open_to(&user.kubeconfig(), 0o644);
+    set_mode(user.store.directory.path(), 0o755);
+    set_mode(user.kubeconfig(), 0o644);
     let before = user.counts();
     let copy = copy_of_program(user.store.directory.path());
     user.set_plugin("command", copy.to_str().unwrap());
     let request = user.request().to_string();
-    let plugin = user.plugin(&request);
-    let outcome = as_nobody(plugin).run();
-    assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
-    assert_one_line(&outcome, &["kubeconfig --write"]);
+    user.plugin(&request).by(NOBODY).run().fails_in_one_line(3, &["kubeconfig --write"]);
     assert_eq!(user.counts(), before);
 }
 
@@ -249,11 +219,8 @@ fn a_library_of_the_users_own_is_not_loaded_beside_another() {
         user.plugin(&request).run().answer();
         fs::write(user.kubeconfig(), second).unwrap();
         let outcome = user.plugin(&request).run();
-        assert_eq!(outcome.status.code(), Some(9), "{outcome:?}");
-        assert_one_line(
-            &outcome,
-            &["only if nobody but root can change either", "`pkcs11-external-signer stop`"],
-        );
+        let said = ["only if nobody but root can change either", "`pkcs11-external-signer stop`"];
+        outcome.fails_in_one_line(9, &said);
         assert_eq!(user.path("calls").exists(), is_own_loaded);
         user.program(&["stop"]).run().printed();
         // Each has its turn.

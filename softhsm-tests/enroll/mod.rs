@@ -36,9 +36,7 @@ pub(crate) fn at(store: &Store, name: &str) -> String {
 /// The subject of a request whose signature openssl accepts.
 pub(crate) fn subject_of(request: &str) -> String {
     let arguments = ["req", "-verify", "-in", request, "-noout", "-subject"];
-    let output = tool("openssl", "openssl").args(arguments).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    printed(tool("openssl", "openssl").args(arguments))
 }
 
 /// What a CA does with a request.
@@ -80,16 +78,7 @@ pub(crate) fn keys_of(store: &Store) -> Vec<Value> {
 
 /// How many private keys, public keys and certificates the first token has, as another program sees it.
 fn objects_of(store: &Store) -> [usize; 3] {
-    let output = tool("pkcs11-tool", "opensc")
-        .env("SOFTHSM2_CONF", store.path("softhsm2.conf"))
-        .arg("--module")
-        .arg(softhsm_library())
-        .args(["--slot", &store.tokens[0].slot.to_string()])
-        .args(["--login", "--pin", PIN, "--list-objects"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let listed = String::from_utf8(output.stdout).unwrap();
+    let listed = pkcs11_tool(store, &["--list-objects"]);
     ["Private Key", "Public Key", "Certificate"]
         .map(|class| listed.matches(&format!("{class} Object")).count())
 }
@@ -292,13 +281,10 @@ fn a_valid_certificate_is_replaced_after_a_typed_yes_alone() {
 
     let mut terminal = replace().at_terminal();
     terminal.expect("with objectId \"1\" on token \"test token\"");
-    terminal.expect("Type yes").type_line("y");
-    terminal.finish().0.fails(7, &["was not confirmed"]);
+    terminal.expect("Type yes").type_line("y").finish().0.fails(7, &["was not confirmed"]);
     assert_eq!(serial(), old);
 
-    let mut terminal = replace().at_terminal();
-    terminal.expect("Type yes").type_line("yes");
-    let (outcome, _) = terminal.finish();
+    let outcome = replace().at_terminal().expect("Type yes").type_line("yes").finish().0;
     let text = outcome.silently().printed();
     assert!(text.ends_with(&format!("removed: certificate with serial number {old}\n")), "{text}");
     assert_eq!(keys_of(&store).len(), 1);

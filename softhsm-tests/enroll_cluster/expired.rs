@@ -29,8 +29,7 @@ fn an_expired_certificate_is_told_before_the_pin_and_replaced_by_one_command() {
         let command = erin.enter(erin.person.command(name));
         command.argument("--context=prod").arguments(arguments).run()
     };
-    let written = command("kubeconfig", &["--write", "--object-id=1", &erin.token[0]]);
-    assert!(written.status.success(), "{written:?}");
+    command("kubeconfig", &["--write", "--object-id=1", &erin.token[0]]).succeeded();
     let told = ["the certificate of CN=erin: it expired 20", " enroll --context=prod`"];
     let kubectl = erin.enter(erin.person.kubectl()).arguments(&["auth", "whoami"]).run();
     kubectl.says(&told);

@@ -38,19 +38,15 @@ fn pulls(store: &Store, file: &Path, version: &str, pin: &str, images: &[&str]) 
     }
     let path = directory.join("kubelet.yaml");
     fs::write(&path, config).unwrap();
-    let outcome = Invocation::new(directory)
-        .program(kubelet())
-        .arguments(&[text(&path), text(&bin)])
-        .arguments(images)
-        .run();
-    assert!(outcome.status.success(), "{}", outcome.stderr);
+    let kubelet = Invocation::new(directory).program(kubelet());
+    let outcome = kubelet.arguments(&[text(&path), text(&bin)]).arguments(images).run().succeeded();
     assert!(!outcome.stderr.contains(PASSWORD), "{}", outcome.stderr);
     outcome
 }
 
 /// The users that kubelet would try, for each look-up.
 fn users(outcome: &Outcome) -> Vec<Vec<String>> {
-    let lines = String::from_utf8(outcome.stdout.clone()).unwrap();
+    let lines = outcome.shown();
     let users = lines.lines().map(|line| {
         let login: Value = serde_json::from_str(line).unwrap();
         let users = login["users"].as_array().unwrap();

@@ -40,8 +40,8 @@ fn it_is_in_no_memory_once_kubelet_has_it_nor_in_arguments_and_environment() {
 fn it_is_in_no_core_file() {
     let (kind, store) = (Kind::P256, node(Kind::P256));
     let script = "cd \"$HOME\"; ulimit -c unlimited; exec \"$@\"";
-    let options = ["-c", script, "sh"].map(str::to_owned);
-    let running = answering(&store, kind, AT_ITS_END).through("sh", &options).start(None);
+    let answering = answering(&store, kind, AT_ITS_END).through("sh", &["-c", script, "sh"]);
+    let running = answering.start(None);
     running.wait_until_stopped();
     for signal in [Signal::QUIT, Signal::CONT] {
         kill_process(running.pid(), signal).unwrap();

@@ -60,9 +60,7 @@ fn the_ways_of_the_program_touch_no_memory_that_is_not_its_own() {
     };
     // The PIN is typed, and given once more for the signature.
     let typed = store.faulty(store.configuration());
-    let mut terminal = watched(store.sign_with(&typed).suffering(&store, "")).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    clean(&terminal.finish().0);
+    clean(&watched(store.sign_with(&typed).suffering(&store, "")).at_terminal().finish_with_pin());
     let module = softhsm_library().to_str().unwrap();
     for arguments in [&["list", "--module", module][..], &["run", "--", "true"], &["check"]] {
         let invocation = store

@@ -18,9 +18,7 @@ use self::connection::{Heard, Server};
 use crate::enroll::enroll_through;
 use crate::fixture::*;
 
-/// The return values.
 pub(crate) mod codes;
-/// What a run's command does, and whom it reaches.
 mod connection;
 
 /// No return value makes the program wait until somebody's limit. Without it takes less than a hundredth.

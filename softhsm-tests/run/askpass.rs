@@ -57,8 +57,7 @@ fn a_login_without_a_clear_end_may_be_tried_once_more_and_not_for_ever() {
     assert_eq!(store.calls("C_Login"), ["0x30", "0x0"]);
 
     let store = two_tokens();
-    let outcome = run(&store, &askpass, "C_Login:return=0x30", command);
-    assert!(!outcome.status.success(), "{outcome:?}");
+    let outcome = run(&store, &askpass, "C_Login:return=0x30", command).failed();
     outcome.says(&["gave the same one again"]);
     assert_eq!(store.calls("C_Login"), ["0x30", "0x30"]);
 }

@@ -61,7 +61,7 @@ fn signals_from_outside_the_namespace_are_passed_on() {
     let mut running = run(&store, &[])
         .variable("COMMAND", command)
         .within("sh", script)
-        .through("unshare", &["--pid".to_owned()])
+        .through("unshare", &["--pid"])
         .start(None);
     assert_eq!(running.line(), "ready");
     kill_process(running.pid(), Signal::TERM).unwrap();

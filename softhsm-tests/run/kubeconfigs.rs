@@ -3,14 +3,6 @@
 use super::{run, written};
 use crate::fixture::*;
 
-/// Writes a file beside the store's kubeconfig.
-fn write(store: &Store, name: &str, content: &str) -> PathBuf {
-    let path = store.path(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, content).unwrap();
-    path
-}
-
 /// What kubectl reads in a run with these files.
 fn view(store: &Store, files: &[PathBuf]) -> Value {
     let list = std::env::join_paths(files).unwrap();
@@ -33,7 +25,8 @@ fn several_files_are_one_kubeconfig_and_stay_as_they_are() {
         "users": [{"name": "token", "user": {"tokenFile": "t"}}],
         "contexts": [{"name": "late", "context": {"cluster": "second", "user": "token"}}],
     });
-    let more = write(&store, "elsewhere/more", &more.to_string());
+    fs::create_dir(store.path("elsewhere")).unwrap();
+    let more = store.file("elsewhere/more", more.to_string(), 0o600);
     let files = [store.path("kubeconfig"), store.path("missing"), more];
     let before = files.each_ref().map(|file| fs::read(file).ok());
     let config = view(&store, &files);
@@ -64,7 +57,7 @@ fn the_copy_is_complete_and_leads_nowhere_else() {
     let pem = STANDARD.decode(user["client-key-data"].as_str().unwrap());
     let pem = String::from_utf8(pem.unwrap()).unwrap();
     assert!(pem.starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
-    let key = write(&store, "run.key", &pem);
+    let key = store.file("run.key", &pem, 0o600);
     openssl(["ec", "-in", key.to_str().unwrap(), "-noout", "-check"]);
 }
 
@@ -72,7 +65,6 @@ fn the_copy_is_complete_and_leads_nowhere_else() {
 fn unknown_fields_survive_and_other_contexts_stay() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let mut config = written(&store);
-    let own = store.path("kubeconfig");
     config["novelty"] = json!({"deep": [1, {"x": null}]});
     config["clusters"][0]["cluster"]["novelty"] = json!(true);
     let joe = json!({"client-certificate": "/joe.pem", "client-key": "/joe.key", "novelty": [6]});
@@ -80,10 +72,8 @@ fn unknown_fields_survive_and_other_contexts_stay() {
     config["contexts"].as_array_mut().unwrap().push(
         json!({"name": "plain", "context": {"cluster": "test", "user": "joe", "novelty": "yes"}}),
     );
-    fs::write(&own, config.to_string()).unwrap();
-    let arguments =
-        ["sh", "-c", "kubectl get namespace default -o name >&2 && cat \"$KUBECONFIG\""];
-    let outcome = cluster_run_of(&store, &own, &arguments);
+    let script = "kubectl get namespace default -o name >&2 && cat \"$KUBECONFIG\"";
+    let outcome = run_with(&store, &config, &["sh", "-c", script]);
     let copy = outcome.json();
     assert_eq!(outcome.stderr, "namespace/default\n");
     assert_eq!(copy["novelty"], config["novelty"]);
@@ -98,50 +88,17 @@ fn unknown_fields_survive_and_other_contexts_stay() {
     assert_eq!(copy["contexts"][0], config["contexts"][0]);
 }
 
-/// A run with this kubeconfig as it stands.
-fn cluster_run_of(store: &Store, kubeconfig: &Path, arguments: &[&str]) -> Outcome {
-    let content = fs::read(kubeconfig).unwrap();
-    let file = write(store, "as-it-stands", "");
-    fs::write(&file, content).unwrap();
-    let file = file.to_str().unwrap();
-    run(store, &[&["--kubeconfig", file, "--"], arguments].concat()).run()
-}
-
-#[test]
-fn several_tokens_and_clusters_in_one_run() {
-    let jane = cluster().token(Kind::P256, JANE);
-    let joe = cluster().token(Kind::Rsa(2048), ADMINISTRATOR);
-    // Two stores of SoftHSM are two configurations of the library; so the second one's token is
-    // reached through a copy of the library, which is another library to PKCS#11.
-    drop(run(&jane, &["true"]));
-    drop(run(&joe, &["true"]));
-    let read = |store: &Store| -> Value {
-        serde_json::from_slice(&fs::read(store.path("kubeconfig")).unwrap()).unwrap()
-    };
-    let mut config = read(&jane);
-    let other = read(&joe);
-    for (list, item) in [("clusters", "cluster"), ("users", "user")] {
-        let entry = json!({"name": "other", item: other[list][0][item]});
-        config[list].as_array_mut().unwrap().push(entry);
-    }
-    config["contexts"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"name": "other", "context": {"cluster": "other", "user": "other"}}));
-    // The same token for both users: one login is enough.
-    config["users"][1]["user"] = config["users"][0]["user"].clone();
-    let file = write(&jane, "two", &config.to_string());
-    let script = "kubectl auth whoami -o jsonpath={.status.userInfo.username}; echo
-        kubectl --context other auth whoami -o jsonpath={.status.userInfo.username}; echo";
-    let arguments = ["--kubeconfig", file.to_str().unwrap(), "sh", "-c", script];
-    assert_eq!(run(&jane, &arguments).run().printed(), "jane\njane\n");
+/// A run with this kubeconfig, behind further options of the run's.
+fn run_with(store: &Store, config: &Value, arguments: &[&str]) -> Outcome {
+    let file = store.file("changed", config.to_string(), 0o600);
+    run(store, &["--kubeconfig", file.to_str().unwrap()]).arguments(arguments).run()
 }
 
 #[test]
 fn nothing_is_started_where_there_is_nothing_to_serve() {
     let store = token_with_pair(Kind::P256);
     let refused = |content: &str, code: i32, fragments: &[&str]| {
-        let file = write(&store, "refused", content);
+        let file = store.file("refused", content, 0o600);
         let arguments = ["--kubeconfig", file.to_str().unwrap(), "echo", "started"];
         run(&store, &arguments).run().fails(code, fragments);
     };
@@ -229,9 +186,7 @@ fn contexts_that_are_left_as_they_are_are_told() {
         let context = json!({"name": name, "context": {"cluster": "test", "user": name}});
         config["contexts"].as_array_mut().unwrap().push(context);
     }
-    let file = write(&store, "more", &config.to_string());
-    let file = file.to_str().unwrap();
-    let outcome = run(&store, &["--kubeconfig", file, "kubectl", "auth", "whoami"]).run();
+    let outcome = run_with(&store, &config, &["kubectl", "auth", "whoami"]);
     let printed = outcome.printed_beside(&[
         "context \"broken\"",
         "relative",
@@ -240,8 +195,8 @@ fn contexts_that_are_left_as_they_are_are_told() {
     ]);
     assert!(printed.contains("jane"), "{outcome:?}");
     // Where one of them is what the command would use, it is not started.
-    let arguments = ["--kubeconfig", file, "--context", "broken", "echo", "started"];
-    run(&store, &arguments).run().fails(3, &["relative"]);
+    let broken = ["--context", "broken", "echo", "started"];
+    run_with(&store, &config, &broken).fails(3, &["relative"]);
 }
 
 #[test]
@@ -249,9 +204,7 @@ fn a_command_without_a_context_is_told_how_to_get_one() {
     let store = cluster().token(Kind::P256, JANE);
     let mut config = written(&store);
     config.as_object_mut().unwrap().remove("current-context");
-    let file = write(&store, "none", &config.to_string());
-    let file = ["--kubeconfig", file.to_str().unwrap()];
-    let outcome = run(&store, &[&file[..], &["kubectl", "get", "namespaces"]].concat()).run();
+    let outcome = run_with(&store, &config, &["kubectl", "get", "namespaces"]);
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
     outcome.says(&["no context is selected", "run --context NAME", "localhost:8080"]);
     let whoami = ["kubectl", "auth", "whoami", "--context=test"];
@@ -260,7 +213,7 @@ fn a_command_without_a_context_is_told_how_to_get_one() {
         &["--context=test", "kubectl", "auth", "whoami"],
         &["--only-context=test", "kubectl", "auth", "whoami"],
     ] {
-        let outcome = run(&store, &[&file, arguments].concat()).run();
+        let outcome = run_with(&store, &config, arguments);
         assert!(outcome.silently().printed().contains("jane"));
     }
 }
@@ -274,8 +227,7 @@ fn whoever_skips_verification_for_two_users_is_warned_once() {
     let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
     entry.remove("certificate-authority");
     entry.insert("insecure-skip-tls-verify".to_owned(), json!(true));
-    let outcome =
-        cluster_run_of(&store, &write(&store, "insecure", &config.to_string()), &["true"]);
+    let outcome = run_with(&store, &config, &["true"]);
     outcome.printed_beside(&["insecure-skip-tls-verify"]);
     let count = outcome.stderr.matches("insecure-skip-tls-verify").count();
     assert_eq!(count, 1, "{outcome:?}");
@@ -296,13 +248,11 @@ fn a_command_can_be_given_one_context_alone() {
     add("contexts", json!({"name": "joe", "context": {"cluster": "prod", "user": "joe"}}));
     config["x-base"] = json!({"token": "secret"});
     config["current-context"] = json!("prod");
-    let file = write(&store, "several", &config.to_string());
-    let file = file.to_str().unwrap();
     // The ports of the process above, which is the run.
     let script = "kubectl auth whoami -o jsonpath={.status.userInfo.username} >&2; \
         ss -Hltnp | grep -c \"pid=$PPID,\" >&2; cat \"$KUBECONFIG\"";
     let told = |options: &[&str], command: &[&str]| {
-        run(&store, &[&["--kubeconfig", file], options, &["--"], command].concat()).run()
+        run_with(&store, &config, &[options, &["--"], command].concat())
     };
     let alone = told(&["--only-context", "test"], &["sh", "-c", script]);
     let copy = alone.json();

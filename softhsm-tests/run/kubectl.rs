@@ -56,15 +56,6 @@ fn another_client_go_program_passes_too() {
 }
 
 #[test]
-fn fifty_kubectls_at_once_in_one_run() {
-    let store = cluster().token(Kind::Rsa(2048), ADMINISTRATOR);
-    let script = "for i in $(seq 50); do kubectl get namespace default -o name & done; wait";
-    let outcome = run(&store, &["bash", "-c", script]).run();
-    assert_eq!(outcome.printed(), "namespace/default\n".repeat(50));
-    outcome.silently();
-}
-
-#[test]
 fn a_key_without_pss_is_held_to_tls_1_2() {
     let certificate = cluster().issue(Kind::Rsa(2048), JANE);
     let objects = Object::certified(Kind::Rsa(2048), certificate, &[1]);

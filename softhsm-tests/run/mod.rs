@@ -2,33 +2,19 @@
 
 use crate::fixture::*;
 
-/// What a command is told by the tunnel.
 mod answers;
-/// PINs from a program, over several connections.
 mod askpass;
-/// How a run ends, and what it leaves.
 mod endings;
-/// Who is let in.
 mod gate;
-/// Connections that the server ends.
 mod goaway;
-/// As whom the command acts.
 mod identities;
-/// Which contexts are led through tunnels.
 mod kubeconfigs;
-/// What kubectl does.
 mod kubectl;
-/// Clusters behind a proxy.
 mod proxies;
-/// Signatures, sessions and PINs.
 mod signatures;
-/// Servers and tokens that take their time.
 mod silence;
-/// What is streamed to a kubelet and back.
-pub(crate) mod streaming;
-/// A run at a terminal.
+mod streaming;
 mod terminal;
-/// What fails on a connection, and how it is reported.
 pub(crate) mod trouble;
 
 /// A run with the PIN from the environment.

@@ -105,9 +105,7 @@ fn a_signature_may_take_longer_than_a_handshake() {
 
 /// The sockets that the process has open, as /proc names them.
 fn sockets(process: Pid) -> BTreeSet<String> {
-    let open = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap();
-    let open = open.filter_map(|it| fs::read_link(it.unwrap().path()).ok());
-    let open = open.map(|it| it.to_str().unwrap().to_owned());
+    let open = open_files(process).into_iter().map(|it| it.to_str().unwrap().to_owned());
     open.filter(|it| it.starts_with("socket:")).collect()
 }
 

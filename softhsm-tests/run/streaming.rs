@@ -22,15 +22,8 @@ fn kubectl_script(store: &Store, script: &str) -> Invocation {
 
 /// Bytes that no compression and no repetition could hide an error in.
 fn noise() -> Vec<u8> {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut bytes = Vec::with_capacity(LARGE);
-    while bytes.len() < LARGE {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend(state.to_ne_bytes());
-    }
-    bytes
+    let mut numbers = Numbers::new();
+    (0..LARGE / 8).flat_map(|_| numbers.any().to_ne_bytes()).collect()
 }
 
 #[test]
@@ -77,8 +70,7 @@ fn a_hundred_mebibytes_go_through_exec_and_back() {
     for websockets in PROTOCOLS {
         let arguments = ["exec", "-i", "shell", "--", "cat"];
         wait_until("all that cat was given", || {
-            let outcome = kubectl(&store, websockets, &arguments).piped(&bytes).run();
-            assert!(outcome.status.success(), "{}", outcome.stderr);
+            let outcome = kubectl(&store, websockets, &arguments).piped(&bytes).run().succeeded();
             let outcome = outcome.silently();
             assert!(bytes.starts_with(&outcome.stdout), "{} bytes", outcome.stdout.len());
             outcome.stdout.len() == bytes.len()
@@ -111,43 +103,33 @@ fn port_forward_carries_a_hundred_mebibytes_both_ways() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let bytes = noise();
     for websockets in PROTOCOLS {
-        forward(&bytes, |arguments| kubectl(&store, websockets, arguments));
+        let service = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = format!(":{}", service.local_addr().unwrap().port());
+        let echo = thread::spawn(move || {
+            let (mut connection, _) = service.accept().unwrap();
+            let mut heard = vec![0; LARGE];
+            connection.read_exact(&mut heard).unwrap();
+            connection.write_all(&heard).unwrap();
+        });
+        let forwarding = kubectl(&store, websockets, &["port-forward", "pod/shell", &port]);
+        let mut forwarding = forwarding.start(None);
+        let line = forwarding.line();
+        let address = line.strip_prefix("Forwarding from ").expect(&line);
+        let (address, _) = address.split_once(" -> ").expect(&line);
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection.set_write_timeout(Some(PATIENCE)).unwrap();
+        let mut sending = connection.try_clone().unwrap();
+        let mut heard = vec![0; LARGE];
+        thread::scope(|scope| {
+            scope.spawn(|| sending.write_all(&bytes).unwrap());
+            connection.read_exact(&mut heard).unwrap();
+        });
+        assert!(heard == bytes);
+        echo.join().unwrap();
+        kill_process(forwarding.pid(), Signal::INT).unwrap();
+        forwarding.finish();
     }
-}
-
-/// Sends the bytes to a service and back, through kubectl with arguments for it.
-pub(crate) fn forward(bytes: &[u8], kubectl: impl Fn(&[&str]) -> Invocation) {
-    let service = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = service.local_addr().unwrap().port();
-    let length = bytes.len();
-    let echo = thread::spawn(move || {
-        let (mut connection, _) = service.accept().unwrap();
-        let mut heard = vec![0; length];
-        connection.read_exact(&mut heard).unwrap();
-        connection.write_all(&heard).unwrap();
-    });
-    let forwarding = kubectl(&["port-forward", "pod/shell", &format!(":{port}")]);
-    let mut forwarding = forwarding.start(None);
-    let line = forwarding.line();
-    let address = line
-        .strip_prefix("Forwarding from ")
-        .and_then(|rest| rest.split_once(" -> "))
-        .unwrap_or_else(|| panic!("{line}"))
-        .0;
-    let mut connection = TcpStream::connect(address).unwrap();
-    connection.set_read_timeout(Some(PATIENCE)).unwrap();
-    connection.set_write_timeout(Some(PATIENCE)).unwrap();
-    let mut sending = connection.try_clone().unwrap();
-    let mut heard = vec![0; length];
-    thread::scope(|scope| {
-        scope.spawn(move || sending.write_all(bytes).unwrap());
-        connection.read_exact(&mut heard).unwrap();
-    });
-    assert!(heard == bytes);
-    echo.join().unwrap();
-    drop(connection);
-    kill_process(forwarding.pid(), Signal::INT).unwrap();
-    forwarding.finish();
 }
 
 #[test]

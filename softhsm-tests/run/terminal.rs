@@ -13,28 +13,6 @@ fn run_recorded(store: &Store, arguments: &[&str]) -> Invocation {
 }
 
 #[test]
-fn a_shell_with_ten_commands_asks_for_one_pin() {
-    let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    let script = "for i in $(seq 10); do kubectl get namespace default -o name; done";
-    let outcome = run_recorded(&store, &["bash", "-c", script]).at_terminal().finish_with_pin();
-    assert_eq!(outcome.printed(), "namespace/default\n".repeat(10));
-    assert_eq!(store.calls("C_Login"), ["0x0"]);
-}
-
-#[test]
-fn a_wait_for_another_request_is_told() {
-    let store = cluster().token(Kind::P256, JANE);
-    let mut prompt = store.sign_with(&store.configuration()).at_terminal();
-    prompt.expect_prompt();
-    let stored = store.configuration_with_pin_source();
-    let mut run = cluster().run(&store, &stored, &["true"]).start(None);
-    run.wait_for_error("waiting for another request (process ");
-    prompt.type_line(PIN);
-    assert!(prompt.finish().0.status.success());
-    run.finish().printed();
-}
-
-#[test]
 fn nothing_is_started_without_the_pin() {
     let store = cluster().token(Kind::P256, JANE);
     let mut terminal = run_recorded(&store, &["echo", "started"]).at_terminal();
@@ -45,8 +23,7 @@ fn nothing_is_started_without_the_pin() {
     assert_eq!(store.calls("C_Login").len(), 3);
 
     let mut terminal = run(&store, &["echo", "started"]).at_terminal();
-    terminal.expect_prompt().press_ctrl('c');
-    terminal.finish().0.dies_of(Signal::INT);
+    terminal.expect_prompt().press_ctrl('c').finish().0.dies_of(Signal::INT);
     assert!(left_behind(&store).is_empty());
 }
 
@@ -58,8 +35,7 @@ fn the_keys_are_the_commands_once_it_runs() {
     let mut terminal = run(&store, &["bash", "-c", script]).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     terminal.expect("ready").press_ctrl('c');
-    terminal.type_line("typed");
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.type_line("typed").finish().0;
     let printed = outcome.printed();
     assert!(printed.contains("caught") && printed.contains("typed"), "{printed}");
 }
@@ -80,8 +56,7 @@ fn ctrl_z_stops_both_and_fg_continues_both() {
     terminal.expect("run sh -c").type_line("");
     terminal.expect("namespace/default").expect("ready: ");
     terminal.type_line("echo code=$?").expect("code=0");
-    terminal.type_line("exit");
-    let (outcome, screen) = terminal.finish();
+    let (outcome, screen) = terminal.type_line("exit").finish();
     assert!(outcome.status.success(), "{screen}");
 }
 
@@ -98,7 +73,7 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     .unwrap();
     let invocation = run(&store, &["sh", "-c", "kubectl --context test auth whoami; echo went on"]);
     let files = format!("{}:{}", other.display(), directory.join("kubeconfig").display());
-    let terminal = invocation.variable("KUBECONFIG", files).at_terminal();
+    let mut terminal = invocation.variable("KUBECONFIG", files).at_terminal();
     let (outcome, screen) = terminal.finish();
     assert_eq!(outcome.printed(), "went on\n");
     let told = outcome.stderr.contains("can no longer be asked for at the terminal");
@@ -152,7 +127,6 @@ fn what_a_tunnel_tells_stops_nobody_where_a_shell_has_the_terminal() {
         cluster().run(&store, &configuration, &[]).within("bash", shell).at_terminal();
     terminal.expect("ready: ").type_line("kubectl auth whoami");
     terminal.expect("connected, TLS 1.3").expect("jane");
-    terminal.expect("ready: ").type_line("stty -tostop; exit");
-    let (outcome, screen) = terminal.finish();
+    let (outcome, screen) = terminal.expect("ready: ").type_line("stty -tostop; exit").finish();
     assert!(outcome.status.success(), "{screen}");
 }

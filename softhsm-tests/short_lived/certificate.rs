@@ -4,7 +4,6 @@
 use time::OffsetDateTime;
 
 use super::plugin::Holder;
-use super::refuses;
 use crate::fixture::*;
 
 /// Somebody who may request certificates.
@@ -84,8 +83,7 @@ pub(super) fn approve_next(holder: &Holder, user: &str) {
         .variable("PATH", format!("{folder}:/usr/bin:/bin"))
         .arguments(&["approve", &name])
         .at_terminal();
-    terminal.expect("Type yes: ").type_line("yes");
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.expect("Type yes: ").type_line("yes").finish().0;
     assert_eq!(outcome.printed(), format!("{name} approved\n"));
 }
 
@@ -120,18 +118,6 @@ fn kubectl_is_who_the_hardware_is() {
         assert_eq!(holder.store.calls("C_Login").len(), 1);
         assert_eq!(holder.store.calls("C_Sign").len(), 1);
     }
-}
-
-#[test]
-fn an_older_kubectl_is_who_the_hardware_is() {
-    let holder = requester(Kind::P256, "/CN=gina");
-    let nodes = holder
-        .kubectl_with("client.authentication.k8s.io/v1beta1", &["--as=certificate"])
-        .program(distribution_kubectl())
-        .arguments(&["get", "nodes"]);
-    let outcome = approved(&holder, "gina", nodes);
-    // It knows no whoami, but is told who is forbidden.
-    assert!(outcome.stderr.contains("User \"gina\" cannot list"), "{outcome:?}");
 }
 
 #[test]
@@ -182,9 +168,8 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
     let replace = ["replace", "--raw", &path, "-f", "-"];
     let answered = holder.administrator().arguments(&replace);
     answered.piped(request.to_string()).run().printed();
-    let outcome = running.finish();
-    assert!(outcome.status.success(), "{outcome:?}");
-    let printed = String::from_utf8(outcome.stdout.clone()).unwrap();
+    let outcome = running.finish().succeeded();
+    let printed = outcome.shown();
     let (begin, end) = printed.split_at(certificate.len());
     assert_eq!(begin, certificate);
     assert!(end.starts_with("-----BEGIN PRIVATE KEY-----\n"), "{end}");
@@ -218,10 +203,11 @@ fn what_is_not_approved_or_can_not_be_is_told() {
     assert!(slow.stderr.contains("was not approved within 1 s; have an approver run"), "{slow:?}");
     assert_eq!(requests(&holder, "grace"), Vec::<Value>::new());
     let short = certificate(&holder, &["--duration=5m"]);
-    refuses(&short, 2, &["lives 10 minutes at least"]);
+    short.fails_in_one_line(2, &["lives 10 minutes at least"]);
     let administrator = Holder::new(Kind::P256, ADMINISTRATOR);
-    refuses(&certificate(&administrator, &[]), 9, &["group system:masters", "use --as token"]);
+    certificate(&administrator, &[])
+        .fails_in_one_line(9, &["group system:masters", "use --as token"]);
     // Somebody without the right.
     let jane = Holder::new(Kind::P384, Claims { subject: "/CN=mallory", ..JANE });
-    refuses(&certificate(&jane, &[]), 9, &["certificatesigningrequests", "(RBAC)"]);
+    certificate(&jane, &[]).fails_in_one_line(9, &["certificatesigningrequests", "(RBAC)"]);
 }

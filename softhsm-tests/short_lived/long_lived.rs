@@ -72,9 +72,8 @@ impl<'a> LongLived<'a> {
     /// The local ports of the client's connections to API servers.
     fn connections(&self) -> BTreeSet<String> {
         let process = format!("/proc/{}", self.proxy.pid().as_raw_nonzero());
-        let open: Vec<_> = fs::read_dir(format!("{process}/fd")).unwrap().collect();
-        let open = open.into_iter().filter_map(|it| fs::read_link(it.ok()?.path()).ok());
-        let open: BTreeSet<_> = open.map(|it| it.display().to_string()).collect();
+        let open = open_files(self.proxy.pid()).into_iter().map(|it| it.display().to_string());
+        let open: BTreeSet<_> = open.collect();
         let entry = self.holder.entry();
         let (_, port) = entry["server"].as_str().unwrap().rsplit_once(':').unwrap();
         let remote = format!(":{:04X}", port.parse::<u16>().unwrap());

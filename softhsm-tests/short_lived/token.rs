@@ -2,8 +2,8 @@
 
 use std::fs::Permissions;
 
+use super::parts;
 use super::plugin::{self, Holder};
-use super::{parts, refuses};
 use crate::fixture::*;
 
 /// A service account of this name in `default`, which may read config maps there, and whose tokens jane may ask for.
@@ -153,14 +153,15 @@ fn what_can_not_be_had_is_told_with_the_remedy() {
     let missing = plugin(&[]);
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");
     assert!(missing.stderr.contains("--service-account"), "{missing:?}");
-    refuses(&plugin(&[&known, "--duration=5m"]), 2, &["lives 10 minutes at least", "--duration"]);
+    plugin(&[&known, "--duration=5m"])
+        .fails_in_one_line(2, &["lives 10 minutes at least", "--duration"]);
     let malformed = plugin(&["--service-account=known"]);
     assert_eq!(malformed.status.code(), Some(2));
     assert!(malformed.stderr.contains("NAMESPACE/NAME"), "{malformed:?}");
     // By the server.
     let unknown = option("unknown");
     let refused = plugin(&[&unknown]);
-    refuses(&refused, 9, &["service account default/unknown", "RBAC"]);
+    refused.fails_in_one_line(9, &["service account default/unknown", "RBAC"]);
     assert_eq!(holder.store.calls("C_Login").len(), 1);
     // Through kubectl: one line of ours.
     let kubectl = holder.kubectl(&["--as=token", &unknown]);

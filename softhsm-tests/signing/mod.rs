@@ -1,6 +1,5 @@
 //! Signatures of every kind that the protocol can ask for, judged by openssl.
 
-/// What is refused as a bad request before any PIN is asked.
 mod refused;
 
 use cryptoki::mechanism::MechanismType;

@@ -137,8 +137,7 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
     let asking = token.configuration("01").without("pinSource");
     let request = sign_request(&asking, &ecdsa(), &sample(32));
     let mut terminal = token.ask(&request).at_terminal();
-    terminal.expect_prompt().type_line(PIN);
-    let (outcome, screen) = terminal.finish();
+    let (outcome, screen) = terminal.expect_prompt().type_line(PIN).finish();
     assert_signed(&outcome);
     assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
     token.assert_kubectl_gets("01");

@@ -72,8 +72,7 @@ fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
         let request = sign_request(&asking, &Options::hash(Hash::Sha256), &sample(32));
         let mut terminal = token.ask(&request).at_terminal();
         terminal.expect("counted a wrong PIN").expect_prompt();
-        terminal.type_line(WRONG_PIN).expect_prompt().type_line(PIN);
-        assert_signed(&terminal.finish().0);
+        assert_signed(&terminal.type_line(WRONG_PIN).finish_with_pin());
         assert_signed(sign().run().silently());
     }
 }

@@ -10,19 +10,12 @@
 //! A plan that can't be read ends the process at once: a test must not pass because its fault
 //! was misspelt.
 
-/// The functions that stand between the caller and the real library.
 mod calls;
-/// What a fault does to the process.
 mod faults;
-/// The symbol that a PKCS#11 library exports.
 pub mod lists;
-/// The record of calls.
 mod log;
-/// The faults, as the environment tells them.
 mod plan;
-/// The library behind this one.
 mod real;
-/// What a fault does to an answer.
 mod spoil;
 
 /// Runs when the library is loaded, before dlopen returns.

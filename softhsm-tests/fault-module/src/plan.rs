@@ -216,29 +216,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_happen_where_and_when_they_are_planned() {
-        let plan = "load:print, C_Sign#2:return=0x30,C_Sign:delay=5,C_GetSlotList#2+:count=+0x10";
-        let plan = Plan::parse(plan).unwrap();
-        for (place, visit, expected) in [
-            ("load", 1, &["print"][..]),
-            ("unload", 1, &[]),
-            ("C_Sign", 1, &["delay"]),
-            ("C_Sign", 2, &["return", "delay"]),
-            ("C_GetSlotList", 1, &[]),
-            ("C_GetSlotList", 3, &["count"]),
-        ] {
-            let names = plan.at(place, visit).into_iter().map(|action| action.name.as_str());
-            assert_eq!(names.collect::<Vec<_>>(), expected, "{place} {visit}");
-        }
-        assert_eq!(plan.at("C_Sign", 2)[0].number(), Some(0x30));
-        assert_eq!(plan.at("C_GetSlotList", 2)[0].size(3), Some(19));
-        let flags =
-            Plan::parse("C_GetTokenInfo:set=CKF_USER_PIN_LOCKED+CKF_LOGIN_REQUIRED").unwrap();
-        let both = CKF_USER_PIN_LOCKED | CKF_LOGIN_REQUIRED;
-        assert_eq!(flags.at("C_GetTokenInfo", 1)[0].flags(), Some(both));
-    }
-
-    #[test]
     fn misspelt_plans_are_refused() {
         for text in [
             "C_Sign",

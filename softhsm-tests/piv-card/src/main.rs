@@ -9,11 +9,8 @@
 //! vpcd's reader has a port for each of its
 //! two slots: 35963, the default, and the next one. Killing this program pulls the card.
 
-/// What the card says of the keys that were made on it.
 mod attestation;
-/// The commands of ISO 7816 that stand between reader and applet.
 mod card;
-/// What the applet needs of the card's operating system.
 mod system;
 
 use std::error::Error;

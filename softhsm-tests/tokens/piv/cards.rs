@@ -143,13 +143,10 @@ impl Cards {
     /// What the owner of card 1 or 2 does with Yubico's tool.
     pub(super) fn yubico_piv_tool(&self, card: usize, arguments: &[&str]) {
         let reader = format!("Yubico YubiKey (virtual) 00 0{}", card - 1);
-        let output = tool("yubico-piv-tool", "yubico-piv-tool")
-            .args(["--reader", &reader])
-            .args(arguments)
-            .env("PCSCLITE_CSOCK_NAME", self.environment.variable("PCSCLITE_CSOCK_NAME"))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
+        let mut tool = tool("yubico-piv-tool", "yubico-piv-tool");
+        tool.args(["--reader", &reader]).args(arguments);
+        let socket = "PCSCLITE_CSOCK_NAME";
+        printed(tool.env(socket, self.environment.variable(socket)));
     }
 
     fn script(&self, action: &str, card: usize) {
@@ -158,8 +155,7 @@ impl Cards {
         for name in ["PCSCLITE_CSOCK_NAME", "PIV_STATE"] {
             script.env(name, self.environment.variable(name));
         }
-        let output = script.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        printed(&mut script);
     }
 }
 

@@ -79,17 +79,16 @@ impl Enrollment {
 
 /// Demands that it ended well; what the terminal has shown, and what was printed.
 #[track_caller]
-fn done(terminal: Terminal) -> String {
+fn done(mut terminal: Terminal) -> String {
     let (outcome, screen) = terminal.finish();
     assert_eq!(outcome.status.code(), Some(0), "{screen}\n{outcome:?}");
-    let printed = String::from_utf8(outcome.stdout).unwrap();
     // Messages are folded to the terminal's width.
     let told = outcome.stderr.split_whitespace().collect::<Vec<_>>();
-    [screen, printed, told.join(" ")].concat()
+    [screen, outcome.shown(), told.join(" ")].concat()
 }
 
 #[track_caller]
-fn failed(terminal: Terminal, code: i32, fragments: &[&str]) -> Outcome {
+fn failed(mut terminal: Terminal, code: i32, fragments: &[&str]) -> Outcome {
     let (outcome, _) = terminal.finish();
     outcome.fails(code, fragments);
     outcome
@@ -155,8 +154,7 @@ fn a_wrong_management_key_is_told() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let before = enrollment.listed();
     let mut terminal = enrollment.request(&["--slot", "82"]);
-    terminal.expect(MANAGEMENT_KEY).type_line(OTHER_KEY);
-    let (outcome, screen) = terminal.finish();
+    let (outcome, screen) = terminal.expect(MANAGEMENT_KEY).type_line(OTHER_KEY).finish();
     outcome.fails(7, &["refused the management key: C_Login: CKR_PIN_INCORRECT"]);
     assert!(!screen.contains(OTHER_KEY), "{screen}");
     assert_eq!(enrollment.listed(), before);
@@ -175,8 +173,7 @@ fn a_pin_in_the_place_of_the_management_key_is_sent_after_a_word() {
     failed(terminal, 7, &["can't be the management key and was not sent"]);
     // This card has no key under its PIN.
     let mut terminal = enrollment.request(&["--slot", "82"]);
-    terminal.expect(MANAGEMENT_KEY).type_line("pin");
-    let (outcome, _) = terminal.finish();
+    let outcome = terminal.expect(MANAGEMENT_KEY).type_line("pin").finish().0;
     outcome.fails(7, &["doesn't keep its management key under its PIN"]);
     let checked = enrollment.command("check", &["--object-id=1", "--no-login"]).run();
     assert!(checked.told(0).contains("the token reports no wrong PIN"));

@@ -95,7 +95,7 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     assert!(outcome.status.success(), "{screen}\n{outcome:?}");
     let after = certificate(&cards);
     assert_ne!(after, before);
-    let printed = String::from_utf8(outcome.stdout.clone()).unwrap();
+    let printed = outcome.shown();
     assert!(printed.contains(&after), "{printed}");
     assert!(printed.contains("knows us as user \"jane\""), "{printed}");
     assert!(!kept.exists(), "{}", kept.display());

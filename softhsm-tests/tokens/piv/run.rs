@@ -51,8 +51,7 @@ fn the_pin_of_a_key_that_wants_it_each_time_is_typed_once() {
         let store = &cards.environment.store;
         let run = cluster().run(store, &configuration, &["sh", "-c", &script]);
         let mut terminal = cards.enter(run).at_terminal();
-        terminal.expect_prompt().type_line(PIN);
-        let (outcome, screen) = terminal.finish();
+        let (outcome, screen) = terminal.expect_prompt().type_line(PIN).finish();
         assert_eq!(outcome.printed(), "namespace/default\n".repeat(3));
         assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
     }
