@@ -69,8 +69,7 @@ fn only_what_is_listed_is_loaded() {
         for entry in listed {
             assert!(outcome.stderr.contains(entry), "{}", outcome.stderr);
         }
-        let outcome = ask(&store, &link, &etc);
-        outcome.fails(3, &[&link, &format!("it is {library}"), PLACE]);
+        ask(&store, &link, &etc).fails(3, &[&link, &format!("it is {library}"), PLACE]);
     }
     for missing in ["x.so", "no/../../x.so"] {
         let missing = format!("{inside}{missing}");
@@ -112,10 +111,8 @@ fn no_door_leads_past_the_list() {
         format!("--kubeconfig={}", path.display())
     };
 
-    let check = |library: &str| {
-        let kubeconfig = kubeconfig(library);
-        command(&store, &["check", "--no-login", &kubeconfig], &etc)
-    };
+    let check =
+        |library: &str| command(&store, &["check", "--no-login", &kubeconfig(library)], &etc);
     check(&good).printed();
     let refused = check(&bad);
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
@@ -141,12 +138,10 @@ fn a_library_that_is_found_but_not_allowed_is_a_line() {
     fs::create_dir_all(&registry).unwrap();
     let [good, bad] = ["good.so", "bad.so"].map(|name| {
         let library = library(&store, name).to_str().unwrap().to_owned();
-        let line = format!("module: {library}\n");
-        fs::write(registry.join(format!("{name}.module")), line).unwrap();
+        fs::write(registry.join(format!("{name}.module")), format!("module: {library}\n")).unwrap();
         library
     });
-    let outcome = command(&store, &["list", "--json"], &modules(&[&good]));
-    let document = outcome.json();
+    let document = command(&store, &["list", "--json"], &modules(&[&good])).json();
     let libraries = document["libraries"].as_array().unwrap();
     for library in libraries {
         let error = &library["error"];
@@ -161,8 +156,7 @@ fn a_library_that_is_found_but_not_allowed_is_a_line() {
     assert!(libraries.iter().any(|library| library["pathLib"] == bad.as_str()));
 
     // A problem of the list is reported once, not for each library.
-    let outcome = command(&store, &["list"], &file("a.so"));
-    outcome.fails(3, &[PLACE, "line 1"]);
+    command(&store, &["list"], &file("a.so")).fails(3, &[PLACE, "line 1"]);
 }
 
 #[test]

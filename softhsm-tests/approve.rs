@@ -102,8 +102,7 @@ fn what_the_requester_is_not_is_refused() {
     }
     let mut terminal = approve(&otto, "other-group").argument("--despite-mismatch").at_terminal();
     terminal.expect("Approve DESPITE what speaks against it? Type yes: ");
-    let outcome = terminal.type_line("yes").finish().0;
-    assert_eq!(outcome.printed(), "other-group approved\n");
+    assert_eq!(terminal.type_line("yes").finish().0.printed(), "other-group approved\n");
     assert_eq!(cluster.conditions("other-group"), ["Approved"]);
 }
 
@@ -161,10 +160,8 @@ fn nothing_is_approved_without_a_person_or_without_their_yes() {
     let cluster = cluster();
     let (jane, otto) = (jane(cluster), approver(cluster));
     jane.asks("unconfirmed", &Wanted::default());
-    let outcome = approve(&otto, "unconfirmed").run();
-    outcome.fails(7, &["no terminal", "nothing was done", "\"jane\""]);
-    let outcome = approve(&otto, "unconfirmed").piped("yes\n").run();
-    outcome.fails(7, &["no terminal"]);
+    approve(&otto, "unconfirmed").run().fails(7, &["no terminal", "nothing was done", "\"jane\""]);
+    approve(&otto, "unconfirmed").piped("yes\n").run().fails(7, &["no terminal"]);
     for answer in ["y", "YES", "", " yes"] {
         let mut terminal = approve(&otto, "unconfirmed").at_terminal();
         terminal.expect("Type yes: ").type_line(answer);
@@ -236,8 +233,7 @@ fn without_kubectl_or_a_context_it_says_so() {
     outcome.fails(9, &["there is no kubectl in PATH", "install kubectl"]);
     let outcome = approve(&otto, "a").argument("--context=test").run();
     outcome.fails(3, &["no context \"test\"", "kubectl config get-contexts"]);
-    let outcome = approve(&otto, "a").variable("KUBECONFIG", "/dev/null").run();
-    outcome.fails(3, &["no current-context"]);
+    approve(&otto, "a").variable("KUBECONFIG", "/dev/null").run().fails(3, &["no current-context"]);
 }
 
 /// Gives the person's kubeconfig a credential plugin.

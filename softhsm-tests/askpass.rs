@@ -129,8 +129,7 @@ fn a_program_that_gives_no_pin_is_named() {
         let ask = || sign(&store, "").variable(OWN, &asking);
         ask().run().fails(7, &["no PIN was entered"]);
         // A client that tries again opens no second window.
-        let again = ask().within("/bin/sh", TWICE);
-        again.run().fails(7, &[CANCELLED]);
+        ask().within("/bin/sh", TWICE).run().fails(7, &[CANCELLED]);
         assert!(store.calls("C_Login").is_empty());
     }
     let store = token_with_pair(Kind::P256);
@@ -173,8 +172,7 @@ fn a_pinentry_that_fails_is_told_from_a_person_who_leaves_it() {
 
     pinentry("ERR 83886179 Operation cancelled");
     sign(&store, "").run().fails(7, &["no PIN was entered"]);
-    let again = sign(&store, "").within("/bin/sh", TWICE);
-    again.run().fails(7, &[CANCELLED]);
+    sign(&store, "").within("/bin/sh", TWICE).run().fails(7, &[CANCELLED]);
     assert!(store.calls("C_Login").is_empty());
 }
 
@@ -182,7 +180,6 @@ fn a_pinentry_that_fails_is_told_from_a_person_who_leaves_it() {
 fn pinentry_draws_on_the_terminal() {
     let store = token_with_pair(Kind::P256);
     let mut terminal = sign(&store, "").variable("PATH", "/usr/bin:/bin").at_terminal();
-    let outcome = terminal.expect("test token").type_text(&format!("{PIN}\r")).finish().0;
-    assert_signed(&outcome);
+    assert_signed(&terminal.expect("test token").type_text(&format!("{PIN}\r")).finish().0);
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }

@@ -11,8 +11,7 @@ mod client;
 
 /// With the key named by options.
 fn check(store: &Store, arguments: &[&str]) -> Invocation {
-    let library = softhsm_option();
-    check_through(store, library, arguments)
+    check_through(store, softhsm_option(), arguments)
 }
 
 fn check_through(store: &Store, library: &str, arguments: &[&str]) -> Invocation {
@@ -90,8 +89,7 @@ fn the_whole_way_is_told_step_by_step() {
 #[test]
 fn without_a_login_it_stops_before_the_pin() {
     let store = token_with_pair(Kind::P384);
-    let outcome = check_faulty(&store, "", &["--no-login"]).run();
-    let text = told(&outcome, 0);
+    let text = told(&check_faulty(&store, "", &["--no-login"]).run(), 0);
     assert!(text.ends_with("the token offers what is needed for TLS 1.3 and TLS 1.2\n"), "{text}");
     assert_eq!(store.calls("C_Login"), [""; 0]);
     // What is hidden is said to be hidden, and not to be missing.
@@ -229,8 +227,7 @@ fn a_refused_pins_remedy_can_be_typed_as_it_is_printed() {
     let store = token_with_pair(Kind::P256);
     for is_first in [true, false] {
         let outcome = check(&store, &["--pin-source=env:NO_PIN"]).run();
-        let login = "log in yourself: `pkcs11-external-signer check --module=/";
-        fails(&outcome, 7, "refused", login);
+        fails(&outcome, 7, "refused", "log in yourself: `pkcs11-external-signer check --module=/");
         let text = told(&outcome, 7);
         assert!(
             is_first
@@ -308,8 +305,7 @@ fn what_the_options_leave_out_is_found() {
 fn relative_paths_are_taken_on_the_command_line() {
     let store = token_with_pair(Kind::P256);
     let home = store.directory.path();
-    let pem = key(Kind::P256).certificate_pem();
-    fs::copy(pem, home.join("jane.pem")).unwrap();
+    fs::copy(key(Kind::P256).certificate_pem(), home.join("jane.pem")).unwrap();
     symlink(softhsm_library(), home.join("lib.so")).unwrap();
     let pin = home.join("pin");
     write_file(&pin, PIN, 0o600);
@@ -360,8 +356,7 @@ fn a_token_that_stays_in_use_is_told() {
     });
     let held: Vec<_> = locks.collect();
     assert!(!held.is_empty());
-    let document = check(&store, &["--json"]).run().document();
-    let busy = &document["steps"][1];
+    let busy = &check(&store, &["--json"]).run().document()["steps"][1];
     assert_eq!((&busy["step"], &busy["exitCode"]), (&"token".into(), &5.into()));
     let text = busy["text"].as_str().unwrap();
     assert!(text.contains("did not become free within 90 s"), "{text}");
@@ -528,8 +523,7 @@ fn what_is_wrong_with_the_cluster_is_told() {
     let server = |store: &Store, change: &dyn Fn(&str) -> String| {
         let invocation = cluster().command(store, &store.configuration_with_pin_source(), "check");
         let path = store.path("kubeconfig");
-        let changed = change(&fs::read_to_string(&path).unwrap());
-        fs::write(&path, changed).unwrap();
+        fs::write(&path, change(&fs::read_to_string(&path).unwrap())).unwrap();
         invocation.argument("--server").run()
     };
     let same = |text: &str| text.to_owned();

@@ -92,19 +92,14 @@ fn a_renewal_that_is_due_is_said_where_a_pin_is_asked() {
     let (id, end) = ([1], expiry(&certificate));
     let store = token_with(Object::certified(Kind::P256, certificate, &id));
     let notice = format!("warning: the certificate of CN=jane: it expires {end}; renew it: ");
-    let outcome = client(&store, &["whoami"]).succeeded();
-    assert_eq!(outcome.stderr, "");
-    let configuration = store.configuration();
-    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    assert_eq!(client(&store, &["whoami"]).succeeded().stderr, "");
+    let request = sign_request(&store.configuration(), &Options::hash(Hash::Sha256), &sample(32));
     let outcome = store.ask(&request).without_variable("TOKEN_PIN").at_terminal().finish_with_pin();
     let renew = format!("{notice}`pkcs11-external-signer renew`");
     assert!(outcome.stderr.contains(&renew), "{outcome:?}");
     // What a run prints names the context's own options.
     let configuration = store.configuration().with("pinSource", "env:TOKEN_PIN");
-    let run = || {
-        let arguments = ["--context=test", "--", "true"];
-        cluster().run(&store, &configuration, &arguments).run()
-    };
+    let run = || cluster().run(&store, &configuration, &["--context=test", "--", "true"]).run();
     let notice = format!("{notice}`pkcs11-external-signer renew --context=test`\n");
     let told = run().stderr;
     assert!(told.contains(&notice), "{told}");
@@ -156,12 +151,10 @@ fn a_manifest_is_piped_while_the_pin_is_typed() {
 #[test]
 fn the_plugin_may_be_named_from_the_directory_of_the_kubeconfig() {
     let store = cluster().token(Kind::P256, JANE);
-    let link = store.path("signer");
-    symlink(PROGRAM, link).unwrap();
+    symlink(PROGRAM, store.path("signer")).unwrap();
     let invocation =
         cluster().client_with(&store, &store.configuration_with_pin_source(), "./signer");
-    let outcome = invocation.arguments(&["whoami"]).run();
-    assert!(outcome.printed().starts_with("user: jane\n"));
+    assert!(invocation.arguments(&["whoami"]).run().printed().starts_with("user: jane\n"));
 }
 
 #[test]
@@ -175,6 +168,5 @@ fn stock_kubectl_works_with_a_key_file_and_knows_no_external_signer() {
     assert!(!outcome.status.success());
     let message = "no Auth Provider found for name \"externalSigner\"";
     outcome.says(&[message]);
-    let page = include_str!("../docs/client-go.md");
-    assert!(page.contains(message));
+    assert!(include_str!("../docs/client-go.md").contains(message));
 }

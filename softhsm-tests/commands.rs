@@ -46,8 +46,9 @@ fn a_reader_that_has_had_enough_is_no_error() {
     ] {
         let (reader, enough) = std::io::pipe().unwrap();
         drop(reader);
-        let arguments = command.iter().map(|it| it.replace("MODULE", module));
-        let outcome = arguments
+        let outcome = command
+            .iter()
+            .map(|it| it.replace("MODULE", module))
             .fold(program(store.directory.path(), &[]), |run, it| run.argument(&it))
             .output(enough)
             .run();
@@ -267,8 +268,7 @@ fn shells_complete_commands_options_and_contexts() {
     ];
     for (shell, options, first) in SHELLS {
         let file = home.join(shell);
-        let completions = program(home, &["completions", shell]).run().printed();
-        fs::write(&file, completions).unwrap();
+        fs::write(&file, program(home, &["completions", shell]).run().printed()).unwrap();
         let program = tool(shell, shell).get_program().to_owned();
         let mut terminal = Invocation::new(home)
             .within("sh", "cd && exec \"$@\" </dev/tty >/dev/tty 2>&1")
@@ -285,8 +285,7 @@ fn shells_complete_commands_options_and_contexts() {
         for (number, (line, words)) in lines.iter().enumerate() {
             terminal.type_line(&format!("pkcs11-external-signer {line}\t"));
             let last = wait_for(&format!("words of {line} in {shell}"), || {
-                let recorded = fs::read_to_string(&record).ok()?;
-                recorded.lines().nth(number).map(str::to_owned)
+                fs::read_to_string(&record).ok()?.lines().nth(number).map(str::to_owned)
             });
             assert_eq!(last, *words, "{shell}: {line}");
         }
@@ -373,10 +372,8 @@ fn remedies_speak_the_name_it_was_called_by() {
     }
     // A client has started it.
     let configuration = store.configuration().with("pinSource", "env:NO_PIN");
-    let options = Options::hash(Hash::Sha256);
-    let request = sign_request(&configuration, &options, &sample(32));
-    let asked = store.ask(&request).variable("NO_PIN", WRONG_PIN);
-    asked.program(&link).run().fails(7, &[remedy]);
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    store.ask(&request).variable("NO_PIN", WRONG_PIN).program(&link).run().fails(7, &[remedy]);
 }
 
 #[test]
@@ -391,10 +388,8 @@ fn details_are_told_where_they_are_asked_for() {
         &["kubeconfig", module],
         &["check", "--no-login", key[0], key[1], key[2]],
     ] {
-        let told = |option: &str| {
-            let run = program(store.directory.path(), command).argument(option);
-            run.run().stderr
-        };
+        let told =
+            |option: &str| program(store.directory.path(), command).argument(option).run().stderr;
         for (option, step, detail) in [("-v", true, false), ("-vv", true, true)] {
             let told = told(option);
             let found = ["library ", "token: login required"].map(|it| told.contains(it));

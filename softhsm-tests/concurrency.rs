@@ -162,8 +162,7 @@ fn an_interruption_waits_for_the_login_and_not_for_ever() {
     }
     let store = token_with_pair(Kind::P256);
     let hanging = || signing(&store, "C_Login:print,C_Login:hang");
-    let outcome = interrupted(hanging(), Signal::INT);
-    outcome.dies_of(Signal::INT);
+    interrupted(hanging(), Signal::INT).dies_of(Signal::INT);
 }
 
 /// It ends the process by itself: the alarm that ends a deferral isn't reached here.

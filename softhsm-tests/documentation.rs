@@ -92,8 +92,7 @@ fn each_file_that_a_document_names_is_there() {
 fn links_between_documents_lead_somewhere() {
     let mut broken = Vec::new();
     for document in &documents() {
-        let text = read(document);
-        for link in text.split("](").skip(1) {
+        for link in read(document).split("](").skip(1) {
             let link = link.split(')').next().unwrap();
             if link.contains("://") {
                 continue;
@@ -145,8 +144,7 @@ fn sources(folder: &Path) -> Vec<String> {
             found.extend(sources(&path));
         } else if !["tests.rs", "child.rs"].iter().any(|name| path.ends_with(name)) {
             let code = fs::read_to_string(&path).unwrap();
-            let code = code.split("#[cfg(test)]\nmod tests").next().unwrap();
-            found.push(code.to_owned());
+            found.push(code.split("#[cfg(test)]\nmod tests").next().unwrap().to_owned());
         }
     }
     found
@@ -177,8 +175,9 @@ fn each_variable_that_is_read_is_in_the_table() {
     let page = read("docs/commands.md");
     let (_, section) = page.split_once("\n## Environment\n").unwrap();
     let section = section.split("\n## ").next().unwrap();
-    let rows = section.lines().filter(|line| line.starts_with("| `"));
-    let documented: BTreeSet<_> = rows
+    let documented: BTreeSet<_> = section
+        .lines()
+        .filter(|line| line.starts_with("| `"))
         .flat_map(|row| row.split(" | ").next().unwrap().split('`').skip(1).step_by(2))
         .map(str::to_owned)
         .collect();

@@ -91,8 +91,7 @@ impl<'t> Newcomer<'t> {
         let mut terminal = approver.command("approve").argument(&name).at_terminal();
         let approved = terminal.expect("Type yes: ").type_line("yes").finish().0;
         assert_eq!(approved.printed(), format!("{name} approved\n"));
-        let outcome = run(self.enroll(arguments));
-        let printed = outcome.printed_beside(said);
+        let printed = run(self.enroll(arguments)).printed_beside(said);
         let proof = printed.lines().last().unwrap();
         assert!(proof.starts_with("https://127.0.0.1:"), "{printed}");
         let known = "knows us as user \"jane\", groups dev, system:authenticated";
@@ -124,8 +123,7 @@ impl<'t> Newcomer<'t> {
             .succeeded();
         let before = self.whoami();
         let new = ["--object-id=0x7777"];
-        let name = self.ask(&new);
-        cluster().administrate(&["certificate", "approve", &name], "");
+        cluster().administrate(&["certificate", "approve", &self.ask(&new)], "");
         let printed = self.enroll(&new).run().printed();
         let known = " knows us as user \"jane\", groups dev, system:authenticated\n";
         assert!(printed.contains(", objectId 0x7777, ") && printed.ends_with(known), "{printed}");
@@ -212,8 +210,7 @@ fn the_line_for_the_approver_works_as_it_stands_with_a_kubeconfig_that_was_named
     let directory = newcomer.person.directory();
     let file = directory.join("jane's own");
     fs::rename(directory.join("kubeconfig"), &file).unwrap();
-    let named = format!("--kubeconfig={}", file.display());
-    let asked = newcomer.enroll(&["--wait=1s", &named]).run();
+    let asked = newcomer.enroll(&["--wait=1s", &format!("--kubeconfig={}", file.display())]).run();
     asked.fails(9, &["was not approved within 1 seconds"]);
     let line = asked.stderr.lines().find(|line| line.contains(" approve "));
     let pasted = line.unwrap().trim_start();
@@ -262,12 +259,10 @@ fn what_can_not_work_is_told_before_anything_is_made() {
         let outcome = jane.enroll(arguments).run();
         assert_eq!(outcome.status.code(), Some(code), "{outcome:?}");
         for text in texts {
-            let is_told = outcome.stderr.contains(text) || *text == "dsa";
-            assert!(is_told, "{outcome:?}");
+            assert!(outcome.stderr.contains(text) || *text == "dsa", "{outcome:?}");
         }
     }
-    let without = jane.enroll(&[]).variable("PATH", "/nowhere").run();
-    without.fails(9, &["no kubectl in PATH"]);
+    jane.enroll(&[]).variable("PATH", "/nowhere").run().fails(9, &["no kubectl in PATH"]);
     assert_eq!(jane.keys(), [] as [Value; 0]);
     // No right to make requests.
     let (token, enter) = of_store(&store);

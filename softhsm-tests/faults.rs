@@ -21,8 +21,7 @@ fn what_a_library_prints_does_not_reach_the_answer() {
     let everywhere = "load:print,C_Initialize:print,C_GetTokenInfo:print,C_Login:print,\
                       C_Sign:print,C_Finalize:print,unload:print,exit:print";
     assert_signed(&sign(&store, everywhere).run());
-    let failing = format!("{everywhere},C_Sign:return=0x30");
-    let outcome = sign(&store, &failing).run();
+    let outcome = sign(&store, &format!("{everywhere},C_Sign:return=0x30")).run();
     assert_eq!((outcome.status.code(), outcome.stdout.len()), (Some(8), 0), "{}", outcome.stderr);
 }
 
@@ -120,8 +119,7 @@ fn tls_1_2_is_a_remedy_for_rsa_pss_alone() {
     let configuration = store.faulty(store.configuration_with_pin_source());
     let refused = |options: &Options, code: &str| {
         let request = sign_request(&configuration, options, &sample(32));
-        let fault = format!("C_SignInit:return={code}");
-        store.ask(&request).suffering(&store, &fault).run()
+        store.ask(&request).suffering(&store, &format!("C_SignInit:return={code}")).run()
     };
     let (pss, pkcs1) = (Options::pss(Hash::Sha256, -1), Options::hash(Hash::Sha256));
     refused(&pss, "0x70").fails(8, &["refuses to sign", "CKR_MECHANISM_INVALID", TLS_1_2]);
@@ -226,8 +224,7 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
     for code in ["0x50", "0x1"] {
         let flag = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH";
         let cancelled = format!("{flag},C_Login:return={code}");
-        let told = ["was cancelled: C_Login: CKR_", "at the reader"];
-        asked(&cancelled).run().fails(7, &told);
+        asked(&cancelled).run().fails(7, &["was cancelled: C_Login: CKR_", "at the reader"]);
     }
     // A library may ask in a window of its own.
     sign(&store, "C_Login:return=0x50")
@@ -280,8 +277,7 @@ fn a_stored_pin_is_sent_although_the_reader_has_a_keypad() {
     let last = format!("{keypad},C_GetTokenInfo:set=CKF_USER_PIN_FINAL_TRY");
     sign(&store, &last).run().fails(7, &["has one PIN try left"]);
     for told in ["CKR_PIN_INCORRECT", "seems to have refused a PIN"] {
-        let wrong = sign(&store, keypad).variable("TOKEN_PIN", WRONG_PIN);
-        wrong.run().fails(7, &[told]);
+        sign(&store, keypad).variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &[told]);
     }
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0", "0xa0"]);
 }
@@ -388,8 +384,7 @@ fn a_clock_that_tells_no_time_keeps_nobody_from_a_token() {
     // Nor what is reserved in C_GetInfo's answer.
     let outcome =
         sign(&store, "C_GetInfo:garble").variable("PKCS11_EXTERNAL_SIGNER_LOG", "info").run();
-    let told = "libfault_module.so: \u{fffd}";
-    assert!(outcome.stderr.contains(told), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("libfault_module.so: \u{fffd}"), "{}", outcome.stderr);
 }
 
 /// As in cackey, whose slots claim tokens that aren't there.
@@ -452,10 +447,8 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
         let slot = token["slotId"].to_string();
         let uri = token["keys"][0]["uri"].as_str().unwrap();
         assert!(uri.contains(&format!(";slot-id={slot}")), "{uri}");
-        let outcome = command(&["kubeconfig", &format!("--uri={uri}")]);
-        let entry = outcome.silently().printed();
-        let line = format!("--slot-id={slot}");
-        assert!(entry.contains(&line), "{entry}");
+        let entry = command(&["kubeconfig", &format!("--uri={uri}")]).silently().printed();
+        assert!(entry.contains(&format!("--slot-id={slot}")), "{entry}");
     }
     command(&["kubeconfig"]).fails(6, &["2 keys can be meant", ";slot-id="]);
 }
@@ -474,8 +467,7 @@ fn a_key_that_is_hidden_on_a_token_that_wants_no_login_is_looked_for_after_one()
     assert_eq!(store.calls("C_Login"), ["0x0"]);
     // Without a PIN there can't be hidden ones. Otherwise it is the login that has failed.
     for (code, exit_code, told) in [("0x102", 6, "no private key"), ("0x30", 7, "C_Login")] {
-        let failing = format!("{faults},C_Login:return={code}");
-        sign(&store, &failing).run().fails(exit_code, &[told]);
+        sign(&store, &format!("{faults},C_Login:return={code}")).run().fails(exit_code, &[told]);
     }
 }
 

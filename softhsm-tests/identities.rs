@@ -88,8 +88,7 @@ fn both(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<Tried> {
     let names = names.into_iter();
     let tried = names.flat_map(|name| {
         let request = request_pem(&request(&key, &name));
-        let certificate = certificate(&key, &name);
-        [Tried::Request(request), Tried::Certificate(certificate)]
+        [Tried::Request(request), Tried::Certificate(certificate(&key, &name))]
     });
     tried.collect()
 }
@@ -206,8 +205,7 @@ fn parts() -> Vec<Vec<u8>> {
     for kind in [COMMON_NAME, ORGANIZATION] {
         for value in values {
             let usual = attribute(kind, 0x0c, value);
-            let of_tag = tags.iter().map(|tag| set(&attribute(kind, *tag, value)));
-            parts.extend(of_tag);
+            parts.extend(tags.iter().map(|tag| set(&attribute(kind, *tag, value))));
             let oid = [6, 3, 0x55, 4, kind];
             let text = element(0x0c, &[value]);
             let length = u8::try_from(value.len()).unwrap();

@@ -71,8 +71,7 @@ impl Keys {
         let numbers = configs.iter().map(|pairs| {
             let pairs = pairs.iter().map(|(name, value)| (&**name, &**value));
             let mut map: protocol::Configuration = pairs.collect();
-            let config = Config::from_map(&mut map).unwrap();
-            keyring.add(config, &TakenVariables::default()).unwrap()
+            keyring.add(Config::from_map(&mut map).unwrap(), &TakenVariables::default()).unwrap()
         });
         let numbers = numbers.collect();
         Some(Self { keyring, numbers, asked: Arc::default() })
@@ -127,12 +126,10 @@ fn calls_of(faults: &str) -> Vec<String> {
     let store = Store::new([blueprint("one", objects), blueprint("two", Object::pair(one, &[1]))]);
     let configuration = |token: usize, id| {
         let slot = store.tokens[token].slot.to_string();
-        let configuration = store.configuration().with("slotId", &slot);
-        store.faulty(configuration.with("objectId", id))
+        store.faulty(store.configuration().with("slotId", &slot).with("objectId", id))
     };
     let keys = [(0, "1"), (0, "2"), (1, "1")].map(|(token, id)| configuration(token, id));
-    let invocation = store.command(&[]).suffering(&store, faults);
-    run_again(invocation, &keys);
+    run_again(store.command(&[]).suffering(&store, faults), &keys);
     let mut calls = store.history();
     calls.retain(|call| {
         let marks = ["Initialize", "Finalize", "Session ", "Log"];
@@ -183,8 +180,7 @@ fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
     let Some(keys) = Keys::here() else {
         let calls = calls_of("");
         let refused = ["Initialize", "OpenSession", "Login 0xa0"];
-        let closed = ["CloseSession", "Finalize"];
-        assert_eq!(calls, [&refused[..], &closed].concat());
+        assert_eq!(calls, [&refused[..], &["CloseSession", "Finalize"]].concat());
         return;
     };
     assert_eq!(keys.open(0, WRONG_PIN), Err(7));
@@ -197,8 +193,7 @@ fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
 #[test]
 fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
     let Some(keys) = Keys::here() else {
-        let removed = "C_SignInit#1:return=0x32,C_SignInit#3:return=0x32";
-        calls_of(removed);
+        calls_of("C_SignInit#1:return=0x32,C_SignInit#3:return=0x32");
         return;
     };
     assert_eq!([keys.open(0, PIN), keys.open(2, PIN)], [Ok(1), Ok(1)]);
@@ -282,8 +277,7 @@ fn a_client_logs_in_for_what_the_key_is_not_open_for() {
 fn each_client_has_three_tries() {
     let Some(keys) = Keys::here() else {
         let calls = calls_of("");
-        let refused = calls.iter().filter(|call| *call == "Login 0xa0");
-        assert_eq!(refused.count(), 4);
+        assert_eq!(calls.iter().filter(|call| *call == "Login 0xa0").count(), 4);
         return;
     };
     assert_eq!(keys.open(2, PIN), Ok(1));
@@ -297,8 +291,7 @@ fn each_client_has_three_tries() {
 #[test]
 fn who_is_asked_is_told_of_a_reader_that_waits() {
     let Some(keys) = Keys::here() else {
-        let keypad = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad";
-        calls_of(keypad);
+        calls_of("C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad");
         return;
     };
     assert_eq!(keys.open(0, WRONG_PIN), Ok(10));
@@ -329,8 +322,7 @@ struct Served {
 
 impl Served {
     fn new(keyring: &Arc<Keyring>) -> Self {
-        let own = env::var_os("KUBECONFIG").unwrap();
-        let given = Kubeconfig::load(&[own.into()]).unwrap();
+        let given = Kubeconfig::load(&[env::var_os("KUBECONFIG").unwrap().into()]).unwrap();
         let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
         let identity = ServerIdentity::from_pem(identity.to_pem().to_owned()).unwrap();
         let connections = Arc::new(Connections::default());
@@ -368,8 +360,7 @@ fn kubectl_with(kubeconfig: &Path) -> Command {
 
 fn can_ask(kubeconfig: &Path) -> bool {
     let mut command = kubectl_with(kubeconfig);
-    let status = command.args(["get", "--raw", "/version"]).stderr(Stdio::null());
-    status.status().unwrap().success()
+    command.args(["get", "--raw", "/version"]).stderr(Stdio::null()).status().unwrap().success()
 }
 
 #[test]
@@ -378,8 +369,7 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
         let store = cluster().token(Kind::P256, ADMINISTRATOR);
         let configuration = store.faulty(store.configuration());
         let invocation = cluster().kubectl(&store, &configuration);
-        let invocation = invocation.suffering(&store, "").variable(KUBECTL, kubectl());
-        run_again(invocation, &[configuration]);
+        run_again(invocation.suffering(&store, "").variable(KUBECTL, kubectl()), &[configuration]);
         // One of each for each certificate.
         assert_eq!(store.calls("C_Login"), ["0x0"; 2]);
         assert_eq!(store.calls("C_Sign"), ["0x0"; 2]);
@@ -409,8 +399,7 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
     assert_eq!(served.tunnels.usage(number), KeyUsage::default());
 
     assert_eq!(keys.open(0, PIN), Ok(1));
-    let after = served.kubeconfig(number, "after");
-    assert!(can_ask(&after));
+    assert!(can_ask(&served.kubeconfig(number, "after")));
     assert!(!can_ask(&before));
     keys.keyring.finish(0);
 }

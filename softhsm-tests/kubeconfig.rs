@@ -98,8 +98,7 @@ fn viewed(output: &Output) -> Value {
 fn assert_alike(files: &Files, what: &str) {
     let config = files.loaded();
     let theirs = viewed(&files.kubectl(VIEW));
-    let ours = viewed(&Written::new(&config).kubectl(VIEW));
-    assert_eq!(ours, theirs, "{what}");
+    assert_eq!(viewed(&Written::new(&config).kubectl(VIEW)), theirs, "{what}");
     let current = theirs["current-context"].as_str().unwrap();
     assert_eq!(config.current_context().unwrap_or_default(), current, "{what}");
     let contexts = theirs["contexts"].as_array().cloned().unwrap_or_default();
@@ -255,8 +254,7 @@ fn what_kubectl_refuses_is_refused() {
         assert!(error.contains(expected), "{content}: {error}");
         let path = files.directory.path().join("config");
         assert!(error.contains(path.to_str().unwrap()), "{error}");
-        let shown = error.replace(path.to_str().unwrap(), "");
-        assert!(!shown.contains(pin), "{error}");
+        assert!(!error.replace(path.to_str().unwrap(), "").contains(pin), "{error}");
         assert!(!files.kubectl(VIEW).status.success(), "{content}");
     }
     assert!(!Files::new(&[("d/f", "")], &["d"]).kubectl(VIEW).status.success());
@@ -282,8 +280,7 @@ users: [{name: j, user: {client-certificate: ./cert.pem, client-key: keys/../key
     assert_alike(&Files::new(&files, &["link/config"]), "link");
     assert_alike(&Files::new(&files, &["sub/../link/config"]), "parent");
     let linked = Files::new(&files, &["link/config"]);
-    let authority = linked.loaded().cluster("a").ok().unwrap().authority;
-    assert_eq!(authority.unwrap(), b"ca beside sub");
+    assert_eq!(linked.loaded().cluster("a").ok().unwrap().authority.unwrap(), b"ca beside sub");
 
     // Where kubectl shows no content, its complaint about a missing file shows the path.
     for field in [

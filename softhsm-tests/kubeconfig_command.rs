@@ -32,8 +32,7 @@ fn the_only_usable_key_is_printed_for_pasting() {
     assert!(printed.starts_with(&expected), "{printed}");
     let serial = &store.tokens[0].serial;
     assert_eq!(printed[expected.len()..].trim().trim_matches('"'), serial);
-    let named = kubeconfig(&store, &["--user=admin", "--pin-source=file:/run/pin"]).run();
-    let text = named.printed();
+    let text = kubeconfig(&store, &["--user=admin", "--pin-source=file:/run/pin"]).run().printed();
     assert!(text.starts_with("users:\n- name: admin\n"), "{text}");
     assert!(text.contains("        pinSource: file:/run/pin\n"), "{text}");
     for refused in ["--write", "--context=main"] {
@@ -127,8 +126,7 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
         assert!(printed.contains(&format!("certificateFile: {written}\n")), "{printed}");
     }
     let expired = file("expired.der", issued(Kind::Rsa(2048), "/CN=jane", -1, "clientAuth"));
-    let outcome = kubeconfig(&store, &[&expired]).run();
-    outcome.says(&["the certificate of CN=jane: it expired"]);
+    kubeconfig(&store, &[&expired]).run().says(&["the certificate of CN=jane: it expired"]);
     let foreign = file("foreign.der", issued(Kind::OtherRsa, "/CN=jane", 100, "clientAuth"));
     let private = format!("--certificate-file={}", own.private_pem().display());
     for (option, code, fragment) in [
@@ -154,8 +152,7 @@ fn a_user_is_never_without_a_name() {
         Object::key(key(Kind::P256), &[2]),
         Object::issued(issued(Kind::P256, "/O=dev", 100, "clientAuth"), &[2]).labelled(""),
     ]);
-    let outcome = kubeconfig(&nameless, &["--object-id=2"]).run();
-    outcome.fails(3, &["would have no name", "--user"]);
+    kubeconfig(&nameless, &["--object-id=2"]).run().fails(3, &["would have no name", "--user"]);
     let named = kubeconfig(&nameless, &["--object-id=2", "--user=dev"]).run();
     assert!(named.printed().contains("- name: dev\n"));
 }

@@ -197,8 +197,7 @@ fn a_context_is_written_once_and_others_beside_it() {
     let (store, path) = token_and_file();
     write(&store, &path, "prod", &[]);
     let once = text(&path);
-    let again = write(&store, &path, "prod", &[]);
-    again.says(&["context \"prod\" is there already"]);
+    write(&store, &path, "prod", &[]).says(&["context \"prod\" is there already"]);
     assert_eq!(text(&path), once);
     // What is wrong is put right.
     let local = local_server(&path);
@@ -345,8 +344,7 @@ fn each_entry_is_found_in_the_file_it_stands_in() {
     write(&store, list, "prod", &[]).succeeded();
     assert_eq!(text(&second), clusters);
     let merged = view(&store, list);
-    let local = entry(&merged, "clusters", "prod+token");
-    let real = &local["extensions"][0]["extension"];
+    let real = &entry(&merged, "clusters", "prod+token")["extensions"][0]["extension"];
     let authority = directory.join("sub/ca.pem");
     assert_eq!(real["certificate-authority"], authority.to_str().unwrap());
     // Moved to another file, it would be read there.
@@ -443,8 +441,7 @@ fn what_the_tunnel_is_known_by_is_this_users_alone() {
     // Each of these could have been put there, or read, by another user.
     fs::write(&path, &written).unwrap();
     let refused = |fragments: &[&str]| {
-        let outcome = write(&store, &path, "lab", &[]);
-        outcome.fails(9, fragments);
+        write(&store, &path, "lab", &[]).fails(9, fragments);
         assert_eq!(text(&path), written);
     };
     chown(&identity, Some(1), None).unwrap();
@@ -496,8 +493,7 @@ fn a_full_or_read_only_home_leaves_nothing_half_written() {
 /// The local address that the file leads to.
 fn local_server(path: &Path) -> String {
     let config = fs::read_to_string(path).unwrap();
-    let line = config.lines().find(|line| line.contains("server: https://127."));
-    line.unwrap().to_owned()
+    config.lines().find(|line| line.contains("server: https://127.")).unwrap().to_owned()
 }
 
 #[test]
@@ -643,8 +639,7 @@ fn what_can_not_be_replaced_as_it_was_is_left_alone() {
     let path = place.join("config");
     fs::write(&path, BEFORE).unwrap();
     let refused = |invocation: Invocation, fragments: &[&str]| {
-        let outcome = invocation.run();
-        outcome.fails(3, &["paste what it prints"]).fails(3, fragments);
+        invocation.run().fails(3, &["paste what it prints"]).fails(3, fragments);
         assert_eq!(text(&path), BEFORE);
         assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
     };

@@ -168,8 +168,7 @@ fn a_certificate_that_is_not_on_the_token_is_named() {
     for (objects, more) in [(with_public_key, &[][..]), (vec![mine], &["--object-id", "1"])] {
         let store = token_with(objects);
         let file = sealed(&store, "registry.cms", CONFIG, &[Kind::P256]);
-        let unknown = asked(provider(&store, &file), IMAGE);
-        unknown.fails_in_one_line(6, &["none of the recipients of"]);
+        asked(provider(&store, &file), IMAGE).fails_in_one_line(6, &["none of the recipients of"]);
         let named = ["--certificate-file", text(&certificate)];
         let named = provider(&store, &file).arguments(&named).arguments(more);
         assert_answers(&asked(named, IMAGE), "registry.example:5000", "Registry");
@@ -184,8 +183,7 @@ fn a_key_that_wants_its_pin_each_time_opens() {
         Object::certificate(key, &[1]),
     ]);
     let file = sealed(&store, "registry.cms", CONFIG, &[Kind::Rsa(2048)]);
-    let outcome = asked(provider(&store, &file), IMAGE);
-    assert_answers(&outcome, "registry.example:5000", "Registry");
+    assert_answers(&asked(provider(&store, &file), IMAGE), "registry.example:5000", "Registry");
 }
 
 #[test]
@@ -221,8 +219,7 @@ fn what_goes_wrong_is_an_error_and_never_an_empty_answer() {
     }
     let digest = format!("{IMAGE}@sha256:00");
     asked(provider(&store, &file), &digest).fails_in_one_line(2, &["without tag and digest"]);
-    let garbage = provider(&store, &file).piped("garbage").run();
-    garbage.fails_in_one_line(2, &["not valid JSON"]);
+    provider(&store, &file).piped("garbage").run().fails_in_one_line(2, &["not valid JSON"]);
 }
 
 #[test]
@@ -327,8 +324,7 @@ fn a_person_unseals_at_a_terminal() {
         softhsm_library().display(),
         store.tokens[0].label,
     );
-    let invocation = store.command(&[]).within("/bin/sh", &script);
-    let outcome = invocation.at_terminal().finish_with_pin();
+    let outcome = store.command(&[]).within("/bin/sh", &script).at_terminal().finish_with_pin();
     assert_eq!(outcome.shown(), format!("{CONFIG}\n"));
 }
 
@@ -351,8 +347,7 @@ fn a_check_says_what_kubelet_would_be_told_without_the_password() {
     assert!(!text.contains(PASSWORD));
     let nothing = check(&["--image", "docker.io/library/nginx"]).printed();
     assert!(nothing.contains("kubelet is told nothing"), "{nothing}");
-    let document = check(&["--json", "--no-login"]).json();
-    assert_eq!(document["exitCode"], 0);
+    assert_eq!(check(&["--json", "--no-login"]).json()["exitCode"], 0);
     let store = node(Kind::P521);
     let other = with_token(&store, "check").arguments(&of(&file)).run();
     assert!(other.told(6).contains("none of the recipients of"));

@@ -198,8 +198,7 @@ fn where_nobody_can_be_asked_each_token_says_so() {
             let wants = format!("token \"{token}\" (serial ");
             assert!(shown.contains(&wants), "no {wants} in\n{shown}");
         }
-        let reasons = shown.matches("there is no terminal to ask for it").count();
-        assert_eq!(reasons, 2, "{shown}");
+        assert_eq!(shown.matches("there is no terminal to ask for it").count(), 2, "{shown}");
     }
     assert_eq!(store.calls("C_Login"), [""; 0]);
 }
@@ -225,8 +224,7 @@ fn a_uri_says_where_the_pin_comes_from_and_which_library_is_meant() {
     assert!(shown.contains("no private key"), "{shown}");
     // An option goes before what the URI says.
     sees_all(&login(&[&of_uri, source]));
-    let wrong = format!("--uri={named}&pin-value={WRONG_PIN}");
-    sees_all(&login(&[&wrong, source]));
+    sees_all(&login(&[&format!("--uri={named}&pin-value={WRONG_PIN}"), source]));
     // It isn't sent to whatever libraries are found, some of which show the same token.
     for query in [format!("pin-source={}", file.display()), format!("pin-value={PIN}")] {
         let outcome = login(&[&format!("--uri=pkcs11:token=prod?{query}")]);
@@ -256,8 +254,7 @@ fn a_key_that_is_not_there_is_an_error() {
 
 /// Each row's objectId and label, notes, and whether it is usable.
 fn rows(store: &Store, arguments: &[&str]) -> Value {
-    let outcome = list(store, arguments).arguments(&[softhsm_option(), "--json"]).run();
-    let keys = outcome.keys();
+    let keys = list(store, arguments).arguments(&[softhsm_option(), "--json"]).run().keys();
     keys.iter()
         .map(|key| json!([key["objectId"], key["objectLabel"], key["notes"], key["usable"]]))
         .collect()
@@ -323,8 +320,7 @@ fn a_library_that_waits_for_somebodys_pin_is_busy() {
     let document = list(&store, &["--json"]).run().document();
     let libraries = document["libraries"].as_array().unwrap();
     let is_softhsm = |path: &Value| path.as_str().unwrap().ends_with("/libsofthsm2.so");
-    let busy = libraries.iter().find(|it| is_softhsm(&it["pathLib"]));
-    let error = &busy.unwrap()["error"];
+    let error = &libraries.iter().find(|it| is_softhsm(&it["pathLib"])).unwrap()["error"];
     let message = error["message"].as_str().unwrap();
     let expected = format!("in use by another request (process {number})");
     assert!(message.contains(&expected), "{message}");
@@ -366,8 +362,7 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
     let register = |name: &str, module: &str| {
         fs::write(registry.join(name), format!("module: {module}\n")).unwrap();
     };
-    let faulty = store.path("libfault_module.so");
-    register("crashing.module", faulty.to_str().unwrap());
+    register("crashing.module", store.path("libfault_module.so").to_str().unwrap());
     register("missing.module", "/nowhere/missing.so");
     register("no-library.module", "/etc/passwd");
     let told = format!("{}\nx-init-reserved: a=b", softhsm_library().display());
@@ -388,8 +383,7 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
             "expires 20",
         ],
     );
-    let serial = shown.matches("tokenLabel \"prod\"").count();
-    assert_eq!(serial, 1, "{shown}");
+    assert_eq!(shown.matches("tokenLabel \"prod\"").count(), 1, "{shown}");
 }
 
 /// What is on the token, the options and the fault, the exit code and what is said.
@@ -428,8 +422,7 @@ fn what_is_missing_or_wrong_is_told_with_the_way_out() {
         (&new, &["--token-label=other"], 5, &["was found\nhelp: insert the token"]),
         (&new, &["--uri", "pkcs11:serial=0"], 5, &["was found\nhelp: insert the token"]),
     ] {
-        let named = arguments.iter().any(|it| it.starts_with("--module"));
-        let outcome = match named {
+        let outcome = match arguments.iter().any(|it| it.starts_with("--module")) {
             true => list(store, arguments).run(),
             false => list(store, &[softhsm_option()]).arguments(arguments).run(),
         };
@@ -469,8 +462,7 @@ fn the_state_of_a_pin_stands_with_its_token() {
         };
         let table = list(&[]).printed();
         assert!(table.contains(words), "{table}");
-        let tokens = tokens_of(&list(&["--json"]).json());
-        assert_eq!(tokens[0]["keys"][0]["usable"], usable, "{flag}");
+        assert_eq!(tokens_of(&list(&["--json"]).json())[0]["keys"][0]["usable"], usable, "{flag}");
     }
 }
 

@@ -54,8 +54,7 @@ fn what_is_no_library_or_one_that_others_can_change_is_not_loaded() {
 fn a_library_that_does_not_initialise_is_told_with_its_value() {
     let store = token_with_pair(Kind::P256);
     let ask = |init_args| {
-        let configuration = store.configuration().with("initArgs", init_args);
-        store.certificate_with(&configuration).run()
+        store.certificate_with(&store.configuration().with("initArgs", init_args)).run()
     };
     // SoftHSM takes none.
     let remedy = "set initArgs (--init-args) to what this library needs";

@@ -72,8 +72,7 @@ fn a_variable_that_holds_no_pin_is_refused_unsent() {
     let store = token_with_pair(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin_source());
     let sign = || store.sign_with(&configuration).suffering(&store, "");
-    let unset = sign().without_variable("TOKEN_PIN").run();
-    unset.fails(7, &["TOKEN_PIN is not set"]);
+    sign().without_variable("TOKEN_PIN").run().fails(7, &["TOKEN_PIN is not set"]);
     for ending in ["\n", "\r\n", "\r", "\0"] {
         let pin = format!("{PIN}{ending}");
         let configuration = configuration.clone().with("pin", &pin);
@@ -87,8 +86,7 @@ fn a_variable_that_holds_no_pin_is_refused_unsent() {
         format!("{PIN}\r"),
         "9".repeat(300),
     ] {
-        let outcome = sign().variable("TOKEN_PIN", &value).run();
-        outcome.fails(7, &["TOKEN_PIN holds no PIN"]);
+        sign().variable("TOKEN_PIN", &value).run().fails(7, &["TOKEN_PIN holds no PIN"]);
     }
     assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
@@ -172,8 +170,7 @@ fn a_wrong_pin_that_nobody_typed_is_sent_once() {
 fn a_key_that_wants_its_pin_each_time_gets_it_right_before_it_signs() {
     let store = token_asking_each_time(Kind::P256);
     let configuration = store.faulty(store.configuration_with_pin_source());
-    let outcome = store.sign_with(&configuration).suffering(&store, "").run();
-    assert_signed(outcome.silently());
+    assert_signed(store.sign_with(&configuration).suffering(&store, "").run().silently());
     let history = store.history();
     let place = |call: &str| history.iter().rposition(|made| made == call).unwrap();
     // Some cards take any call between the two for the end of the authentication.
@@ -240,8 +237,7 @@ fn while_the_token_counts_wrong_pins_a_stored_one_is_sent_again_only_if_it_was_r
     let configuration = store.faulty(store.configuration_with_pin_source());
     let counting = "C_GetTokenInfo#3+:set=CKF_USER_PIN_COUNT_LOW";
     let sign = |plan: &str| {
-        let signing = store.sign_with(&configuration).variable("TOKEN_PIN", PIN);
-        signing.suffering(&store, plan).run()
+        store.sign_with(&configuration).variable("TOKEN_PIN", PIN).suffering(&store, plan).run()
     };
     assert_signed(&sign(counting));
     assert_eq!(store.calls("C_Login"), ["0x0"; 2]);

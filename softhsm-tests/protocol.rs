@@ -57,8 +57,7 @@ fn a_field_that_is_wrong_or_missing_is_refused_by_its_name() {
         ("signerOpts", json!({"SaltLength": -1, "Hash": 5})),
         ("signerOpts", json!("{")),
     ] {
-        let request = replaced(right.clone(), field, wrong);
-        store.ask(&request).run().fails(2, &[field]);
+        store.ask(&replaced(right.clone(), field, wrong)).run().fails(2, &[field]);
     }
     for field in ["apiVersion", "kind", "configuration", "digest", "signerOptsType", "signerOpts"] {
         store.ask(&lacking(right.clone(), field)).run().fails(2, &["missing", field]);

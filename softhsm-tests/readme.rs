@@ -50,8 +50,7 @@ fn made_by_kubectl(store: &Store, current: Option<&str>) {
 fn the_first_minute_leads_from_a_bare_token_to_a_cluster_that_issues_the_certificate() {
     let nina = cluster().person("nina", &["dev", REQUESTERS]);
     let store = token_with([]);
-    let configuration = store.path("softhsm2.conf");
-    let invocation = nina.command("unused").variable("SOFTHSM2_CONF", configuration);
+    let invocation = nina.command("unused").variable("SOFTHSM2_CONF", store.path("softhsm2.conf"));
     let commands = commands_of("README.md", "The first minute");
     let mut terminal = typed(invocation, nina.directory(), &commands);
     terminal.expect_prompt().type_line(PIN);
@@ -63,8 +62,7 @@ fn the_first_minute_leads_from_a_bare_token_to_a_cluster_that_issues_the_certifi
     let mut other = approver.command("approve").argument(name).at_terminal();
     other.expect("Type yes: ").type_line("yes");
     assert_eq!(other.finish().0.printed(), format!("{name} approved\n"));
-    let shown = terminal.finish_with_pin().printed_beside(&["uses user \"nina\""]);
-    assert_knows(&shown, "nina");
+    assert_knows(&terminal.finish_with_pin().printed_beside(&["uses user \"nina\""]), "nina");
 }
 
 #[test]
@@ -105,8 +103,7 @@ fn first_minute(current: Option<&str>) {
 /// The cluster knows us as this user, and then stock kubectl.
 #[track_caller]
 fn assert_knows(shown: &str, user: &str) {
-    let known = format!("knows us as user \"{user}\"");
-    let (_, whoami) = shown.split_once(&known).expect(shown);
+    let (_, whoami) = shown.split_once(&format!("knows us as user \"{user}\"")).expect(shown);
     assert!(whoami.contains(&format!("{user}\n")), "{shown}");
 }
 

@@ -194,8 +194,7 @@ fn a_request_that_is_not_approved_in_time_is_found_again() {
     running.finish();
     assert_eq!(jane.certificates(), before);
     jane.decide("approve", &name);
-    let outcome = jane.renew(&[]).run();
-    assert_renewed(&jane, &outcome);
+    assert_renewed(&jane, &jane.renew(&[]).run());
     assert_eq!(jane.requests(&name), 1);
 }
 
@@ -205,8 +204,7 @@ fn a_denied_request_is_told_until_another_one_is_wanted() {
     let before = jane.certificates();
     let name = jane.request();
     jane.decide("deny", &name);
-    let outcome = jane.renew(&[]).run();
-    outcome.fails(9, &[&format!("the request {name} was denied"), "--again"]);
+    jane.renew(&[]).run().fails(9, &[&format!("the request {name} was denied"), "--again"]);
     jane.renew(&[]).run().fails(9, &["was denied"]);
     assert_eq!(jane.certificates(), before);
     assert_eq!(jane.requests(&name), 1);
@@ -256,13 +254,10 @@ fn a_certificate_for_another_key_or_another_name_is_not_installed() {
 /// The new one is written and the present one not yet removed.
 #[test]
 fn what_an_interruption_has_left_is_finished() {
-    let (old, new) = (janes(), {
-        let left = 20 * MINUTE;
-        expiring(Kind::P256, "jane", left, ClientAuth, cluster().authority())
-    });
+    let new = expiring(Kind::P256, "jane", 20 * MINUTE, ClientAuth, cluster().authority());
+    let old = janes();
     let jane = Jane::with(old.clone());
-    let name = jane.request();
-    cluster().answer(&name, &new);
+    cluster().answer(&jane.request(), &new);
     let key_and_both = [
         Object::key(key(Kind::P256), &[1]).labelled("jane"),
         Object::issued(old, &[1]).labelled("jane"),

@@ -51,8 +51,7 @@ fn openssl_opens_it_with_each_nodes_key_and_no_other() {
     fs::set_permissions(&out, fs::Permissions::from_mode(0o644)).unwrap();
     let sealed = seal(directory.path(), &KINDS).arguments(&["--out", &out, &config]);
     assert_eq!(sealed.run().printed(), "");
-    let mode = fs::metadata(&out).unwrap().permissions().mode();
-    assert_eq!(mode & 0o7777, 0o600);
+    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o7777, 0o600);
     let text = fs::read_to_string(&out).unwrap();
     assert!(text.starts_with("-----BEGIN CMS-----\n"), "{text}");
     for kind in KINDS {
@@ -75,8 +74,7 @@ fn the_password_comes_from_standard_input_or_a_prompt_that_does_not_show_it() {
             out.to_str().unwrap(),
         ])
     };
-    let piped = sealed().piped(format!("{PASSWORD}\n")).run();
-    assert_eq!(piped.printed(), "");
+    assert_eq!(sealed().piped(format!("{PASSWORD}\n")).run().printed(), "");
     assert_eq!(opened(&out, Kind::P256).as_deref(), Some(CONFIG));
     fs::remove_file(&out).unwrap();
 
@@ -86,16 +84,14 @@ fn the_password_comes_from_standard_input_or_a_prompt_that_does_not_show_it() {
         certificate.display(),
         out.display()
     );
-    let typed = Invocation::new(directory.path()).within("/bin/sh", &script);
-    let mut terminal = typed.at_terminal();
+    let mut terminal = Invocation::new(directory.path()).within("/bin/sh", &script).at_terminal();
     terminal.expect("Password of nodes for registry.example:5000: ").type_line(PASSWORD);
     let (outcome, screen) = terminal.finish();
     assert!(outcome.status.success(), "{}", outcome.stderr);
     assert!(!screen.contains(PASSWORD), "{screen}");
     assert_eq!(opened(&out, Kind::P256).as_deref(), Some(CONFIG));
 
-    let nothing = sealed().piped("").run();
-    nothing.fails(3, &["no password was given for registry.example:5000"]);
+    sealed().piped("").run().fails(3, &["no password was given for registry.example:5000"]);
     let several = sealed().piped("one\ntwo\n").run();
     several.fails(3, &["not one line"]);
     assert!(!several.stderr.contains("two"));

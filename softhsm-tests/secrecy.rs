@@ -21,14 +21,12 @@ pub(crate) const NOBODY: u32 = 65534;
 const VARIABLE: &str = "PIN_OF_A_TEST";
 
 fn token() -> Store {
-    let pair = Object::pair(key(Kind::P256), &[1]);
-    Store::new([blueprint("test token", pair).with_pin(PIN)])
+    Store::new([blueprint("test token", Object::pair(key(Kind::P256), &[1])).with_pin(PIN)])
 }
 
 /// A request for a signature, through the library that misbehaves so.
 fn sign(store: &Store, configuration: Configuration, faults: &str) -> Invocation {
-    let configuration = store.faulty(configuration);
-    let invocation = store.sign_with(&configuration);
+    let invocation = store.sign_with(&store.faulty(configuration));
     suffering(invocation, store, faults).without_variable("TOKEN_PIN")
 }
 
@@ -165,8 +163,7 @@ fn a_failed_request_leaves_no_pin_in_memory() {
         // A PIN that was refused isn't sent again.
         let store = token();
         let configuration = store.configuration().with("pin", PIN);
-        let faults_and_end = format!("{faults},{AT_ITS_END}");
-        let run = sign(&store, configuration, &faults_and_end).start(None);
+        let run = sign(&store, configuration, &format!("{faults},{AT_ITS_END}")).start(None);
         assert_wiped(faults, &run);
         assert_eq!(run.finish().status.code(), Some(code), "{faults}");
     }
@@ -232,11 +229,9 @@ fn readable(process: Pid) -> Vec<&'static str> {
         let name = format!("{place}/{name}");
         // mem has nothing at its beginning; that it can be opened is enough.
         let script = "exec 3< \"$0\" && { [ ! -d \"$0\" ] || ls \"$0\"; }";
-        let status = onlooker("sh", &["-c", script, &name]).status().unwrap();
-        status.success()
+        onlooker("sh", &["-c", script, &name]).status().unwrap().success()
     };
-    let names = ["environ", "mem", "maps", "auxv", "fd", "map_files"];
-    names.into_iter().filter(can_be_read).collect()
+    ["environ", "mem", "maps", "auxv", "fd", "map_files"].into_iter().filter(can_be_read).collect()
 }
 
 /// Whether another process of the same user could attach to it, as a debugger does.
@@ -270,8 +265,7 @@ pub(crate) fn assert_hidden(process: Pid) {
     assert_eq!(readable(process), [""; 0]);
     assert!(!is_traceable(process), "a debugger can attach to it");
     let place = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
-    let owner = std::os::unix::fs::MetadataExt::uid(&place.join("environ").metadata().unwrap());
-    assert_eq!(owner, 0);
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&place.join("environ").metadata().unwrap()), 0);
     let bytes = fs::read(place.join("cmdline")).unwrap();
     let text = String::from_utf8_lossy(&bytes);
     assert!(!text.is_empty() && !text.contains(PIN), "{text}");
@@ -290,8 +284,7 @@ pub(crate) fn wait_for_call(store: &Store, function: &str) {
 fn others_of_the_same_user_see_nothing_of_it() {
     // They would, if the program did nothing about it.
     let mut other = onlooker("sleep", &["60"]).spawn().unwrap();
-    let other_process = Pid::from_child(&other);
-    let seen = readable(other_process);
+    let seen = readable(Pid::from_child(&other));
     assert!(seen.contains(&"environ"), "{seen:?}");
     other.kill().unwrap();
     other.wait().unwrap();
@@ -308,8 +301,7 @@ fn others_of_the_same_user_see_nothing_of_it() {
     for (source, configuration) in stored(&store) {
         let invocation = sign(&store, configuration, "C_Sign:stop");
         let variable = if source == "env" { PIN } else { "" };
-        let invocation = by_nobody(&store, invocation).variable(VARIABLE, variable);
-        let running = invocation.start(None);
+        let running = by_nobody(&store, invocation).variable(VARIABLE, variable).start(None);
         running.wait_until_stopped();
         assert_hidden(running.pid());
         kill_process(running.pid(), Signal::CONT).unwrap();
@@ -320,8 +312,7 @@ fn others_of_the_same_user_see_nothing_of_it() {
     let configuration = store.configuration().with("pin", PIN);
     let (input, keyboard) = std::io::pipe().unwrap();
     let input = File::from(std::os::fd::OwnedFd::from(input));
-    let script = "echo ready; read _; exit 0";
-    let invocation = run(&store, configuration, script, "").input_file(input);
+    let invocation = run(&store, configuration, "echo ready; read _; exit 0", "").input_file(input);
     let mut running = by_nobody(&store, invocation).start(None);
     assert_eq!(running.line(), "ready");
     assert_hidden(running.pid());

@@ -93,8 +93,7 @@ fn an_object_is_found_by_id_and_label() {
     let pair = [private.labelled("jane"), certificate.labelled("jane")];
     let store = token_with(pair.into_iter().chain(Object::pair(key(Kind::Ed25519), &[0xab, 0xcd])));
     let shown = "`pkcs11-external-signer list` shows what there is";
-    let missing = ["no certificate with objectId \"7\"", shown];
-    fails(&store, &[("objectId", "7")], 6, &missing);
+    fails(&store, &[("objectId", "7")], 6, &["no certificate with objectId \"7\"", shown]);
     for (id, kind) in [("2", Kind::P256), ("0xabcd", Kind::Ed25519), ("ab:cd", Kind::Ed25519)] {
         finds(&store, &[("objectId", id)], kind);
     }
@@ -235,8 +234,7 @@ fn a_token_is_found_by_label_serial_and_slot_and_none_is_chosen_of_several() {
     fails(&store, &[none, ("tokenSerial", "0123456789abcdef")], 5, &both);
     fails(&store, &[("slotId", "12345")], 5, &both);
     fails(&store, &[none, ("tokenLabel", "work"), ("tokenSerial", &home.serial)], 5, &both);
-    let works = ("slotId", &*work.slot.to_string());
-    fails(&store, &[works, ("tokenLabel", "home")], 5, &both[..2]);
+    fails(&store, &[("slotId", &*work.slot.to_string()), ("tokenLabel", "home")], 5, &both[..2]);
 
     let store = Store::new([blueprint("twin", []), blueprint("twin", [])]);
     let serials = [&*store.tokens[0].serial, &store.tokens[1].serial];
@@ -247,6 +245,5 @@ fn a_token_is_found_by_label_serial_and_slot_and_none_is_chosen_of_several() {
 fn a_slot_with_an_uninitialised_token_is_refused() {
     let store = Store::new([]);
     let configuration = token_with([]).configuration().with("slotId", "0");
-    let outcome = store.certificate_with(&configuration).run();
-    outcome.fails(5, &["slotId 0", "not initialised"]);
+    store.certificate_with(&configuration).run().fails(5, &["slotId 0", "not initialised"]);
 }

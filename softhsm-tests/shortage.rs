@@ -17,14 +17,12 @@ fn run(store: &Store) -> Invocation {
 
 /// The program after this preparation, for a request.
 fn after(preparation: &str, invocation: Invocation) -> Outcome {
-    let script = format!("{preparation}; exec \"$SIGNER\"");
-    invocation.within("bash", &script).run()
+    invocation.within("bash", &format!("{preparation}; exec \"$SIGNER\"")).run()
 }
 
 /// `run` after this preparation.
 fn run_after(preparation: &str, store: &Store) -> Outcome {
-    let script = format!("{preparation}; exec \"$SIGNER\" run -- echo started");
-    run(store).within("bash", &script).run()
+    run(store).within("bash", &format!("{preparation}; exec \"$SIGNER\" run -- echo started")).run()
 }
 
 /// The same in a mount namespace of its own. In a user namespace, which needs no root, what root has
@@ -49,8 +47,7 @@ fn sixteen_descriptors_are_enough() {
 fn more_clusters_than_descriptors_are_refused() {
     let store = token_with_pair(Kind::P256);
     drop(run_after("true", &store));
-    let file = store.path("kubeconfig");
-    let mut config: Value = read_json(&file);
+    let mut config: Value = read_json(store.path("kubeconfig"));
     for number in 1..100 {
         for list in ["clusters", "contexts"] {
             let mut entry = config[list][0].clone();
@@ -64,8 +61,7 @@ fn more_clusters_than_descriptors_are_refused() {
     fs::write(store.path("many"), config.to_string()).unwrap();
     let script = "ulimit -n 64; exec \"$SIGNER\" run --kubeconfig \"$HOME/many\" -- echo started";
     let outcome = run(&store).within("bash", script).run();
-    let told = ["Too many open files", "`ulimit -n`"];
-    outcome.fails(9, &told);
+    outcome.fails(9, &["Too many open files", "`ulimit -n`"]);
 }
 
 #[test]
@@ -148,8 +144,7 @@ fn a_full_disk_at_the_runtime_directory_stops_runs_and_no_requests() {
     ));
     after(&full, certificate(&store)).silently().certificate();
     assert_signed(after(&full, sign(&store)).silently());
-    let no_room = ["No space left", "XDG_RUNTIME_DIR", "disk is not full"];
-    run_after(&full, &store).fails(9, &no_room);
+    run_after(&full, &store).fails(9, &["No space left", "XDG_RUNTIME_DIR", "disk is not full"]);
 
     // Not even a name fits: there are other places.
     let full = mounted(&format!("mount -t tmpfs -o nr_inodes=1,mode=700 none {RUNTIME}"));
@@ -209,8 +204,7 @@ fn a_refusal_that_can_not_be_taken_back_holds_back_stored_pins() {
     let outcome = read_only(PIN);
     assert!(!outcome.stderr.contains("error"), "{outcome:?}");
     let outcome = read_only(WRONG_PIN);
-    let why = "ledger: Read-only file system";
-    assert!(outcome.stderr.contains(why), "{outcome:?}");
+    assert!(outcome.stderr.contains("ledger: Read-only file system"), "{outcome:?}");
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0", "0xa0"]);
 }
 
@@ -266,10 +260,8 @@ fn a_ledger_on_a_file_system_without_locks_is_kept_in_another_place() {
     let strace = strace.get_program().to_str().unwrap();
 
     let wrong = store.faulty(store.configuration()).with("pin", WRONG_PIN);
-    let ask = || {
-        let forgetful = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
-        store.sign_with(&wrong).suffering(&store, forgetful)
-    };
+    let ask =
+        || store.sign_with(&wrong).suffering(&store, "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW");
     for told in ["CKR_PIN_INCORRECT", "seems to have refused a PIN"] {
         ask().through(strace, &options).run().fails(7, &[told]);
     }

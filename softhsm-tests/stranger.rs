@@ -106,10 +106,8 @@ fn what_is_no_file_is_not_opened() {
         Path::new("/dev/zero"),
         Path::new("/dev/tty"),
     ] {
-        let outcome = store.certificate_through(path).run();
-        refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
-        let list = ["list", "--module", path.to_str().unwrap()];
-        let outcome = store.command(&list).run();
+        refused(&store.certificate_through(path).run(), 3, &["pathLib", path.to_str().unwrap()]);
+        let outcome = store.command(&["list", "--module", path.to_str().unwrap()]).run();
         refused(&outcome, 3, &["pathLib", path.to_str().unwrap()]);
     }
 }
@@ -195,8 +193,7 @@ fn assert_tame(text: &str) {
             || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     assert!(!text.contains(is_harmful), "{text:?}");
-    let own = text.lines().all(|line| !line.starts_with("- evil"));
-    assert!(own, "{text}");
+    assert!(text.lines().all(|line| !line.starts_with("- evil")), "{text}");
 }
 
 #[test]
@@ -280,12 +277,10 @@ fn names_on_a_token_stay_text() {
     for wrong in [["--object-id", "7"], ["--token-label", "other"]] {
         run(&[&["check", "--module", module, "--object-id=1"], &wrong[..]].concat());
     }
-    let wrong = store.configuration().with("objectId", "7");
-    let outcome = store.certificate_with(&wrong).run();
+    let outcome = store.certificate_with(&store.configuration().with("objectId", "7")).run();
     assert_tame(&outcome.fails(6, &["\\u{1b}[2J"]).stderr);
     let wrong = store.configuration().without("slotId").with("tokenLabel", HOSTILE);
-    let outcome = store.certificate_with(&wrong).run();
-    assert_tame(&outcome.fails(5, &["\\u{1b}[2J"]).stderr);
+    assert_tame(&store.certificate_with(&wrong).run().fails(5, &["\\u{1b}[2J"]).stderr);
 }
 
 #[test]
@@ -295,8 +290,7 @@ fn names_on_a_token_write_no_kubeconfig() {
     let path = store.path("kubeconfig");
     let file = format!("--kubeconfig={}", path.display());
     let run = |arguments: &[&str]| store.command(arguments).run();
-    let printed = run(&["kubeconfig", "--module", module]).printed();
-    assert_tame(&printed);
+    assert_tame(&run(&["kubeconfig", "--module", module]).printed());
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
                 clusters:\n- name: c\n  cluster:\n    server: https://127.0.0.1:1\n\
                 contexts:\n- name: c\n  context:\n    cluster: c\n";
@@ -341,8 +335,7 @@ fn values_of_a_configuration_stay_text() {
     let store = token_with_pair(Kind::P256);
     for name in ["pathLib", "slotId", "objectId", "certificateFile", "pinSource", "uri"] {
         for value in [HOSTILE.to_owned(), format!("/{HOSTILE}"), format!("pkcs11:{HOSTILE}")] {
-            let configuration = store.configuration().with(name, &value);
-            let outcome = store.certificate_with(&configuration).run();
+            let outcome = store.certificate_with(&store.configuration().with(name, &value)).run();
             assert!(matches!(outcome.status.code(), Some(3..=6)), "{name}: {outcome:?}");
             outcome.fails(outcome.status.code().unwrap(), &[]);
             assert_tame(&outcome.stderr);
@@ -397,8 +390,7 @@ fn a_megabyte_of_configuration_is_no_matter() {
     }
     // A variable can't hold much more.
     let most = "x".repeat(120_000);
-    let configuration = store.configuration().with("note", &most);
-    store.certificate_with(&configuration).run().certificate();
+    store.certificate_with(&store.configuration().with("note", &most)).run().certificate();
     let configuration = store.configuration().with("pathLib", &format!("/{most}"));
     let outcome = store.certificate_with(&configuration).run();
     refused(&outcome, 3, &["pathLib"]);
@@ -429,8 +421,7 @@ fn nesting_and_repeated_keys_are_refused() {
         (&deep("[", ""), "JSON"),
         (&repeated, "each key once"),
     ] {
-        let request = raw_request(configuration);
-        let outcome = store.command(&[]).request(&request).run();
+        let outcome = store.command(&[]).request(&raw_request(configuration)).run();
         refused(&outcome, 2, &[fragment]);
         assert!(outcome.stderr.len() < 2000, "{} bytes", outcome.stderr.len());
     }
@@ -466,6 +457,5 @@ fn what_is_not_text_is_refused() {
     let place = bytes.windows(4).position(|window| window == b"NOTE").unwrap();
     bytes[place] = 0xff;
     fs::write(&path, bytes).unwrap();
-    let outcome = store.command(&["run", &file, "--", "echo", "no"]).run();
-    refused(&outcome, 3, &["line 2", "UTF-8"]);
+    refused(&store.command(&["run", &file, "--", "echo", "no"]).run(), 3, &["line 2", "UTF-8"]);
 }

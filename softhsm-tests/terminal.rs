@@ -135,8 +135,7 @@ fn what_was_typed_before_the_prompt_is_no_pin() {
 #[test]
 fn piped_input_is_left_to_the_next_reader_where_there_is_a_terminal() {
     let store = token_with_pair(Kind::P256);
-    let single_line = format!("{WRONG_PIN}\n");
-    for input in ["kind: List\nitems: []\n", &single_line] {
+    for input in ["kind: List\nitems: []\n", &format!("{WRONG_PIN}\n")] {
         let outcome =
             sign(&store).piped(input).before_another_reader().at_terminal().finish_with_pin();
         assert_signed(&outcome);

@@ -24,8 +24,8 @@ fn state(store: &Store) -> PathBuf {
 
 /// The token's ledger, where it stands that it has refused a PIN.
 fn ledger(store: &Store) -> Option<PathBuf> {
-    let entries = fs::read_dir(state(store)).ok()?;
-    entries
+    fs::read_dir(state(store))
+        .ok()?
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.extension().is_some_and(|it| it == "ledger"))
@@ -248,8 +248,7 @@ fn a_token_that_was_put_in_the_place_of_another_gets_no_pin() {
         .with("pinSource", "env:TOKEN_PIN")
         .with("tokenSerial", &store.tokens[0].serial);
     let run = cluster().run(&store, &stored, &["kubectl", "auth", "whoami"]);
-    let swapped = "C_GetTokenInfo#3+:serial=0000000000000815";
-    let outcome = run.suffering(&store, swapped).run().failed();
+    let outcome = run.suffering(&store, "C_GetTokenInfo#3+:serial=0000000000000815").run().failed();
     assert!(outcome.stderr.contains("0000000000000815"), "{outcome:?}");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
@@ -334,8 +333,7 @@ fn locking(store: &Store, invocation: Invocation) -> Invocation {
     let path = store.path("locks");
     let options = ["-f", "-y", "-e", "trace=flock", "-o", path.to_str().unwrap()];
     let strace = tool("strace", "strace");
-    let strace = strace.get_program().to_str().unwrap();
-    invocation.through(strace, &options)
+    invocation.through(strace.get_program().to_str().unwrap(), &options)
 }
 
 fn locks(store: &Store) -> String {
@@ -346,8 +344,7 @@ fn locks(store: &Store) -> String {
 #[test]
 fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {
     let store = token_with_pair(Kind::P256);
-    let other_library = store.configuration_with_pin_source();
-    assert_signed(&sign(&store, &other_library, "").run());
+    assert_signed(&sign(&store, &store.configuration_with_pin_source(), "").run());
     // As a request through that library that was stopped in C_Login.
     let place = state(&store);
     let held: Vec<_> = fs::read_dir(place)
@@ -364,11 +361,9 @@ fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {
 #[test]
 fn what_is_remembered_names_the_token_and_nothing_of_the_pin() {
     let store = token_with_pair(Kind::P256);
-    let wrong = recorded(&store).with("pin", WRONG_PIN);
-    sign(&store, &wrong, FORGETFUL).run().fails(7, &[]);
+    sign(&store, &recorded(&store).with("pin", WRONG_PIN), FORGETFUL).run().fails(7, &[]);
     let path = ledger(&store).expect("a ledger");
-    let mode = fs::metadata(&path).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let text = remembered(&store);
     assert_no_pin("the ledger", &text);
     let line = text.strip_prefix("PIN sent to token ").unwrap();
@@ -488,8 +483,7 @@ fn a_prompt_that_was_left_brakes_those_behind_it_and_those_of_its_job() {
     let mut terminal = in_one_session(&store, &recorded(&store), script).at_terminal();
     let (_, screen) = terminal.expect_prompt().type_line("").finish();
     assert_eq!(prompts(&screen), 1, "{screen:?}");
-    let braked = (1..=5).filter(|number| error(&store, *number).contains(LEFT));
-    assert_eq!(braked.count(), 4);
+    assert_eq!((1..=5).filter(|number| error(&store, *number).contains(LEFT)).count(), 4);
     assert!(store.calls("C_Login").is_empty());
 }
 
@@ -518,8 +512,7 @@ fn a_no_to_the_final_try_is_said_for_those_behind_it_too() {
         .at_terminal();
     let (_, screen) = terminal.expect("last try").expect("yes").type_line("no").finish();
     assert_eq!(screen.matches("last try").count(), 1, "{screen:?}");
-    let braked = (1..=3).filter(|number| error(&store, *number).contains(LEFT)).count();
-    assert_eq!(braked, 2);
+    assert_eq!((1..=3).filter(|number| error(&store, *number).contains(LEFT)).count(), 2);
 }
 
 /// With job control, as at a person's own prompt, each command is a job of its own. Nothing is shown in which

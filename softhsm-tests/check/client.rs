@@ -62,8 +62,7 @@ impl PluginContext {
     fn make_identity(&self) -> ServerIdentity {
         let identity = ServerIdentity::generate(&[local_address().into()]).unwrap();
         fs::create_dir_all(self.path("data")).unwrap();
-        let file = self.path("data/tunnel.pem");
-        write_file(&file, identity.to_pem(), 0o600);
+        write_file(self.path("data/tunnel.pem"), identity.to_pem(), 0o600);
         identity
     }
 
@@ -108,8 +107,7 @@ fn is_concerned(outcome: &Outcome, what: &str, remedy: &str) {
     let mut lines = text.lines();
     let concern = lines.find(|line| line.starts_with("! client ") && line.contains(what));
     assert!(concern.is_some(), "no {what:?} in\n{text}");
-    let help = lines.next().unwrap_or_default();
-    assert!(help.contains(remedy), "no {remedy:?} in\n{text}");
+    assert!(lines.next().unwrap_or_default().contains(remedy), "no {remedy:?} in\n{text}");
 }
 
 #[test]
@@ -132,8 +130,7 @@ fn where_a_client_connects_is_told_before_the_key() {
     // A context of another form has no such step.
     let store = token_with_pair(Kind::P256);
     let other = store.with_kubeconfig(&store.configuration());
-    let text = told(&other.arguments(&["check", "--no-login"]).run(), 0);
-    assert_eq!(of_client(&text), [""; 0]);
+    assert_eq!(of_client(&told(&other.arguments(&["check", "--no-login"]).run(), 0)), [""; 0]);
 }
 
 /// What of the kubeconfig is another, what `check` says of it, and by which command it is mended.

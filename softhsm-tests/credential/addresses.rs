@@ -16,8 +16,7 @@ fn elsewhere(user: &PlainUser, text: &str, other: &str, script: &str) -> Invocat
 fn two_kubeconfigs_for_one_server_share_its_address_whatever_they_call_it() {
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-    let other = elsewhere(&user, ": test\n", ": my prod cluster\n", ASK);
-    assert_eq!(other.run().printed(), ANSWER);
+    assert_eq!(elsewhere(&user, ": test\n", ": my prod cluster\n", ASK).run().printed(), ANSWER);
     assert_eq!(user.counts(), (1, 1));
 }
 
@@ -30,8 +29,7 @@ fn an_address_stays_with_its_server_and_what_is_written_then_leads_to_the_other(
     let forwarder = Forwarder::to(server);
     let outcome = elsewhere(&user, server, &forwarder.url(), ASK).run();
     let what = format!("{} leads to cluster \"test\" ({server}) already", user.address());
-    let said = [&*what, "kubeconfig --write --context NAME"];
-    assert_told_through_kubectl(&outcome, 9, &said);
+    assert_told_through_kubectl(&outcome, 9, &[&*what, "kubeconfig --write --context NAME"]);
     // Whoever uses the first one still does.
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     assert_eq!(user.counts(), (1, 1));
@@ -40,8 +38,7 @@ fn an_address_stays_with_its_server_and_what_is_written_then_leads_to_the_other(
         user.context(),
         user.store.faulty_module()
     );
-    let written = elsewhere(&user, server, &forwarder.url(), &script);
-    assert_eq!(written.run().printed(), ANSWER);
+    assert_eq!(elsewhere(&user, server, &forwarder.url(), &script).run().printed(), ANSWER);
     let status = user.program(&["status", "--json"]).run().json();
     let servers = status["clusters"].as_array().unwrap().iter();
     let servers: Vec<_> = servers.map(|it| it["server"].as_str().unwrap()).collect();
@@ -57,8 +54,7 @@ fn the_proxy_is_that_of_who_was_first_at_the_address() {
         &["--keep=15m", "--pin-source=env:TOKEN_PIN"],
     );
     for proxy in ["http://127.0.0.1:1", "http://127.0.0.1:2"] {
-        let ask = user.shell("kubectl get --raw /version");
-        let outcome = ask.variable("HTTPS_PROXY", proxy).run();
+        let outcome = user.shell("kubectl get --raw /version").variable("HTTPS_PROXY", proxy).run();
         outcome.says(&[
             "no connection through the proxy http://127.0.0.1:1: ",
             "`pkcs11-external-signer stop` ends",

@@ -7,8 +7,7 @@ use crate::run::trouble::{Server, server_certificate};
 #[test]
 fn the_cluster_is_asked_with_one_prompt_and_no_tunnel() {
     let user = PlainUser::prompted(&[]);
-    let outcome = user.program(&["check", "--server"]).at_terminal().finish_with_pin();
-    let text = outcome.printed();
+    let text = user.program(&["check", "--server"]).at_terminal().finish_with_pin().printed();
     let known = "knows us as user \"jane\", groups \"system:masters\", \"system:authenticated\"\n";
     assert!(text.ends_with(known), "{text}");
     user.expect_nothing_left();
@@ -44,8 +43,7 @@ fn a_server_that_refuses_the_certificate_is_told_by_kubectl_and_check() {
     for version in ["-tls1_2", "-tls1_3"] {
         let store = cluster().token(Kind::P256, ADMINISTRATOR);
         let own = server_certificate(store.directory.path());
-        let own = own.each_ref().map(Path::new);
-        let (_server, url) = Server::start(&own, &stranger, &[version]);
+        let (_server, url) = Server::start(&own.each_ref().map(Path::new), &stranger, &[version]);
         let mut entry = cluster().entry();
         entry["server"] = url.into();
         let user = PlainUser::at(store, &entry, &["--pin-source=env:TOKEN_PIN"]);

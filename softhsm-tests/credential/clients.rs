@@ -18,8 +18,7 @@ const PODS: [&str; 4] = ["get", "pods", "-o", "name"];
 #[test]
 fn stock_kubectl_gets_in() {
     let user = PlainUser::prompted(&[]);
-    let pods = printed(&user, kubectl(), &PODS);
-    assert_eq!(pods, "pod/shell\n");
+    assert_eq!(printed(&user, kubectl(), &PODS), "pod/shell\n");
     assert_eq!(user.counts(), (1, 1));
 }
 
@@ -28,15 +27,13 @@ fn stock_kubectl_gets_in() {
 fn the_distributions_kubectl_gets_in_with_an_older_version_of_the_interface() {
     let user = PlainUser::prompted(&[]);
     user.set_plugin("apiVersion", "client.authentication.k8s.io/v1beta1");
-    let pods = printed(&user, distribution_kubectl(), &PODS);
-    assert_eq!(pods, "pod/shell\n");
+    assert_eq!(printed(&user, distribution_kubectl(), &PODS), "pod/shell\n");
 }
 
 #[test]
 fn helm_gets_in() {
     let user = PlainUser::prompted(&[]);
-    let helm = kubectl().with_file_name("helm");
-    assert_eq!(printed(&user, &helm, &["list", "--short"]), "");
+    assert_eq!(printed(&user, &kubectl().with_file_name("helm"), &["list", "--short"]), "");
 }
 
 #[test]
@@ -51,8 +48,7 @@ fn a_go_program_on_client_go_gets_in() {
 fn a_python_program_gets_in() {
     let user = PlainUser::prompted(&[]);
     let [interpreter, script] = python();
-    let pods = printed(&user, &interpreter, &[script.to_str().unwrap()]);
-    assert_eq!(pods, "shell\n");
+    assert_eq!(printed(&user, &interpreter, &[script.to_str().unwrap()]), "shell\n");
 }
 
 /// Its client tells the plugin nothing of the cluster.
@@ -60,8 +56,7 @@ fn a_python_program_gets_in() {
 fn a_javascript_program_gets_in() {
     let user = PlainUser::prompted(&[]);
     let [_, script] = javascript();
-    let pods = printed(&user, Path::new("node"), &[script.to_str().unwrap()]);
-    assert_eq!(pods, "shell\n");
+    assert_eq!(printed(&user, Path::new("node"), &[script.to_str().unwrap()]), "shell\n");
 }
 
 /// Python does so from 3.13 on.

@@ -72,8 +72,7 @@ fn apply_from_standard_input_runs_the_plugin_twice_and_asks_once() {
     );
     let outcome =
         user.kubectl(&["apply", "-f", "-"]).piped(&manifest).at_terminal().finish_with_pin();
-    let created = format!("configmap/{} created\n", user.context());
-    assert_eq!(outcome.printed(), created);
+    assert_eq!(outcome.printed(), format!("configmap/{} created\n", user.context()));
     assert_eq!(runs(), 2);
     assert_eq!(user.counts(), (1, 1));
 }

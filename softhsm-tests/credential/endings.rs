@@ -42,8 +42,7 @@ fn it_does_not_wait_for_who_inherits_the_plugin() {
     for keep in ["--keep=command", "--keep=terminal"] {
         let user = PlainUser::new(&[keep]);
         let orphan = "(while kill -0 $$; do sleep 0.05; done 2>/dev/null; exec \"$@\") & exit";
-        let request = user.request().to_string();
-        let outcome = user.plugin_within(orphan, &request).run();
+        let outcome = user.plugin_within(orphan, &user.request().to_string()).run();
         outcome.says(&["pkcs11-external-signer: error: ", "can't be watched: it has ended"]);
         assert_eq!((&*outcome.stdout, outcome.stderr.lines().count()), (&b""[..], 1));
         user.expect_nothing_left();
@@ -210,14 +209,12 @@ fn one_that_does_not_answer_is_told_and_stopped() {
                 "it doesn't answer"
             }
         };
-        let outcome = user.program(&["status"]).run();
-        outcome.fails(9, &[said, "`pkcs11-external-signer stop`"]);
+        user.program(&["status"]).run().fails(9, &[said, "`pkcs11-external-signer stop`"]);
         assert_told_through_kubectl(&user.kubectl(&["get", "pods"]).run(), 9, &[said]);
         assert_eq!(user.program(&["stop"]).run().printed(), "");
         assert!(user.tunnel().is_none());
     }
-    let outcome = user.program(&["status"]).run().printed();
-    assert_eq!(outcome, "no tunnel process is running\n");
+    assert_eq!(user.program(&["status"]).run().printed(), "no tunnel process is running\n");
 }
 
 #[test]

@@ -55,8 +55,7 @@ fn a_watch_of_ten_minutes_sees_what_changes_at_its_end() {
 fn a_hundred_kubectls_at_once() {
     for keep in ["--keep=command", "--keep=terminal"] {
         let user = PlainUser::new(&[keep]);
-        let script = format!("for i in $(seq 100); do {ASK} & done; wait");
-        let outcome = user.shell(&script).run();
+        let outcome = user.shell(&format!("for i in $(seq 100); do {ASK} & done; wait")).run();
         assert_eq!(outcome.silently().printed(), ANSWER.repeat(100), "{keep}");
         user.expect_nothing_left();
     }

@@ -115,8 +115,7 @@ impl PlainUser {
     /// No other test has it: what is made of the name stays apart, too.
     fn context(&self) -> String {
         let directory = self.store.directory.path().file_name().unwrap();
-        let name = directory.to_str().unwrap().trim_start_matches('.');
-        format!("plain-{}", name.to_lowercase())
+        format!("plain-{}", directory.to_str().unwrap().trim_start_matches('.').to_lowercase())
     }
 
     /// This program for this user; kubectl and helm are in PATH.
@@ -229,8 +228,7 @@ impl PlainUser {
         // One that has ended meanwhile, or whose end nobody has asked for yet, has nothing to be read.
         let process = |number: i32| {
             let place = PathBuf::from(format!("/proc/{number}"));
-            let mounts = fs::read_to_string(place.join("mountinfo")).ok()?;
-            if !mounts.contains(&runtime) {
+            if !fs::read_to_string(place.join("mountinfo")).ok()?.contains(&runtime) {
                 return None;
             }
             let stat = fs::read_to_string(place.join("stat")).ok()?;
@@ -319,8 +317,7 @@ fn wrap_plugin(user: &PlainUser, text: &str) {
 /// Has the runs of the plugin counted; how often it has run.
 fn count_plugins(user: &PlainUser) -> impl Fn() -> usize {
     let record = user.path("runs");
-    let count = format!("echo run >>'{}'; exec \"$SIGNER\" \"$@\"", record.display());
-    wrap_plugin(user, &count);
+    wrap_plugin(user, &format!("echo run >>'{}'; exec \"$SIGNER\" \"$@\"", record.display()));
     move || fs::read_to_string(&record).unwrap_or_default().lines().count()
 }
 

@@ -85,8 +85,7 @@ fn a_stored_pin_that_turns_out_to_be_locked_is_sent_once() {
     // A person has unlocked it, and logs in.
     let context = user.context();
     let check = ["check", "--context", &context, "--pin-source=prompt"];
-    let outcome = user.program(&check).at_terminal().finish_with_pin();
-    outcome.printed();
+    user.program(&check).at_terminal().finish_with_pin().printed();
     user.kubectl(&GET).run().printed();
     user.expect_nothing_left();
 }
@@ -108,8 +107,7 @@ fn a_pin_that_turns_out_to_be_locked_is_asked_for_once() {
 fn without_a_terminal_and_askpass_it_says_so_at_once() {
     let user = PlainUser::prompted(&[]);
     user.plugin(&user.request().to_string()).run().fails_in_one_line(7, &["PIN"]);
-    let outcome = user.kubectl(&GET).run();
-    assert_told_through_kubectl(&outcome, 7, &[]);
+    assert_told_through_kubectl(&user.kubectl(&GET).run(), 7, &[]);
     user.expect_nothing_left();
 }
 

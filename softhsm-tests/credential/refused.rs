@@ -99,8 +99,7 @@ fn the_same_pair_is_answered_while_the_tunnel_lives() {
     let user = PlainUser::new(&["--keep=15m"]);
     let request = user.request().to_string();
     let pair = || {
-        let answer = user.plugin(&request).run().answer();
-        let status = &answer["status"];
+        let status = &user.plugin(&request).run().answer()["status"];
         (status["clientCertificateData"].clone(), status["clientKeyData"].clone())
     };
     let first = pair();
@@ -116,8 +115,7 @@ fn a_kubeconfig_that_was_copied_from_elsewhere_is_told() {
     let elsewhere = PlainUser::new(&[]);
     let user = PlainUser::new(&[]);
     fs::write(user.kubeconfig(), elsewhere.current().to_string()).unwrap();
-    let outcome = user.kubectl(&["get", "pods"]).run();
-    assert_told_through_kubectl(&outcome, 3, &["kubeconfig --write"]);
+    assert_told_through_kubectl(&user.kubectl(&["get", "pods"]).run(), 3, &["kubeconfig --write"]);
     user.expect_nothing_left();
 }
 
@@ -127,10 +125,8 @@ fn a_port_that_somebody_else_holds_is_an_error_with_a_way_out() {
     let address = user.address();
     let holder = TcpListener::bind(&address).unwrap();
     holder.set_nonblocking(true).unwrap();
-    let outcome = user.kubectl(&["get", "pods"]).run();
-    assert_told_through_kubectl(&outcome, 9, &[&address]);
-    let heard = holder.accept();
-    assert!(heard.is_err(), "a client has connected to whoever holds the port");
+    assert_told_through_kubectl(&user.kubectl(&["get", "pods"]).run(), 9, &[&address]);
+    assert!(holder.accept().is_err(), "a client has connected to whoever holds the port");
     user.expect_nothing_left();
     drop(holder);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
@@ -159,8 +155,7 @@ fn a_socket_that_a_killed_tunnel_left_is_replaced() {
     user.expect_nothing_left();
     // A socket of something that doesn't answer, and what is none.
     let silent = UnixListener::bind(&path).unwrap();
-    let outcome = user.shell(ASK).run();
-    assert_told_through_kubectl(&outcome, 9, &["it doesn't answer", "tunnel.socket"]);
+    assert_told_through_kubectl(&user.shell(ASK).run(), 9, &["it doesn't answer", "tunnel.socket"]);
     drop(silent);
     fs::remove_file(&path).unwrap();
     assert_eq!(user.program(&["stop"]).run().printed(), "");
@@ -177,8 +172,7 @@ const SPOILT: &str = "for place in /run/user/0 /dev/shm; do \
 #[test]
 fn full_disks_do_not_keep_the_tunnel_from_being_found() {
     let user = PlainUser::new(&[]);
-    let script = format!("{SPOILT}; {ASK}");
-    let outcome = user.shell(&script).through("unshare", &["--mount"]).run();
+    let outcome = user.shell(&format!("{SPOILT}; {ASK}")).through("unshare", &["--mount"]).run();
     assert_eq!(outcome.printed(), ANSWER);
     user.expect_nothing_left();
 }

@@ -13,10 +13,8 @@ fn shell(store: &Store, keep: &str, script: &str) -> Invocation {
 fn faulty_shell(store: &Store, keep: &str, faults: &str, script: &str) -> Invocation {
     need_root();
     let configuration = store.faulty(store.configuration()).with("keep", keep);
-    let options = Options::hash(Hash::Sha256);
-    let request = sign_request(&configuration, &options, &sample(32));
-    let invocation = store.ask(&request).suffering(store, faults);
-    invocation.within("sh", script)
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    store.ask(&request).suffering(store, faults).within("sh", script)
 }
 
 fn command(store: &Store, name: &str) -> Invocation {
@@ -31,8 +29,7 @@ fn assert_signatures(printed: &str, count: usize) {
     assert_eq!(answers.len(), count, "{printed}");
     for answer in answers {
         assert_eq!(answer["kind"], "SignResponse");
-        let signature = decode(&answer["signature"]);
-        assert_verifies(key(Kind::P256), Scheme::Ecdsa, &sample(32), &signature);
+        assert_verifies(key(Kind::P256), Scheme::Ecdsa, &sample(32), &decode(&answer["signature"]));
     }
 }
 
@@ -82,8 +79,7 @@ fn errors_are_those_of_a_request_without_keep() {
     for (keep, code) in [("15m", 7), ("command", 7), ("15 x", 3)] {
         let configuration =
             store.faulty(store.configuration()).with("keep", keep).with("pin", WRONG_PIN);
-        let options = Options::hash(Hash::Sha256);
-        let request = sign_request(&configuration, &options, &sample(32));
+        let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
         let outcome = store.ask(&request).suffering(&store, "").run();
         outcome.fails(code, &[if code == 3 { "keep \"15 x\"" } else { "PIN" }]);
     }

@@ -132,8 +132,7 @@ fn another_users_plugin_has_no_use_for_the_kubeconfig() {
     set_mode(user.store.directory.path(), 0o755);
     set_mode(user.kubeconfig(), 0o644);
     let before = user.counts();
-    let copy = copy_of_program(user.store.directory.path());
-    user.set_plugin("command", copy.to_str().unwrap());
+    user.set_plugin("command", copy_of_program(user.store.directory.path()).to_str().unwrap());
     let request = user.request().to_string();
     user.plugin(&request).by(NOBODY).run().fails_in_one_line(3, &["kubeconfig --write"]);
     assert_eq!(user.counts(), before);
@@ -143,10 +142,8 @@ fn another_users_plugin_has_no_use_for_the_kubeconfig() {
 #[test]
 fn another_process_of_the_same_user_can_not_read_the_tunnel() {
     let user = PlainUser::unprivileged(NOBODY, &["--keep=15m", "--pin-source=env:TOKEN_PIN"]);
-    let request = user.request().to_string();
-    user.plugin(&request).run().answer();
-    let tunnel = user.tunnel().unwrap();
-    assert_hidden(tunnel.pid);
+    user.plugin(&user.request().to_string()).run().answer();
+    assert_hidden(user.tunnel().unwrap().pid);
 }
 
 /// Says $2 to the tunnel process at the socket $1, with its own number and, if there is to be one, a stranger's as the
@@ -191,16 +188,14 @@ fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller(
         let version = env!("CARGO_PKG_VERSION");
         let greeting = json!({"version": version, "request": {"Register": registration}});
         let ask = ["-c", REGISTER, path.to_str().unwrap(), &greeting.to_string()];
-        let python = user.client(Path::new("/usr/bin/python3"));
-        let told = python.arguments(&ask).run().printed();
+        let told = user.client(Path::new("/usr/bin/python3")).arguments(&ask).run().printed();
         let last = told.lines().last().unwrap();
         assert!(last.starts_with("{\"Failed") && last.contains(said), "{told}");
         assert!(!told.contains("Signature"), "{told}");
     }
     assert_eq!(user.counts(), before);
     // What it was open for goes on.
-    let without_pin = user.shell(ASK).without_variable("TOKEN_PIN");
-    assert_eq!(without_pin.run().printed(), ANSWER);
+    assert_eq!(user.shell(ASK).without_variable("TOKEN_PIN").run().printed(), ANSWER);
     user.program(&["stop"]).run().printed();
 }
 

@@ -112,8 +112,7 @@ fn a_library_that_is_replaced_is_the_next_tunnel_processs() {
     user.plugin(&user.request().to_string()).run().answer();
     assert_eq!(user.counts().0, 1);
     user.program(&["stop"]).run().printed();
-    let outcome = user.kubectl(&["get", "pods"]).run();
-    assert_told_through_kubectl(&outcome, 4, &["libfault_module.so"]);
+    assert_told_through_kubectl(&user.kubectl(&["get", "pods"]).run(), 4, &["libfault_module.so"]);
     user.expect_nothing_left();
     replace(&library, &whole);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);

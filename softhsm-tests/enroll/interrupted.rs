@@ -267,8 +267,7 @@ fn ctrl_c_waits_for_the_end_of_a_write() {
         kill_process(running.pid(), Signal::INT).unwrap();
         let outcome = running.finish();
         outcome.dies_of(Signal::INT);
-        let told = "interrupted by SIGINT";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
+        assert!(outcome.stderr.contains("interrupted by SIGINT"), "{outcome:?}");
         // The call was let finish.
         assert_eq!(store.calls(function), ["0x0"]);
         step.assert_ends_well(&store);

@@ -65,8 +65,7 @@ pub(crate) fn issue_with_chain(request: &str) -> String {
 
 fn issue_by([issuer, issuer_key]: [PathBuf; 2], request: &str, days: i32, usage: &str) -> String {
     let usage = format!("extendedKeyUsage={usage}\n");
-    let issuer = [issuer.as_path(), &issuer_key];
-    let certificate = certify(request.as_ref(), issuer, days, &usage, &[]);
+    let certificate = certify(request.as_ref(), [issuer.as_path(), &issuer_key], days, &usage, &[]);
     certificate.into_os_string().into_string().unwrap()
 }
 
@@ -86,8 +85,7 @@ fn objects_of(store: &Store) -> [usize; 3] {
 /// The certificate that a client is given for objectId 1.
 #[track_caller]
 fn certificate_of(store: &Store) -> Vec<u8> {
-    let request = certificate_request(&store.configuration_with_pin_source());
-    store.ask(&request).run().certificate()
+    store.ask(&certificate_request(&store.configuration_with_pin_source())).run().certificate()
 }
 
 /// A signature with the key that has this id.
@@ -118,8 +116,7 @@ fn a_bare_token_gets_a_key_and_its_certificate_in_two_calls() {
 
     let certificate = issue(&csr, 30, "clientAuth");
     let install = ["--certificate", certificate.as_str()];
-    let installed = enroll(&store, &install).run();
-    let text = installed.silently().printed();
+    let text = enroll(&store, &install).run().silently().printed();
     let line = "certificate: user \"jane\", groups \"dev\", \"ops\", expires 20";
     assert!(text.contains(line) && text.ends_with(", beside the key\n"), "{text}");
     assert_signs(&store, "1");
@@ -140,8 +137,7 @@ fn each_kind_of_key_is_made_and_signs_its_request_and_for_tls() {
     {
         let csr = at(&store, &format!("{kind}.csr"));
         let user = format!("--user={kind}");
-        let outcome = enroll(&store, &[&user, "--key", kind, "--csr", &csr]).run();
-        outcome.silently().printed();
+        enroll(&store, &[&user, "--key", kind, "--csr", &csr]).run().silently().printed();
         assert_eq!(subject_of(&csr), format!("subject=CN = {kind}"));
         let certificate = issue(&csr, 30, "clientAuth");
         enroll(&store, &["--certificate", &certificate]).run().silently().printed();
@@ -152,8 +148,7 @@ fn each_kind_of_key_is_made_and_signs_its_request_and_for_tls() {
 #[test]
 fn the_request_alone_is_printed_for_a_pipe() {
     let store = token_with([]);
-    let outcome = enroll(&store, &["--user=jane", "--csr", "-"]).run();
-    let text = outcome.silently().printed();
+    let text = enroll(&store, &["--user=jane", "--csr", "-"]).run().silently().printed();
     assert!(text.starts_with("-----BEGIN CERTIFICATE REQUEST-----\n"), "{text}");
     let csr = at(&store, "jane.csr");
     fs::write(&csr, text).unwrap();
@@ -171,10 +166,8 @@ fn an_existing_key_is_taken_up_and_no_object_is_written_over() {
         Object::key(key(Kind::Rsa(2048)), &[5]).not_for_signing(),
     ]);
     let csr = at(&store, "jane.csr");
-    let with = |options: &[&str]| {
-        let invocation = enroll(&store, &["--user=jane", "--csr", &csr]);
-        invocation.arguments(options).run()
-    };
+    let with =
+        |options: &[&str]| enroll(&store, &["--user=jane", "--csr", &csr]).arguments(options).run();
     for (id, reason) in
         [("3", "there is no key"), ("4", "there is no private key"), ("5", "CKA_SIGN")]
     {
@@ -232,12 +225,10 @@ fn a_token_that_cannot_make_such_a_key_says_so() {
     let outcome = enroll(&store, &["--user=jane", "--csr", &csr]).run();
     outcome.fails(6, &["makes no ec-p256 key: it offers no CKM_EC_KEY_PAIR_GEN", "--key"]);
     assert_eq!(keys_of(&store).len(), 1);
-    let rsa = enroll(&store, &["--user=jane", "--csr", &csr, "--key=rsa-2048"]).run();
-    rsa.silently().printed();
+    enroll(&store, &["--user=jane", "--csr", &csr, "--key=rsa-2048"]).run().silently().printed();
     // A key that could open nothing.
     let store = token_withholding(&[MechanismType::ECDH1_DERIVE], Kind::P256);
-    let unsealing = ["--user=node", "--csr", &csr, "--for=unsealing"];
-    enroll(&store, &unsealing)
+    enroll(&store, &["--user=node", "--csr", &csr, "--for=unsealing"])
         .run()
         .fails(6, &["makes no ec-p256 key: it offers no CKM_ECDH1_DERIVE", "--key"]);
     assert_eq!(keys_of(&store).len(), 1);
@@ -309,8 +300,7 @@ fn of_several_tokens_one_is_named_or_picked() {
         ],
     );
     // With a library each, where none is named.
-    let enroll_anywhere = store.command(&["enroll", "--user=jane", "--csr=-"]);
-    let outcome = enroll_anywhere.run();
+    let outcome = store.command(&["enroll", "--user=jane", "--csr=-"]).run();
     let first = "libsofthsm2.so --token-label=first";
     outcome.fails(5, &["2 tokens can be meant", "--module=/", first]);
     let mut terminal = enroll().at_terminal();
@@ -411,8 +401,7 @@ fn an_intermediate_certificate_is_written_once_and_reaches_the_server() {
     enroll(&store, &install).run().silently().printed();
     assert_eq!(objects_of(&store), [1, 1, 2]);
     let configuration = store.configuration_with_pin_source();
-    let whoami = ["kubectl", "auth", "whoami"];
-    let known = cluster().run(&store, &configuration, &whoami).run();
+    let known = cluster().run(&store, &configuration, &["kubectl", "auth", "whoami"]).run();
     assert!(known.printed().contains("jane"), "{known:?}");
 }
 
@@ -426,14 +415,10 @@ fn a_token_that_takes_no_ca_certificate_leaves_the_chain_in_a_file() {
         .suffering(&store, "C_CreateObject#1:return=0x13")
         .run();
     let text = outcome.printed();
-    let end = format!(", in {kept}\n");
-    assert!(text.ends_with(&end), "{text}");
-    let told = "has no room for the certificates of CAs";
-    assert!(outcome.stderr.contains(told), "{outcome:?}");
+    assert!(text.ends_with(&format!(", in {kept}\n")), "{text}");
+    assert!(outcome.stderr.contains("has no room for the certificates of CAs"), "{outcome:?}");
     assert_eq!(objects_of(&store), [1, 1, 1]);
-    let configuration = store.configuration_with_pin_source();
-    let with_file = configuration.with("certificateFile", &kept);
-    let whoami = ["kubectl", "auth", "whoami"];
-    let known = cluster().run(&store, &with_file, &whoami).run();
+    let with_file = store.configuration_with_pin_source().with("certificateFile", &kept);
+    let known = cluster().run(&store, &with_file, &["kubectl", "auth", "whoami"]).run();
     assert!(known.printed().contains("jane"), "{known:?}");
 }

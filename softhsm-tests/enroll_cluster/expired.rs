@@ -26,8 +26,7 @@ fn an_expired_certificate_is_told_before_the_pin_and_replaced_by_one_command() {
     assert_eq!(erin.ask(&[]), format!("{old}-2"));
 
     let command = |name: &str, arguments: &[&str]| {
-        let command = erin.enter(erin.person.command(name));
-        command.argument("--context=prod").arguments(arguments).run()
+        erin.enter(erin.person.command(name)).argument("--context=prod").arguments(arguments).run()
     };
     command("kubeconfig", &["--write", "--object-id=1", &erin.token[0]]).succeeded();
     let told = ["the certificate of CN=erin: it expired 20", " enroll --context=prod`"];
@@ -53,7 +52,6 @@ fn an_expired_certificate_is_told_before_the_pin_and_replaced_by_one_command() {
     // The old certificate stays beside the new one.
     let keys = erin.keys();
     let new = keys.iter().find(|key| key["usable"] == true).unwrap();
-    let id = new["certificate"]["credentialId"].as_str().unwrap();
-    assert!(erin.whoami().contains(id));
+    assert!(erin.whoami().contains(new["certificate"]["credentialId"].as_str().unwrap()));
     erin.stop();
 }

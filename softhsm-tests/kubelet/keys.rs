@@ -42,8 +42,7 @@ fn a_key_is_made_and_certified_for_unsealing() {
 fn a_key_for_signing_opens_nothing_and_ed25519_is_refused() {
     let store = token_with([]);
     let csr = at(&store, "node1.csr");
-    let make = ["--user=node1", "--key=rsa-2048", "--csr", &csr];
-    enroll(&store, &make).run().printed();
+    enroll(&store, &["--user=node1", "--key=rsa-2048", "--csr", &csr]).run().printed();
     let certificate = issued(&csr);
     assert_eq!(key_usage(&certificate), "");
     enroll(&store, &["--certificate", &certificate]).run().printed();

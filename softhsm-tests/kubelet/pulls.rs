@@ -95,8 +95,7 @@ fn a_registrys_login_is_kept_for_its_other_images_and_nothing_is_not_kept() {
     let store = node(Kind::P256);
     let config = json!({"auths": {"registry.example:5000": login("port")}});
     let file = sealed(&store, "registry.cms", &config.to_string(), &[Kind::P256]);
-    let images = ["registry.example/app"];
-    let outcome = pulls(&store, &file, "v1", PIN, &images);
+    let outcome = pulls(&store, &file, "v1", PIN, &["registry.example/app"]);
     assert_eq!(users(&outcome), [Vec::<String>::new(), Vec::new()]);
     assert_eq!(runs(&outcome), 2, "asked again");
     let many: Vec<_> = (0..20).map(|it| format!("registry.example:5000/app-{it}")).collect();

@@ -79,8 +79,7 @@ const DISTURBANCES: &[&str] = &[
 /// Two keys, so that one can sign for the other.
 fn store() -> Store {
     let [private, certificate] = Object::pair(key(Kind::P256), &[1]);
-    let other = Object::key(key(Kind::Authority), &[2]);
-    token_with([private, certificate, other])
+    token_with([private, certificate, Object::key(key(Kind::Authority), &[2])])
 }
 
 fn sign(store: &Store, faults: &str) -> Invocation {

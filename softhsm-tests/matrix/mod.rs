@@ -244,19 +244,16 @@ impl Bench {
                 (store.ask(&request).suffering(store, faults).run(), None)
             }
             Task::NewKey => {
-                let enroll = self.enroll(&self.bare, &["--user=jane", "--csr=-"], faults);
-                (enroll.run(), None)
+                (self.enroll(&self.bare, &["--user=jane", "--csr=-"], faults).run(), None)
             }
             Task::CertificateReplaced => {
                 let options = [&certificate_option(), "--replace"];
-                let enroll = self.enroll(&self.certified, &options, faults);
-                let mut terminal = enroll.at_terminal();
+                let mut terminal = self.enroll(&self.certified, &options, faults).at_terminal();
                 terminal.expect("Type yes").type_line("yes");
                 (terminal.finish().0, None)
             }
             Task::CertificateWritten => {
-                let enroll = self.enroll(&self.keyed, &[&certificate_option()], faults);
-                (enroll.run(), None)
+                (self.enroll(&self.keyed, &[&certificate_option()], faults).run(), None)
             }
             Task::Run => self.run(faults),
         };
@@ -271,8 +268,7 @@ impl Bench {
         pristine.put_back();
         let store = &pristine.store;
         let module = store.faulty_module();
-        let enroll = enroll_through(store, &module, arguments);
-        enroll.suffering(store, faults)
+        enroll_through(store, &module, arguments).suffering(store, faults)
     }
 
     /// The command shows its kubeconfig and waits for its input's end; the connection is made here.
@@ -314,8 +310,7 @@ impl Performance {
         let told = &outcome.stderr;
         let ensure = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
         ensure(outcome.status.signal().is_none(), "a signal")?;
-        let is_bug = ["panic", "internal error"].iter().any(|it| told.contains(it));
-        ensure(!is_bug, "a bug")?;
+        ensure(!["panic", "internal error"].iter().any(|it| told.contains(it)), "a bug")?;
         ensure(outcome.took < BOUND, "too slow")?;
         self.judge_logins(case)?;
         let code = outcome.status.code().unwrap_or_default();
@@ -402,8 +397,7 @@ impl Performance {
 
     /// On standard error, or in what the command of a run was told.
     fn is_one_error(&self) -> bool {
-        let is_answered = matches!(self.heard, Some(Heard::Answer(_)));
-        let count = usize::from(!is_answered);
+        let count = usize::from(!matches!(self.heard, Some(Heard::Answer(_))));
         ["error: ", "help: "].iter().all(|word| self.outcome.stderr.matches(word).count() == count)
     }
 
@@ -434,10 +428,8 @@ impl Performance {
 fn calls(bench: &Bench, task: Task) -> BTreeMap<String, usize> {
     let performance = bench.perform(task, "");
     let outcome = &performance.outcome;
-    let is_done = outcome.status.code() == Some(task.exit_code());
-    assert!(is_done, "{task:?}: {outcome:?}");
-    let is_connected = matches!(performance.heard, None | Some(Heard::Greeting));
-    assert!(is_connected, "{outcome:?}");
+    assert!(outcome.status.code() == Some(task.exit_code()), "{task:?}: {outcome:?}");
+    assert!(matches!(performance.heard, None | Some(Heard::Greeting)), "{outcome:?}");
     let mut calls = BTreeMap::new();
     for call in performance.calls.lines() {
         let (function, _) = call.split_once(' ').unwrap();

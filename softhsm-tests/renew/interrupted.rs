@@ -9,8 +9,7 @@ impl Jane {
     fn renew_suffering(&self, arguments: &[&str], fault: &str) -> Invocation {
         let configuration = self.store.faulty(self.configuration.clone());
         let command = cluster().command(&self.store, &configuration, "renew");
-        let command = command.argument(self.duration).arguments(arguments);
-        command.suffering(&self.store, fault)
+        command.argument(self.duration).arguments(arguments).suffering(&self.store, fault)
     }
 
     /// Asks, and has it approved; the request's name.
@@ -44,8 +43,8 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
     let before = jane.certificates();
     let name = jane.ask_approved();
     // The library's first call after the wait finds no session any more.
-    let pulled = jane.renew_suffering(&[], "C_CreateObject:lose-sessions").run();
-    pulled
+    jane.renew_suffering(&[], "C_CreateObject:lose-sessions")
+        .run()
         .fails(6, &["check that the token is still inserted", "run the command again: it goes on"]);
     assert_eq!(jane.certificates(), before);
     assert_renewed(&jane, &jane.renew(&[]).run());

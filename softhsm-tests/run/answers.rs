@@ -43,8 +43,7 @@ fn with_server(store: &Store, server: &str, script: &str) -> Outcome {
 fn assert_shown(outcome: &Outcome, texts: &[&str]) {
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
     assert!(outcome.stdout.is_empty(), "{outcome:?}");
-    let own = outcome.stderr.contains("pkcs11-external-signer: ");
-    assert!(!own, "{outcome:?}");
+    assert!(!outcome.stderr.contains("pkcs11-external-signer: "), "{outcome:?}");
     let shown = quoted(outcome);
     for text in texts {
         let told = shown
@@ -62,8 +61,7 @@ fn whatever_kubectl_does_it_shows_that_the_server_is_down() {
         "cluster \"test\" ({gone}): no connection: Connection refused (os error 111); check that the API server runs, and the network, VPN or proxy-url that leads to it"
     );
     for command in COMMANDS {
-        let outcome = with_server(&store, &gone, command);
-        assert_shown(&outcome, &[&told]);
+        assert_shown(&with_server(&store, &gone, command), &[&told]);
     }
 }
 
@@ -112,8 +110,7 @@ fn whatever_kubectl_does_it_shows_that_the_pin_is_locked() {
             config["current-context"] = json!("other");
         });
         let told = ["the PIN of token \"test token\"", "locked"];
-        let run = with_manifest(&store, run).variable("KUBECONFIG", file);
-        assert_shown(&run.run(), &told);
+        assert_shown(&with_manifest(&store, run).variable("KUBECONFIG", file).run(), &told);
         assert_eq!(store.calls("C_Login"), [""; 0]);
     }
 }

@@ -18,8 +18,7 @@ fn run(store: &Store, askpass: &str, faults: &str, command: &str) -> Outcome {
     let invocation = cluster().run(store, &configuration, &["bash", "-c", command]);
     let file = directory.join("kubeconfig");
     let mut config: Value = read_json(&file);
-    let slot = store.tokens[1].slot.to_string();
-    let configuration = configuration.with("slotId", &slot);
+    let configuration = configuration.with("slotId", &store.tokens[1].slot.to_string());
     let provider = json!({"name": "externalSigner", "config": configuration});
     let user = json!({"name": "other", "user": {"auth-provider": provider}});
     config["users"].as_array_mut().unwrap().push(user);
@@ -71,6 +70,5 @@ fn a_person_has_three_tries_for_all_connections_together() {
     assert_eq!(outcome.printed(), "went on\n");
     outcome.says(&["refused the PIN from", "has accepted none"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
-    let asked = fs::read_to_string(store.path("asked")).unwrap();
-    assert_eq!(asked.lines().count(), 3);
+    assert_eq!(fs::read_to_string(store.path("asked")).unwrap().lines().count(), 3);
 }

@@ -23,8 +23,7 @@ fn the_exit_code_is_the_commands() {
 #[test]
 fn a_command_that_does_not_start_is_an_error() {
     let store = token_with_pair(Kind::P256);
-    let outcome = run(&store, &["no-such-command"]).run();
-    outcome.fails(127, &["no-such-command", "not found"]);
+    run(&store, &["no-such-command"]).run().fails(127, &["no-such-command", "not found"]);
     let home = store.directory.path().to_str().unwrap();
     run(&store, &[home]).run().fails(126, &[home]);
     assert!(left_behind(&store).is_empty());
@@ -65,8 +64,7 @@ fn signals_from_outside_the_namespace_are_passed_on() {
         .start(None);
     assert_eq!(running.line(), "ready");
     kill_process(running.pid(), Signal::TERM).unwrap();
-    let outcome = running.finish();
-    assert_eq!(outcome.told(3), "TERM\n");
+    assert_eq!(running.finish().told(3), "TERM\n");
     assert!(left_behind(&store).is_empty());
 }
 
@@ -158,7 +156,6 @@ fn a_place_that_others_can_read_is_not_for_its_kubeconfig() {
     let runtime = store.path("runtime/pkcs11-external-signer");
     fs::create_dir_all(&runtime).unwrap();
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
-    let outcome = run(&store, &["sh", "-c", "echo $KUBECONFIG"]).run();
-    let place = outcome.printed();
+    let place = run(&store, &["sh", "-c", "echo $KUBECONFIG"]).run().printed();
     assert!(!place.starts_with(runtime.to_str().unwrap()), "{place}");
 }

@@ -94,8 +94,7 @@ fn who_is_not_let_in_is_held_in_small_numbers() {
     let outcome = run(&store, &["-v", "bash", "-c", &script]).run();
     assert_eq!(outcome.printed(), "namespace/default\n");
     // Each was refused at once, and none is held any more.
-    let ended = outcome.stderr.matches("the oldest makes room").count();
-    assert_eq!(ended, 0, "{outcome:?}");
+    assert_eq!(outcome.stderr.matches("the oldest makes room").count(), 0, "{outcome:?}");
     let greeting = r"for i in $(seq 300); do exec {fd}<>/dev/tcp/127.0.0.1/$port; printf '\x16\x03\x01' >&$fd; done";
     let script =
         format!("{TOOLS} ulimit -Sn 2000; {greeting}; kubectl get namespace default -o name");

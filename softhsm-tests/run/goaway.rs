@@ -139,8 +139,7 @@ fn read_to(stream: &mut TcpStream, expected: &str) {
     let mut answer = Vec::new();
     while !answer.ends_with(expected.as_bytes()) {
         let mut byte = [0];
-        let length = stream.read(&mut byte).unwrap();
-        assert_eq!(length, 1, "{}", String::from_utf8_lossy(&answer));
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&answer));
         answer.extend(byte);
     }
 }

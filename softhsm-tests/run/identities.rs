@@ -18,8 +18,7 @@ impl Users {
     fn new() -> Self {
         let kinds = [Kind::P256, Kind::P384];
         let certificates = [JANE, OLGA].map(|claims| {
-            let kind = kinds[usize::from(claims.subject == OLGA.subject)];
-            cluster().issue(kind, claims)
+            cluster().issue(kinds[usize::from(claims.subject == OLGA.subject)], claims)
         });
         let store = token_with([
             Object::key(key(kinds[0]), &[1]),
@@ -71,8 +70,7 @@ impl Users {
     }
 
     fn run(&self, arguments: &[&str]) -> Outcome {
-        let kubeconfig = ["--kubeconfig", &self.token, "--"];
-        run(&self.store, &[&kubeconfig, arguments].concat()).run()
+        run(&self.store, &[&["--kubeconfig", &self.token, "--"], arguments].concat()).run()
     }
 
     /// What the script prints directly, and in a run that says this.
@@ -138,8 +136,7 @@ fn helm_is_whom_its_context_names() {
     let [direct, within] = users.both(&script, &[]);
     // Neither may list releases, and the server says so by name.
     for name in ["jane", "olga"] {
-        let told = format!("User \"{name}\" cannot list");
-        assert!(direct.matches(&told).count() >= 2, "{direct}");
+        assert!(direct.matches(&format!("User \"{name}\" cannot list")).count() >= 2, "{direct}");
     }
     assert_eq!(direct, within);
 }

@@ -7,8 +7,7 @@ use crate::fixture::*;
 fn view(store: &Store, files: &[PathBuf]) -> Value {
     let list = std::env::join_paths(files).unwrap();
     let arguments = ["kubectl", "config", "view", "--raw", "-o", "json"];
-    let view = run(store, &arguments).variable("KUBECONFIG", &list).run();
-    view.json()
+    run(store, &arguments).variable("KUBECONFIG", &list).run().json()
 }
 
 /// How they are merged is shown in `crate::kubeconfig`.
@@ -45,8 +44,7 @@ fn several_files_are_one_kubeconfig_and_stay_as_they_are() {
 fn the_copy_is_complete_and_leads_nowhere_else() {
     let store = token_with_pair(Kind::P256);
     drop(run(&store, &["true"]));
-    let own = store.path("kubeconfig");
-    let config = view(&store, &[own]);
+    let config = view(&store, &[store.path("kubeconfig")]);
     let cluster = config["clusters"][0]["cluster"].as_object().unwrap();
     assert!(cluster["server"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{config}");
     assert!(!cluster.contains_key("certificate-authority"), "{config}");
@@ -116,15 +114,13 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
     refused(&user("{}"), 3, &["pathLib"]);
     refused(&user("{pathLib: lib.so, slotId: \"x\"}"), 3, &["not an absolute path"]);
     refused(&user("{pin: 0471}"), 3, &["\"u\"", "pin is not a string", "quotes"]);
-    let lost = user("{}").replace("cluster: k,", "cluster: lost,");
-    refused(&lost, 3, &["pathLib"]);
+    refused(&user("{}").replace("cluster: k,", "cluster: lost,"), 3, &["pathLib"]);
     for (arguments, fragment) in [
         (["--kubeconfig", "/nowhere/at/all"], "/nowhere/at/all"),
         (["--kubeconfig", "/"], "Is a directory"),
         (["--context", "neverland"], "neverland"),
     ] {
-        let outcome = run(&store, &[&arguments[..], &["echo", "started"]].concat()).run();
-        outcome.fails(3, &[fragment]);
+        run(&store, &[&arguments[..], &["echo", "started"]].concat()).run().fails(3, &[fragment]);
     }
 }
 
@@ -195,8 +191,7 @@ fn contexts_that_are_left_as_they_are_are_told() {
     ]);
     assert!(printed.contains("jane"), "{outcome:?}");
     // Where one of them is what the command would use, it is not started.
-    let broken = ["--context", "broken", "echo", "started"];
-    run_with(&store, &config, &broken).fails(3, &["relative"]);
+    run_with(&store, &config, &["--context", "broken", "echo", "started"]).fails(3, &["relative"]);
 }
 
 #[test]
@@ -213,8 +208,7 @@ fn a_command_without_a_context_is_told_how_to_get_one() {
         &["--context=test", "kubectl", "auth", "whoami"],
         &["--only-context=test", "kubectl", "auth", "whoami"],
     ] {
-        let outcome = run_with(&store, &config, arguments);
-        assert!(outcome.silently().printed().contains("jane"));
+        assert!(run_with(&store, &config, arguments).silently().printed().contains("jane"));
     }
 }
 
@@ -229,8 +223,7 @@ fn whoever_skips_verification_for_two_users_is_warned_once() {
     entry.insert("insecure-skip-tls-verify".to_owned(), json!(true));
     let outcome = run_with(&store, &config, &["true"]);
     outcome.printed_beside(&["insecure-skip-tls-verify"]);
-    let count = outcome.stderr.matches("insecure-skip-tls-verify").count();
-    assert_eq!(count, 1, "{outcome:?}");
+    assert_eq!(outcome.stderr.matches("insecure-skip-tls-verify").count(), 1, "{outcome:?}");
 }
 
 /// Least privilege: whatever the command is or starts, it can reach this cluster as this user only.
@@ -265,8 +258,7 @@ fn a_command_can_be_given_one_context_alone() {
     assert_eq!(copy["current-context"], "test");
     assert!(!copy.to_string().contains("secret"), "{copy}");
     // With the others there are their ports, too.
-    let all = told(&["--context", "test"], &["sh", "-c", script]);
-    assert_eq!(all.stderr, "jane2\n");
+    assert_eq!(told(&["--context", "test"], &["sh", "-c", script]).stderr, "jane2\n");
     let other = told(&["--only-context=test"], &["kubectl", "--context=prod", "get", "pods"]);
     other.says(&["context was not found"]);
     for (options, code, fragment) in [
@@ -288,14 +280,12 @@ fn a_command_can_be_given_one_context_alone() {
 fn a_changed_copy_is_told_of() {
     let store = token_with_pair(Kind::P256);
     let arguments = ["kubectl", "config", "set-context", "--current", "--namespace=web"];
-    let outcome = run(&store, &arguments).run();
-    outcome.says(&["has changed its kubeconfig"]);
+    run(&store, &arguments).run().says(&["has changed its kubeconfig"]);
 }
 
 #[test]
 fn a_run_inside_a_run_says_so() {
     let store = token_with_pair(Kind::P256);
-    let script = format!("{PROGRAM} run true");
-    let outcome = run(&store, &["sh", "-c", &script]).run();
+    let outcome = run(&store, &["sh", "-c", &format!("{PROGRAM} run true")]).run();
     outcome.fails(3, &["inside a run already"]);
 }

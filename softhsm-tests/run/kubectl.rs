@@ -21,8 +21,7 @@ fn every_kind_of_key_is_let_in_under_its_name() {
 fn objects_are_created_listed_watched_and_deleted() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let kubectl = |arguments: &[&str]| {
-        let arguments = [&["--", "kubectl", "-n", "tunnelled"], arguments].concat();
-        run(&store, &arguments)
+        run(&store, &[&["--", "kubectl", "-n", "tunnelled"], arguments].concat())
     };
     let made = kubectl(&["create", "namespace", "tunnelled"]).run();
     assert_eq!(made.printed(), "namespace/tunnelled created\n");
@@ -57,8 +56,7 @@ fn another_client_go_program_passes_too() {
 
 #[test]
 fn a_key_without_pss_is_held_to_tls_1_2() {
-    let certificate = cluster().issue(Kind::Rsa(2048), JANE);
-    let objects = Object::certified(Kind::Rsa(2048), certificate, &[1]);
+    let objects = Object::certified(Kind::Rsa(2048), cluster().issue(Kind::Rsa(2048), JANE), &[1]);
     let store = Store::withholding(
         &[MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509],
         [blueprint("test token", objects)],

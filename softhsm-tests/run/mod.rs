@@ -32,8 +32,7 @@ fn run_recorded(store: &Store, faults: &str, arguments: &[&str]) -> Invocation {
 fn changed_kubeconfig(store: &Store, change: impl FnOnce(&mut Value)) -> String {
     let mut config = read_json(store.path("kubeconfig"));
     change(&mut config);
-    let file = store.file("changed", config.to_string(), 0o600);
-    file.into_os_string().into_string().unwrap()
+    store.file("changed", config.to_string(), 0o600).into_os_string().into_string().unwrap()
 }
 
 /// The kubeconfig of a run, which there is then.

@@ -143,8 +143,7 @@ fn a_proxy_is_told_host_port_and_who_asks() {
                 connection.read_exact(&mut byte).unwrap();
                 request.extend(byte);
             }
-            let refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
-            connection.write_all(refused).unwrap();
+            connection.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").unwrap();
         }
         said.send(String::from_utf8(request).unwrap().to_lowercase())
     });

@@ -14,8 +14,7 @@ const TEN_IN_A_ROW: &str = "for i in $(seq 10); do kubectl auth whoami >/dev/nul
 #[test]
 fn ten_commands_in_a_shell_need_one_signature() {
     let store = cluster().token(Kind::P256, JANE);
-    let outcome = run_recorded(&store, "", &["bash", "-c", TEN_IN_A_ROW]).run();
-    assert_eq!(outcome.printed(), "");
+    assert_eq!(run_recorded(&store, "", &["bash", "-c", TEN_IN_A_ROW]).run().printed(), "");
     for (function, calls) in [("C_Initialize", 1), ("C_OpenSession", 1), ("C_Login", 1)] {
         assert_eq!(store.calls(function).len(), calls, "{function}");
     }
@@ -71,8 +70,7 @@ fn a_token_that_was_put_back_is_opened_once_more() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     // Each kubectl needs a signature: the client's session cache is of no use to it.
     let script = "kubectl get namespace default -o name";
-    let faults = "C_SignInit#1:return=0x32";
-    let outcome = run_recorded(&store, faults, &["bash", "-c", script]).run();
+    let outcome = run_recorded(&store, "C_SignInit#1:return=0x32", &["bash", "-c", script]).run();
     assert_eq!(outcome.printed(), "namespace/default\n");
     outcome.silently();
     // C_Finalize before C_Initialize, and the PIN that the token had accepted.
@@ -141,8 +139,7 @@ fn a_library_that_says_nothing_of_its_sessions_is_used_all_the_same() {
 fn a_key_that_cannot_be_opened_leaves_its_token_to_the_others() {
     let store = token_with_two_keys();
     let failing = "for i in 1 2 3; do kubectl --context other auth whoami; done";
-    let script = format!("{failing}; {WHOAMI}");
-    let outcome = run_with_another_key(&store, "9", "", &script);
+    let outcome = run_with_another_key(&store, "9", "", &format!("{failing}; {WHOAMI}"));
     assert_eq!(outcome.printed(), "jane");
     outcome.says(&["no certificate with"]);
     for (function, calls) in [("C_Initialize", 1), ("C_OpenSession", 1), ("C_Login", 1)] {

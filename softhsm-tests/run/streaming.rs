@@ -10,8 +10,7 @@ const PROTOCOLS: [&str; 2] = ["true", "false"];
 const LARGE: usize = 100 << 20;
 
 fn kubectl(store: &Store, websockets: &str, arguments: &[&str]) -> Invocation {
-    let arguments = [&["--", "kubectl"], arguments].concat();
-    run(store, &arguments)
+    run(store, &[&["--", "kubectl"], arguments].concat())
         .variable("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets)
         .variable("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets)
 }
@@ -49,16 +48,14 @@ fn exec_hands_on_the_answer_of_a_command_that_leaves_its_input_unread() {
     let script = format!(
         "cd; head -c 10000000 /dev/zero >input; for i in $(seq 20); do {exec} <input; echo $?; done"
     );
-    let outcome = kubectl_script(&store, &script).run();
-    assert_eq!(outcome.printed(), "told\n3\n".repeat(20));
+    assert_eq!(kubectl_script(&store, &script).run().printed(), "told\n3\n".repeat(20));
 }
 
 #[test]
 fn exec_that_succeeds_says_nothing() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
     let script = "for i in $(seq 20); do kubectl exec shell -- echo told; done";
-    let outcome = kubectl_script(&store, script).run();
-    assert_eq!(outcome.silently().printed(), "told\n".repeat(20));
+    assert_eq!(kubectl_script(&store, script).run().silently().printed(), "told\n".repeat(20));
 }
 
 /// On a busy machine kubectl loses the end of what a command prints, without a tunnel, too, and says nothing
@@ -89,8 +86,7 @@ fn cp_copies_a_hundred_mebibytes_both_ways() {
         let back = at(&format!("back-{websockets}"));
         let pod = format!("shell:{there}");
         for arguments in [["cp", &at("here"), &pod], ["cp", &pod, &back]] {
-            let outcome = kubectl(&store, websockets, &arguments).run();
-            outcome.printed();
+            kubectl(&store, websockets, &arguments).run().printed();
         }
         for copy in [there, back] {
             assert!(fs::read(&copy).unwrap() == bytes, "{copy}");

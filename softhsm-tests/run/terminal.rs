@@ -8,8 +8,7 @@ fn run(store: &Store, arguments: &[&str]) -> Invocation {
 }
 
 fn run_recorded(store: &Store, arguments: &[&str]) -> Invocation {
-    let configuration = store.faulty(store.configuration());
-    cluster().run(store, &configuration, arguments).suffering(store, "")
+    cluster().run(store, &store.faulty(store.configuration()), arguments).suffering(store, "")
 }
 
 #[test]
@@ -35,8 +34,7 @@ fn the_keys_are_the_commands_once_it_runs() {
     let mut terminal = run(&store, &["bash", "-c", script]).at_terminal();
     terminal.expect_prompt().type_line(PIN);
     terminal.expect("ready").press_ctrl('c');
-    let outcome = terminal.type_line("typed").finish().0;
-    let printed = outcome.printed();
+    let printed = terminal.type_line("typed").finish().0.printed();
     assert!(printed.contains("caught") && printed.contains("typed"), "{printed}");
 }
 
@@ -76,8 +74,7 @@ fn a_token_that_is_needed_later_is_not_asked_for_over_the_command() {
     let mut terminal = invocation.variable("KUBECONFIG", files).at_terminal();
     let (outcome, screen) = terminal.finish();
     assert_eq!(outcome.printed(), "went on\n");
-    let told = outcome.stderr.contains("can no longer be asked for at the terminal");
-    assert!(told, "{outcome:?}");
+    assert!(outcome.stderr.contains("can no longer be asked for at the terminal"), "{outcome:?}");
     assert!(!screen.contains("PIN"), "{screen}");
 
     // Named among the command's own arguments, it is asked for first.

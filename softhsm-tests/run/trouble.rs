@@ -102,8 +102,7 @@ fn a_server_that_is_not_there() {
         ("https://127.0.0.1:99999", "its server is not a URL"),
         ("https://127.0.0.1:port", "its server is not a URL"),
     ] {
-        let outcome = whoami_with(&store, |cluster| cluster["server"] = json!(server));
-        assert_told(&outcome, &[reason]);
+        assert_told(&whoami_with(&store, |cluster| cluster["server"] = json!(server)), &[reason]);
     }
 }
 
@@ -223,8 +222,7 @@ impl Server {
     /// URL.
     pub(crate) fn start(own: &[&Path; 2], authority: &Path, options: &[&str]) -> (Self, String) {
         let demand = ["-Verify", "1", "-verify_return_error", "-CAfile"];
-        let authority = authority.to_str().unwrap();
-        Self::with(own, &[options, &demand, &[authority]].concat())
+        Self::with(own, &[options, &demand, &[authority.to_str().unwrap()]].concat())
     }
 
     /// One with these options.
@@ -316,12 +314,10 @@ fn a_server_whose_own_certificate_is_the_authority() {
     for (shown, reason) in
         [(&expired, "expired"), (&nameless, "not valid for name"), (&purpose, "InvalidPurpose")]
     {
-        let outcome = get(shown, shown);
-        assert_told(&outcome, &["not trusted", reason]);
+        assert_told(&get(shown, shown), &["not trusted", reason]);
     }
     // Nobody else's, though the same key has signed it.
-    let other = again("other", 30, name);
-    assert_told(&get(&other, &own), &["it is a CA's, not a server's"]);
+    assert_told(&get(&again("other", 30, name), &own), &["it is a CA's, not a server's"]);
 }
 
 #[test]
@@ -374,8 +370,7 @@ fn a_pin_that_is_refused_or_locked_starts_nothing() {
         ("C_GetTokenInfo:set=CKF_USER_PIN_LOCKED", "locked"),
     ] {
         let store = cluster().token(Kind::P256, JANE);
-        let outcome = run_recorded(&store, faults, &["echo", "started"]).run();
-        outcome.fails(7, &[told]);
+        run_recorded(&store, faults, &["echo", "started"]).run().fails(7, &[told]);
     }
 }
 
@@ -383,8 +378,7 @@ fn a_pin_that_is_refused_or_locked_starts_nothing() {
 fn a_key_of_another_type_than_the_certificates_starts_nothing() {
     for (of_key, of_certificate) in [(Kind::P256, Kind::Rsa(2048)), (Kind::Rsa(2048), Kind::P256)] {
         let own = Object::key(key(of_key), &[1]);
-        let certificate = cluster().issue(of_certificate, JANE);
-        let store = token_with([own, Object::issued(certificate, &[1])]);
+        let store = token_with([own, Object::issued(cluster().issue(of_certificate, JANE), &[1])]);
         let outcome = run_recorded(&store, "", &["echo", "started"]).run();
         outcome.fails(6, &["does not belong to the key with objectId \"1\""]);
         assert_eq!(store.calls("C_SignInit"), [] as [&str; 0]);

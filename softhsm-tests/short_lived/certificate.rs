@@ -60,8 +60,7 @@ fn next(holder: &Holder, user: &str) -> Value {
 
 /// The same by its name.
 fn next_request(holder: &Holder, user: &str) -> String {
-    let request = next(holder, user);
-    request["metadata"]["name"].as_str().unwrap().to_owned()
+    next(holder, user)["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
 /// The administrator approves what this user has requested so far.
@@ -102,8 +101,7 @@ fn kubectl_is_who_the_hardware_is() {
         let holder = requester(kind, subject);
         let whoami =
             holder.kubectl(&["--as=certificate"]).arguments(&["auth", "whoami", "-o", "json"]);
-        let outcome = approved(&holder, user, whoami);
-        let said = outcome.printed();
+        let said = approved(&holder, user, whoami).printed();
         let review: Value = serde_json::from_str(&said).unwrap();
         let told = &review["status"]["userInfo"];
         assert_eq!(told["username"], user);
@@ -149,8 +147,7 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     let holder = requester(Kind::P256, "/CN=judy");
-    let asking = holder.program(&["credential", "--as=certificate", "--output=raw"]);
-    let running = asking.start(None);
+    let running = holder.program(&["credential", "--as=certificate", "--output=raw"]).start(None);
     let mut request = next(&holder, "judy");
     // It begins when it is issued, which is later than when the command began.
     let asked = OffsetDateTime::now_utc().unix_timestamp();
@@ -165,8 +162,7 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
     request["status"] = json!({"certificate": STANDARD.encode(answer)});
     let name = request["metadata"]["name"].as_str().unwrap();
     let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/status");
-    let replace = ["replace", "--raw", &path, "-f", "-"];
-    let answered = holder.administrator().arguments(&replace);
+    let answered = holder.administrator().arguments(&["replace", "--raw", &path, "-f", "-"]);
     answered.piped(request.to_string()).run().printed();
     let outcome = running.finish().succeeded();
     let printed = outcome.shown();
@@ -180,8 +176,7 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
 fn who_is_denied_is_told_so() {
     let holder = requester(Kind::P256, "/CN=frank");
     let running = holder.program(&["credential", "--as=certificate"]).start(None);
-    let name = next_request(&holder, "frank");
-    let deny = ["certificate", "deny", &name];
+    let deny = ["certificate", "deny", &next_request(&holder, "frank")];
     holder.administrator().arguments(&deny).run().printed();
     let outcome = running.finish();
     assert_eq!(outcome.status.code(), Some(9), "{outcome:?}");
@@ -195,15 +190,13 @@ fn who_is_denied_is_told_so() {
 fn what_is_not_approved_or_can_not_be_is_told() {
     let holder = requester(Kind::P256, "/CN=grace");
     let certificate = |holder: &Holder, more: &[&str]| {
-        let arguments = [&["credential", "--as=certificate"], more].concat();
-        holder.program(&arguments).run()
+        holder.program(&[&["credential", "--as=certificate"], more].concat()).run()
     };
     let slow = certificate(&holder, &["--wait=1s"]);
     assert_eq!(slow.status.code(), Some(9), "{slow:?}");
     assert!(slow.stderr.contains("was not approved within 1 s; have an approver run"), "{slow:?}");
     assert_eq!(requests(&holder, "grace"), Vec::<Value>::new());
-    let short = certificate(&holder, &["--duration=5m"]);
-    short.fails_in_one_line(2, &["lives 10 minutes at least"]);
+    certificate(&holder, &["--duration=5m"]).fails_in_one_line(2, &["lives 10 minutes at least"]);
     let administrator = Holder::new(Kind::P256, ADMINISTRATOR);
     certificate(&administrator, &[])
         .fails_in_one_line(9, &["group system:masters", "use --as token"]);

@@ -18,8 +18,7 @@ fn what_is_missing_is_told_and_where_the_role_is() {
     assert!(told.contains(expected) && told.contains(role), "{told}");
     // As long as the right is missing, the API server tells nobody which accounts there are.
     let create = |arguments: &[&str]| {
-        let administrator = holder.administrator().argument("create");
-        administrator.arguments(arguments).run().printed();
+        holder.administrator().argument("create").arguments(arguments).run().printed();
     };
     let rule = ["--verb=create", "--resource=serviceaccounts/token", "--resource-name=heidi"];
     create(&[&["role", "heidi-tokens"], &rule[..]].concat());
@@ -47,8 +46,7 @@ fn what_no_role_helps_against_is_told() {
     let administrator = Holder::new(Kind::P256, ADMINISTRATOR);
     let told = check(&administrator, &["--as=certificate"]).told(9);
     assert!(told.contains("group system:masters, for which no certificate"), "{told}");
-    let unnamed = check(&administrator, &["--as=token"]);
-    assert!(unnamed.told(2).contains("--service-account"));
+    assert!(check(&administrator, &["--as=token"]).told(2).contains("--service-account"));
 }
 
 #[test]

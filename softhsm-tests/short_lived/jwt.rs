@@ -15,8 +15,7 @@ fn jwt(store: &Store, more: &[&str]) -> Outcome {
 
 /// The token alone.
 fn raw(store: &Store, more: &[&str]) -> String {
-    let outcome = jwt(store, &[&["--output=raw"], more].concat());
-    let printed = outcome.silently().printed();
+    let printed = jwt(store, &[&["--output=raw"], more].concat()).silently().printed();
     printed.strip_suffix('\n').unwrap().to_owned()
 }
 
@@ -31,11 +30,9 @@ fn digest(hash: Hash, text: &str) -> Vec<u8> {
 /// `r ‖ s` as DER, which openssl takes.
 fn der(raw: &[u8]) -> Vec<u8> {
     let integer = |number: &[u8]| {
-        let zeros = number.iter().take_while(|byte| **byte == 0).count();
-        let number = &number[zeros..];
+        let number = &number[number.iter().take_while(|byte| **byte == 0).count()..];
         let sign: &[u8] = if number[0] & 0x80 == 0 { &[] } else { &[0] };
-        let length = u8::try_from(sign.len() + number.len()).unwrap();
-        [&[2, length], sign, number].concat()
+        [&[2, u8::try_from(sign.len() + number.len()).unwrap()], sign, number].concat()
     };
     let (r, s) = raw.split_at(raw.len() / 2);
     let both = [integer(r), integer(s)].concat();
@@ -55,8 +52,7 @@ fn every_kind_of_key_signs_what_openssl_accepts() {
         (Kind::Rsa(2048), "RS256", Hash::Sha256, Scheme::Pkcs1(Hash::Sha256)),
     ] {
         let store = token_with_pair(kind);
-        let token = raw(&store, &[]);
-        let (header, _, signed, signature) = parts(&token);
+        let (header, _, signed, signature) = parts(&raw(&store, &[]));
         assert_eq!(header["alg"], name);
         let signature = match scheme {
             Scheme::Ecdsa => der(&signature),
@@ -207,8 +203,7 @@ fn a_kubeconfig_for_another_machine_is_complete_and_private() {
     let text = fs::read_to_string(out).unwrap();
     let (comment, document) = text.split_once('\n').unwrap();
     let document: Value = serde_json::from_str(document).unwrap();
-    let token = document["users"][0]["user"]["token"].as_str().unwrap();
-    let (_, claims, ..) = parts(token);
+    let (_, claims, ..) = parts(document["users"][0]["user"]["token"].as_str().unwrap());
     let ends = time(claims["exp"].as_i64().unwrap());
     assert_eq!(comment, format!("# Ends at {ends}, and is of no use afterwards."));
     assert_eq!(document["contexts"][0]["context"], json!({"cluster": "prod", "user": "jane"}));

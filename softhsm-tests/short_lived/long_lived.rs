@@ -78,8 +78,9 @@ impl<'a> LongLived<'a> {
         let (_, port) = entry["server"].as_str().unwrap().rsplit_once(':').unwrap();
         let remote = format!(":{:04X}", port.parse::<u16>().unwrap());
         let table = fs::read_to_string(format!("{process}/net/tcp")).unwrap();
-        let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        lines
+        table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
             .filter(|it| it[2].ends_with(&remote) && open.contains(&format!("socket:[{}]", it[9])))
             .map(|it| it[1].to_owned())
             .collect()
@@ -156,8 +157,7 @@ fn a_jwt_is_renewed_and_the_connection_stays() {
     let trusted = Trusted::new([(ISSUER, "1")], |id| with_key(&holder.store, id, &["jwks"]));
     let plugin = ["--as=jwt", "--issuer", ISSUER, "--audience=test"];
     let raw = [&["credential", "--output=raw"], &plugin[..]].concat();
-    let token = holder.program(&raw).run().printed();
-    trusted.wait(token.trim());
+    trusted.wait(holder.program(&raw).run().printed().trim());
     let plugin = [&plugin[..], &["--duration=20s"]].concat();
     outlives_its_token(&holder, "lena", &plugin, Duration::from_secs(20), 1);
 }
@@ -169,8 +169,7 @@ fn an_accounts_token_is_renewed_and_the_connection_stays() {
     account(&holder, "lasting");
     reader(&holder, "system:serviceaccount:default:lasting", "lasting-reads");
     let plugin = ["--as=token", "--service-account=default/lasting"];
-    let life = Duration::from_secs(600);
-    outlives_its_token(&holder, "lasting-reads", &plugin, life, 0);
+    outlives_its_token(&holder, "lasting-reads", &plugin, Duration::from_secs(600), 0);
 }
 
 /// client-go closes all connections of another certificate.

@@ -61,8 +61,7 @@ impl Holder {
 
     /// Writes a kubeconfig with this user.
     fn write(&self, user: &Value) -> PathBuf {
-        let config = kubeconfig("test", &self.entry(), user).to_string();
-        self.store.file("kubeconfig", config, 0o600)
+        self.store.file("kubeconfig", kubeconfig("test", &self.entry(), user).to_string(), 0o600)
     }
 
     fn surroundings(&self) -> Invocation {
@@ -72,8 +71,7 @@ impl Holder {
     /// Has the administrator make these objects.
     pub(super) fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        let administrator = self.administrator();
-        let applied = administrator.arguments(&["apply", "-f", "-"]).piped(list.to_string());
+        let applied = self.administrator().arguments(&["apply", "-f", "-"]).piped(list.to_string());
         applied.run().printed();
     }
 

@@ -185,10 +185,7 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
     let good = raw(&jane, &["--issuer", JANE, "--duration=9m"]);
     trusted.wait(&good);
 
-    let user = |outcome: &Outcome| {
-        let review = outcome.json();
-        review["status"]["userInfo"].clone()
-    };
+    let user = |outcome: &Outcome| outcome.json()["status"]["userInfo"].clone();
     let told = user(&bearer(&good));
     assert_eq!(told["username"], "hw:jane");
     assert_eq!(told["groups"], json!(["dev", "system:authenticated"]));
@@ -200,8 +197,7 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
     for (holder, issuer, name) in [(&jane, JANE, "hw:jane"), (&john, JOHN, "hw:john")] {
         let before = holder.store.calls("C_Sign").len();
         let plugin = ["--as=jwt", "--issuer", issuer, "--audience=test"];
-        let whoami = ["auth", "whoami", "-o", "json"];
-        let outcome = holder.kubectl(&plugin).arguments(&whoami).run();
+        let outcome = holder.kubectl(&plugin).arguments(&["auth", "whoami", "-o", "json"]).run();
         assert_eq!(user(&outcome)["username"], name);
         assert_eq!(holder.store.calls("C_Sign").len(), before + 1);
     }
@@ -245,6 +241,5 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
     let outcome = bearer(&short);
     assert!(outcome.stderr.contains("Unauthorized"), "expired: {outcome:?}");
     // The control: what forged makes with her key is taken.
-    let same = bearer(&forged(&good, Kind::P256, "", &[]));
-    assert_eq!(user(&same)["username"], "hw:jane");
+    assert_eq!(user(&bearer(&forged(&good, Kind::P256, "", &[])))["username"], "hw:jane");
 }

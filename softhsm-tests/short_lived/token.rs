@@ -51,8 +51,7 @@ fn option(name: &str) -> String {
 fn kubectl_acts_as_the_account_and_no_more() {
     let holder = Holder::new(Kind::P256, JANE);
     account(&holder, "lister");
-    let option = option("lister");
-    let plugin = ["--as=token", &option];
+    let plugin = ["--as=token", &option("lister")];
     for (version, client) in
         [("v1", kubectl()), ("v1beta1", kubectl()), ("v1beta1", distribution_kubectl())]
     {
@@ -66,8 +65,7 @@ fn kubectl_acts_as_the_account_and_no_more() {
     }
     let refused = holder.kubectl(&plugin).arguments(&["get", "pods", "-n", "default"]).run();
     assert!(!refused.status.success());
-    let who = "system:serviceaccount:default:lister";
-    assert!(refused.stderr.contains(who), "{refused:?}");
+    assert!(refused.stderr.contains("system:serviceaccount:default:lister"), "{refused:?}");
     // Each command: a PIN, and a signature for the handshake.
     assert_eq!(holder.store.calls("C_Login").len(), 4);
     assert_eq!(holder.store.calls("C_Sign").len(), 4);
@@ -100,16 +98,14 @@ fn a_run_leaves_a_user_who_acts_as_the_account() {
     let who = run.suffering(store, "").run();
     assert_eq!(who.printed(), "system:serviceaccount:default:runner", "{who:?}");
     // The key that it names can be looked at; the local address is for users of the tunnel.
-    let check = check.argument("--context=deploy").suffering(store, "");
-    check.run().told(0);
+    check.argument("--context=deploy").suffering(store, "").run().told(0);
 }
 
 #[test]
 fn the_account_lives_as_long_as_was_asked_for_and_as_the_server_says() {
     let holder = Holder::new(Kind::Rsa(2048), JANE);
     account(&holder, "timed");
-    let option = option("timed");
-    let arguments = ["credential", "--as=token", &option, "--output=raw"];
+    let arguments = ["credential", "--as=token", &option("timed"), "--output=raw"];
     let token = |more: &[&str]| {
         let outcome = holder.program(&[&arguments, more].concat()).run();
         let (_, claims, ..) = parts(outcome.silently().printed().trim());
@@ -145,10 +141,8 @@ fn what_can_not_be_had_is_told_with_the_remedy() {
     let holder = Holder::new(Kind::P256, JANE);
     account(&holder, "known");
     let known = option("known");
-    let plugin = |more: &[&str]| {
-        let arguments = [&["credential", "--as=token"], more].concat();
-        holder.program(&arguments).run()
-    };
+    let plugin =
+        |more: &[&str]| holder.program(&[&["credential", "--as=token"], more].concat()).run();
     // Before a PIN.
     let missing = plugin(&[]);
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");
@@ -160,12 +154,10 @@ fn what_can_not_be_had_is_told_with_the_remedy() {
     assert!(malformed.stderr.contains("NAMESPACE/NAME"), "{malformed:?}");
     // By the server.
     let unknown = option("unknown");
-    let refused = plugin(&[&unknown]);
-    refused.fails_in_one_line(9, &["service account default/unknown", "RBAC"]);
+    plugin(&[&unknown]).fails_in_one_line(9, &["service account default/unknown", "RBAC"]);
     assert_eq!(holder.store.calls("C_Login").len(), 1);
     // Through kubectl: one line of ours.
-    let kubectl = holder.kubectl(&["--as=token", &unknown]);
-    let shown = kubectl.arguments(&["get", "configmaps"]).run();
+    let shown = holder.kubectl(&["--as=token", &unknown]).arguments(&["get", "configmaps"]).run();
     assert!(!shown.status.success());
     assert!(shown.stderr.contains("pkcs11-external-signer: error: "), "{shown:?}");
     assert!(shown.stderr.contains("failed with exit code 9"), "{shown:?}");

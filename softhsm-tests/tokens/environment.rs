@@ -206,8 +206,7 @@ impl Token<'_> {
     }
 
     pub(crate) fn ask(&self, request: &Value) -> Invocation {
-        let invocation = self.environment.store.ask(request);
-        self.environment.enter(invocation, self.variables)
+        self.environment.enter(self.environment.store.ask(request), self.variables)
     }
 
     pub(crate) fn certificate(&self, id: &str) -> Invocation {
@@ -220,8 +219,7 @@ impl Token<'_> {
 
     /// `list` or `check` with these options; they find the library and the token by themselves.
     pub(crate) fn command(&self, arguments: &[&str]) -> Invocation {
-        let invocation = self.environment.store.with_pin(arguments);
-        self.environment.enter(invocation, self.variables)
+        self.environment.enter(self.environment.store.with_pin(arguments), self.variables)
     }
 
     /// `run -- kubectl get`, which must get what it asks for with the key under this objectId.
@@ -271,8 +269,7 @@ impl Token<'_> {
         let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: tokens}";
         cluster().administrate(&["apply", "-f", "-"], account);
         let plugin = ["--as=token", "--service-account=default/tokens"];
-        let account = "system:serviceaccount:default:tokens";
-        assert_eq!(self.whoami(id, &plugin), account);
+        assert_eq!(self.whoami(id, &plugin), "system:serviceaccount:default:tokens");
     }
 
     /// Whom the cluster takes stock kubectl for, with `credential` as its plugin.
@@ -281,16 +278,14 @@ impl Token<'_> {
         let store = &self.environment.store;
         let invocation = cluster().kubectl(store, &self.configuration(id));
         let [named, config] = ["kubeconfig", "plugin"].map(|name| store.path(name));
-        let named = format!("--kubeconfig={}", named.display());
-        let own = ["credential", &named, "--context=test"];
+        let own = ["credential", &format!("--kubeconfig={}", named.display()), "--context=test"];
         let user = plugin::user("client.authentication.k8s.io/v1", &[&own, plugin].concat());
         fs::write(&config, kubeconfig("test", &cluster().entry(), &user).to_string()).unwrap();
         let invocation = invocation
             .variable("KUBECONFIG", config)
             .arguments(&["auth", "whoami", "-o"])
             .argument("jsonpath={.status.userInfo.username}");
-        let invocation = self.environment.enter(invocation, self.variables);
-        invocation.run().silently().printed()
+        self.environment.enter(invocation, self.variables).run().silently().printed()
     }
 
     /// Demands that so many requests that are made at once are all answered.
@@ -306,8 +301,7 @@ impl Token<'_> {
         let running: Vec<_> =
             (0..count).map(|_| self.sign(id, &options, &sample(32)).start(None)).collect();
         for run in running {
-            let signature = run.finish().signature();
-            assert_verifies(key, scheme, &sample(32), &signature);
+            assert_verifies(key, scheme, &sample(32), &run.finish().signature());
         }
     }
 
@@ -353,8 +347,7 @@ impl Token<'_> {
             .without("pinSource")
             .with("certificateFile", certificate.to_str().unwrap());
         let request = sign_request(&configuration, &Options::not_hashed(), &sample(130));
-        let outcome = self.ask(&request).run();
-        outcome.fails(8, &["offers no CKM_EDDSA"]);
+        self.ask(&request).run().fails(8, &["offers no CKM_EDDSA"]);
     }
 }
 
@@ -384,8 +377,7 @@ fn schemes(kind: Kind) -> Vec<(Options, Scheme, usize)> {
         Kind::Ed25519 => vec![(Options::not_hashed(), Scheme::Ed25519, 130)],
         Kind::Rsa(_) | Kind::OtherRsa => {
             let pss = Hash::OF_PSS.map(|hash| {
-                let scheme = Scheme::Pss { hash, salt: hash.length() };
-                (Options::pss(hash, -1), scheme, hash.length())
+                (Options::pss(hash, -1), Scheme::Pss { hash, salt: hash.length() }, hash.length())
             });
             let other_salt = Scheme::Pss { hash: Hash::Sha256, salt: 20 };
             let pkcs1 = [Hash::Md5Sha1, Hash::Sha1, Hash::Sha256, Hash::Sha384, Hash::Sha512]
@@ -409,8 +401,7 @@ impl Token<'_> {
         ];
         let options = options.each_ref().map(String::as_str);
         let run = |command: &str, more: &[&str]| {
-            let invocation = self.command(&[&[command], &options[..], more].concat());
-            invocation.run().printed()
+            self.command(&[&[command], &options[..], more].concat()).run().printed()
         };
         for kind in kinds {
             let directory = self.environment.store.directory.path();
@@ -437,8 +428,7 @@ impl Token<'_> {
     pub(crate) fn newcomer(&self, library: &str) -> Newcomer<'_> {
         let module = format!("--module={}", self.environment.variable(library));
         Newcomer::jane(vec![module], |invocation| {
-            let invocation = invocation.variable("TOKEN_PIN", PIN);
-            self.environment.enter(invocation, self.variables)
+            self.environment.enter(invocation.variable("TOKEN_PIN", PIN), self.variables)
         })
     }
 }

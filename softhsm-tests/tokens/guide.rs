@@ -77,6 +77,5 @@ fn a_key_is_made_and_certified_with_its_module() {
     assert_names(&run(certify), "16");
     let configuration = store.configuration_with_pin_source().with("objectId", "0x10");
     let get = ["--", "kubectl", "get", "namespace", "default", "-o", "name"];
-    let outcome = cluster().run(&store, &configuration, &get).run();
-    assert_eq!(outcome.printed(), "namespace/default\n");
+    assert_eq!(cluster().run(&store, &configuration, &get).run().printed(), "namespace/default\n");
 }

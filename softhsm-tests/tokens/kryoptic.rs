@@ -135,8 +135,7 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
     let token = token(&environment);
     assert_signed(token.sign("01", &ecdsa(), &sample(32)).run().silently());
     let asking = token.configuration("01").without("pinSource");
-    let request = sign_request(&asking, &ecdsa(), &sample(32));
-    let mut terminal = token.ask(&request).at_terminal();
+    let mut terminal = token.ask(&sign_request(&asking, &ecdsa(), &sample(32))).at_terminal();
     let (outcome, screen) = terminal.expect_prompt().type_line(PIN).finish();
     assert_signed(&outcome);
     assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
@@ -155,8 +154,7 @@ fn a_token_file_that_is_not_there_is_told() {
     )
     .unwrap();
     let with = |configuration: &str| {
-        let invocation = token.certificate("01");
-        invocation.variable("KRYOPTIC_CONF", configuration).run()
+        token.certificate("01").variable("KRYOPTIC_CONF", configuration).run()
     };
     with(nowhere.to_str().unwrap()).fails(4, &["CKR_TOKEN_NOT_PRESENT", "configuration file"]);
     with("/nowhere").fails(5, &["Kryoptic", "the library's configuration"]);
@@ -166,8 +164,7 @@ fn a_token_file_that_is_not_there_is_told() {
 #[ignore = "scripts/test --all"]
 fn keys_are_made_and_certified_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)], "");
-    let kinds = ["ec-p256", "ec-p384", "rsa-2048"];
-    token(&environment).assert_enrolls(LIBRARY, "kryoptic", &kinds);
+    token(&environment).assert_enrolls(LIBRARY, "kryoptic", &["ec-p256", "ec-p384", "rsa-2048"]);
 }
 
 #[test]
@@ -188,14 +185,12 @@ fn sealed_files_are_opened() {
     let pairs = || kinds.map(|(id, kind)| Pair::new(id, kind));
     let token_pads = environment(pairs(), "");
     for (_, kind) in kinds {
-        let certificate = key(kind).certificate_pem();
-        token(&token_pads).assert_opens(&certificate, kind, Unpadding::Tokens);
+        token(&token_pads).assert_opens(&key(kind).certificate_pem(), kind, Unpadding::Tokens);
     }
     let kind = Kind::Rsa(2048);
     let bare_rsa = environment(pairs(), "CKM_RSA_PKCS_OAEP");
     token(&bare_rsa).assert_opens(&key(kind).certificate_pem(), kind, Unpadding::Ours);
-    let pair = Pair::new("01", kind).always_authenticate();
-    let each_time = environment([pair], "");
+    let each_time = environment([Pair::new("01", kind).always_authenticate()], "");
     token(&each_time).assert_opens(&key(kind).certificate_pem(), kind, Unpadding::Tokens);
 }
 

@@ -25,8 +25,7 @@ fn options(environment: &Environment) -> [String; 2] {
 fn id(environment: &Environment, name: &str) -> String {
     let [module, init_args] = options(environment);
     let list = ["list", "--json", &module, &init_args];
-    let document = token(environment).command(&list).run().json();
-    let library = &document["libraries"][0];
+    let library = &token(environment).command(&list).run().json()["libraries"][0];
     assert_eq!(library["initArgs"], environment.variable("NSS_INIT_ARGS"));
     let tokens = library["tokens"].as_array().unwrap().iter();
     let mut keys = tokens.flat_map(|token| token["keys"].as_array().unwrap());
@@ -58,8 +57,7 @@ fn it_is_found_by_its_registration_and_told_what_is_written_down() {
     untold.fails(4, &["CKR_ARGUMENTS_BAD", "set initArgs (--init-args)", "configDir="]);
     let request = token.configuration("1").without("initArgs");
     let request = certificate_request(&request);
-    let told = ["CKR_ARGUMENTS_BAD", "set initArgs"];
-    token.ask(&request).run().fails(4, &told);
+    token.ask(&request).run().fails(4, &["CKR_ARGUMENTS_BAD", "set initArgs"]);
 
     let home = environment.store.directory.path();
     let registry = home.join(".config/pkcs11/modules");

@@ -42,8 +42,7 @@ fn a_token_that_is_not_initialised_is_told_the_same_everywhere() {
     let told = "the token in slotId 3 of ";
     let remedy = "help: initialise it, which erases what is on it: pkcs11-tool";
     let listed = token.command(&["list", &module]).run().printed();
-    let check = ["check", &module, "--slot-id=3", "--object-id=1"];
-    let checked = token.command(&check).run().told(5);
+    let checked = token.command(&["check", &module, "--slot-id=3", "--object-id=1"]).run().told(5);
     for shown in [&listed, &checked] {
         assert!(shown.contains(told) && shown.contains(remedy), "{shown}");
     }

@@ -27,8 +27,7 @@ impl Token<'_> {
     pub(crate) fn assert_opens(&self, certificate: &Path, kind: Kind, unpadding: Unpadding) {
         for file in self.sealed(certificate, kind) {
             let provider = self.provider(&file);
-            let provider = provider.variable("PKCS11_EXTERNAL_SIGNER_LOG", "debug");
-            let outcome = asked(provider, IMAGE);
+            let outcome = asked(provider.variable("PKCS11_EXTERNAL_SIGNER_LOG", "debug"), IMAGE);
             assert_answers(&outcome, "registry.example:5000", "Registry");
             let is_ours = outcome.stderr.contains("OAEP is taken off here");
             assert_eq!(is_ours, unpadding == Unpadding::Ours, "{file:?}");

@@ -23,8 +23,7 @@ fn assert_explained(environment: &Environment, listed: &str, remedies: &[&str]) 
     request.fails(5, remedies);
     let module = format!("--module={library}");
     let check = ["check", &module, "--token-label=jane", "--object-id=1"];
-    let checked = token.command(&check).run().told(5);
-    assert_contains(&checked, remedies);
+    assert_contains(&token.command(&check).run().told(5), remedies);
     let listing = token.command(&["list", &module]).run().printed();
     assert!(listing.contains(listed), "no {listed:?} in\n{listing}");
 }
@@ -39,6 +38,5 @@ fn without_the_readers_service_it_says_so() {
 #[test]
 fn an_empty_reader_is_named() {
     let environment = environment("empty-reader");
-    let listed = "  no token in Empty reader 00 00";
-    assert_explained(&environment, listed, &["insert the token"]);
+    assert_explained(&environment, "  no token in Empty reader 00 00", &["insert the token"]);
 }

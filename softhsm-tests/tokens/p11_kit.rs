@@ -119,8 +119,7 @@ fn a_certificate_of_the_trust_module_wants_no_pin_and_has_no_key() {
     assert_contains(&listed, &["test p256", "ECDSA P-256", "no private key"]);
     let options = ["--token-label=anchors", "--object-label=test p256"];
     let checked = token.command(&["check", &module]).arguments(&options);
-    let checked = checked.run().told(8);
-    assert_contains(&checked, &["the token wants no login", "offers no CKM_ECDSA"]);
+    assert_contains(&checked.run().told(8), &["the token wants no login", "offers no CKM_ECDSA"]);
 }
 
 /// In Debian's package ca-certificates, from which the trust module by itself has its anchors.
@@ -142,13 +141,10 @@ fn an_anchor_of_the_machine_is_reached_through_the_trust_module_itself() {
     };
     let certificate = token.ask(&certificate_request(&token.configuration)).run();
     let der = environment.store.path("anchor.der");
-    let der_name = der.to_str().unwrap();
-    openssl(["x509", "-in", pem, "-outform", "der", "-out", der_name]);
+    openssl(["x509", "-in", pem, "-outform", "der", "-out", der.to_str().unwrap()]);
     assert_eq!(certificate.silently().certificate(), fs::read(der).unwrap());
-    let options = Options::pss(Hash::Sha256, -1);
-    let request = sign_request(&token.configuration, &options, &sample(32));
-    let refused = token.ask(&request).run();
-    refused.fails(8, &["offers no CKM_RSA_PKCS_PSS", "use an ECDSA key"]);
+    let request = sign_request(&token.configuration, &Options::pss(Hash::Sha256, -1), &sample(32));
+    token.ask(&request).run().fails(8, &["offers no CKM_RSA_PKCS_PSS", "use an ECDSA key"]);
     let module = format!("--module={module}");
     // None of them could authenticate.
     let listed = token.command(&["list", &module]).run();

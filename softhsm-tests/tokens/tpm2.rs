@@ -25,8 +25,7 @@ fn it_conforms() {
     // The tool takes a CKA_ID for text.
     let keys = [("0x3031", Kind::Rsa(2048)), ("0x3032", Kind::P256), ("0x3033", Kind::P384)];
     let keys = keys.map(|(id, kind)| Held::new(id, kind));
-    let pairs = [keys[0].pair("01"), keys[1].pair("02"), keys[2].pair("03")];
-    let environment = environment(pairs);
+    let environment = environment([keys[0].pair("01"), keys[1].pair("02"), keys[2].pair("03")]);
     let listed = "tokenLabel \"tpm2\"";
     token(&environment).assert_conforms(&keys, listed, |_, scheme| match scheme {
         // A TPM has one length of salt for each hash, and none for SHA-224.
@@ -50,8 +49,7 @@ fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
     assert_signed(&terminal.type_line(PIN).finish().0);
 
     let sign = || token.sign("0x3031", &ecdsa(), &sample(32));
-    let stored = sign().variable("TOKEN_PIN", WRONG_PIN).run();
-    stored.fails(7, &["CKR_PIN_INCORRECT"]);
+    sign().variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &["CKR_PIN_INCORRECT"]);
     // The TPM raises no flag, and still no other process sends it again.
     sign().variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &["refused a PIN", "was not sent"]);
 
@@ -65,8 +63,7 @@ fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
     let clear = Invocation::new(environment.store.directory.path())
         .program(Path::new("tpm2_dictionarylockout"))
         .argument("--clear-lockout");
-    let variables = ["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"];
-    environment.enter(clear, &variables).run().printed();
+    environment.enter(clear, &["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"]).run().printed();
     assert_signed(&token.ask(&request).at_terminal().finish_with_pin());
     assert_signed(&sign().run());
 }
@@ -113,8 +110,7 @@ fn a_kubeconfig_names_the_token_by_its_label_where_the_serial_is_shared() {
         .program(Path::new("tpm2_ptool"))
         .arguments(&["addtoken", "--pid=1", "--label=second", "--sopin=so", "--userpin=user"])
         .arguments(&["--path", environment.variable("TPM2_PKCS11_STORE")]);
-    let variables = ["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"];
-    environment.enter(add, &variables).run().printed();
+    environment.enter(add, &["DBUS_SESSION_BUS_ADDRESS", "TPM2TOOLS_TCTI"]).run().printed();
     let beside_another = kubeconfig(&["--token-label=tpm2"]);
     assert!(beside_another.contains("tokenLabel: tpm2"), "{beside_another}");
 }
@@ -138,8 +134,7 @@ fn a_tpm_that_cannot_be_reached_is_told() {
 #[ignore = "scripts/test --all"]
 fn keys_are_made_and_certified_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)]);
-    let kinds = ["ec-p256", "ec-p384", "rsa-2048"];
-    token(&environment).assert_enrolls(LIBRARY, "tpm2", &kinds);
+    token(&environment).assert_enrolls(LIBRARY, "tpm2", &["ec-p256", "ec-p384", "rsa-2048"]);
 }
 
 #[test]
@@ -162,10 +157,8 @@ fn sealed_files_are_opened() {
     let kind = Kind::Rsa(2048);
     token.assert_opens(&key(kind).certificate_pem(), kind, Unpadding::Tokens);
     // Before 1.9.1 it has no ECDH.
-    let certificate = key(Kind::P256).certificate_pem();
-    for file in token.sealed(&certificate, Kind::P256) {
-        let outcome = asked(token.provider(&file), IMAGE);
-        outcome.fails_in_one_line(8, &["its CKA_DERIVE is false"]);
+    for file in token.sealed(&key(Kind::P256).certificate_pem(), Kind::P256) {
+        asked(token.provider(&file), IMAGE).fails_in_one_line(8, &["its CKA_DERIVE is false"]);
     }
 }
 
@@ -173,6 +166,5 @@ fn sealed_files_are_opened() {
 #[ignore = "scripts/test --all"]
 fn keys_for_unsealing_are_made_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)]);
-    let kinds = [("rsa-2048", Kind::Rsa(2048))];
-    token(&environment).assert_enrolls_for_unsealing(&kinds);
+    token(&environment).assert_enrolls_for_unsealing(&[("rsa-2048", Kind::Rsa(2048))]);
 }

@@ -103,8 +103,7 @@ pub(crate) fn key(
 ) -> Outcome {
     if has(actions, "other-key") {
         let keys = private_keys(session)?;
-        let other = keys.into_iter().find(|other| other != key);
-        *key = other.ok_or(CKR_KEY_HANDLE_INVALID)?;
+        *key = keys.into_iter().find(|other| other != key).ok_or(CKR_KEY_HANDLE_INVALID)?;
     }
     Ok(())
 }

@@ -17,8 +17,7 @@ fn the_chain_of_each_key_is_verified_up_to_its_root() {
     let token = cards.token(YKCS11, 1);
     let module = format!("--module={}", cards.environment.variable(YKCS11));
     for (id, slot, _) in SLOTS {
-        let arguments = ["attestation", &module, "--object-id", id];
-        let outcome = token.command(&arguments).run();
+        let outcome = token.command(&["attestation", &module, "--object-id", id]).run();
         let chain = cards.environment.store.path("chain.pem");
         fs::write(&chain, outcome.printed()).unwrap();
         assert_eq!(outcome.printed().matches("BEGIN CERTIFICATE").count(), 2);
@@ -31,8 +30,7 @@ fn the_chain_of_each_key_is_verified_up_to_its_root() {
             chain.as_os_str(),
             chain.as_os_str(),
         ]);
-        let own = public_key(&cards.key(1, slot).certificate_pem());
-        assert_eq!(public_key(&chain), own, "{slot}");
+        assert_eq!(public_key(&chain), public_key(&cards.key(1, slot).certificate_pem()), "{slot}");
         let policies = match slot {
             "9c" => "PIN always, touch never",
             "9e" => "PIN never, touch never",
@@ -51,8 +49,7 @@ fn the_chain_of_each_key_is_verified_up_to_its_root() {
 fn the_key_that_attests_is_not_offered() {
     let cards = Cards::inserted(1);
     let module = format!("--module={}", cards.environment.variable(YKCS11));
-    let token = cards.token(YKCS11, 1);
-    let listed = token.command(&["list", &module]).run();
+    let listed = cards.token(YKCS11, 1).command(&["list", &module]).run();
     let listed = listed.silently().printed();
     assert!(listed.contains("card 1 9e"), "{listed}");
     assert!(!listed.contains("Attestation"), "{listed}");
@@ -67,8 +64,9 @@ fn a_key_without_one_is_told() {
         let module = format!("--module={}", cards.environment.variable(library));
         let serial = super::cards::serial(library, 1);
         let arguments = ["attestation", &module, "--token-serial", &serial, "--object-id", id];
-        let outcome = token.command(&arguments).run();
-        outcome
+        token
+            .command(&arguments)
+            .run()
             .fails(6, &["no attestation of the key with objectId", "Yubico's library", "imported"]);
     }
 }

@@ -85,8 +85,7 @@ impl Cards {
     pub(super) fn certify(&self, slot: &str, certificate: &[u8]) {
         let file = self.environment.store.path("certificate.der");
         fs::write(&file, certificate).unwrap();
-        let file = file.to_str().unwrap();
-        let input = ["--key-format", "DER", "--input", file];
+        let input = ["--key-format", "DER", "--input", file.to_str().unwrap()];
         let import = ["--slot", slot, "--action", "import-certificate"];
         self.yubico_piv_tool(1, &[import, input].concat());
     }
@@ -113,8 +112,7 @@ impl Cards {
         let pid = fs::read_to_string(&inserted).unwrap();
         let process = format!("/proc/{}/stat", pid.trim());
         wait_until("the card was asked", || fs::read_to_string(&process).unwrap().contains(") T "));
-        let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
+        kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
         fs::remove_file(inserted).unwrap();
         // pcscd takes a card for absent that is back, or asked for, before it has looked again.
         sleep(Duration::from_secs(2));

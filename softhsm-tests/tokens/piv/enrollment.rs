@@ -34,22 +34,19 @@ impl Enrollment {
         let module = format!("--module={}", self.cards.environment.variable(self.library));
         let serial = cards::serial(self.library, 1);
         let token = self.cards.token(self.library, 1);
-        let invocation = token.command(&[command, &module, "--token-serial", &serial]);
-        invocation.arguments(arguments)
+        token.command(&[command, &module, "--token-serial", &serial]).arguments(arguments)
     }
 
     /// With the PIN at hand, and a person for the rest.
     fn enroll(&self, arguments: &[&str]) -> Terminal {
         let stored = ["--pin-source", "env:TOKEN_PIN"];
-        let invocation = self.command("enroll", &stored).arguments(arguments);
-        invocation.at_terminal()
+        self.command("enroll", &stored).arguments(arguments).at_terminal()
     }
 
     /// For jane.
     fn request(&self, arguments: &[&str]) -> Terminal {
         let csr = self.path("jane.csr");
-        let request = ["--user", "jane", "--group", "dev", "--csr", &csr];
-        self.enroll(&[&request[..], arguments].concat())
+        self.enroll(&[&["--user", "jane", "--group", "dev", "--csr", &csr][..], arguments].concat())
     }
 
     /// The CA issues jane.pem.
@@ -257,10 +254,8 @@ fn a_cluster_issues_the_certificate_of_a_key_that_opensc_did_not_make() {
     let [make, ..] = &guide::blocks("A YubiKey, or another PIV card")[..] else {
         panic!("no block")
     };
-    let follow = guide::follow(&cards.environment.store, make);
-    guide::typing(cards.enter(follow), make, PIN);
-    let kept = "OpenSC writes nothing to a PIV card";
-    newcomer.assert_enrolls(&object, &[kept], Invocation::run);
+    guide::typing(cards.enter(guide::follow(&cards.environment.store, make)), make, PIN);
+    newcomer.assert_enrolls(&object, &["OpenSC writes nothing to a PIV card"], Invocation::run);
 }
 
 /// The request says what OpenSC goes by.

@@ -136,16 +136,14 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_one_entry() {
             let (token, key) = (cards.token(library, card), cards.key(card, "9c"));
             let (options, _) = one_scheme(key.kind);
             for _ in 0..2 {
-                let outcome = token.sign("2", &options, &sample(32)).run();
-                assert_signed(outcome.silently(), &key);
+                assert_signed(token.sign("2", &options, &sample(32)).run().silently(), &key);
             }
             let mut terminal = sign_at_terminal(&token, "2", &key);
             let (outcome, screen) = terminal.expect_prompt().type_line(PIN).finish();
             assert_signed(&outcome, &key);
             assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
             let wrong = token.sign("2", &options, &sample(32));
-            let wrong = wrong.variable("TOKEN_PIN", WRONG_PIN).run();
-            wrong.fails(7, &["CKR_PIN_INCORRECT"]);
+            wrong.variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &["CKR_PIN_INCORRECT"]);
             let mut terminal = sign_at_terminal(&token, "2", &key);
             assert_signed(&terminal.expect_prompt().type_line(PIN).finish().0, &key);
         }
@@ -186,8 +184,7 @@ fn twenty_requests_at_once_are_all_answered() {
     let cards = Cards::inserted(2);
     for library in LIBRARIES {
         for (id, slot) in [("1", "9a"), ("2", "9c")] {
-            let token = cards.token(library, 1);
-            token.assert_all_answer_with(id, &cards.key(1, slot), 20);
+            cards.token(library, 1).assert_all_answer_with(id, &cards.key(1, slot), 20);
         }
     }
 }
@@ -203,8 +200,7 @@ fn two_cards_sign_at_once() {
                 let card = 1 + index % 2;
                 let key = cards.key(card, "9a");
                 let (options, _) = one_scheme(key.kind);
-                let token = cards.token(library, card);
-                (token.sign("1", &options, &sample(32)).start(None), key)
+                (cards.token(library, card).sign("1", &options, &sample(32)).start(None), key)
             })
             .collect();
         for (run, key) in running {
@@ -274,11 +270,9 @@ fn a_card_is_found_once_it_is_there() {
     for library in LIBRARIES {
         let cards = Cards::inserted(0);
         let (token, key) = (cards.token(library, 1), cards.key(1, "9a"));
-        let outcome = token.certificate("1").run();
-        outcome.fails(5, &["insert the token"]);
+        token.certificate("1").run().fails(5, &["insert the token"]);
         cards.insert(1);
-        let certificate = token.certificate("1").run();
-        assert_eq!(certificate.silently().certificate(), key.certificate);
+        assert_eq!(token.certificate("1").run().silently().certificate(), key.certificate);
         // Another card is not taken for it.
         cards.pull(1);
         cards.insert(2);
@@ -346,8 +340,7 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
         let store = &cards.environment.store;
         let run = |block: &str| {
             let block = format!("module={}\n{block}", cards.environment.variable(library));
-            let follow = guide::follow(store, &block);
-            guide::typing(cards.enter(follow), &block, PIN)
+            guide::typing(cards.enter(guide::follow(store, &block)), &block, PIN)
         };
         run(make);
         run(request);
@@ -357,8 +350,7 @@ fn a_key_is_made_and_certified_as_the_guide_says() {
         let printed = &certified;
         let (_, serial) = printed.split_once("--token-serial=").unwrap();
         let serial = serial.split_whitespace().next().unwrap();
-        let is_as_before = serial == cards::serial(library, 1);
-        assert_eq!(is_as_before, library == YKCS11, "{printed}");
+        assert_eq!(serial == cards::serial(library, 1), library == YKCS11, "{printed}");
         let configuration = token.configuration.clone().with("tokenSerial", serial);
         let token = Token { configuration, ..token };
         token.assert_kubectl_gets("1");
@@ -385,15 +377,12 @@ fn a_key_that_wants_its_pin_each_time_opens_what_the_library_lets_it() {
     let cards = Cards::inserted(2);
     let [ec, rsa] = [cards.key(1, "9c"), cards.key(2, "9c")];
     for library in LIBRARIES {
-        let token = cards.token(library, 2);
-        token.assert_opens(&rsa.certificate_pem(), rsa.kind, Unpadding::Tokens);
+        cards.token(library, 2).assert_opens(&rsa.certificate_pem(), rsa.kind, Unpadding::Tokens);
     }
-    let token = cards.token(YKCS11, 1);
-    token.assert_opens(&ec.certificate_pem(), ec.kind, Unpadding::Tokens);
+    cards.token(YKCS11, 1).assert_opens(&ec.certificate_pem(), ec.kind, Unpadding::Tokens);
     // Its certificate allows signatures only.
     let token = cards.token(OPENSC, 1);
     for file in token.sealed(&ec.certificate_pem(), ec.kind) {
-        let outcome = asked(token.provider(&file), IMAGE);
-        outcome.fails_in_one_line(8, &["its CKA_DERIVE is false"]);
+        asked(token.provider(&file), IMAGE).fails_in_one_line(8, &["its CKA_DERIVE is false"]);
     }
 }

@@ -38,8 +38,7 @@ fn renew(cards: &Cards, arguments: &[&str]) -> Invocation {
 /// The credential-id of the certificate in slot 9a.
 fn certificate(cards: &Cards) -> String {
     let module = format!("--module={}", cards.environment.variable(YKCS11));
-    let token = cards.token(YKCS11, 1);
-    let keys = token.command(&["list", "--json", &module]).run().keys();
+    let keys = cards.token(YKCS11, 1).command(&["list", "--json", &module]).run().keys();
     let key = keys.iter().find(|key| key["objectId"] == "1").unwrap();
     key["certificate"]["credentialId"].as_str().unwrap().to_owned()
 }

@@ -45,8 +45,7 @@ fn what_lives_minutes_is_handed_out() {
 fn the_pin_of_a_key_that_wants_it_each_time_is_typed_once() {
     let cards = Cards::issued_by(cluster().authority());
     for library in LIBRARIES {
-        let token = cards.token(library, 1);
-        let configuration = token.configuration("2").without("pinSource");
+        let configuration = cards.token(library, 1).configuration("2").without("pinSource");
         let script = format!("for i in 1 2 3; do {KUBECTL} || exit 1; done");
         let store = &cards.environment.store;
         let run = cluster().run(store, &configuration, &["sh", "-c", &script]);
