@@ -168,6 +168,7 @@ fn the_program_is_called_by_the_name_that_path_has_for_it() {
     }
     let program = versioned.join("pkcs11-external-signer");
     fs::copy(PROGRAM, &program).unwrap();
+    fs::copy(COMMANDS, versioned.join("pkcs11-external-signer-commands")).unwrap();
     let printed = |folders: &[&PathBuf]| {
         let invocation = kubeconfig(&store, &[]).program(&program);
         let path = std::env::join_paths(folders).unwrap();

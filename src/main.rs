@@ -1,14 +1,14 @@
-//! Starts the program and ends with its exit code. The allocator is chosen here, since it concerns a whole
-//! process.
+//! Answers a request of the external signer protocol, or becomes the program of the commands.
 
 #![expect(unsafe_code, reason = "that there is one thread")]
 
 use std::alloc::System;
 
-use pkcs11_external_signer::cli;
 use pkcs11_external_signer::process::environment::SingleThreaded;
 use pkcs11_external_signer::process::leave;
 use pkcs11_external_signer::process::memory::Wiping;
+use pkcs11_external_signer::start;
+use pkcs11_external_signer::tunnel_process::ProcessKeys;
 
 #[global_allocator]
 static ALLOCATOR: Wiping<System> = Wiping(System);
@@ -17,5 +17,5 @@ fn main() {
     // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it
     // keeps it.
     let alone = unsafe { SingleThreaded::new() };
-    leave(cli::main(alone))
+    leave(start::request(alone, &mut ProcessKeys::default()))
 }

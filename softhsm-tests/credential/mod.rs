@@ -240,7 +240,8 @@ impl PlainUser {
                 pid: Pid::from_raw(number)?,
                 session: fields.get(3)?.parse().ok()?,
                 command: String::from_utf8_lossy(&command).replace('\0', " "),
-                is_ours: program == self.signer,
+                is_ours: program == self.signer
+                    || program == self.signer.with_file_name("pkcs11-external-signer-commands"),
             })
         };
         numbers.filter_map(process).collect()

@@ -11,15 +11,19 @@ fn other_version() -> String {
 
 /// The program as another release, which differs in nothing but its number.
 fn other_release(user: &PlainUser) -> PathBuf {
-    let path = user.path("other-release");
+    let folder = user.path("other-release");
+    fs::create_dir(&folder).unwrap();
     let own = env!("CARGO_PKG_VERSION").replace('.', "\\.");
     let change = format!("s/{own}/{}/g", other_version());
-    let status = Command::new("sh")
-        .args(["-c", "LC_ALL=C sed \"$1\" \"$2\" >\"$3\" && chmod 755 \"$3\"", "sh", &change])
-        .args([Path::new(PROGRAM), &path])
-        .status();
-    assert!(status.unwrap().success());
-    path
+    for program in [PROGRAM, COMMANDS].map(Path::new) {
+        let changed = folder.join(program.file_name().unwrap());
+        let status = Command::new("sh")
+            .args(["-c", "LC_ALL=C sed \"$1\" \"$2\" >\"$3\" && chmod 755 \"$3\"", "sh", &change])
+            .args([program, &changed])
+            .status();
+        assert!(status.unwrap().success());
+    }
+    folder.join("pkcs11-external-signer")
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn pulls(store: &Store, file: &Path, version: &str, pin: &str, images: &[&str]) 
     let directory = store.directory.path();
     let bin = directory.join("bin");
     let _ = fs::create_dir(&bin);
-    let _ = symlink(PROGRAM, bin.join("pkcs11-external-signer"));
+    let _ = symlink(COMMANDS, bin.join("pkcs11-external-signer-commands"));
     let page = include_str!("../../docs/kubelet.md");
     let (_, block) = page.split_once("```yaml\n").unwrap();
     let mut config = block.split_once("```").unwrap().0.to_owned();

@@ -5,11 +5,11 @@ use super::{LIES, assert_is, sign, store};
 use crate::fixture::*;
 
 /// The same under valgrind, whose complaints are on standard error and whose exit code is 99.
-fn watched(invocation: Invocation) -> Invocation {
+fn watched(program: &str, invocation: Invocation) -> Invocation {
     invocation
         .program(Path::new("valgrind"))
         .arguments(&["--quiet", "--error-exitcode=99", "--leak-check=no"])
-        .argument(PROGRAM)
+        .argument(program)
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn no_answer_makes_the_program_touch_memory_that_is_not_its_own() {
                         break;
                     };
                     let store = store();
-                    let outcome = watched(sign(&store, faults)).run();
+                    let outcome = watched(PROGRAM, sign(&store, faults)).run();
                     assert_is(&outcome, faults, *code, told);
                     assert!(!outcome.stderr.contains("=="), "{faults}: {outcome:?}");
                 }
@@ -42,7 +42,8 @@ fn no_function_list_makes_the_program_touch_memory_that_is_not_its_own() {
         ("C_GetFunctionList:old", 4),
     ] {
         let invocation = store.certificate_with(&configuration).suffering(&store, faults);
-        let outcome = watched(invocation.variable("PKCS11_EXTERNAL_SIGNER_LOG", "1")).run();
+        let outcome =
+            watched(PROGRAM, invocation.variable("PKCS11_EXTERNAL_SIGNER_LOG", "1")).run();
         assert_eq!(outcome.status.code(), Some(code), "{faults}: {outcome:?}");
         assert!(!outcome.stderr.contains("=="), "{faults}: {outcome:?}");
     }
@@ -60,7 +61,8 @@ fn the_ways_of_the_program_touch_no_memory_that_is_not_its_own() {
     };
     // The PIN is typed, and given once more for the signature.
     let typed = store.faulty(store.configuration());
-    clean(&watched(store.sign_with(&typed).suffering(&store, "")).at_terminal().finish_with_pin());
+    let typing = watched(PROGRAM, store.sign_with(&typed).suffering(&store, ""));
+    clean(&typing.at_terminal().finish_with_pin());
     let module = softhsm_library().to_str().unwrap();
     for arguments in [&["list", "--module", module][..], &["run", "--", "true"], &["check"]] {
         let invocation = store
@@ -68,6 +70,6 @@ fn the_ways_of_the_program_touch_no_memory_that_is_not_its_own() {
             .variable("KUBECONFIG", &kubeconfig)
             .variable("TOKEN_PIN", PIN)
             .suffering(&store, "");
-        clean(&watched(invocation).arguments(arguments).run());
+        clean(&watched(COMMANDS, invocation).arguments(arguments).run());
     }
 }

@@ -210,15 +210,14 @@ pub(super) fn set(configuration: &mut Configuration, key: &str, value: Option<&s
 
 /// This program, by a name that outlives an update: as PATH finds it, links not followed.
 fn program() -> Option<String> {
-    let executable = std::env::current_exe().ok()?;
-    let canonical = executable.canonicalize().ok()?;
+    let executable = std::env::current_exe().ok()?.canonicalize().ok()?.with_file_name(PROGRAM);
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // By the second name alone where kubectl's plugin manager has installed it.
     let found = [PROGRAM, PLUGIN]
         .into_iter()
         .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
         .filter(|path| path.is_absolute())
-        .find(|path| path.canonicalize().is_ok_and(|it| it == canonical));
+        .find(|path| path.canonicalize().is_ok_and(|it| it == executable));
     found.unwrap_or(executable).into_os_string().into_string().ok()
 }
 

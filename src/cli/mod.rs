@@ -47,7 +47,6 @@ use crate::kubeconfig::{Kubeconfig, files};
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::protocol::Configuration;
 use crate::start::{self, Started};
-use crate::tunnel_process::ProcessKeys;
 use crate::{report, tunnel_process};
 
 const ABOUT: &str = "\
@@ -123,15 +122,12 @@ Examples:
     Version,
 }
 
-/// Runs the program; its exit code.
-#[inline]
+/// Runs what the command line asks for; the exit code.
 pub fn main(alone: SingleThreaded) -> u8 {
-    start::run(alone, &mut ProcessKeys::default(), without_request)
+    start::run(alone, run)
 }
 
-/// Runs what the command line asks for; its exit code.
-#[cold]
-fn without_request(Started { core, alone }: Started) -> u8 {
+fn run(Started { core, alone, .. }: Started) -> u8 {
     if let Some(code) = completions::complete() {
         return code;
     }

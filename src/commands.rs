@@ -1,0 +1,20 @@
+//! Runs a command. The program of requests becomes this one: `core/start.rs`.
+
+#![expect(unsafe_code, reason = "that there is one thread")]
+
+use std::alloc::System;
+
+use pkcs11_external_signer::cli;
+use pkcs11_external_signer::process::environment::SingleThreaded;
+use pkcs11_external_signer::process::leave;
+use pkcs11_external_signer::process::memory::Wiping;
+
+#[global_allocator]
+static ALLOCATOR: Wiping<System> = Wiping(System);
+
+fn main() {
+    // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it
+    // keeps it.
+    let alone = unsafe { SingleThreaded::new() };
+    leave(cli::main(alone))
+}
