@@ -102,7 +102,7 @@ fn nothing_is_started_where_there_is_nothing_to_serve() {
     };
     refused("", 3, &["no context", "kubeconfig --write", "--context NAME"]);
     refused("clusters: []\nusers: [{name: a, user: {token: t}}]\n", 3, &["no context"]);
-    refused("a: b: c\n", 3, &["refused: line 1"]);
+    refused("a: b: c\n", 3, &["refused, line 1"]);
     refused(&format!("x: {}", "[".repeat(100_000)), 3, &["kubeconfig"]);
     let user = |config: &str| {
         format!(

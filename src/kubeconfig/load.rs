@@ -11,7 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::error::{error, missing, unreadable};
-use super::{EntryKind, Kubeconfig, name_of, shape, text, yaml};
+use super::shape::{self, Misfit};
+use super::yaml::{self, Position};
+use super::{EntryKind, Kubeconfig, name_of, text};
 use crate::error::Error;
 use crate::printable::shell_word;
 
@@ -83,24 +85,32 @@ impl Kubeconfig {
 
     /// As the file has it, relative paths included.
     pub(super) fn as_written(content: &[u8], path: &Path) -> Result<Self, Error> {
-        let malformed = |reason: String| {
+        let malformed = |position: Option<Position>, reason: &str| {
+            let position = position.map(|position| format!(", {position}")).unwrap_or_default();
             error(
-                format!("kubeconfig {}: {reason}", path.display()),
+                format!("kubeconfig {}{position}: {reason}", path.display()),
                 "correct the file, which kubectl has to read, too; a number or a word such as yes that is meant \
                  as text stands in quotes",
             )
         };
-        let text = str::from_utf8(content).map_err(|error| malformed(error.to_string()))?;
-        let config = yaml::read(text).map_err(malformed)?;
+        let text = str::from_utf8(content).map_err(|error| {
+            let (before, _) = content.split_at(error.valid_up_to());
+            let place = Position::after(&String::from_utf8_lossy(before));
+            malformed(Some(place), "it is not UTF-8")
+        })?;
+        let config = yaml::read(text).map_err(|(position, reason)| malformed(position, reason))?;
         if config.is_null() {
             return Ok(Self::default());
         }
-        if let Some(misfit) = shape::KUBECONFIG.misfit("", &config) {
-            return Err(malformed(misfit));
+        let refused =
+            |misfit: &Misfit| malformed(yaml::position(text, &misfit.path), &misfit.to_string());
+        if let Some(misfit) = shape::KUBECONFIG.misfit(&config) {
+            return Err(refused(&misfit));
         }
         for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
             if self::text(&config, field).is_some_and(|it| it != expected) {
-                return Err(malformed(format!("{field} is not {expected}")));
+                let path = vec![shape::PathStep::Member(field.to_owned())];
+                return Err(refused(&Misfit { path, expected }));
             }
         }
         Ok(Self { config, ..Self::default() })
@@ -234,12 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_refused_with_its_place() {
+    fn what_is_not_text_is_refused_with_its_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         fs::write(&path, b"a: b\nc: \xff1234\n").unwrap();
         let error = load(&path).err().unwrap();
-        assert!(error.contains("config: invalid utf-8") && error.ends_with("index 8"), "{error}");
+        assert!(error.ends_with("config, line 2, column 4: it is not UTF-8"), "{error}");
         fs::write(&path, b"a: \0\n").unwrap();
         assert!(load(&path).is_err());
     }
@@ -264,7 +274,7 @@ mod tests {
     fn parsed(text: &str) -> String {
         match Kubeconfig::parse(text.as_bytes(), Path::new("/config")) {
             Ok(config) => config.to_json(),
-            Err(error) => error.to_string().replace("kubeconfig /config: ", ""),
+            Err(error) => error.to_string().replace("kubeconfig /config, ", ""),
         }
     }
 
@@ -284,9 +294,9 @@ mod tests {
             ("a: .inf # 1234", "line 1, column 4: "),
             ("a: 1\n---\nb: 1234\n", "line 3, column 1: "),
             // Line breaks for kubectl, which would read the line behind them.
-            ("a: b\nc # 1234\u{2028}c: d\n", "line 2: U+0085, U+2028 or U+2029"),
-            ("a: '1234\u{85}'\n", "line 1: U+0085"),
-            ("{\"a\": \"1234\u{2029}\"}", "line 1: U+0085"),
+            ("a: b\nc # 1234\u{2028}c: d\n", "line 2, column 9: U+0085, U+2028 or U+2029"),
+            ("a: '1234\u{85}'\n", "line 1, column 9: U+0085"),
+            ("{\"a\": \"1234\u{2029}\"}", "line 1, column 12: U+0085"),
             (&deep("["), "line 1, "),
             (&deep("- "), "line 1, "),
             (&bomb, "line "),

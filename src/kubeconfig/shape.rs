@@ -2,6 +2,7 @@
 //! of another type is refused, as kubectl refuses it; `null` is the same as no field.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -81,51 +82,77 @@ const EXEC: Shape = Map(&[
 const CONTEXT: Shape =
     Map(&[("cluster", Text), ("user", Text), ("namespace", Text), ("extensions", EXTENSIONS)]);
 
-impl Shape {
-    /// What the first value that is of another type is not: `users["jane"].user.token is not a string`. The whole stands
-    /// `at` a field, or at none.
-    pub(super) fn misfit(&self, at: &str, value: &Value) -> Option<String> {
-        let expected = match (self, value) {
-            (Any, _) | (_, Value::Null) | (Text, Value::String(_)) | (Flag, Value::Bool(_)) => {
-                return None;
-            }
-            (Base64, Value::String(text)) if decode_base64(text).is_some() => return None,
-            (List(shape) | Named(shape), Value::Array(items)) => {
-                let mut names = HashSet::new();
-                return items.iter().enumerate().find_map(|(index, item)| {
-                    let name = item["name"].as_str();
-                    let step = name.map_or_else(
-                        || format!("{at}[{index}]"),
-                        |name| format!("{at}[\"{}\"]", excerpt(name)),
-                    );
-                    match names.insert(name) || matches!(self, List(_)) {
-                        true => shape.misfit(&step, item),
-                        false => Some(format!("{step} is not the only one of its name")),
-                    }
-                });
-            }
-            (Map(fields), Value::Object(members)) => {
-                return fields.iter().find_map(|(name, shape)| {
-                    shape.misfit(&member(at, name), members.get(*name)?)
-                });
-            }
-            (Each(shape), Value::Object(members)) => {
-                return members
-                    .iter()
-                    .find_map(|(name, value)| shape.misfit(&member(at, &excerpt(name)), value));
-            }
-            (Base64, Value::String(_)) => "base64",
-            (Text | Base64, _) => "a string",
-            (Flag, _) => "a boolean",
-            (List(_) | Named(_), _) => "a list",
-            (Map(_) | Each(_), _) => "a map",
-        };
-        Some(format!("{} is not {expected}", if at.is_empty() { "it" } else { at }))
+/// A step to a value.
+pub(super) enum PathStep {
+    Member(String),
+    Item { index: usize, name: Option<String> },
+}
+
+/// What a value is not, and the path to it.
+pub(super) struct Misfit {
+    pub(super) path: Vec<PathStep>,
+    pub(super) expected: &'static str,
+}
+
+/// As `users["jane"].user.auth-provider.config.pin is not a string`.
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field: String = self.path.iter().map(PathStep::to_string).collect();
+        let field = if field.is_empty() { "it" } else { field.trim_start_matches('.') };
+        write!(f, "{field} is not {}", self.expected)
     }
 }
 
-fn member(at: &str, name: &str) -> String {
-    format!("{at}.{name}").trim_start_matches('.').to_owned()
+impl fmt::Display for PathStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(name) => write!(f, ".{}", excerpt(name)),
+            Self::Item { name: Some(name), .. } => write!(f, "[\"{}\"]", excerpt(name)),
+            Self::Item { index, .. } => write!(f, "[{index}]"),
+        }
+    }
+}
+
+impl Shape {
+    /// The first value that is of another type.
+    pub(super) fn misfit(&self, value: &Value) -> Option<Misfit> {
+        let mut path = Vec::new();
+        let expected = self.look(value, &mut path)?;
+        path.reverse();
+        Some(Misfit { path, expected })
+    }
+
+    /// What is expected; the path to it begins with its last step.
+    fn look(&self, value: &Value, path: &mut Vec<PathStep>) -> Option<&'static str> {
+        match (self, value) {
+            (Any, _) | (_, Value::Null) | (Text, Value::String(_)) | (Flag, Value::Bool(_)) => None,
+            (Base64, Value::String(text)) => decode_base64(text).is_none().then_some("base64"),
+            (List(shape) | Named(shape), Value::Array(items)) => {
+                let mut names = HashSet::new();
+                items.iter().enumerate().find_map(|(index, item)| {
+                    let name = item["name"].as_str();
+                    let is_first = names.insert(name) || matches!(self, List(_));
+                    let step = PathStep::Item { index, name: name.map(str::to_owned) };
+                    let expected = match is_first {
+                        true => shape.look(item, path),
+                        false => Some("the only one of its name"),
+                    };
+                    expected.inspect(|_| path.push(step))
+                })
+            }
+            (Map(fields), Value::Object(members)) => fields.iter().find_map(|(name, shape)| {
+                let expected = shape.look(members.get(*name)?, path);
+                expected.inspect(|_| path.push(PathStep::Member((*name).to_owned())))
+            }),
+            (Each(shape), Value::Object(members)) => members.iter().find_map(|(name, value)| {
+                shape.look(value, path).inspect(|_| path.push(PathStep::Member(name.clone())))
+            }),
+            (Text | Base64, _) => Some("a string"),
+            (Flag, _) => Some("a boolean"),
+            (List(_) | Named(_), _) => Some("a list"),
+            (Map(_) | Each(_), _) => Some("a map"),
+        }
+    }
 }
 
 /// As Go decodes it: padded, line breaks passed over, the last bits not looked at.

@@ -28,7 +28,7 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
     if !is_ours(extension) {
         return Err(refused("is missing, or another program's"));
     }
-    if let Some(misfit) = shape::CLUSTER.misfit("", extension) {
+    if let Some(misfit) = shape::CLUSTER.misfit(extension) {
         return Err(refused(&format!("can't be used: {misfit}")));
     }
     // The plugin runs wherever the client does.
@@ -54,8 +54,8 @@ pub struct LocalCluster {
 impl LocalCluster {
     /// That of a request of KUBERNETES_EXEC_INFO.
     pub fn requested(entry: &Value) -> Result<Self, Error> {
-        if let Some(misfit) = shape::CLUSTER.misfit("spec.cluster", entry) {
-            return Err(ExecRequest::error(&misfit));
+        if let Some(misfit) = shape::CLUSTER.misfit(entry) {
+            return Err(ExecRequest::error(&format!("spec.cluster: {misfit}")));
         }
         let cluster = Cluster::of_entry(entry, "spec.cluster")?;
         Ok(Self { cluster, extension: entry["config"].clone() })

@@ -3,35 +3,67 @@
 //! A kubeconfig can hold a PIN or a key, and serde-saphyr's errors quote what they are about: only their
 //! places are passed on.
 
+use std::fmt;
+
+use serde::Deserialize as _;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{Location, Options, Spanned};
 
+use super::shape::PathStep;
 use crate::error::Error;
 use crate::printable::is_harmful;
 
-/// The data; or where it can't be read, and why.
-pub(super) fn read(text: &str) -> Result<Value, String> {
-    // YAML 1.1, and so kubectl, has three more line breaks: it would read another document.
-    if let Some((before, _)) = text.split_once(['\u{85}', '\u{2028}', '\u{2029}']) {
-        let line = before.split('\n').count();
-        return Err(format!(
-            "line {line}: U+0085, U+2028 or U+2029, which kubectl takes for a line break, has to be an escape in \
-             double quotes"
-        ));
+/// Where something stands in a text, both from 1.
+#[derive(Clone, Copy)]
+pub(super) struct Position {
+    pub(super) line: u64,
+    pub(super) column: u64,
+}
+
+impl Position {
+    pub(super) fn after(text: &str) -> Self {
+        let (line, last) = text.split('\n').enumerate().last().unwrap_or_default();
+        Self { line: line as u64 + 1, column: last.chars().count() as u64 + 1 }
     }
-    let options = serde_saphyr::options! {
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+impl From<Location> for Position {
+    fn from(location: Location) -> Self {
+        Self { line: location.line(), column: location.column() }
+    }
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         legacy_octal_numbers: true,
-    };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    }
+}
+
+/// The data, or where it can't be read, and why.
+pub(super) fn read(text: &str) -> Result<Value, (Option<Position>, &'static str)> {
+    // YAML 1.1, and so kubectl, has three more line breaks: it would read another document.
+    if let Some((before, _)) = text.split_once(['\u{85}', '\u{2028}', '\u{2029}']) {
+        return Err((
+            Some(Position::after(before)),
+            "U+0085, U+2028 or U+2029, which kubectl takes for a line break, has to be an escape in double \
+             quotes",
+        ));
+    }
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
         let reason = match error.without_snippet() {
             serde_saphyr::Error::Budget { .. } => "it holds more than a kubeconfig can",
             _ => "YAML can't be read there",
         };
-        match error.location() {
-            Some(at) => format!("line {}, column {}: {reason}", at.line(), at.column()),
-            None => reason.to_owned(),
-        }
+        (error.location().map(Position::from), reason)
     })
 }
 
@@ -65,6 +97,61 @@ pub(super) fn write(data: &Value) -> Option<String> {
 /// Entries for pasting.
 pub(super) fn excerpt(data: &Value) -> Result<String, Error> {
     write(data).ok_or_else(|| Error::internal("entries of a kubeconfig would be read otherwise"))
+}
+
+/// Where the value stands to which the path leads.
+pub(super) fn position(text: &str, path: &[PathStep]) -> Option<Position> {
+    let found = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |it| {
+        Descent(path).deserialize(it)
+    });
+    found.ok().flatten().map(Position::from)
+}
+
+/// Follows a path; what is beside it is passed over.
+struct Descent<'a>(&'a [PathStep]);
+
+impl<'de> DeserializeSeed<'de> for Descent<'_> {
+    type Value = Option<Location>;
+
+    fn deserialize<D: Deserializer<'de>>(self, data: D) -> Result<Self::Value, D::Error> {
+        match self.0 {
+            [] => Spanned::<IgnoredAny>::deserialize(data).map(|it| Some(it.referenced)),
+            _ => data.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Descent<'_> {
+    type Value = Option<Location>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map or a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = members.next_key::<String>()? {
+            match self.0 {
+                [PathStep::Member(name), rest @ ..] if *name == key => {
+                    found = members.next_value_seed(Descent(rest))?;
+                }
+                _ => drop(members.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let [PathStep::Item { index, .. }, rest @ ..] = self.0 else {
+            return Ok(None);
+        };
+        for _ in 0..*index {
+            items.next_element::<IgnoredAny>()?;
+        }
+        let found = items.next_element_seed(Descent(rest))?.flatten();
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(found)
+    }
 }
 
 #[cfg(test)]
