@@ -10,8 +10,8 @@ use super::key_options::KeyOptions;
 use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::{
-    Cluster, EntryKind, Kubeconfig, KubeconfigFile, LocalEndpoint, PluginEntries, PluginUser,
-    Provider, local_address,
+    self, Cluster, EntryKind, Kubeconfig, LocalEndpoint, PluginEntries, PluginUser, Provider,
+    local_address,
 };
 use crate::process::signals::Deferral;
 use crate::report;
@@ -46,9 +46,9 @@ impl ContextEntries<'_> {
         // Refused before anything is written.
         super::load(kubeconfig)?.context(self.context)?;
         let identity = identity_or_new(local_address().into())?;
-        let user = change(kubeconfig, self.context, |file| {
-            let entries = self.entries(&file.all, &identity)?;
-            file.put(&entries)?;
+        let user = change(kubeconfig, self.context, |file, all, path| {
+            let entries = self.entries(all, &identity)?;
+            entries.put_into(file, all, path)?;
             Ok(entries.user)
         })?;
         let file = kubeconfig.map(Path::to_string_lossy);
@@ -125,7 +125,7 @@ pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error
     let files = kubeconfig;
     let kubeconfig = super::load(files)?;
     let original = kubeconfig.original(context)?;
-    change(files, context, |file| file.restore(context))?;
+    change(files, context, |file, all, _| file.restore(context, all))?;
     let user = original.user.unwrap_or_default();
     for (kind, name) in [(EntryKind::Cluster, &original.cluster), (EntryKind::User, &user)] {
         if !name.is_empty() && !kubeconfig.has(kind, name) {
@@ -142,14 +142,14 @@ pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error
 fn change<T>(
     kubeconfig: Option<&Path>,
     context: &str,
-    edit: impl FnOnce(&mut KubeconfigFile) -> Result<T, Error>,
+    edit: impl FnOnce(&mut Kubeconfig, &Kubeconfig, &Path) -> Result<T, Error>,
 ) -> Result<T, Error> {
     // A lock that stays behind would keep kubectl from the file.
     let _deferral = Deferral::for_files();
-    let mut file = KubeconfigFile::of_context(&super::kubeconfig_files(kubeconfig), context)?;
-    let result = edit(&mut file)?;
-    let path = file.path.display();
-    report::note(&match file.save()? {
+    let files = super::kubeconfig_files(kubeconfig);
+    let (result, path, copy) = kubeconfig::change(&files, context, edit)?;
+    let path = path.display();
+    report::note(&match copy {
         Some(copy) => {
             let copy = copy.display();
             format!("{path}: context \"{context}\" written; what was there is in {copy}")

@@ -130,8 +130,7 @@ impl Kubeconfig {
         Ok(self.entry(EntryKind::Cluster, name))
     }
 
-    /// Who authenticates the user of this name: its `auth-provider`, or this program as its `exec`
-    /// plugin.
+    /// Who authenticates the user: its `auth-provider`, or this program as its `exec` plugin.
     pub fn provider(&self, user: &str) -> Result<Provider, Error> {
         let entry = self.entry(EntryKind::User, user);
         let (exec, provider) = (&entry["exec"], &entry["auth-provider"]);

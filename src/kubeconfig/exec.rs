@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::entries::EXTERNAL_SIGNER;
 use super::error::{error, write_command};
@@ -32,8 +32,7 @@ pub const SELECTORS: [(&str, &str); 7] = [
     ("objectLabel", "--object-label"),
 ];
 
-/// Where a client's cluster is looked for, if the client doesn't say it: an option, and no key of a
-/// configuration.
+/// An option that is no key of a configuration: where clusters are, if the client doesn't say it.
 pub(super) const KUBECONFIG: (&str, &str) = ("kubeconfig", "--kubeconfig");
 
 /// The keys of a configuration that can be given as options, and the options.
@@ -158,10 +157,7 @@ pub fn user_excerpt(
     let user = match is_plugin {
         true => json!({"exec": with(configuration, &Value::Null)}),
         false => {
-            let config: Map<_, _> = configuration
-                .pairs()
-                .map(|(key, value)| (key.to_owned(), Value::from(value)))
-                .collect();
+            let config: Value = configuration.pairs().collect();
             json!({"auth-provider": {"name": EXTERNAL_SIGNER, "config": config}})
         }
     };

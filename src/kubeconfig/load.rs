@@ -20,10 +20,18 @@ use crate::printable::shell_word;
 /// In bytes. A kubeconfig with a thousand clusters has a few MiB.
 const MAX_SIZE: u64 = 16 << 20;
 
+/// The fields of clusters and users that are paths.
+const PATHS: [&str; 5] = [
+    "/cluster/certificate-authority",
+    "/user/client-certificate",
+    "/user/client-key",
+    "/user/tokenFile",
+    "/user/exec/command",
+];
+
 /// The files in kubectl's order, whether they are there or not: that of `--kubeconfig` alone; else those of the
 /// variable KUBECONFIG, separated by colons, empty and repeated ones left out; else `~/.kube/config`. What is
-/// empty counts as not given; without a home there is no file, where kubectl would take one from the working
-/// directory.
+/// empty counts as not given; without a home there is none, where kubectl takes the working directory's.
 pub fn files(
     explicit: Option<&Path>,
     variable: Option<&OsStr>,
@@ -122,32 +130,20 @@ impl Kubeconfig {
         let absolute = std::path::absolute(path).map_err(|error| unreadable(path, error))?;
         let absolute = cleaned(&absolute);
         let directory = absolute.parent().unwrap_or(&absolute);
-        let resolve = |written: &mut Value| -> Result<(), Error> {
-            let Some(relative) =
-                written.as_str().filter(|it| !it.is_empty() && !it.starts_with('/'))
-            else {
-                return Ok(());
-            };
-            let resolved = cleaned(&directory.join(relative));
-            let resolved = resolved.to_str();
-            let resolved =
-                resolved.ok_or_else(|| unreadable(path, "its directory's name is not UTF-8"))?;
-            *written = resolved.into();
-            Ok(())
-        };
-        for (kind, fields) in [
-            (EntryKind::Cluster, &["certificate-authority"][..]),
-            (EntryKind::User, &["client-certificate", "client-key", "tokenFile"]),
-        ] {
+        for kind in [EntryKind::Cluster, EntryKind::User] {
             let elements = self.config.get_mut(kind.list()).and_then(Value::as_array_mut);
             for element in elements.into_iter().flatten() {
-                let Some(entry) = element.get_mut(kind.name()) else { continue };
-                for field in fields {
-                    entry.get_mut(*field).map_or(Ok(()), resolve)?;
+                for field in PATHS {
+                    let Some(Value::String(written)) = element.pointer_mut(field) else { continue };
+                    let is_name = field.ends_with("command") && !written.contains('/');
+                    if is_name || written.is_empty() || written.starts_with('/') {
+                        continue;
+                    }
+                    let resolved = cleaned(&directory.join(&*written));
+                    let resolved = resolved.to_str();
+                    let refused = || unreadable(path, "its directory's name is not UTF-8");
+                    *written = resolved.ok_or_else(refused)?.to_owned();
                 }
-                let command = entry.get_mut("exec").and_then(|it| it.get_mut("command"));
-                let command = command.filter(|it| it.as_str().is_some_and(|it| it.contains('/')));
-                command.map_or(Ok(()), resolve)?;
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ mod yaml;
 pub use entries::{Cluster, Context, Provider};
 pub use error::{other_user, unreadable, write_command};
 pub use exec::{SELECTORS, options, user_excerpt};
-pub use file::KubeconfigFile;
+pub use file::change;
 pub use load::files;
 pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
 pub use redirect::TunnelEndpoint;
@@ -31,9 +31,9 @@ use serde_json::{Value, json};
 use crate::error::Error;
 
 /// One kubeconfig, of a file or merged from several. No `Debug`: it can hold a PIN and keys.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Kubeconfig {
-    /// A map, whose known fields have kubectl's types or are null.
+    /// A map or null, whose known fields have kubectl's types or are null.
     config: Value,
     /// The files that somebody else can change, and who, as "belongs to uid 7, who".
     pub concerns: Vec<(PathBuf, String)>,
@@ -48,12 +48,8 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    fn list(self) -> &'static str {
-        match self {
-            Self::Cluster => "clusters",
-            Self::User => "users",
-            Self::Context => "contexts",
-        }
+    fn list(self) -> String {
+        format!("{}s", self.name())
     }
 
     /// The kind's name, which is also the member with what an entry says.
@@ -63,12 +59,6 @@ impl EntryKind {
             Self::User => "user",
             Self::Context => "context",
         }
-    }
-}
-
-impl Default for Kubeconfig {
-    fn default() -> Self {
-        Self { config: json!({}), concerns: Vec::new() }
     }
 }
 
@@ -180,16 +170,9 @@ fn extension<'a>(entry: &'a Value, name: &str) -> &'a Value {
 
 /// Gives the extension of this name another content, or removes it.
 fn set_extension(entry: &mut Value, name: &str, content: Option<Value>) {
-    let mut extensions = match entry["extensions"].take() {
-        Value::Array(extensions) => extensions,
-        _ => Vec::new(),
-    };
-    let index = extensions.iter().position(|it| name_of(it) == name);
-    let content = content.map(|content| json!({"name": name, "extension": content}));
-    match index {
-        Some(index) => drop(extensions.splice(index..=index, content)),
-        None => extensions.extend(content),
-    }
+    let mut extensions = entry["extensions"].as_array().cloned().unwrap_or_default();
+    extensions.retain(|it| name_of(it) != name);
+    extensions.extend(content.map(|content| json!({"name": name, "extension": content})));
     match extensions.is_empty() {
         true => remove(entry, &["extensions"]),
         false => entry["extensions"] = extensions.into(),

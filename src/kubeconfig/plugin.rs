@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::entries::without_user;
-use super::error::error;
+use super::error::{error, unwritable};
 use super::redirect::point_at;
 use super::{
     Cluster, EntryKind, Kubeconfig, TunnelEndpoint, exec, extension, name_of, set_extension, text,
@@ -62,17 +62,14 @@ pub struct OriginalContext {
 
 /// The address of this user's tunnels: on Linux one of its own, which keeps users apart.
 pub fn local_address() -> Ipv4Addr {
+    let user = rustix::process::geteuid().as_raw();
+    let [_, _, third, fourth] = user.to_be_bytes();
+    let second = u8::try_from(1 + (user >> 16) % 254).unwrap_or(1);
     match cfg!(target_os = "linux") {
-        true => address_of(rustix::process::geteuid().as_raw()),
+        true => Ipv4Addr::new(127, second, third, fourth),
         // There is only this one.
         false => Ipv4Addr::LOCALHOST,
     }
-}
-
-fn address_of(user: u32) -> Ipv4Addr {
-    let [_, _, third, fourth] = user.to_be_bytes();
-    let second = 1 + (user >> 16) % 254;
-    Ipv4Addr::new(127, u8::try_from(second).unwrap_or(1), third, fourth)
 }
 
 impl Kubeconfig {
@@ -90,7 +87,7 @@ impl Kubeconfig {
 
     /// Which of the entries that the context has from this program can go with it, since no other
     /// context uses them and it didn't have them before.
-    pub(super) fn entries_of_plugin(&self, context: &str) -> Vec<(EntryKind, String)> {
+    fn entries_of_plugin(&self, context: &str) -> Vec<(EntryKind, String)> {
         let (Ok(original), Ok(now)) = (self.original(context), self.context(context)) else {
             return Vec::new();
         };
@@ -115,13 +112,9 @@ impl Kubeconfig {
         exec::is_ours(&self.entry(EntryKind::User, user)["exec"])
     }
 
-    /// Gives a context back what it had before it was given this program as its plugin, and takes these of
-    /// the entries that it had from it.
-    pub(super) fn restore(
-        &mut self,
-        context: &str,
-        gone: &[(EntryKind, String)],
-    ) -> Result<(), Error> {
+    /// Gives a context back what it had before it was given this program as its plugin, and takes the entries that it had
+    /// from it, unless others of `all` files use them.
+    pub fn restore(&mut self, context: &str, all: &Self) -> Result<(), Error> {
         let OriginalContext { cluster, user } = self.original(context)?;
         if let Some(entry) = self.entry_mut(EntryKind::Context, context) {
             set_extension(entry, ORIGINAL, None);
@@ -131,16 +124,15 @@ impl Kubeconfig {
                 None => super::remove(entry, &["user"]),
             }
         }
-        for (kind, name) in gone {
-            self.retain(*kind, |it| it != name);
+        for (kind, name) in all.entries_of_plugin(context) {
+            self.retain(kind, |it| it != name);
         }
         Ok(())
     }
 }
 
 impl PluginEntries {
-    /// The entries that give the context this user and its cluster a local address. What is there
-    /// already stays, as far as it can.
+    /// The context's entries with this user and a local address. What is there stays if it can.
     pub fn of(
         kubeconfig: &Kubeconfig,
         context: &str,
@@ -174,9 +166,14 @@ impl PluginEntries {
         }))
     }
 
-    /// Puts the entries into the kubeconfig of one file, which has the context. Those that are the same in
-    /// `all` files stay where they are. The name of one that isn't, and is in another file.
-    pub(super) fn put_into(&self, file: &mut Kubeconfig, all: &Kubeconfig) -> Result<(), String> {
+    /// Puts the entries into the kubeconfig of the file at this path, which has the context. Those that are the same in
+    /// `all` files stay where they are.
+    pub fn put_into(
+        &self,
+        file: &mut Kubeconfig,
+        all: &Kubeconfig,
+        path: &Path,
+    ) -> Result<(), Error> {
         for (kind, name, content) in [
             (EntryKind::Cluster, &self.cluster, &self.local),
             (EntryKind::User, &self.user, &self.with_plugin),
@@ -185,7 +182,8 @@ impl PluginEntries {
                 continue;
             }
             if all.has(kind, name) && !file.has(kind, name) {
-                return Err(format!("{} \"{name}\" stands in another file", kind.name()));
+                let reason = format!("{} \"{name}\" stands in another file", kind.name());
+                return Err(unwritable(path, reason));
             }
             file.set_entry(kind, name, content.clone());
         }
@@ -208,8 +206,7 @@ impl PluginEntries {
     }
 }
 
-/// The cluster at a local address for the real one, by its name: the one of the context, or of another
-/// context, or a new one.
+/// The cluster at a local address for the real one: the context's, another context's, or a new one.
 fn local_cluster(
     kubeconfig: &Kubeconfig,
     now: &str,
@@ -275,18 +272,18 @@ fn free_port(
     hop: &LocalEndpoint<'_>,
 ) -> u16 {
     let prefix = format!("https://{}:", hop.address);
-    let leads_elsewhere = |element: &&Value| {
-        let server = text(&element["cluster"], "server");
-        server.is_some_and(|it| it.starts_with(&prefix))
-            && kubeconfig.cluster(name_of(element)).is_ok_and(|it| it != *cluster)
+    let leads_elsewhere = |port| {
+        kubeconfig.elements(EntryKind::Cluster).any(|element| {
+            let server = text(&element["cluster"], "server").unwrap_or_default();
+            server.starts_with(&prefix)
+                && port_of(&element["cluster"]) == Some(port)
+                && kubeconfig.cluster(name_of(element)).is_ok_and(|it| it != *cluster)
+        })
     };
-    let others = kubeconfig.elements(EntryKind::Cluster).filter(leads_elsewhere);
-    let others: Vec<_> = others.filter_map(|it| port_of(&it["cluster"])).collect();
     let mut ports = (hop.ports)(cluster);
     ports.sort_by_key(|port| Some(*port) != kept);
-    let mut free = ports.iter().filter(|port| !others.contains(port));
-    let free = free.find(|port| (hop.is_free)(**port, cluster));
-    free.or_else(|| ports.first()).copied().unwrap_or_default()
+    let is_free = |port: &&u16| !leads_elsewhere(**port) && (hop.is_free)(**port, cluster);
+    ports.iter().find(is_free).or_else(|| ports.first()).copied().unwrap_or_default()
 }
 
 /// The port of a local address.

@@ -18,8 +18,7 @@ pub struct TunnelEndpoint<'a> {
 }
 
 impl Kubeconfig {
-    /// Points the cluster at the tunnel. Contexts that it isn't for keep the server, in a copy of
-    /// the cluster under another name.
+    /// Points the cluster at the tunnel. Contexts that it isn't for get a copy with the server.
     pub fn redirect(
         &mut self,
         cluster: &str,
@@ -45,8 +44,7 @@ impl Kubeconfig {
         self.set_entry(EntryKind::Cluster, &direct_name, direct);
     }
 
-    /// Gives the user this certificate, for all clusters. The key ends up in the kubeconfig; it must be worth nothing
-    /// elsewhere.
+    /// Gives the user this certificate. The key in the kubeconfig must be worth nothing elsewhere.
     pub fn identify(&mut self, user: &str, certificate_pem: &str, key_pem: &str) {
         if let Some(user) = self.entry_mut(EntryKind::User, user) {
             remove(user, &["auth-provider", "exec", "client-certificate", "client-key"]);
@@ -75,8 +73,7 @@ pub(super) fn point_at(cluster: &mut Value, endpoint: &TunnelEndpoint<'_>) {
     }
 }
 
-/// The path of a server's URL, as in Rancher's `https://HOST/k8s/clusters/c-x`. client-go passes
-/// over a query and a fragment.
+/// The path in a server's URL, as in Rancher's, without query and fragment, as for client-go.
 pub(super) fn path_of(server: &str) -> &str {
     let after_scheme = server.split_once("://").map_or(server, |(_, rest)| rest);
     let end = after_scheme.find(['?', '#']).unwrap_or(after_scheme.len());

@@ -25,7 +25,7 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
             format!("have the context's entries written with {}", write_command("NAME")),
         )
     };
-    if !is_ours(extension) {
+    if extension["plugin"] != PLUGIN {
         return Err(refused("is missing, or another program's"));
     }
     if let Some(misfit) = shape::CLUSTER.misfit(extension) {
@@ -80,12 +80,7 @@ impl Kubeconfig {
 
 /// The extension of a cluster entry, if this program has written it.
 pub(super) fn of(cluster: &Value) -> Option<&Value> {
-    Some(extension(cluster, EXTENSION)).filter(|it| is_ours(it))
-}
-
-/// Whether this program has written the extension.
-fn is_ours(extension: &Value) -> bool {
-    extension["plugin"] == PLUGIN
+    Some(extension(cluster, EXTENSION)).filter(|it| it["plugin"] == PLUGIN)
 }
 
 #[cfg(test)]

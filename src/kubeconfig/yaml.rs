@@ -1,7 +1,6 @@
 //! YAML as kubectl's parser takes it (go.yaml.in/yaml/v2), read into JSON's data and written from it.
 //!
-//! A kubeconfig can hold a PIN or a key, and serde-saphyr's errors quote what they are about: only their
-//! places are passed on.
+//! A kubeconfig can hold a PIN, and serde-saphyr's errors quote: only their places are passed on.
 
 use std::fmt;
 
