@@ -1,13 +1,12 @@
-//! Keys that are kept open: tokens with one session each, from a key's first use until it is closed,
-//! or to the end of the process.
+//! Keys that are kept open: tokens with one session each, from a key's first use until it is closed.
 //!
 //! A PKCS#11 session belongs to one thread at a time, so each library has a thread that alone
 //! calls it. Other threads send requests there and wait for the reply, with a limit while a client
 //! waits. If a token was removed and inserted again, its library is finalised and opened once more:
 //! some libraries don't see the token again otherwise.
 
-use std::collections::HashMap;
-use std::ffi::CString;
+mod open;
+
 use std::mem;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +15,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::certificate::{Certificate, of_subject, renewal_remedy};
+pub use self::open::OpenKey;
+use self::open::{OpenLibrary, OpenedKey};
 use crate::config::{Config, TokenName};
 use crate::error::{Error, Exit, Kind};
 use crate::library::{Library, LibraryLock};
 use crate::pin::PinProvider;
-use crate::pin_entry::{Sources, show_after};
+use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
-use crate::process::{lock, locked, preparation, unix_time};
+use crate::process::{lock, locked, preparation};
 use crate::scheme::Scheme;
-use crate::token::{AcceptedPin, KeyReference, Module, PrivateKey, SessionAccess, Token};
+use crate::token::{AcceptedPin, KeyReference, SessionAccess, Token};
 use crate::verify::VerifiedSignature;
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
@@ -41,46 +41,6 @@ pub struct KeyNumber {
     key: usize,
 }
 
-/// What a TLS client has to know of a key that is open.
-#[derive(Debug)]
-pub struct OpenKey {
-    /// The certificate and its issuers, in DER.
-    pub chain: Vec<Vec<u8>>,
-    pub subject: String,
-    /// The schemes that the key and its token can make, those that TLS prefers first.
-    pub schemes: Vec<Scheme>,
-    /// Why servers refuse it or soon will, until it was reported.
-    warnings: Mutex<Vec<String>>,
-}
-
-impl OpenKey {
-    /// Whether it can make a signature of TLS 1.3; an RSA key needs RSA-PSS for that.
-    pub fn serves_tls_1_3(&self) -> bool {
-        self.schemes.iter().any(Scheme::is_of_tls_1_3)
-    }
-
-    /// Why servers refuse it or will, now or soon; once.
-    pub fn take_warnings(&self) -> Vec<String> {
-        mem::take(&mut *locked(&self.warnings))
-    }
-}
-
-/// What should not stay as it is, of a certificate and what its key can make.
-fn warnings(certificate: &Certificate, schemes: &[Scheme]) -> Vec<String> {
-    let (subject, now) = (&certificate.subject, unix_time());
-    let renewal = certificate.renewal(now);
-    let renewal = renewal.map(|expiry| format!("{expiry}; {}", renewal_remedy().in_this_call()));
-    let concerns = certificate.concerns(now).into_iter().chain(renewal);
-    let mut warnings: Vec<_> = concerns.map(|it| of_subject(subject, it)).collect();
-    if !schemes.iter().any(Scheme::is_of_tls_1_3) {
-        warnings.push(format!(
-            "the key of {subject} can serve TLS 1.2 only, which not every server speaks: an RSA key \
-             needs RSA-PSS for TLS 1.3, and its token has none"
-        ));
-    }
-    warnings
-}
-
 /// Keys, and the threads of their libraries.
 #[derive(Default)]
 pub struct Keyring {
@@ -93,8 +53,7 @@ pub struct Keyring {
 
 /// Who wants a key opened in a process that keeps keys for several clients.
 pub struct KeyClient {
-    /// In place of the key's own source of PINs. Its methods are called in the library's thread, and may
-    /// block.
+    /// In place of the key's own source of PINs; called in the library's thread, and may block.
     pub pins: Box<dyn PinProvider + Send>,
     /// Whether it will have digests signed.
     pub signs: bool,
@@ -133,8 +92,7 @@ impl Keyring {
         Self { access: SessionAccess::ReadWrite, ..Self::default() }
     }
 
-    /// Takes over a library that is open already, before a key of it is added. `accepted` is the PIN that a token of it
-    /// has accepted.
+    /// Takes over an open library, before a key of it is added, with a PIN that its token has accepted.
     pub fn take_over(
         &self,
         config: &Config,
@@ -275,8 +233,7 @@ impl Keyring {
         let _ = thread.and_then(|it| it.send(move |worker| worker.close(key.key)));
     }
 
-    /// From now on the next [client](Keyring::open) logs in to use the key, which stays open for what uses
-    /// it already.
+    /// From now on the next [client](Keyring::open) logs in; what uses the key already stays.
     pub fn dismiss_clients(&self, key: KeyNumber) {
         let dismiss = move |worker: &mut Worker| {
             worker.keys.get_mut(key.key).into_iter().for_each(|key| key.open_for = None);
@@ -289,8 +246,7 @@ impl Keyring {
         self.unattended.store(true, Ordering::Relaxed);
     }
 
-    /// Finalises the libraries (C_Finalize); the process ends with `code` even if one hangs or
-    /// crashes.
+    /// Finalises the libraries; the process ends with `code` even if one hangs or crashes.
     pub fn finish(&self, code: u8) {
         let libraries = locked(&self.libraries).clone();
         for library in libraries {
@@ -307,7 +263,7 @@ impl Keyring {
 }
 
 fn ended() -> Error {
-    Error::internal("the thread of a library has ended")
+    Error::internal("a key or the thread of its library is gone")
 }
 
 impl LibraryThread {
@@ -409,7 +365,7 @@ impl Worker {
         mut waiting: Waiting,
         mut work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let key = self.keys.get(number).ok_or_else(unknown_key)?;
+        let key = self.keys.get(number).ok_or_else(ended)?;
         if key.is_closed && matches!(access, KeyAccess::InTime) {
             return Err(Error::internal("the key was closed"));
         }
@@ -433,7 +389,7 @@ impl Worker {
         waiting: &mut Waiting,
     ) -> Result<(&'a mut Token, &'a OpenedKey, &'a mut dyn PinProvider), Error> {
         let Self { keys, opened, .. } = self;
-        let key = keys.get_mut(number).ok_or_else(unknown_key)?;
+        let key = keys.get_mut(number).ok_or_else(ended)?;
         let is_exclusive = matches!(access, KeyAccess::Exclusive);
         let client = match access {
             KeyAccess::Opening(client) => client.as_mut(),
@@ -455,7 +411,7 @@ impl Worker {
         }
         let mut tokens = opened.tokens.iter_mut();
         let found = tokens.find_map(|open| Some((&mut open.token, open.keys.get(&number)?)));
-        let (token, opened) = found.ok_or_else(unknown_key)?;
+        let (token, opened) = found.ok_or_else(ended)?;
         key.token = Some(token.state().name.clone());
         key.is_closed = false;
         if logs_in {
@@ -465,136 +421,11 @@ impl Worker {
     }
 }
 
-struct OpenLibrary {
-    /// `None` while no key is open.
-    module: Option<Arc<Module>>,
-    /// With which it was initialised.
-    init_args: Option<CString>,
-    lock: LibraryLock,
-    tokens: Vec<OpenToken>,
-    /// For tokens that are opened again.
-    accepted: Vec<AcceptedPin>,
-    access: SessionAccess,
-}
-
-/// One session and one login for all keys of a token.
-struct OpenToken {
-    token: Token,
-    /// By their indices among the library's.
-    keys: HashMap<usize, OpenedKey>,
-}
-
-struct OpenedKey {
-    key: PrivateKey,
-    shown: Arc<OpenKey>,
-}
-
-impl OpenLibrary {
-    /// Opens the key. If the client `logs_in`, it does so in a session of its own: a login is the process's, whichever
-    /// key it was made for. Other keys are then opened again when they are used.
-    fn open(
-        &mut self,
-        number: usize,
-        config: &Config,
-        pins: &mut dyn PinProvider,
-        logs_in: bool,
-    ) -> Result<(), Error> {
-        let module = self.module(config)?;
-        let found = module.find_token(&config.token)?;
-        let (tokens, accepted) = (&mut self.tokens, &mut self.accepted);
-        let name = found.name.to_string();
-        let known = tokens.iter().position(|open| open.token.name() == name);
-        let index = match known {
-            Some(index) if !logs_in => index,
-            known => {
-                accepted.extend(known.and_then(|index| tokens.swap_remove(index).token.close()));
-                let mut token = Token::with_session(&module, found, self.access)?;
-                match logs_in {
-                    true => token.forget_tries(),
-                    false => token.recall(accepted),
-                }
-                tokens.push(OpenToken { token, keys: HashMap::new() });
-                tokens.len() - 1
-            }
-        };
-        let open = tokens.get_mut(index).ok_or_else(unknown_key)?;
-        if known.is_some() && !logs_in {
-            // Before a PIN is sent to it.
-            open.token.check_session()?;
-        }
-        match open.key(config, pins) {
-            Ok(key) => open.keys.insert(number, key),
-            Err(error) if logs_in => {
-                // The next to use another key of it recalls the PIN.
-                tokens.swap_remove(index).token.close();
-                return Err(error);
-            }
-            Err(error) => return Err(error),
-        };
-        if logs_in {
-            let name = &open.token.state().name;
-            accepted.retain(|pin| !pin.token().is_same_token(name));
-        }
-        Ok(())
-    }
-
-    /// The library, initialised unless it is. Its lock is held.
-    fn module(&mut self, config: &Config) -> Result<Arc<Module>, Error> {
-        let Some(module) = &self.module else {
-            let module = Module::open(&config.library, config.init_args.as_deref(), show_after)?;
-            self.init_args = config.init_args.clone();
-            return Ok(Arc::clone(self.module.insert(Arc::new(module))));
-        };
-        if config.init_args == self.init_args {
-            return Ok(Arc::clone(module));
-        }
-        let path = module.path().display();
-        let text = format!(
-            "PKCS#11 library {path} runs with other initArgs already, those of another context"
-        );
-        Err(Error::new(Exit::Library, text).help(
-            "one run can give a library one initArgs (--init-args): start another run with --context for the \
-             context that needs these",
-        ))
-    }
-
-    /// Finalises the library. The PINs that its tokens have accepted are kept.
-    fn close(&mut self) {
-        let tokens = self.tokens.drain(..).map(|open| open.token);
-        self.accepted.extend(tokens.filter_map(Token::into_accepted_pin));
-        if let Some(module) = self.module.take() {
-            module.close();
-        }
-    }
-}
-
-impl OpenToken {
-    fn key(&mut self, config: &Config, pins: &mut dyn PinProvider) -> Result<OpenedKey, Error> {
-        let token = &mut self.token;
-        let identity = token.identity(config, Some(pins))?;
-        let certificate = &identity.certificate;
-        certificate.check_end(unix_time())?;
-        let schemes = token.tls_schemes(certificate.public_key())?;
-        let key = token.key(identity.key.clone(), pins)?;
-        let shown = Arc::new(OpenKey {
-            chain: identity.chain(token)?,
-            subject: certificate.subject.clone(),
-            warnings: Mutex::new(warnings(certificate, &schemes)),
-            schemes,
-        });
-        Ok(OpenedKey { key, shown })
-    }
-}
-
 /// Whether opening the token again could help. A PIN that was refused stays refused.
 fn may_be_lost(error: &Error) -> bool {
     // While another process has the token, nothing is known of it.
     let is_of_token = error.exit_code() == Exit::Token as u8 && !error.is(Kind::Busy);
     is_of_token || error.is(Kind::CallFailed)
-}
-
-fn unknown_key() -> Error {
-    Error::internal("a key without a configuration")
 }
 
 #[cfg(test)]
