@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use http::Method;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ClusterApi, ClusterUser, LONGEST_ANSWER, signing_request, unusable};
+use super::{ClusterApi, ClusterUser, signing_request, unusable};
 use crate::error::{Error, Exit, Kind};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::tunnel::{ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
@@ -29,7 +28,7 @@ impl TokenConnection {
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
         let described = format!("cluster \"{}\" ({})", cluster.name, cluster.cluster.server);
-        let exchange = ServerExchange::new(cluster, key, keyring, observer, LONGEST_ANSWER)?;
+        let exchange = ServerExchange::new(cluster, key, keyring, observer)?;
         Ok(Self { exchange, cluster: described })
     }
 
@@ -68,10 +67,10 @@ impl TokenConnection {
             return object.map_err(|error| unusable(&self.cluster, purpose, error));
         }
         let refusal = refusal(status, &body).map_err(|failure| self.exchange.error(failure))?;
-        let cluster = &self.cluster;
-        let text = format!("{cluster}: the API server refuses to {purpose}: {}", refusal.message);
+        let (cluster, [reason, message]) = (&self.cluster, &refusal);
+        let text = format!("{cluster}: the API server refuses to {purpose}: {message}");
         let error = Error::new(Exit::Cluster, text);
-        Err(match (status, refusal.reason.as_str()) {
+        Err(match (status, reason.as_str()) {
             (404, _) => error.kind(Kind::NotFound).help(
                 "check the name, and that the cluster has this API: `kubectl api-resources`",
             ),
@@ -103,28 +102,21 @@ impl ClusterApi for TokenConnection {
     }
 }
 
-/// A Kubernetes Status: why the API server did not do what it was asked.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    kind: String,
-    reason: String,
-    message: String,
-}
-
-/// Why the API server refuses, by an answer that is no object; an error if it isn't the API server that does.
-fn refusal(status: u16, body: &[u8]) -> Result<Status, UpstreamFailure> {
-    let refusal: Status = serde_json::from_slice(body).unwrap_or_default();
-    let is_anonymous = status == 403 && refusal.message.contains(ANONYMOUS);
-    match (refusal.kind == "Status", status) {
+/// The reason and the message of a Kubernetes Status, by an answer that is no object: why the API server refuses; an error
+/// if it isn't the API server that does.
+fn refusal(status: u16, body: &[u8]) -> Result<[String; 2], UpstreamFailure> {
+    let refusal: Value = serde_json::from_slice(body).unwrap_or_default();
+    let [reason, message] =
+        ["reason", "message"].map(|it| refusal[it].as_str().unwrap_or_default());
+    let is_anonymous = status == 403 && message.contains(ANONYMOUS);
+    match (refusal["kind"] == "Status", status) {
         (_, 401) => Err(UpstreamFailure::not_recognised()),
         (true, _) if is_anonymous => Err(UpstreamFailure::not_recognised()),
-        (true, _) => Ok(refusal),
+        (true, _) => Ok([reason.to_owned(), message.to_owned()]),
         // What an API server says of a path that it doesn't know at all.
-        (false, 404) => Ok(Status {
-            message: "the server could not find the requested resource".to_owned(),
-            ..Status::default()
-        }),
+        (false, 404) => {
+            Ok(["", "the server could not find the requested resource"].map(str::to_owned))
+        }
         (false, _) => Err(UpstreamFailure::new(
             format!("the server answered with HTTP status {status}"),
             "check that the address in the kubeconfig is an API server's, and its health",
@@ -139,7 +131,7 @@ mod tests {
     fn outcome(status: u16, body: &str) -> String {
         match refusal(status, body.as_bytes()) {
             Err(failure) => format!("{failure:?}"),
-            Ok(refusal) => format!("refused {}", refusal.reason),
+            Ok([reason, _]) => format!("refused {reason}"),
         }
     }
 

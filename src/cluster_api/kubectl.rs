@@ -64,8 +64,7 @@ impl Kubectl {
         }
     }
 
-    /// Approves this request, by sending it back as it was read: another one under its name, or one that has
-    /// changed since, is a Conflict.
+    /// Approves this request as it was read: another of its name, or a changed one, is a Conflict.
     pub fn approve(
         &self,
         request: &SigningRequest,

@@ -1,5 +1,4 @@
-//! Requests to a cluster's API server, sent by the person's kubectl or over a connection of our own with the
-//! token's key.
+//! Requests to an API server, by the person's kubectl or over a connection with the token's key.
 //!
 //! Texts from the server are as it sent them, not yet fit for a terminal.
 
@@ -22,9 +21,6 @@ use serde_json::Value;
 
 use crate::error::{Error, Exit};
 
-/// The longest answer that is read, in bytes. That of an object with a thousand groups is far shorter.
-const LONGEST_ANSWER: usize = 1 << 20;
-
 /// A cluster's API server, asked as one user.
 pub trait ClusterApi {
     /// The CertificateSigningRequest of this name, which is fit for a URL; `None` if there is none.
@@ -41,8 +37,7 @@ fn decoded<T: DeserializeOwned>(cluster: &str, purpose: &str, object: Value) -> 
     serde_json::from_value(object).map_err(|error| unusable(cluster, purpose, error))
 }
 
-/// The answer is not the object that was asked for: a proxy or a login page, or a kubectl that is a wrapper and
-/// prints more.
+/// Not the object that was asked for: a login page's answer, or a wrapped kubectl's.
 fn unusable(cluster: &str, purpose: &str, reason: impl Display) -> Error {
     let text = format!("{cluster}: unexpected answer to the request to {purpose}: {reason}");
     Error::new(Exit::Cluster, text).help(

@@ -1,5 +1,4 @@
-//! What an approver has to compare: what a CertificateSigningRequest asks for, with who made it. The cluster's
-//! signer compares neither.
+//! What an approver has to compare, since the signer doesn't: what is asked for, and who asks.
 
 use super::signing_request::{SIGNER, SigningRequest};
 use crate::certificate::CertificationRequest;

@@ -1,5 +1,4 @@
-//! For whom the cluster takes us, and what it lets us do: the questions of `kubectl auth`, which every authenticated
-//! user may ask.
+//! For whom the cluster takes us, and what it lets us do, which every user may ask.
 
 use std::collections::BTreeMap;
 

@@ -128,8 +128,7 @@ impl SigningRequest {
         found.map(|object| Self::of(api, object)).transpose()
     }
 
-    /// Makes a request for a client certificate. `pem` is its PKCS#10, `seconds` not below [`SHORTEST`]; without it
-    /// the signer chooses.
+    /// Makes a request with this PKCS#10. `seconds` is not below [`SHORTEST`], or the signer's choice.
     pub fn create(
         api: &dyn ClusterApi,
         name: &str,

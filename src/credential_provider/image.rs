@@ -24,8 +24,7 @@ impl Image {
         &self.0.authority
     }
 
-    /// The login that fits best: that for the longest path. And whether it is for this image alone rather than for its
-    /// registry.
+    /// The login with the longest fitting path, and whether it is for this image alone, not its registry.
     ///
     /// A login for a path answers for the image alone, because kubelet compares paths by their first characters and would
     /// use it for `host/teamster`, too. So does one for a registry of which another login is for a part: kubelet would take

@@ -1,7 +1,6 @@
 //! The structures of a sealed file. What is read has to be the same as what is made here of its parts.
 //!
-//! The content's key is encrypted by RSAES-OAEP, or by AES key wrap with the result of an ephemeral ECDH, both with
-//! SHA-256.
+//! The content's key is encrypted by RSAES-OAEP, or wrapped by ephemeral ECDH, with SHA-256.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use aws_lc_rs::key_wrap::{AES_256, AesKek, KeyWrap as _};

@@ -3,12 +3,11 @@
 //! No error quotes anything but the name of a registry.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::registry::Registry;
 use crate::error::{Error, Exit};
@@ -18,7 +17,6 @@ use crate::printable::excerpt;
 const PADDED: usize = 1024;
 
 /// Registries, each with the login for it, in the order of their names. No two are for the same.
-#[derive(Debug)]
 pub struct Registries {
     pub logins: Vec<RegistryLogin>,
 }
@@ -91,8 +89,7 @@ impl Registries {
             let auth = STANDARD.encode(format!("{}:{}", login.username, login.password));
             (login.key.clone(), json!({ "auth": auth }))
         });
-        let entries: Map<String, Value> = entries.collect();
-        let config = json!({ "auths": entries }).to_string();
+        let config = json!({ "auths": entries.collect::<Value>() }).to_string();
         let length = config.len().next_multiple_of(PADDED);
         format!("{config:length$}")
     }
@@ -111,12 +108,6 @@ impl RegistryLogin {
             ));
         }
         Ok(Self { key, registry, username, password })
-    }
-}
-
-impl fmt::Debug for RegistryLogin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RegistryLogin({})", self.registry)
     }
 }
 

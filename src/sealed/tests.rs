@@ -68,7 +68,7 @@ fn registries() -> Registries {
 }
 
 fn sealed_to(node: &Node) -> String {
-    NewEnvelope::new(&[node.certificate.clone()]).unwrap().seal(&registries()).unwrap()
+    NewEnvelope::new(std::slice::from_ref(&node.certificate)).unwrap().seal(&registries()).unwrap()
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn another_recipients_result_opens_nothing() {
     let file = SealedFile::read(text.as_bytes(), "the file").unwrap();
     let key = &file.recipients[0].key;
     for decrypted in [other.decrypt(key).unwrap(), vec![0; 32], Vec::new()] {
-        let error = file.open(key, &decrypted).unwrap_err();
+        let error = file.open(key, &decrypted).err().unwrap();
         assert_eq!(error.to_string(), "the file is damaged, or was sealed to another key");
     }
 }
@@ -197,7 +197,7 @@ fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
             "x: user name (without a colon) and password for a are not one line each",
         ),
     ] {
-        let error = Registries::from_config(config.as_bytes(), "x").unwrap_err();
+        let error = Registries::from_config(config.as_bytes(), "x").err().unwrap();
         assert_eq!((error.exit_code(), error.to_string().as_str()), (3, expected), "{config}");
     }
 }

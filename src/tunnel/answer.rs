@@ -1,17 +1,15 @@
-//! The answer to a command that there is no connection for: status 502 for each request, and why in a
-//! line of text.
+//! The answer to a command that has no connection: status 502 for each request, and why in a line of text.
 //!
 //! kubectl and the other clients show the text of such a response to each of their requests; a JSON
 //! Status, another code or an alert of TLS they replace with words of their own.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -42,10 +40,11 @@ where
     let has_request = AtomicBool::new(false);
     let service = service_fn(|request: Request<Incoming>| {
         has_request.store(true, Ordering::Relaxed);
-        let response = bad_gateway(text);
+        let response = Response::builder().status(StatusCode::BAD_GATEWAY);
+        let response = response.header(CONTENT_TYPE, KIND).body(format!("{text}\n"));
         async {
             let _ = timeout(BODY_LIMIT, discard(request.into_body())).await;
-            Ok::<_, Infallible>(response)
+            response
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -65,14 +64,6 @@ where
     has_request.load(Ordering::Relaxed)
 }
 
-fn bad_gateway(text: &str) -> Response<String> {
-    let mut response = Response::new(format!("{text}\n"));
-    *response.status_mut() = StatusCode::BAD_GATEWAY;
-    let kind = HeaderValue::from_static(KIND);
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
-}
-
 /// Reads a request to its end: most clients read no answer before they have sent all of it.
 async fn discard(mut body: Incoming) {
     while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
@@ -86,8 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client hears that sends this request, then each second what follows, and whether it was
-    /// told.
+    /// What a client hears that sends this, then each second what follows, and whether it was told.
     fn heard(request: &'static [u8], then: &'static [u8]) -> (String, bool) {
         let runtime =
             Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -1,5 +1,4 @@
-//! How a tunnel proves itself to its clients, and they to it: a client certificate for each key, and the connections
-//! that were made with it.
+//! How a tunnel and its clients prove themselves: a client certificate for each key, and its connections.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,8 +22,7 @@ use crate::error::Error;
 use crate::keyring::KeyNumber;
 use crate::process::{locked, preparation, time_since_boot};
 
-/// A certificate and its key, in PEM. They are worth nothing but at the tunnels that they were made
-/// for.
+/// A certificate and its key, in PEM; worth nothing but at the tunnels that they were made for.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ClientCertificate {
     pub certificate_pem: String,
@@ -70,12 +68,10 @@ impl Clients {
         let provider = trust::provider();
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-        let parts = identity.certificates().zip(identity.key());
-        let ([_, certificate], key) = parts.ok_or("an identity lacks a certificate")?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier.build()?)
-            .with_single_cert(vec![certificate], key)?;
+            .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())?;
         // Each connection shows its certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -169,8 +165,7 @@ impl Drop for ClientConnection {
     }
 }
 
-/// The key in SEC 1 (`BEGIN EC PRIVATE KEY`): some clients read no PKCS #8, such as fabric8's for
-/// Java.
+/// The key in SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
 fn sec1_pem(key: &KeyPair) -> Result<String, Box<dyn std::error::Error>> {
     let key = SecretKey::from_pkcs8_der(key.serialized_der())?;
     Ok(key.to_sec1_pem(LineEnding::LF)?.to_string())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Method, Request, Response, Uri, header};
+use hyper::{Method, Request, Uri, header};
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -26,6 +26,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// How long a connection on which a request has failed may take to end.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
+/// In bytes. An object with a thousand groups is far shorter.
+const LONGEST_ANSWER: usize = 1 << 20;
+
 /// An API server that is sent requests, one after the other. The connection is made with the first one, and
 /// anew where the server has closed it.
 pub struct ServerExchange {
@@ -33,7 +36,6 @@ pub struct ServerExchange {
     upstream: Arc<Upstream>,
     /// Servers such as Rancher's have their API below a path.
     url: Uri,
-    longest_answer: usize,
     connection: Mutex<Option<HttpConnection>>,
 }
 
@@ -41,13 +43,12 @@ pub struct ServerExchange {
 type HttpConnection = (SendRequest<String>, JoinHandle<hyper::Result<()>>);
 
 impl ServerExchange {
-    /// Nothing is sent yet. An answer of more bytes than `longest_answer` is none.
+    /// Nothing is sent yet.
     pub fn new(
         cluster: TunnelTarget,
         key: KeyNumber,
         keyring: &Arc<Keyring>,
         observer: &Arc<dyn TunnelObserver>,
-        longest_answer: usize,
     ) -> Result<Self, Error> {
         // One that can't be used is an error of the first connection.
         let url = route::server_url(&cluster.cluster).unwrap_or_default();
@@ -56,28 +57,28 @@ impl ServerExchange {
             network: Network::start()?,
             upstream: Arc::new(Upstream::new(server, keyring, key)),
             url,
-            longest_answer,
             connection: Mutex::default(),
         })
     }
 
-    /// Sends the request and waits for the answer. `path` is below that of the server's URL; the body is
-    /// JSON.
+    /// Sends the request, whose body is JSON, and waits for the answer. `path` is below the URL's.
     pub fn send(
         &self,
         method: &Method,
         path: &str,
         body: Option<&str>,
     ) -> Result<(u16, Vec<u8>), Error> {
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.url.path().trim_end_matches('/')))
-            .header(header::HOST, route::authority(&self.url))
-            .header(header::USER_AGENT, PROGRAM)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::ACCEPT, "application/json")
-            .body(body.unwrap_or_default().to_owned())
-            .map_err(|error| self.error(UpstreamFailure::unusable(error.to_string())))?;
+        let request = || {
+            Request::builder()
+                .method(method)
+                .uri(format!("{}{path}", self.url.path().trim_end_matches('/')))
+                .header(header::HOST, route::authority(&self.url))
+                .header(header::USER_AGENT, PROGRAM)
+                .header(header::CONTENT_TYPE, "application/json")
+                .header(header::ACCEPT, "application/json")
+                .body(body.unwrap_or_default().to_owned())
+                .map_err(|error| self.error(UpstreamFailure::unusable(error.to_string())))
+        };
         let mut connection = locked(&self.connection);
         self.network.handle.block_on(async {
             let kept = match connection.take() {
@@ -85,11 +86,18 @@ impl ServerExchange {
                 Some(mut kept) => kept.0.ready().await.is_ok().then_some(kept),
                 None => None,
             };
+            let is_kept = kept.is_some();
             let mut used = match kept {
                 Some(kept) => kept,
                 None => self.connect().await?,
             };
-            let answer = self.ask(&mut used, request).await?;
+            let mut answer = self.ask(&mut used, request()?).await;
+            // It may have done so just now, and what is only read can be asked for once more.
+            if is_kept && answer.is_err() && method == Method::GET {
+                used = self.connect().await?;
+                answer = self.ask(&mut used, request()?).await;
+            }
+            let answer = answer?;
             *connection = Some(used);
             Ok(answer)
         })
@@ -120,10 +128,21 @@ impl ServerExchange {
         (sender, connection): &mut HttpConnection,
         request: Request<String>,
     ) -> Result<(u16, Vec<u8>), Error> {
-        let exchange =
-            async { read(sender.send_request(request).await?, self.longest_answer).await };
+        let exchange = async {
+            let response = sender.send_request(request).await?;
+            let status = response.status().as_u16();
+            let (mut incoming, mut body) = (response.into_body(), Vec::new());
+            while body.len() <= LONGEST_ANSWER
+                && let Some(frame) = poll_fn(|it| Pin::new(&mut incoming).poll_frame(it)).await
+            {
+                if let Ok(data) = frame?.into_data() {
+                    body.extend_from_slice(&data);
+                }
+            }
+            hyper::Result::Ok((status, body))
+        };
         match timeout(LIMIT, exchange).await {
-            Ok(Ok((_, body))) if body.len() > self.longest_answer => {
+            Ok(Ok((_, body))) if body.len() > LONGEST_ANSWER => {
                 Err(self.error(UpstreamFailure::unusable("its answer is too long")))
             }
             Ok(Ok(answer)) => Ok(answer),
@@ -135,22 +154,4 @@ impl ServerExchange {
             Err(_) => Err(self.error(UpstreamFailure::timed_out("the answer", LIMIT.as_secs()))),
         }
     }
-}
-
-/// The answer, whose body is read up to a little more than `longest` bytes.
-async fn read(
-    response: Response<hyper::body::Incoming>,
-    longest: usize,
-) -> hyper::Result<(u16, Vec<u8>)> {
-    let status = response.status().as_u16();
-    let mut incoming = response.into_body();
-    let mut body = Vec::new();
-    while body.len() <= longest
-        && let Some(frame) = poll_fn(|context| Pin::new(&mut incoming).poll_frame(context)).await
-    {
-        if let Ok(data) = frame?.into_data() {
-            body.extend_from_slice(&data);
-        }
-    }
-    Ok((status, body))
 }

@@ -34,6 +34,7 @@ use super::upstream::{Connection, Upstream};
 use super::wire::Wire;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring};
+use crate::printable::printable;
 use crate::process::{fnv_1a, locked};
 
 /// A connection whose handshake takes longer is no client's.
@@ -201,14 +202,16 @@ impl Port {
         tokio::select! {
             biased;
             connection = upstream.connect(protocol) => connection.ok(),
-            () = gone(client.get_mut().0) => None,
+            () = async {
+                client.get_mut().0.end().await;
+                sleep(HALF_CLOSED).await;
+            } => None,
         }
     }
 
-    /// Tells a client, which has sent this already, why there is no connection, or reports it if the client
-    /// doesn't ask.
+    /// Tells a client, which has sent this, why there is no connection; reports it if that doesn't ask.
     async fn answer(&self, client: ClientStream, sent: Vec<u8>, error: &Error) {
-        let text = self.server.observer.answer(error);
+        let text = printable(&format!("{error}; {}", error.remedy())).into_owned();
         let is_possible = answer::is_possible(client.get_ref().1.alpn_protocol());
         let (rest, answer) = split(client);
         let stream = join(Cursor::new(sent).chain(rest), answer);
@@ -242,11 +245,6 @@ pub(super) const MORE_FILES: &str = "the run needs a port for each cluster, and 
 /// Whether open files ran out, in this process or on the whole machine.
 pub(super) fn is_shortage(reason: &io::Error) -> bool {
     matches!(Errno::from_io_error(reason), Some(Errno::NFILE | Errno::MFILE))
-}
-
-async fn gone(connection: &mut Wire<TcpStream>) {
-    connection.end().await;
-    sleep(HALF_CLOSED).await;
 }
 
 #[cfg(test)]

@@ -47,7 +47,6 @@ use self::server::Server;
 use crate::error::{Error, THIS_KUBECONFIG};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::Cluster;
-use crate::printable::printable;
 use crate::process::{locked, preparation, signals};
 
 /// How long the end waits for a thread that waits for a token.
@@ -78,11 +77,6 @@ pub trait TunnelObserver: Send + Sync {
 
     /// A connection failed, and the client could not be told.
     fn trouble(&self, _error: &Error) {}
-
-    /// The answer to a client whose connection can't be made, in one line.
-    fn answer(&self, error: &Error) -> String {
-        printable(&format!("{error}; {}", error.remedy())).into_owned()
-    }
 
     /// Something works, but should not stay as it is.
     fn concern(&self, _text: &str) {}
@@ -117,8 +111,7 @@ impl Tunnels {
     }
 
     /// Listens for connections to the cluster: at this address, or else at a port of 127.0.0.1 that is
-    /// the same in each run, if it is free. No server is dialled and no key opened before the first
-    /// connection.
+    /// the same in each run, if it is free. Nothing is dialled or opened before a connection.
     pub fn listen(
         &self,
         target: TunnelTarget,

@@ -39,8 +39,7 @@ struct SessionState {
     tickets: VecDeque<Tls13ClientSessionValue>,
     /// Tickets for which a permit was given.
     promised: usize,
-    /// Handshakes under way that may bring a ticket: one that resumes a session uses a ticket up, and brings the
-    /// next.
+    /// Handshakes that may bring a ticket: one that resumes a session uses one up, and brings the next.
     under_way: usize,
     /// Whether a server was silent in the last handshake: it may never answer.
     is_stuck: bool,

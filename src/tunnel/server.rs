@@ -1,5 +1,4 @@
-//! A cluster's API server: where it is, what it chooses of the protocols offered, how long it may take, and
-//! what is reported of it.
+//! A cluster's API server: where it is, what it chooses, how long it may take, what is reported of it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,8 +33,7 @@ impl Server {
         Arc::new(Self { target, observer, prefers_http_2: Mutex::default() })
     }
 
-    /// What the server chooses of the protocols (ALPN) that a client offers, or what all servers speak as long as that
-    /// isn't known.
+    /// What it chooses of the protocols (ALPN) that a client offers; until that is known, what all speak.
     pub(super) fn choice(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
         let prefers_http_2 = *locked(&self.prefers_http_2) == Some(true);
         let preferred = if prefers_http_2 { HTTP_2 } else { HTTP_1_1 };

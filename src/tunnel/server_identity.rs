@@ -24,6 +24,8 @@ pub struct ServerIdentity {
     /// signed other names.
     pem: String,
     server_name: String,
+    pub(super) certificate: CertificateDer<'static>,
+    pub(super) key: PrivateKeyDer<'static>,
 }
 
 impl ServerIdentity {
@@ -33,16 +35,17 @@ impl ServerIdentity {
         getrandom::fill(&mut random).map_err(preparation)?;
         let server_name = format!("{}.run.invalid", hex(&random));
         let pem = issued(&server_name, addresses).map_err(preparation)?;
-        Ok(Self { pem, server_name })
+        Self::from_pem(pem).map_err(preparation)
     }
 
     /// What [`ServerIdentity::to_pem`] has given.
     pub fn from_pem(pem: String) -> Result<Self, &'static str> {
-        let mut identity = Self { pem, server_name: String::new() };
-        let [_, server] = &identity.certificates().ok_or("it does not hold two certificates")?;
-        identity.key().ok_or("it holds no private key")?;
-        identity.server_name = server_name(server).ok_or("its second certificate has no name")?;
-        Ok(identity)
+        let mut certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).flatten();
+        let certificate = certificates.nth(1).ok_or("it does not hold two certificates")?;
+        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes());
+        let key = key.map_err(|_| "it holds no private key")?;
+        let server_name = server_name(&certificate).ok_or("its second certificate has no name")?;
+        Ok(Self { pem, server_name, certificate, key })
     }
 
     /// All of it, for a file that only its user can read.
@@ -66,16 +69,6 @@ impl ServerIdentity {
     /// The certificate that clients trust.
     pub fn authority_pem(&self) -> &str {
         self.pem.split_inclusive(END).next().unwrap_or_default()
-    }
-
-    /// The certificates of the CA and the server. Files of earlier versions hold another one.
-    pub(super) fn certificates(&self) -> Option<[CertificateDer<'static>; 2]> {
-        let mut all = CertificateDer::pem_slice_iter(self.pem.as_bytes()).flatten();
-        Some([all.next()?, all.next()?])
-    }
-
-    pub(super) fn key(&self) -> Option<PrivateKeyDer<'static>> {
-        PrivateKeyDer::from_pem_slice(self.pem.as_bytes()).ok()
     }
 }
 
@@ -168,19 +161,20 @@ mod tests {
     #[test]
     fn the_certificate_is_for_its_names_alone() {
         let (identity, other) = (identity(), identity());
-        let [_, server] = identity.certificates().unwrap();
+        let server = &identity.certificate;
         for (name, expected) in
             [("127.1.2.3", true), (identity.server_name(), true), ("127.0.0.1", false)]
         {
-            assert_eq!(is_taken(&identity, &server, name), expected, "{name}");
+            assert_eq!(is_taken(&identity, server, name), expected, "{name}");
         }
-        assert!(!is_taken(&other, &server, "127.1.2.3"));
+        assert!(!is_taken(&other, server, "127.1.2.3"));
     }
 
     #[test]
     fn the_ca_is_good_for_its_names_alone() {
         let identity = identity();
-        let [authority, ..] = identity.certificates().unwrap();
+        let authority =
+            CertificateDer::from_pem_slice(identity.authority_pem().as_bytes()).unwrap();
         let (_, authority) = parse_x509_certificate(&authority).unwrap();
         let constraints = authority.name_constraints().unwrap().unwrap();
         assert!(constraints.critical);
@@ -200,16 +194,8 @@ mod tests {
         let made = identity();
         let read = ServerIdentity::from_pem(made.to_pem().to_owned()).unwrap();
         assert_eq!(read.server_name(), made.server_name());
-        assert_eq!(read.certificates(), made.certificates());
-        assert_eq!(read.key(), made.key());
+        assert_eq!((&read.certificate, &read.key), (&made.certificate, &made.key));
         assert_eq!(read.authority_pem(), made.authority_pem());
-        // Earlier versions wrote a third certificate.
-        let [authority, server, key] = made.to_pem().split_inclusive(END).collect::<Vec<_>>()[..]
-        else {
-            panic!("{}", made.to_pem());
-        };
-        let earlier = [authority, server, authority, key].concat();
-        assert_eq!(ServerIdentity::from_pem(earlier).unwrap().certificates(), made.certificates());
     }
 
     #[test]

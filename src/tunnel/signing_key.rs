@@ -20,8 +20,7 @@ use crate::scheme::Scheme;
 use crate::verify::VerifiedSignature;
 
 tokio::task_local! {
-    /// Of the handshake that this task makes. rustls resumes sessions only with the same resolver, so there can't be
-    /// one for each handshake.
+    /// Of this task's handshake: rustls resumes sessions only with the same resolver.
     pub(super) static SIGNATURE: Arc<Mutex<SignatureState>>;
 }
 
@@ -45,13 +44,13 @@ fn note(state: SignatureState) {
 pub(super) struct TokenIdentity {
     keyring: Arc<Keyring>,
     number: KeyNumber,
-    sessions: Arc<Sessions>,
+    pub(super) sessions: Arc<Sessions>,
     shown: Mutex<Option<(Arc<OpenKey>, Arc<CertifiedKey>)>>,
 }
 
 impl TokenIdentity {
-    pub(super) fn new(keyring: Arc<Keyring>, number: KeyNumber, sessions: Arc<Sessions>) -> Self {
-        Self { keyring, number, sessions, shown: Mutex::default() }
+    pub(super) fn new(keyring: Arc<Keyring>, number: KeyNumber) -> Self {
+        Self { keyring, number, sessions: Arc::default(), shown: Mutex::default() }
     }
 
     /// The key if it has been opened, and nothing has gone wrong with it since.
@@ -147,8 +146,7 @@ struct TokenSigner {
 }
 
 impl Signer for TokenSigner {
-    /// A signature that the certificate's public key has accepted. Here alone it is taken out of
-    /// its [`VerifiedSignature`].
+    /// What the certificate's public key has accepted. Only here it leaves its [`VerifiedSignature`].
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
         let digest = self.hash.and_then(|hash| hash.digest(&[message]));
         match self.identity.sign(self.scheme, digest.unwrap_or_else(|| message.to_owned())) {
@@ -170,8 +168,7 @@ pub(super) fn token_trouble(error: &rustls::Error) -> Option<Error> {
     }
 }
 
-/// The name of a scheme in TLS (RFC 8446, section 4.2.3), if it has one, and the hash of the message
-/// that is signed.
+/// A scheme's name in TLS, if it has one, and the message's hash (RFC 8446, section 4.2.3).
 fn in_tls(scheme: Scheme) -> Option<(SignatureScheme, Option<Hash>)> {
     use Hash::{Sha256, Sha384, Sha512};
 

@@ -20,8 +20,7 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
-/// The cryptography of connections to a server: like kubectl it prefers the key exchange that a
-/// quantum computer can't break.
+/// The cryptography to a server: like kubectl, first what a quantum computer can't break.
 pub(super) fn server_provider() -> Arc<CryptoProvider> {
     let mut provider = default_provider();
     provider.kx_groups =

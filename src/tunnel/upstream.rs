@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::error::{NEEDS_PSS, UpstreamFailure, tls_error};
 use super::relay::Broken;
-use super::resumption::{HandshakePermit, Sessions};
+use super::resumption::HandshakePermit;
 use super::server::{HTTP_1_1, HTTP_2, Server};
 use super::signing_key::{SIGNATURE, SignatureState, TokenIdentity, token_trouble};
 use super::trust::{self, ServerVerifier};
@@ -33,7 +33,6 @@ const TICKETS_LIMIT: Duration = Duration::from_secs(2);
 /// One cluster's server, and the key to show there.
 pub(super) struct Upstream {
     pub(super) server: Arc<Server>,
-    sessions: Arc<Sessions>,
     identity: Arc<TokenIdentity>,
     /// Made with the first connection. Sessions are resumed only among the copies of one.
     config: Mutex<Option<Arc<ClientConfig>>>,
@@ -58,10 +57,8 @@ pub(super) enum Authentication {
 
 impl Upstream {
     pub(super) fn new(server: Arc<Server>, keyring: &Arc<Keyring>, key: KeyNumber) -> Self {
-        let sessions = Arc::new(Sessions::default());
-        let identity =
-            Arc::new(TokenIdentity::new(Arc::clone(keyring), key, Arc::clone(&sessions)));
-        Self { server, sessions, identity, config: Mutex::default() }
+        let identity = Arc::new(TokenIdentity::new(Arc::clone(keyring), key));
+        Self { server, identity, config: Mutex::default() }
     }
 
     /// Learns which protocol the server prefers, in a handshake without a key.
@@ -83,8 +80,7 @@ impl Upstream {
         }
     }
 
-    /// A connection that offers this protocol, unless the receiver goes before the token is asked for
-    /// a signature.
+    /// A connection with this protocol, unless the receiver goes before a signature is asked for.
     pub(super) fn connect(
         self: &Arc<Self>,
         protocol: Option<Vec<u8>>,
@@ -133,7 +129,7 @@ impl Upstream {
         let (_, name) = self.server.address()?;
         let mut config = ClientConfig::clone(&*self.config().await?);
         config.alpn_protocols = protocol.clone().into_iter().collect();
-        let permit = self.sessions.permit().await;
+        let permit = self.identity.sessions.permit().await;
         let stream = Wire::new(self.server.dial().await?);
         let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
         let handshake = async { handshake.await.map(Box::new) };
@@ -175,14 +171,14 @@ impl Upstream {
                 Ok(_) => return Err(Error::internal("a handshake was lost")),
                 // A token has its own limits of time.
                 Err(_) if *locked(signature) == SignatureState::UnderWay => silent = 0,
-                Err(_) => silent += 1,
-            }
-            if silent > 0 {
-                permit.stuck();
-            }
-            if silent == SILENCE_LIMIT {
-                let failure = UpstreamFailure::timed_out("the TLS handshake", SILENCE_LIMIT);
-                return Err(self.server.error(failure));
+                Err(_) if silent + 1 == SILENCE_LIMIT => {
+                    let failure = UpstreamFailure::timed_out("the TLS handshake", SILENCE_LIMIT);
+                    return Err(self.server.error(failure));
+                }
+                Err(_) => {
+                    silent += 1;
+                    permit.stuck();
+                }
             }
         };
         if *locked(signature) == SignatureState::NoScheme {
@@ -218,7 +214,7 @@ impl Upstream {
         }
         let identity = Arc::clone(&self.identity);
         let mut new = self.client_config(Some(&key))?.with_client_cert_resolver(identity);
-        new.resumption = Resumption::store(Arc::clone(&self.sessions) as _);
+        new.resumption = Resumption::store(Arc::clone(&self.identity.sessions) as _);
         Ok(Arc::clone(config.insert(Arc::new(new))))
     }
 

@@ -57,14 +57,8 @@ impl KeptKeys for ProcessKeys {
         keep: Keep,
         pins: &mut dyn PinProvider,
     ) -> Result<KeptKey, Error> {
-        let registration = Registration {
-            configuration: key,
-            keep,
-            caller: None,
-            clusters: Vec::new(),
-            authority: None,
-            signs: true,
-        };
+        let registration =
+            Registration { configuration: key, keep, signs: true, ..Registration::default() };
         let (registered, conversation) = register(registration, pins)?;
         self.0 = Some(conversation);
         for warning in &registered.warnings {
@@ -91,8 +85,7 @@ pub fn status() -> Result<Option<StatusDocument>, Error> {
     }
 }
 
-/// Ends the process and waits until it has ended; whether there was one. One that doesn't end when it is
-/// told to is ended by signals.
+/// Ends the process, by signals if it doesn't when told, and waits for that; whether there was one.
 pub fn stop() -> Result<bool, Error> {
     let socket = socket()?;
     let Some(stream) = connect(&socket)? else {

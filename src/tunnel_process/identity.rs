@@ -28,9 +28,8 @@ fn read() -> Result<Option<ServerIdentity>, Error> {
         return Ok(None);
     };
     let path = data_file::path(FILE).unwrap_or_default();
-    let about = |reason: &str| not_read(format!("{}: {reason}", path.display()));
-    let pem = String::from_utf8(content).map_err(|_| about("it is not text"))?;
-    ServerIdentity::from_pem(pem).map(Some).map_err(about)
+    let identity = ServerIdentity::from_pem(String::from_utf8_lossy(&content).into_owned());
+    identity.map(Some).map_err(|reason| not_read(format!("{}: {reason}", path.display())))
 }
 
 /// The same, made for servers at this address if there is no file.

@@ -66,8 +66,7 @@ impl ServedKey {
         }
     }
 
-    /// Whether a further client may use the key without a PIN. What is open for a client whose caller has ended
-    /// isn't open for others.
+    /// Whether a further client may use it without a PIN: not what one whose caller has ended had opened.
     pub(super) fn admits_clients(&mut self, usage: KeyUsage) -> bool {
         self.has_callers() || !self.requested(usage).is_zero()
     }

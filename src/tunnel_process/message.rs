@@ -39,7 +39,7 @@ pub(super) enum ControlRequest {
 }
 
 /// What a client wants to have served, and for how long.
-#[derive(Deserialize, Serialize)]
+#[derive(Default, Deserialize, Serialize)]
 pub struct Registration {
     /// Which key, without a PIN.
     pub configuration: Vec<(String, String)>,
@@ -47,11 +47,9 @@ pub struct Registration {
     /// The program that waits for the credential, by its process number.
     pub caller: Option<i32>,
     pub clusters: Vec<RegisteredCluster>,
-    /// The certificate of the authority that the client's kubeconfig trusts at the local addresses, in
-    /// PEM.
+    /// The authority, in PEM, that the client's kubeconfig trusts at the local addresses.
     pub authority: Option<String>,
-    /// Whether the client will have something signed: it sends a [`Scheme`](crate::scheme::Scheme) and a digest, and
-    /// gets the signature or an error.
+    /// Whether the client will send a [`Scheme`](crate::scheme::Scheme) and a digest to be signed.
     pub signs: bool,
 }
 
@@ -114,8 +112,7 @@ pub struct Registered {
     pub warnings: Vec<String>,
 }
 
-/// What the process says. The questions are calls of the trait [`PinProvider`](crate::pin::PinProvider), answered by
-/// what they return.
+/// What the process says. Its questions are calls of [`PinProvider`](crate::pin::PinProvider).
 #[derive(Deserialize, Serialize)]
 pub(super) enum Reply<'a> {
     /// The reader asks for the PIN now.

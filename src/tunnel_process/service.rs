@@ -90,8 +90,7 @@ fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
     one.iter().filter(counts).eq(other.iter().filter(counts))
 }
 
-/// Has the main thread look at the state when a key is used no longer. What becomes of a connection is
-/// told to the client that made it.
+/// Has the main thread look when a key is used no longer. Its client is told what becomes of a connection.
 struct Waker(UnixStream);
 
 impl Waker {
@@ -380,8 +379,7 @@ impl Service {
         }
     }
 
-    /// Frees the addresses, then the name of the socket: a process that is started from now on finds both
-    /// free.
+    /// Frees the addresses, then the socket's name: the next process finds both free.
     fn end(&self) {
         let tunnels = locked(&self.state).tunnels.take();
         drop(tunnels);

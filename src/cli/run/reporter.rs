@@ -44,10 +44,6 @@ impl TunnelObserver for Reporter {
         }
     }
 
-    fn answer(&self, error: &Error) -> String {
-        report::sentence(error)
-    }
-
     fn concern(&self, text: &str) {
         report::warning(text);
     }
