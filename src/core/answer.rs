@@ -3,8 +3,6 @@
 //! A signature can leave only as a [`VerifiedSignature`], which [`verify`](crate::verify::verify)
 //! alone makes.
 
-#![forbid(unsafe_code)]
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -14,7 +12,6 @@ use crate::process::output::answer_lost;
 use crate::protocol::{API_VERSION, Spelling};
 use crate::verify::VerifiedSignature;
 
-/// What the client asked for.
 pub enum Response<'a> {
     /// The DER of one X.509 certificate; the protocol has no place for intermediates.
     Certificate(&'a [u8]),
@@ -51,7 +48,6 @@ impl AnswerChannel {
         StandardOutput::set_aside().map(Self)
     }
 
-    /// Writes the document and a newline.
     pub fn send(mut self, response: &Response<'_>, spelling: Spelling) -> Result<(), Error> {
         let document = response.encode(spelling) + "\n";
         self.0.write(&document).map_err(|error| answer_lost(&error))

@@ -2,8 +2,6 @@
 //!
 //! It is made where it is found, with a [`Kind`] if other code does something about it. No text ever holds a PIN.
 
-#![forbid(unsafe_code)]
-
 use std::borrow::Borrow;
 use std::error::Error as StandardError;
 use std::fmt::{self, Display};
@@ -51,12 +49,10 @@ pub enum Kind {
     Busy,
     /// A call on the token failed or was refused, as it does when the token is gone.
     CallFailed,
-    /// The token takes no certificate.
     CertificateRefused,
     /// No certificate was seen, for want of a login.
     CertificateUnseen,
     NoCertificate,
-    /// No context names a key.
     NoContextKey,
     NoKey,
     /// There is nobody to ask for the PIN, and no source of it.
@@ -92,7 +88,6 @@ impl Error {
         Self(Box::new(Parts { exit_code: exit as u8, kind: None, text: text.into(), help }))
     }
 
-    /// With what to do next.
     pub fn help(mut self, help: impl Into<Help>) -> Self {
         self.0.help = help.into();
         self
@@ -147,7 +142,6 @@ pub struct Help {
 }
 
 impl Help {
-    /// With what there is to choose from.
     pub fn with_candidates<T: Display>(mut self, candidates: &[T]) -> Self {
         self.candidates = candidates.iter().take(MOST_CANDIDATES).map(T::to_string).collect();
         if let Some(more @ 1..) = candidates.len().checked_sub(MOST_CANDIDATES) {
@@ -184,13 +178,9 @@ impl Display for Help {
 pub struct Call {
     /// What to type to run the program; `None` for its name.
     pub program: Option<&'static str>,
-    /// See [`THIS_KEY`].
     pub key: String,
-    /// See [`THIS_TOKEN`].
     pub token: String,
-    /// See [`THIS_PIN_SOURCE`].
     pub pin_source: String,
-    /// See [`THIS_KUBECONFIG`].
     pub kubeconfig: String,
 }
 

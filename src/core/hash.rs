@@ -1,7 +1,5 @@
 //! The hashes a signature is made over, with their lengths and the names Go gives them.
 
-#![forbid(unsafe_code)]
-
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +19,6 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// The digest's length in bytes.
     pub fn length(self) -> usize {
         match self {
             Self::Md5Sha1 => 36,

@@ -1,8 +1,6 @@
 //! A library that a command or a request uses: under its lock, loaded and initialised. Waits for the lock are
 //! reported, and a library that hangs ends the process.
 
-#![forbid(unsafe_code)]
-
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -102,7 +100,6 @@ impl LibraryLock {
     }
 }
 
-/// Says which process has the library.
 pub fn note_wait(holder: Option<u32>) {
     let holder = lock::in_brackets(holder);
     report::note(&format!("waiting for another request{holder} to finish with the token"));

@@ -4,8 +4,6 @@
 //! Nothing here knows a terminal. `pin_entry` asks a person at one; another [`PinProvider`] may ask
 //! over a socket. The provider doesn't decide how often a PIN is sent: `token` does.
 
-#![forbid(unsafe_code)]
-
 use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
@@ -72,7 +70,6 @@ pub struct PinRequest<'a> {
 }
 
 impl PinRequest<'_> {
-    /// Whether the token can have such a PIN.
     pub fn allows(&self, pin: &Pin) -> bool {
         (self.shortest..=self.longest).contains(&pin.length())
     }
@@ -118,7 +115,6 @@ impl<P: PinProvider> PinProvider for Arc<Mutex<P>> {
 pub enum PinOrigin {
     /// A person entered it into this program.
     Askpass(PathBuf),
-    /// A person typed it at the terminal.
     Person,
     /// A person entered it at the reader's own keypad.
     Reader,
@@ -150,7 +146,6 @@ pub fn cancelled(token: &str) -> Error {
         .kind(Kind::PinCancelled)
 }
 
-/// There is nobody to ask, and no source.
 pub fn no_pin(token: &str) -> Error {
     let text = format!(
         "token {token} wants a PIN, and there is no terminal to ask for it and no pinSource"

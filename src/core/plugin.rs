@@ -1,7 +1,5 @@
 //! The external signer: one request from the environment, one answer to standard output.
 
-#![forbid(unsafe_code)]
-
 use std::ffi::OsString;
 
 use crate::answer::{AnswerChannel, Response};

@@ -7,8 +7,6 @@
 //! the line around. A character that could move the cursor, hide or reorder text becomes a visible
 //! `\u{…}`; all other text, accented or not, stays as it is.
 
-#![forbid(unsafe_code)]
-
 use std::borrow::Cow;
 
 /// The text with every character made visible; borrowed when there is nothing to change.
@@ -16,7 +14,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful, |character| format!("\\u{{{:x}}}", u32::from(character)))
 }
 
-/// The text with these characters replaced.
 fn escaped(
     text: &str,
     is_wanted: impl Fn(char) -> bool,

@@ -5,8 +5,6 @@
 //! Nothing from a token, a file or a request reaches the terminal raw. A standard error that takes no
 //! text is no error: there is no one to report it to.
 
-#![forbid(unsafe_code)]
-
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! What Yubico's PIV applet says of a key in its attestation certificate.
 
-#![forbid(unsafe_code)]
-
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Decode as _, Encode as _};
 

@@ -3,8 +3,6 @@
 //! The certificate is the source of the public key: public-key objects are optional on tokens
 //! and odd in practice.
 
-#![forbid(unsafe_code)]
-
 mod attestation;
 mod name;
 mod request;
@@ -194,7 +192,6 @@ impl Certificate {
     }
 }
 
-/// A public key that a signature can be verified with.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PublicKey {
     /// The point as SEC 1 encodes it.
@@ -250,7 +247,6 @@ impl Curve {
 }
 
 impl PublicKey {
-    /// The length of an RSA modulus in bits; 0 for other keys.
     pub fn modulus_bits(&self) -> usize {
         match self {
             Self::Rsa { modulus, .. } => bits(modulus),
@@ -323,12 +319,10 @@ impl fmt::Display for Curve {
     }
 }
 
-/// A message about the certificate with this subject, such as a concern.
 pub fn of_subject(subject: &str, concern: impl fmt::Display) -> String {
     format!("the certificate of {subject}: {concern}")
 }
 
-/// What to do about a certificate that expires soon.
 pub fn renewal_remedy() -> Help {
     format!("renew it: `{PROGRAM} renew{THIS_KEY}`").into()
 }

@@ -47,7 +47,6 @@ pub(super) struct Subject {
     pub(super) text: String,
     /// The last common name, as Go has it; an empty one is no user's.
     pub(super) user: Option<String>,
-    /// Every organization.
     pub(super) groups: Vec<String>,
 }
 

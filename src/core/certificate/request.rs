@@ -44,7 +44,6 @@ pub struct CertificationRequest {
     pub groups: Vec<String>,
     /// Whether the subject says no more than one user and groups.
     pub is_plain: bool,
-    /// Whether extensions are asked for, such as alternative names.
     pub wants_extensions: bool,
     /// What its own key has signed, in DER.
     pub signed: Vec<u8>,

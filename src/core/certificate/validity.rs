@@ -10,7 +10,6 @@ pub struct Validity {
     pub not_after: i64,
 }
 
-/// What a [`Validity`] says at a given time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ValidityState {
     NotYetValid,
@@ -21,7 +20,6 @@ pub enum ValidityState {
 }
 
 impl Validity {
-    /// The state at `now`, in seconds since 1970.
     pub fn at(&self, now: i64) -> ValidityState {
         if now > self.not_after {
             ValidityState::Expired

@@ -24,7 +24,6 @@ pub struct TrustedLibrary {
 }
 
 impl TrustedLibrary {
-    /// Checks the file and the directories above it.
     pub fn check(value: &str) -> Result<Self, Error> {
         const HELP: &str = "set pathLib (--module) to the whole path at which the library is installed, as `realpath` prints \
                             it; only root and you may be able to change the file and each directory above it (chown, \

@@ -2,8 +2,6 @@
 //!
 //! An error is about the first value that can't be used. It quotes that, unless it can be a PIN.
 
-#![forbid(unsafe_code)]
-
 mod allowed;
 mod keep;
 mod library;
@@ -41,7 +39,6 @@ pub struct Config {
     /// Absolute.
     pub certificate_file: Option<PathBuf>,
     pub pin: PinSource,
-    /// How long the key stays open in the tunnel process.
     pub keep: Option<Keep>,
 }
 
@@ -146,7 +143,6 @@ fn unfold(map: &mut Configuration) -> Result<Uri, Error> {
     Ok(uri)
 }
 
-/// Takes an optional key out of the map.
 fn take<T>(
     map: &mut Configuration,
     key: &str,
@@ -234,7 +230,6 @@ fn misconfigured(what: impl Display, help: impl Into<String>) -> Error {
     Error::new(Exit::Configuration, format!("configuration: {what}")).help(help)
 }
 
-/// The beginning of a value, as a message shows it.
 fn quoted(value: &str) -> String {
     format!("\"{}\"", excerpt(value))
 }

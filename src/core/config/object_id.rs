@@ -10,7 +10,6 @@ use super::{misconfigured, quoted};
 use crate::error::Error;
 use crate::printable::hex;
 
-/// The bytes of a CKA_ID.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ObjectId(Vec<u8>);
 
@@ -43,7 +42,6 @@ impl ObjectId {
         })
     }
 
-    /// The bytes as a token has them.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -63,7 +61,6 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// The bytes of pairs of hexadecimal digits.
 fn bytes(digits: &str) -> Vec<u8> {
     let value = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default();
     let pair = |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value(digit) as u8);

@@ -15,7 +15,6 @@ pub enum PinSource {
     /// A program that the environment names.
     Askpass,
     Configuration(Pin),
-    /// The variable's name.
     Environment(String),
     /// Absolute.
     File(PathBuf),
@@ -47,7 +46,6 @@ impl PinSource {
         map.set("pinSource", source);
     }
 
-    /// The environment variable that it is to be taken out of.
     pub fn variable(&self) -> Option<&str> {
         match self {
             Self::Environment(name) => Some(name),
@@ -82,7 +80,6 @@ impl PinSource {
     }
 }
 
-/// Parses the value of `pin`.
 fn pin(value: &str) -> Result<Pin, Error> {
     Pin::new(value).ok_or_else(|| {
         misconfigured(

@@ -8,7 +8,6 @@ use crate::error::{Error, listed};
 /// What isn't given doesn't matter; no text is empty.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct TokenSelector {
-    /// CK_SLOT_ID.
     pub slot: Option<u64>,
     /// The label of CK_TOKEN_INFO, without its padding.
     pub label: Option<String>,
@@ -30,7 +29,6 @@ pub struct ObjectSelector {
 }
 
 impl TokenSelector {
-    /// Whether it names anything.
     pub fn is_given(&self) -> bool {
         let texts = [&self.label, &self.serial, &self.manufacturer, &self.model];
         self.slot.is_some() || texts.into_iter().any(Option::is_some)
@@ -44,7 +42,6 @@ impl ObjectSelector {
         Self { id, label: label.map(str::to_owned) }
     }
 
-    /// Whether it names anything.
     pub fn is_given(&self) -> bool {
         self.id.is_some() || self.label.is_some()
     }
@@ -77,7 +74,6 @@ fn text(key: &str, value: &Option<String>) -> Option<String> {
     Some(format!("{key} {}", quoted(value.as_ref()?)))
 }
 
-/// CK_SLOT_ID.
 pub(super) fn slot(value: &str) -> Result<u64, Error> {
     decimal(value).ok_or_else(|| {
         misconfigured(

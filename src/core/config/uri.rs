@@ -111,7 +111,6 @@ impl Uri {
         Ok(uri)
     }
 
-    /// One that says this.
     pub fn of<const N: usize>(attributes: [(&'static str, Option<String>); N]) -> Self {
         let given = attributes.into_iter().filter_map(|(name, value)| Some((name, value?)));
         Self(given.collect())

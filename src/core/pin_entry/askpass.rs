@@ -51,7 +51,6 @@ const KEPT: [&str; 18] = [
 const CHOOSE_ANOTHER: &str = "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for \
      passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another pinSource (--pin-source)";
 
-/// A program that asks for a PIN.
 pub(super) struct Program {
     path: PathBuf,
     is_pinentry: bool,

@@ -1,8 +1,6 @@
 //! The PIN sources of the configuration: the configuration itself, a file, the environment, standard
 //! input, a person at the terminal, or another program that asks one.
 
-#![forbid(unsafe_code)]
-
 mod askpass;
 mod notice;
 mod pinentry;
@@ -54,7 +52,6 @@ fn pin_of(bytes: &[u8]) -> Option<Pin> {
     Pin::new(str::from_utf8(bytes).ok()?)
 }
 
-/// The bytes up to the first line ending as a PIN.
 fn first_line(bytes: &[u8]) -> Option<Pin> {
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     pin_of(line.strip_suffix(b"\r").unwrap_or(line))

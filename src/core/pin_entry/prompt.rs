@@ -48,7 +48,6 @@ impl From<Errno> for End {
     }
 }
 
-/// The process's terminal, if it has one.
 pub(super) fn open_terminal() -> Option<File> {
     OpenOptions::new()
         .read(true)

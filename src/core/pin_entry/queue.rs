@@ -17,7 +17,6 @@ use crate::pin;
 use crate::process::lock::{self, Lock, LockError};
 use crate::process::session_of;
 
-/// How a prompt ended without a login.
 pub(super) const CANCELLED: &str = "its prompt was cancelled";
 pub(super) const TIMED_OUT: &str = "its prompt timed out";
 pub(super) const REFUSED: &str = "it refused what was entered";
@@ -25,7 +24,6 @@ pub(super) const REFUSED: &str = "it refused what was entered";
 /// Where a person is asked, by one process at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PromptKind {
-    /// The session's terminal.
     Terminal,
     /// A window of another program's.
     Window,

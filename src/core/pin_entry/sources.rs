@@ -14,7 +14,6 @@ use crate::error::{Error, Exit, PROGRAM};
 use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use crate::process::environment::TakenVariables;
 
-/// Where this run's PIN comes from.
 pub struct Sources {
     source: PinSource,
     /// What stood in the variable that the source names.

@@ -18,7 +18,6 @@ use crate::process::{exposure, open_regular, wait_for};
 /// How long a line of standard input may take.
 const LINE_LIMIT: Duration = Duration::from_secs(60);
 
-/// The file's first line.
 pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
     let failure = |reason: &str| {
         Error::new(Exit::Login, format!("pinSource: file {}: {reason}", path.display())).help(

@@ -25,7 +25,6 @@ use super::descriptors::{hand_on, open_descriptors, raise_limit};
 use super::{output, signals};
 use crate::error::{Error, Exit, PROGRAM};
 
-/// Signals that are passed on to the command.
 const PASSED_ON: [i32; 9] =
     [SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH];
 
@@ -77,7 +76,6 @@ impl Signals {
     }
 }
 
-/// A command that was started.
 pub struct Running {
     process: Pid,
 }

@@ -16,7 +16,6 @@ use super::runtime;
 
 const NAME: &str = "tunnel.socket";
 
-/// Where the socket is, or will be.
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,

@@ -32,7 +32,6 @@ pub fn take(name: &str, _alone: &SingleThreaded) -> Option<OsString> {
     Some(value)
 }
 
-/// Variables that were taken out of the environment, by name.
 #[derive(Default)]
 pub struct TakenVariables(BTreeMap<String, OsString>);
 

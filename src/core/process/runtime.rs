@@ -103,7 +103,6 @@ fn is_ours(path: &Path) -> bool {
     path.is_dir() && stat(path).is_ok_and(|found| found.st_uid == geteuid().as_raw())
 }
 
-/// Opens the first of the directories that can be used.
 pub(super) fn open_first(paths: &[PathBuf]) -> Result<(&Path, OwnedFd), String> {
     let mut reasons = Vec::new();
     for path in paths {
@@ -182,7 +181,6 @@ pub fn fnv_1a(text: &str) -> u64 {
     })
 }
 
-/// What went wrong with a path, for people.
 pub(super) fn failure(path: &Path, error: Errno) -> String {
     format!("{}: {}", path.display(), std::io::Error::from(error))
 }

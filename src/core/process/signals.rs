@@ -187,7 +187,6 @@ impl PromptSignals {
         Self { before }
     }
 
-    /// The signal that has come, if any.
     pub fn caught(&self) -> Option<libc::c_int> {
         stored(CAUGHT.load(Ordering::SeqCst))
     }

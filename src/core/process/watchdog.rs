@@ -65,13 +65,11 @@ pub fn stop() {
     IS_ON.store(false, Ordering::Relaxed);
 }
 
-/// Times this call until the guard is dropped.
 pub fn call(name: &'static str, limit: Duration) -> Guard {
     *locked(&CALL) = Some((name, limit, 0));
     Guard
 }
 
-/// Ends the call when it is dropped.
 #[must_use]
 pub struct Guard;
 

@@ -14,7 +14,6 @@ use crate::printable::excerpt;
 pub struct Configuration(BTreeMap<String, String>);
 
 impl Configuration {
-    /// The value of `key`, which is then no longer here.
     pub fn take(&mut self, key: &str) -> Option<String> {
         self.0.remove(key)
     }
@@ -23,12 +22,10 @@ impl Configuration {
         self.0.contains_key(key)
     }
 
-    /// The value of `key`, which stays.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
-    /// Gives `key` a value in place of the one it has.
     pub fn set(&mut self, key: &str, value: &str) {
         self.0.insert(key.into(), value.into());
     }

@@ -5,8 +5,6 @@
 //! Source: the enhancement proposal "External TLS certificate authenticator", and for what that
 //! leaves open, its reference implementation; `docs/protocol.md` has both.
 
-#![forbid(unsafe_code)]
-
 mod configuration;
 mod error;
 mod members;

@@ -26,7 +26,6 @@ pub enum Operation {
     Sign(SignRequest),
 }
 
-/// What is to be signed, and how.
 pub struct SignRequest {
     /// As long as the hash in `options`; without one, the message, of any length but none.
     pub digest: Vec<u8>,
@@ -34,7 +33,6 @@ pub struct SignRequest {
 }
 
 impl Request {
-    /// Parses a request.
     pub fn decode(text: &str) -> Result<Self, Error> {
         // Where, and no more: the rest of serde_json's text quotes the request.
         let fields: Members<'_> = serde_json::from_str(text).map_err(|error| {

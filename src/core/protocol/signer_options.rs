@@ -31,7 +31,6 @@ pub enum SaltLength {
 }
 
 impl SignerOptions {
-    /// The hash that the digest was made with.
     pub fn hash(self) -> Option<Hash> {
         match self {
             Self::Hashed(hash) | Self::Pss { hash, .. } => Some(hash),
@@ -39,7 +38,6 @@ impl SignerOptions {
         }
     }
 
-    /// Parses `signerOptsType` and `signerOpts`.
     pub(super) fn decode(type_name: &str, options: &str) -> Result<Self, Error> {
         match type_name {
             "*rsa.PSSOptions" => pss(options),

@@ -1,7 +1,5 @@
 //! ECDSA between PKCS#11 and JWS, which have `r ‖ s`, and TLS, which has DER (RFC 3279, section 2.2.3).
 
-#![forbid(unsafe_code)]
-
 use crate::certificate::Curve;
 
 /// The part of a digest that ECDSA signs: its leftmost bits, as many as the curve's order has

@@ -1,8 +1,6 @@
 //! EMSA-PKCS1-v1_5 (RFC 8017, section 9.2): the DigestInfo, and the padding for tokens that
 //! have the bare RSA operation alone.
 
-#![forbid(unsafe_code)]
-
 use crate::hash::Hash;
 
 /// 0x00 0x01, at least eight 0xff, 0x00.

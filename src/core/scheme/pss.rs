@@ -1,7 +1,5 @@
 //! EMSA-PSS (RFC 8017, section 9.1), for tokens that have the bare RSA operation alone.
 
-#![forbid(unsafe_code)]
-
 use crate::hash::Hash;
 
 /// The longest salt in bytes that fits a modulus of this many bits; `None` where the hash alone

@@ -8,7 +8,6 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::protocol::{SaltLength, SignerOptions, refused};
 
-/// The scheme that these options mean for a signature with this key.
 pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Error> {
     let contradiction = |wanted: &str| {
         Err(refused(

@@ -1,8 +1,6 @@
 //! The certificate that a selector names, on the token or in `certificateFile`, its issuers, and the attestation of a
 //! key.
 
-#![forbid(unsafe_code)]
-
 use std::path::Path;
 
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};

@@ -1,7 +1,5 @@
 //! PKCS#11's return values by the names people search for, and the few that change what we do.
 
-#![forbid(unsafe_code)]
-
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki_sys::CK_RV;
 
@@ -26,7 +24,6 @@ pub(super) fn failure(error: &CryptokiError) -> String {
     }
 }
 
-/// The return value behind an error, where there is one.
 pub(super) fn code(error: &CryptokiError) -> Option<RvError> {
     match error {
         CryptokiError::Pkcs11(code, _) => Some(*code),
@@ -51,7 +48,6 @@ pub(super) fn is_removed(error: &CryptokiError) -> bool {
 pub(super) const TAKE_OUT: &str =
     "check that the token is still inserted, take it out and put it back, then try again";
 
-/// The token is not there any more.
 pub(super) fn removed(token: &TokenName, failure: &str) -> Error {
     Error::new(Exit::Token, format!("token {token} is gone: {failure}"))
         .help("put the token back and try again")

@@ -1,7 +1,5 @@
 //! A key pair made by the token (C_GenerateKeyPair), and what the token says of it afterwards.
 
-#![forbid(unsafe_code)]
-
 use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
@@ -66,7 +64,6 @@ impl KeyKind {
         self.names()[0]
     }
 
-    /// The kind of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -126,7 +123,6 @@ pub enum KeyPurpose {
     Unsealing,
 }
 
-/// A key pair to be made.
 pub struct NewKey<'a> {
     pub kind: KeyKind,
     pub purpose: KeyPurpose,
@@ -135,7 +131,6 @@ pub struct NewKey<'a> {
     pub label: &'a str,
 }
 
-/// A key pair that was made.
 pub struct GeneratedKey {
     pub key: KeyReference,
     /// What the token doesn't confirm of it, as in `it was made on the token (CKA_LOCAL)`.

@@ -1,8 +1,6 @@
 //! The certificates and keys on a token that could authenticate a user, paired by CKA_ID, for a
 //! person who has to choose among them. What the token hides before a login is not in the list.
 
-#![forbid(unsafe_code)]
-
 use cryptoki::object::{AttributeType, ObjectClass};
 
 use super::raw::ObjectHandle;

@@ -1,8 +1,6 @@
 //! Keys: found by the public key that a certificate has or the token shows, and the private key, after a login if
 //! the token requires one.
 
-#![forbid(unsafe_code)]
-
 use std::fmt::Display;
 
 use cryptoki::object::{AttributeType, KeyType, ObjectClass};
@@ -89,7 +87,6 @@ pub(super) fn no_public_key(selector: impl Display, token: &str) -> Error {
     )
 }
 
-/// A private key that can be used while its token is open.
 pub struct PrivateKey {
     pub reference: KeyReference,
     /// CKA_ALWAYS_AUTHENTICATE, if the token says so.

@@ -4,8 +4,6 @@
 //! `pin_rules`; the token's state is read before every try; and from that look until the token's
 //! answer its record is locked, so that no other process of this user sends it a PIN.
 
-#![forbid(unsafe_code)]
-
 use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
@@ -311,7 +309,6 @@ fn same_token(session: &TokenSession) -> Result<TokenState, Error> {
     Err(ckr::removed(&session.state.name, "another token is in its place"))
 }
 
-/// The token's state now (C_GetTokenInfo).
 fn live_state(session: &TokenSession) -> Result<TokenState, Error> {
     let state = session.module.token_state(session.state.name.slot);
     state.map_err(|error| call_failure(session, &error))

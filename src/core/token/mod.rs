@@ -114,7 +114,6 @@ impl Token {
         self.state().name.to_string()
     }
 
-    /// What the token said of itself when it was opened.
     pub fn state(&self) -> &TokenState {
         &self.session.state
     }
@@ -128,7 +127,6 @@ impl Token {
         offered.as_ref().is_none_or(|offered| offered.contains(&mechanism))
     }
 
-    /// Whether this session has logged in.
     pub fn is_logged_in(&self) -> bool {
         self.login.is_done
     }

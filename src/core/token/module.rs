@@ -1,7 +1,5 @@
 //! The PKCS#11 library: loaded and initialised, and finalised without trusting it to come back.
 
-#![forbid(unsafe_code)]
-
 use std::any::Any;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -70,7 +68,6 @@ impl Module {
         (self.on_wait)(delay, text)
     }
 
-    /// The library's file.
     pub fn path(&self) -> &Path {
         &self.path
     }

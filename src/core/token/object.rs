@@ -4,8 +4,6 @@
 //! leave zeros that read like values. Only CKA_KEY_TYPE, which every key has, is asked for along
 //! with another one.
 
-#![forbid(unsafe_code)]
-
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use cryptoki_sys::CK_KEY_TYPE;
@@ -19,7 +17,6 @@ use crate::config::ObjectSelector;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 
 impl TokenSession {
-    /// Finds all objects of a class that fit (C_FindObjects).
     pub(super) fn find(
         &self,
         class: ObjectClass,
@@ -32,7 +29,6 @@ impl TokenSession {
         self.search(&template)
     }
 
-    /// Finds all objects that have these attributes (C_FindObjects).
     pub(super) fn search(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>, Error> {
         self.raw.find(template).map_err(|error| self.object_failure(&error))
     }
@@ -67,7 +63,6 @@ impl TokenSession {
         Ok(left.into_iter().map(|(object, _)| object).collect())
     }
 
-    /// Each object with an attribute's value.
     pub(super) fn with_values(
         &self,
         objects: Vec<ObjectHandle>,

@@ -2,8 +2,6 @@
 //! PIN is the card's management key. A person types it, and the card counts no wrong ones. A card may keep it
 //! under its PIN, which ykcs11 takes for it then; such a try is one of the PIN, by its rules.
 
-#![forbid(unsafe_code)]
-
 use cryptoki::error::RvError;
 use cryptoki::session::UserType;
 

@@ -1,7 +1,5 @@
 //! What opens a sealed file: C_DecryptInit and C_Decrypt with RSAES-OAEP, or C_DeriveKey with ECDH.
 
-#![forbid(unsafe_code)]
-
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::elliptic_curve::{EcKdf, Ecdh1DeriveParams};
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};

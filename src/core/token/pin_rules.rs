@@ -1,13 +1,10 @@
 //! Whether a PIN is sent to the token: the rules of docs/security.md as one function.
 
-#![forbid(unsafe_code)]
-
 use super::slot::PinState;
 
 /// How often a person may try in one process, until the token accepts a PIN.
 pub(super) const ATTENDED_TRIES: usize = 3;
 
-/// Where the PIN comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PinSourceKind {
     /// The token has accepted this one in this process.

@@ -45,7 +45,6 @@ const MOST_OBJECTS: usize = 4096;
 /// Objects that one C_FindObjects asks for.
 const BATCH: usize = 16;
 
-/// What a PKCS#11 call returned.
 pub(super) type CallResult<T> = Result<T, Error>;
 
 /// A card takes so long for an RSA-4096 key.
@@ -147,7 +146,6 @@ impl Functions {
         ))
     }
 
-    /// C_GetSlotList.
     pub(super) fn slots(&self, with_token: bool) -> CallResult<Vec<CK_SLOT_ID>> {
         let with_token = CK_BBOOL::from(with_token);
         list(Function::GetSlotList, |slots, count| {
@@ -155,7 +153,6 @@ impl Functions {
         })
     }
 
-    /// C_GetSlotInfo.
     pub(super) fn slot_info(&self, slot: CK_SLOT_ID) -> CallResult<SlotInfo> {
         let mut info = CK_SLOT_INFO::default();
         call!(self.0, C_GetSlotInfo, GetSlotInfo, slot, &raw mut info)?;
@@ -252,7 +249,6 @@ impl Session {
         call_in!(self, C_Login, Login, user.into(), pin, length)
     }
 
-    /// C_Logout.
     pub(super) fn logout(&self) -> CallResult<()> {
         call_in!(self, C_Logout, Logout)
     }
@@ -342,7 +338,6 @@ impl Session {
         Ok(values)
     }
 
-    /// C_SignInit or C_DecryptInit.
     pub(super) fn begin(
         &self,
         operation: KeyOperation,
@@ -373,7 +368,6 @@ impl Session {
         Ok(output)
     }
 
-    /// C_DeriveKey.
     pub(super) fn derive_key(
         &self,
         mechanism: &Mechanism<'_>,

@@ -4,8 +4,6 @@
 //! If a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done here and the token is
 //! asked for the bare RSA operation (CKM_RSA_X_509).
 
-#![forbid(unsafe_code)]
-
 use std::any::Any;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! The slots of a library, the one whose token a selector names, and the tokens' descriptions.
 
-#![forbid(unsafe_code)]
-
 use cryptoki::error::{Error as CryptokiError, RvError};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +25,6 @@ pub struct TokenState {
 }
 
 impl TokenState {
-    /// Whether the token has everything that the selector gives.
     pub fn fits(&self, selector: &TokenSelector) -> bool {
         let same = |wanted: &Option<String>, actual: &str| {
             wanted.as_deref().is_none_or(|wanted| unpadded(wanted) == actual)

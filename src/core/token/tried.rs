@@ -4,8 +4,6 @@
 //! whichever of a token's keys and whichever library they use. A program that asks for PINs may be a script, whose
 //! answer is always the same: it would spend all three. So the process has one list.
 
-#![forbid(unsafe_code)]
-
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
@@ -16,7 +14,6 @@ use crate::process::locked;
 /// After so many logins without a clear answer the same PIN is not taken from a program again.
 pub(super) const UNCLEAR_LOGINS: usize = 2;
 
-/// Those of this process.
 pub(super) static TRIED_PINS: LazyLock<TriedPins> = LazyLock::new(TriedPins::default);
 
 #[derive(Default)]

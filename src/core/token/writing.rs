@@ -1,8 +1,6 @@
 //! What is written to a token and removed from it: a certificate beside its key. Nothing that is there
 //! is ever overwritten.
 
-#![forbid(unsafe_code)]
-
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 

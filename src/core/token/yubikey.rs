@@ -3,8 +3,6 @@
 //! Behind ykcs11 a slot of the card has one CKA_ID and one certificate. A key is made, and a certificate
 //! written, after a login with the management key.
 
-#![forbid(unsafe_code)]
-
 use cryptoki::object::{Attribute, AttributeType};
 
 use super::slot::TokenState;
@@ -48,7 +46,6 @@ pub(super) fn is_placeholder(certificate: &Certificate) -> bool {
 pub struct PivSlot(u8);
 
 impl PivSlot {
-    /// PIV authentication.
     pub const AUTHENTICATION: Self = Self(0x9a);
     /// Key management: what is encrypted to others.
     pub const KEY_MANAGEMENT: Self = Self(0x9d);
