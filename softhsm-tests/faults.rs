@@ -122,14 +122,14 @@ fn tls_1_2_is_a_remedy_for_rsa_pss_alone() {
         store.ask(&request).suffering(&store, &format!("C_SignInit:return={code}")).run()
     };
     let (pss, pkcs1) = (Options::pss(Hash::Sha256, -1), Options::hash(Hash::Sha256));
-    refused(&pss, "0x70").fails(8, &["refuses to sign", "CKR_MECHANISM_INVALID", TLS_1_2]);
+    refused(&pss, "0x70").fails(8, &["is refused by the token", "CKR_MECHANISM_INVALID", TLS_1_2]);
     let outcome = refused(&pkcs1, "0x70");
-    outcome.fails(8, &["refuses to sign", "a key of another kind"]);
+    outcome.fails(8, &["is refused by the token", "a key of another kind"]);
     assert!(!outcome.stderr.contains(TLS_1_2), "{}", outcome.stderr);
     for options in [&pss, &pkcs1] {
         let outcome = refused(options, "0x68");
         let name = "C_SignInit: CKR_KEY_FUNCTION_NOT_PERMITTED";
-        outcome.fails(8, &["is not for signing", name, "another key"]);
+        outcome.fails(8, &["is refused by the token", name, "another key"]);
         assert!(!outcome.stderr.contains(TLS_1_2), "{}", outcome.stderr);
     }
 }
@@ -310,7 +310,7 @@ fn a_fallback_that_fails_hides_no_cause() {
     let request = sign_request(&configuration, &Options::pss(Hash::Sha256, -1), &sample(32));
     let refused = "C_Sign#1:return=0x71,C_SignInit#2:return=0x90";
     let outcome = store.ask(&request).suffering(&store, refused).run();
-    outcome.fails(8, &["refuses to sign", "C_Sign: CKR_MECHANISM_PARAM_INVALID"]);
+    outcome.fails(8, &["is refused by the token", "C_Sign: CKR_MECHANISM_PARAM_INVALID"]);
     assert!(!outcome.stderr.contains("OPERATION_ACTIVE"), "{outcome:?}");
 }
 
@@ -430,7 +430,7 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
     let faults = "C_GetTokenInfo:serial=";
     let twins = store.configuration().without("slotId");
     let outcome = store.certificate_suffering(twins.with("tokenLabel", "twin"), faults).run();
-    outcome.fails(5, &["or with slotId (--slot-id) where nothing else", "(no serial, slotId"]);
+    outcome.fails(5, &["tokenLabel (--token-label) or slotId", "(no serial, slotId"]);
 
     let module = store.faulty_module();
     let command = |arguments: &[&str]| {

@@ -7,8 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::Error;
-use crate::process::output::StandardOutput;
-use crate::process::output::answer_lost;
+use crate::process::output::{StandardOutput, answer_lost};
 use crate::protocol::{API_VERSION, Spelling};
 use crate::verify::VerifiedSignature;
 
@@ -36,21 +35,11 @@ impl Response<'_> {
         let value = STANDARD.encode(value);
         format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{kind}","{field}":"{value}"}}"#)
     }
-}
 
-/// The connection to the client. While one exists, nothing has been answered yet, and modules
-/// can't write to it. It sends one document.
-pub struct AnswerChannel(StandardOutput);
-
-impl AnswerChannel {
-    /// To be called once, before a module is loaded.
-    pub fn open() -> Result<Self, Error> {
-        StandardOutput::set_aside().map(Self)
-    }
-
-    pub fn send(mut self, response: &Response<'_>, spelling: Spelling) -> Result<(), Error> {
-        let document = response.encode(spelling) + "\n";
-        self.0.write(&document).map_err(|error| answer_lost(&error))
+    /// Writes the document, after which nothing else can be answered.
+    pub fn send(&self, spelling: Spelling, mut client: StandardOutput) -> Result<(), Error> {
+        let document = self.encode(spelling) + "\n";
+        client.write(&document).map_err(|error| answer_lost(&error))
     }
 }
 

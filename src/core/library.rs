@@ -93,11 +93,6 @@ impl LibraryLock {
     pub fn release(&self) {
         *locked(&self.held) = None;
     }
-
-    /// Whether another process held the lock when it was acquired.
-    pub fn has_waited(&self) -> bool {
-        locked(&self.held).as_ref().is_some_and(Lock::waited)
-    }
 }
 
 pub fn note_wait(holder: Option<u32>) {
@@ -112,8 +107,7 @@ pub fn end_if_it_hangs(library: &Path) {
         let (path, seconds) = (path.display(), limit.as_secs());
         let text = format!("PKCS#11 library {path} hangs: {call} has taken {seconds} s");
         let error = Error::new(Exit::Library, text).help(
-            "check that the token is still inserted (touch it if it blinks), restart the library's service \
-             (pcscd, tpm2-abrmd) or the connection to its HSM, then try again",
+            "check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), then try again",
         );
         report::last_error(&error);
         leave(error.exit_code())

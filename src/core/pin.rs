@@ -151,8 +151,7 @@ pub fn no_pin(token: &str) -> Error {
         "token {token} wants a PIN, and there is no terminal to ask for it and no pinSource"
     );
     Error::new(Exit::Login, text).kind(Kind::NoPin).help(
-        "run the command from a terminal (with ssh: -t), or set pinSource (--pin-source) to askpass, stdin, \
-         file:/path or env:NAME",
+        "run it from a terminal (with ssh: -t), or set pinSource (--pin-source) to askpass, stdin, file:/path or env:NAME",
     )
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::answer::{AnswerChannel, Response};
+use crate::answer::Response;
 use crate::certificate::{Certificate, of_subject};
 use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::Error;
@@ -10,6 +10,7 @@ use crate::library::{self, Library};
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::process::environment::{SingleThreaded, TakenVariables};
+use crate::process::output::StandardOutput;
 use crate::process::{lock, unix_time};
 use crate::protocol::{Operation, Request, SignRequest, no_request};
 use crate::report;
@@ -66,7 +67,7 @@ fn answer(
     pins: &mut Option<Sources>,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
-    let channel = AnswerChannel::open()?;
+    let client = StandardOutput::set_aside()?;
     let text = request.into_string().map_err(|_| no_request("valid UTF-8"))?;
     let mut request = Request::decode(&text)?;
     drop(text);
@@ -87,14 +88,12 @@ fn answer(
             warn_of_stored_pin();
         }
         let signature = kept_signature(&opened.certificate, sign, kept)?;
-        return channel.send(&Response::Signature(&signature), request.spelling);
+        return Response::Signature(&signature).send(request.spelling, client);
     }
     let init_args = config.init_args.as_deref();
     let library = library::open(&config.library, init_args, lock::LIMIT)?;
     let library = opened.insert(library);
-    // Of several requests at once, only the first says it, and not those that waited for it.
-    let is_signature = matches!(request.operation, Operation::Sign(_));
-    if pin_in_configuration && is_signature && !library.lock.has_waited() {
+    if pin_in_configuration && matches!(request.operation, Operation::Sign(_)) {
         warn_of_stored_pin();
     }
     let mut token = library.token(&config.token)?;
@@ -105,7 +104,7 @@ fn answer(
             for concern in certificate.concerns(unix_time()) {
                 report::warning(&of_subject(&certificate.subject, concern));
             }
-            channel.send(&Response::Certificate(certificate.der()), request.spelling)?;
+            Response::Certificate(certificate.der()).send(request.spelling, client)
         }
         Operation::Sign(sign) => {
             // Who is asked for the PIN can renew it; a script can't.
@@ -118,10 +117,9 @@ fn answer(
             token.check_mechanism(&scheme)?;
             let key = token.key(identity.key, pins)?;
             let signature = token.sign(&key, scheme, &sign.digest, pins)?;
-            channel.send(&Response::Signature(&signature), request.spelling)?;
+            Response::Signature(&signature).send(request.spelling, client)
         }
     }
-    Ok(())
 }
 
 /// Signs with a key that is open in another process, and verifies the signature here.
@@ -141,7 +139,6 @@ fn kept_signature(
 
 fn warn_of_stored_pin() {
     report::warning(
-        "the PIN stands in the kubeconfig, where every program of yours can read it; \
-         leave pin out to be asked, or set pinSource",
+        "the PIN stands in the kubeconfig, where every program of yours can read it; set pinSource",
     );
 }

@@ -25,8 +25,7 @@ pub fn error(error: &Error) -> u8 {
 
 /// The same in one line, for a client that shows it. Returns its exit code.
 pub fn error_in_one_line(error: &Error) -> u8 {
-    let text = format!("{error}; {}", error.remedy());
-    to_standard_error(&message("error: ", &text));
+    to_standard_error(&message("error: ", &sentence(error)));
     error.exit_code()
 }
 

@@ -103,9 +103,7 @@ pub fn called() -> &'static str {
 
 /// The verbosity that `PKCS11_EXTERNAL_SIGNER_LOG` asks for, as a number of `-v`.
 pub fn logged() -> u8 {
-    let Some(value) = std::env::var_os(LOG) else {
-        return 0;
-    };
+    let Some(value) = std::env::var_os(LOG) else { return 0 };
     match value.to_str() {
         Some("" | "off") => 0,
         Some("info") => 1,

@@ -25,9 +25,8 @@ pub struct TrustedLibrary {
 
 impl TrustedLibrary {
     pub fn check(value: &str) -> Result<Self, Error> {
-        const HELP: &str = "set pathLib (--module) to the whole path at which the library is installed, as `realpath` prints \
-                            it; only root and you may be able to change the file and each directory above it (chown, \
-                            chmod go-w)";
+        const HELP: &str = "set pathLib (--module) to the library's path as `realpath` prints it; only root and you \
+                            may be able to change the file and each directory above it (chown, chmod go-w)";
         let shown = quoted(value);
         let wrong = |what: String| misconfigured(format!("pathLib {shown} {what}"), HELP);
         let unchecked = |error| wrong(format!("can't be checked: {error}"));
@@ -52,15 +51,11 @@ impl TrustedLibrary {
         if let Some(allowed) = allowed
             && !allowed.allows(&found)
         {
+            let (found, listed) = (found.display(), allowed.0.join(", "));
             return Err(misconfigured(
+                format!("pathLib {shown} is not allowed by {ALLOWED_LIBRARIES}: it is {found}"),
                 format!(
-                    "pathLib {shown} is not allowed by {ALLOWED_LIBRARIES}: it is {}",
-                    found.display()
-                ),
-                format!(
-                    "set pathLib (--module) to a library that this file lists ({}), or have the machine's \
-                     administrator add this one",
-                    allowed.0.join(", ")
+                    "name a library that this file lists ({listed}), or have the administrator add it"
                 ),
             ));
         }

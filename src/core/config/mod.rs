@@ -63,8 +63,7 @@ impl Config {
         let library = library.ok_or_else(|| {
             misconfigured(
                 "pathLib is missing",
-                "set pathLib (--module) to the absolute path of the token's PKCS#11 library, such as \
-                 /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so",
+                "set pathLib (--module) to the path of the token's library, such as /usr/lib/opensc-pkcs11.so",
             )
         })?;
         if !token.is_given() {

@@ -36,8 +36,7 @@ impl ObjectId {
         byte.map(|byte| Self(vec![byte])).ok_or_else(|| {
             misconfigured(
                 format!("objectId {} is neither a byte in decimal nor hexadecimal with its mark", quoted(value)),
-                "write objectId as a decimal number from 0 to 255 without zeros before it, or in hexadecimal with two \
-                 digits for each byte, as 0x0102 or 01:02",
+                "write objectId as a decimal number from 0 to 255, or in hexadecimal, as 0x0102 or 01:02",
             )
         })
     }

@@ -39,10 +39,9 @@ const PIN_VALUE: &str = "pin-value";
 
 const SCHEME: &str = "pkcs11:";
 
-const HELP: &str = "write uri as in pkcs11:token=prod;id=%02?module-path=/usr/lib/a.so, as `pkcs11-external-signer list --uri` \
-                    prints it: each attribute once, and other characters than letters, digits and -._~ as % and two \
-                    hexadecimal digits; the attributes are token, manufacturer, model, serial, slot-id, id, object and \
-                    type, and after the ? module-path, pin-source and pin-value";
+const HELP: &str = "write uri as `pkcs11-external-signer list --uri` prints it, with token, manufacturer, model, serial, \
+                    slot-id, id, object and type, and after a ? module-path, pin-source and pin-value; each once, and \
+                    what is no letter, digit or -._~ as in %02";
 
 /// What stands for itself in an attribute's value, besides letters and digits (RFC 7512, section
 /// 2.3). Some programs print a `/`, `?` or `&` of a label unescaped.

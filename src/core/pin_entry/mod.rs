@@ -32,8 +32,7 @@ fn timed_out(request: &PinRequest<'_>) -> Error {
     let text =
         format!("the prompt for the PIN of token {token} was not answered within {seconds} s");
     Error::new(Exit::Login, text).help(
-        "run the command again and type the PIN in time; without a person at the terminal, set pinSource \
-         (--pin-source) to stdin, file:/path or env:NAME",
+        "run the command again; without a person there, set pinSource (--pin-source) to stdin, file:/path or env:NAME",
     )
 }
 

@@ -84,9 +84,7 @@ impl Prompt {
     /// Waits for the prompts before this one, as [`PromptSlot::take`] does. `None` where the process has
     /// no terminal.
     pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, Error> {
-        let Some(terminal) = open_terminal() else {
-            return Ok(None);
-        };
+        let Some(terminal) = open_terminal() else { return Ok(None) };
         let slot = PromptSlot::take(PromptKind::Terminal, token, since)?;
         Ok(Some(Self { terminal, slot }))
     }

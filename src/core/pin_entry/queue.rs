@@ -62,8 +62,7 @@ impl PromptSlot {
                 let text =
                     format!("not asking for the PIN of token {token} again: a moment ago {how}");
                 return Err(Error::new(Exit::Login, text).help(
-                    "run the command again and type the PIN; a script or program that goes on may ask for \
-                     it again after 90 seconds",
+                    "run the command again; a script that goes on may ask after 90 seconds",
                 ));
             }
         }

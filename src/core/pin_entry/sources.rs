@@ -79,14 +79,12 @@ impl Sources {
         let failure = |reason| {
             let text = format!("pinSource: the environment variable {name} {reason}");
             Error::new(Exit::Login, text).help(
-                "export the variable where the client starts, or choose another pinSource (--pin-source): \
-                 prompt, stdin or file:/path",
+                "export it where the client starts, or choose another pinSource (--pin-source)",
             )
         };
         let value = self.variable.as_ref().ok_or_else(|| failure("is not set"))?;
-        let value = value.to_str().ok_or_else(|| failure("is not UTF-8 text"))?;
-        Pin::new(value).ok_or_else(|| {
-            failure("holds no PIN (empty, too long, or with a line ending or control character)")
+        value.to_str().and_then(Pin::new).ok_or_else(|| {
+            failure("holds no PIN (no text, empty, too long, or with a line ending or control character)")
         })
     }
 }
@@ -96,8 +94,7 @@ fn left(request: &PinRequest<'_>) -> Error {
     let text =
         format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
     Error::new(Exit::Login, text).help(format!(
-        "end what keeps the key open, the run or the tunnel process (`{PROGRAM} stop`), and start the command \
-         again, which asks for the PIN first; or set pinSource (--pin-source)"
+        "end the run or the tunnel process (`{PROGRAM} stop`) and start anew, or set pinSource (--pin-source)"
     ))
 }
 
@@ -135,10 +132,7 @@ impl PinProvider for Sources {
                 return Ok(pin);
             }
         };
-        match request.allows(&pin) {
-            true => Ok(pin),
-            false => Err(wrong_length(request, &self.origin())),
-        }
+        if request.allows(&pin) { Ok(pin) } else { Err(wrong_length(request, &self.origin())) }
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {

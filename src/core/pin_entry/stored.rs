@@ -21,8 +21,7 @@ const LINE_LIMIT: Duration = Duration::from_secs(60);
 pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
     let failure = |reason: &str| {
         Error::new(Exit::Login, format!("pinSource: file {}: {reason}", path.display())).help(
-            "the file must hold the PIN in its first line, belong to you or root, and not be readable by \
-             others (chmod 600)",
+            "it must hold the PIN in its first line, be yours or root's, and not readable by others (chmod 600)",
         )
     };
     let bytes = |file: File| {
@@ -42,10 +41,8 @@ pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
 /// The next line of standard input, taken byte by byte so that the rest stays.
 pub(super) fn read_line() -> Result<Pin, Error> {
     let failure = |reason: &str| {
-        Error::new(Exit::Login, format!("pinSource: standard input {reason}")).help(
-            "write the PIN and a newline to standard input, or choose another pinSource (--pin-source): \
-             prompt, file:/path or env:NAME",
-        )
+        Error::new(Exit::Login, format!("pinSource: standard input {reason}"))
+            .help("write the PIN and a newline to it, or choose another pinSource (--pin-source)")
     };
     let deadline = Instant::now() + LINE_LIMIT;
     let mut line = Vec::new();

@@ -21,10 +21,7 @@ use super::descriptors::{inherit_only_stdio, raise_limit};
 pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
     let current = std::env::current_exe()?;
     // It was replaced while this process ran.
-    let program = match current.exists() {
-        true => current,
-        false => "/proc/self/exe".into(),
-    };
+    let program = if current.exists() { current } else { "/proc/self/exe".into() };
     let mut command = Command::new(program);
     command.arg(argument).stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
     // What has them loaded into this process shall not be in those of other commands.

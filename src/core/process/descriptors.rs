@@ -60,9 +60,7 @@ pub(super) fn raise_limit() -> Rlimit {
 
 /// The numbers of the open descriptors, without the first three.
 pub(super) fn open_descriptors() -> Vec<RawFd> {
-    let Ok(entries) = std::fs::read_dir("/dev/fd") else {
-        return Vec::new();
-    };
+    let Ok(entries) = std::fs::read_dir("/dev/fd") else { return Vec::new() };
     let mut descriptors: Vec<RawFd> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())

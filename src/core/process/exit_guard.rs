@@ -16,7 +16,7 @@ use rustix::stdio::stderr;
 use signal_hook::low_level::signal_name;
 
 use super::leave;
-use super::signals::{INTERRUPTING, alarm, handle, mask};
+use super::signals::{INTERRUPTING, handle, mask};
 use crate::error::Exit;
 
 /// The exit code, where a signal handler can read it.
@@ -81,16 +81,10 @@ pub fn arm(limit: Duration, code: u8) {
         thread::sleep(limit);
         leave(code)
     });
+    // Without one there would be no limit.
     if watchdog.is_err() {
-        arm_alarm(limit);
+        leave(code);
     }
-}
-
-/// The same by a signal, in whole seconds, for a process that can have no more threads.
-fn arm_alarm(limit: Duration) {
-    catch(&[libc::SIGALRM], end);
-    // Rounded up: alarm(0) would mean never.
-    alarm(u32::try_from(limit.as_secs()).map_or(u32::MAX, |seconds| seconds.saturating_add(1)));
 }
 
 /// Sets the handler and unblocks the signals, which the module may have blocked: a blocked SIGSEGV
@@ -178,19 +172,6 @@ mod tests {
             block_all_signals();
             wait_forever();
         });
-    }
-
-    #[test]
-    fn a_hang_without_a_watchdog_ends_in_time() {
-        if child::is_this() {
-            CODE.store(ANSWERED, Ordering::Relaxed);
-            block_all_signals();
-            arm_alarm(Duration::ZERO);
-            wait_forever();
-        }
-        let test = "process::exit_guard::tests::a_hang_without_a_watchdog_ends_in_time";
-        let output = child::command(test).output().unwrap();
-        assert_eq!(output.status.code(), Some(i32::from(ANSWERED)), "{output:?}");
     }
 
     #[test]

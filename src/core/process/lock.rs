@@ -44,7 +44,6 @@ const LONGEST: usize = 4096;
 pub struct Lock {
     file: OwnedFd,
     path: PathBuf,
-    waited: bool,
     /// Files with lines that earlier holders had to leave in other directories, and earlier releases under
     /// another name. The next write takes them over.
     fallback_files: Vec<PathBuf>,
@@ -129,13 +128,12 @@ impl Lock {
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
         let start = Instant::now();
-        let mut pause = SHORTEST_PAUSE;
-        let (mut waited, mut reported) = (false, false);
+        let (mut pause, mut reported) = (SHORTEST_PAUSE, false);
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
                 Err(Errno::INTR) => continue,
-                Err(Errno::WOULDBLOCK) => waited = true,
+                Err(Errno::WOULDBLOCK) => {}
                 Err(error) => {
                     let reason = runtime::failure(&path, error);
                     return Err(LockError::Unavailable(format!("no lock on {reason}")));
@@ -153,12 +151,7 @@ impl Lock {
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
         note_holder(&file);
-        Ok(Self { file, path, waited, fallback_files: Vec::new() })
-    }
-
-    /// Whether another process held it first.
-    pub fn waited(&self) -> bool {
-        self.waited
+        Ok(Self { file, path, fallback_files: Vec::new() })
     }
 
     /// The lines that holders have left. What can't be read is a line, too.
@@ -269,7 +262,6 @@ mod tests {
     use std::path::PathBuf;
     use std::process::Stdio;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::sync::mpsc;
 
     use super::super::child;
     use super::*;
@@ -324,7 +316,6 @@ mod tests {
     fn a_wait_has_an_end_and_tells_who_was_waited_for_once() {
         let (base, _parent) = base();
         let first = acquire(&base, Duration::ZERO).unwrap();
-        assert!(!first.waited());
         let mut reported = Vec::new();
         let limit = QUIET_WAIT + Duration::from_millis(200);
         let start = Instant::now();
@@ -334,24 +325,7 @@ mod tests {
         assert_eq!(reported, [pid]);
         assert!(start.elapsed() >= limit);
         drop(first);
-        assert!(!acquire(&base, Duration::ZERO).unwrap().waited());
-    }
-
-    #[test]
-    fn whoever_had_to_wait_knows_it() {
-        let (base, _parent) = base();
-        let first = acquire(&base, Duration::ZERO).unwrap();
-        thread::scope(|scope| {
-            let (waits, is_waiting) = mpsc::channel();
-            let base = &base;
-            let second = scope.spawn(move || {
-                let mut on_wait = |_| waits.send(()).unwrap();
-                named(base, NAME, LONG, &mut on_wait).unwrap().waited()
-            });
-            is_waiting.recv().unwrap();
-            drop(first);
-            assert!(second.join().unwrap());
-        });
+        acquire(&base, Duration::ZERO).unwrap();
     }
 
     #[test]

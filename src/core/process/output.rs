@@ -18,18 +18,15 @@ const LOWEST_DESCRIPTOR: i32 = 10;
 
 /// The real standard output. While one exists, descriptor 1 leads to standard error, so what a
 /// module prints arrives there.
-pub struct StandardOutput {
-    output: OwnedFd,
-}
+pub struct StandardOutput(OwnedFd);
 
 impl StandardOutput {
     /// Sets standard output aside; to be called once, before a module is loaded.
     pub fn set_aside() -> Result<Self, Error> {
-        let output = duplicate().map_err(|error| {
+        duplicate().map(Self).map_err(|error| {
             Error::new(Exit::Request, format!("standard output can't be set aside: {error}"))
                 .help("too many files are open for the limit: raise it (`ulimit -n`), or start the program with fewer open")
-        })?;
-        Ok(Self { output })
+        })
     }
 
     /// Writes the whole text. A reader that is gone is an error, not a signal: Rust's runtime
@@ -37,12 +34,12 @@ impl StandardOutput {
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
-            match write(&self.output, rest) {
+            match write(&self.0, rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
                 // Some clients pass a pipe that doesn't block. The next write says what is wrong, if anything is.
                 Err(Errno::AGAIN) => {
-                    let _ = poll(&mut [PollFd::new(&self.output, PollFlags::OUT)], None);
+                    let _ = poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -53,11 +50,9 @@ impl StandardOutput {
 
 /// The answer has nowhere to go.
 pub fn answer_lost(error: &io::Error) -> Error {
-    Error::new(
-        Exit::Request,
-        format!("the answer could not be written to standard output: {error}"),
-    )
-    .help("run the program with a standard output that stays open until it ends")
+    let text = format!("the answer could not be written to standard output: {error}");
+    Error::new(Exit::Request, text)
+        .help("run the program with a standard output that stays open until it ends")
 }
 
 /// Duplicates standard output, and has descriptor 1 lead to standard error. The duplicate is closed
@@ -90,7 +85,7 @@ mod tests {
             std::fs::File::from(reader).read_to_string(&mut received).unwrap();
             received
         });
-        StandardOutput { output: writer }.write(&document).unwrap();
+        StandardOutput(writer).write(&document).unwrap();
         assert_eq!(client.join().unwrap(), document);
     }
 }

@@ -95,7 +95,8 @@ fn is_on(mode: &AtomicU8) -> bool {
 fn announce_and_end_within(seconds: libc::c_uint, signal: libc::c_int) {
     print_announcement(signal);
     handle(libc::SIGALRM, on_alarm, 0);
-    alarm(seconds);
+    // SAFETY: alarm has no preconditions.
+    unsafe { libc::alarm(seconds) };
 }
 
 extern "C" fn on_alarm(_alarm: libc::c_int) {
@@ -233,12 +234,6 @@ pub(super) fn mask(how: libc::c_int, signals: &[libc::c_int]) {
     }
     // SAFETY: the set was initialised above; the old mask isn't asked for.
     unsafe { libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut()) };
-}
-
-/// Requests SIGALRM after so many seconds.
-pub(super) fn alarm(seconds: libc::c_uint) {
-    // SAFETY: alarm has no preconditions.
-    unsafe { libc::alarm(seconds) };
 }
 
 /// Sets a handler, which may only call async-signal-safe functions, and returns the old action.

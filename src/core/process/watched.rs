@@ -73,9 +73,7 @@ impl AsFd for WatchedProcess {
 /// The children of a process that has ended are given to another one (init, say), which is outside of
 /// their session and may never end.
 pub fn parent() -> Option<i32> {
-    let Some(parent) = getppid() else {
-        return Some(0);
-    };
+    let Some(parent) = getppid() else { return Some(0) };
     let [parent, this] = [parent, getpid()].map(|process| process.as_raw_nonzero().get());
     let session = session_of(this);
     (session == this || session_of(parent) == session).then_some(parent)

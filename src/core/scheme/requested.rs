@@ -12,8 +12,7 @@ pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Err
     let contradiction = |wanted: &str| {
         Err(refused(
             format!("{wanted} can't be made with the certificate's {key} key"),
-            "RSA keys take *rsa.PSSOptions or a crypto.Hash, ECDSA keys a crypto.Hash, Ed25519 keys crypto.Hash 0; \
-             check that the client uses this key's certificate",
+            "check that the client uses this key's certificate: Ed25519 keys take crypto.Hash 0, RSA keys any other",
         ))
     };
     match (key, *options) {

@@ -73,9 +73,7 @@ impl Token {
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<Identity, Error> {
         let selector = &config.object;
-        let Some(path) = &config.certificate_file else {
-            return self.certificate(selector, pins);
-        };
+        let Some(path) = &config.certificate_file else { return self.certificate(selector, pins) };
         let (certificate, file_chain) = read_certificates(path)?;
         if self.session.contradicts(selector, certificate.public_key())? {
             let key = format!("the key with {selector} on token {}", self.name());
@@ -122,8 +120,7 @@ impl Token {
         let text = format!("no certificate with {selector} on token {}{why}", self.name());
         Error::new(Exit::Object, text).kind(kind).help(format!(
             "correct the name (`{PROGRAM} list{THIS_TOKEN}` shows what there is), write the certificate beside the key \
-             (`{PROGRAM} enroll{THIS_TOKEN} --certificate=FILE`), or set certificateFile (--certificate-file) to a \
-             file that holds it"
+             (`{PROGRAM} enroll{THIS_TOKEN} --certificate=FILE`), or set certificateFile (--certificate-file)"
         ))
     }
 
@@ -148,8 +145,7 @@ impl Token {
         }
         let text = format!("no attestation of the key with {selector} on token {}", self.name());
         Err(Error::new(Exit::Object, text).help(
-            "Yubico's library attests keys that were made on a YubiKey: name it with --module (libykcs11.so), \
-             and a key that was not imported; other libraries attest none",
+            "name Yubico's library with --module (libykcs11.so) and a key that a YubiKey made: no other attests keys",
         ))
     }
 }
@@ -199,16 +195,12 @@ impl TokenSession {
         let mut chain: Vec<Vec<u8>> = Vec::new();
         while chain.len() < LONGEST_CHAIN {
             let last = chain.last().map_or_else(|| certificate.der(), Vec::as_slice);
-            let Some(subject) = issuer_of(last) else {
-                break;
-            };
+            let Some(subject) = issuer_of(last) else { break };
             let template =
                 [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Subject(subject)];
             let found = self.with_values(self.search(&template)?, AttributeType::Value)?;
             let found: Vec<_> = found.into_iter().map(|(_, der)| der).collect();
-            let Some(issuer) = issuer_among(&found, last) else {
-                break;
-            };
+            let Some(issuer) = issuer_among(&found, last) else { break };
             chain.push(issuer.clone());
         }
         Ok(chain)

@@ -147,10 +147,8 @@ impl Token {
         };
         let (token, kind) = (self.name(), kind.name());
         let text = format!("token {token} makes no {kind} key: it offers no {wanted}");
-        Err(Error::new(Exit::Object, text).help(
-            "choose another kind with --key, or make the key with the token's own tool: \
-             docs/tokens.md#a-key-and-its-certificate",
-        ))
+        Err(Error::new(Exit::Object, text)
+            .help("choose another kind with --key, or make it with the token's own tool"))
     }
 
     /// Makes a key pair (C_GenerateKeyPair) under a CKA_ID that no object has, or in a YubiKey's slot that may be
@@ -168,10 +166,8 @@ impl Token {
                 let text = format!(
                     "the library of token {token} knows no PIN and touch policies: {failure}"
                 );
-                return Error::new(Exit::Object, text).help(
-                    "update the library (ykcs11 2.3 or later), leave the policies out, or make the key with \
-                     `ykman piv keys generate --pin-policy … --touch-policy …` and name it with --object-id",
-                );
+                return Error::new(Exit::Object, text)
+                    .help("update the library (ykcs11 2.3 or later), or leave the policies out");
             }
             self.writing_failure("making the key", &error)
         });
@@ -240,8 +236,7 @@ impl Token {
 /// The error of a key that would be made beside other objects.
 pub fn id_in_use(id: &ObjectId, token: &str) -> Error {
     Error::new(Exit::Object, format!("objectId \"{id}\" is in use on token {token}")).help(
-        "name another one with objectId (--object-id) (a YubiKey: another slot with --slot), or leave it out where a \
-         free one can be chosen",
+        "name another one with objectId (--object-id) (a YubiKey: another slot with --slot), or leave it out",
     )
 }
 

@@ -48,10 +48,7 @@ impl KeyReference {
 
     /// The objects that stand beside the key: those with its CKA_ID.
     pub(super) fn neighbours(&self) -> ObjectSelector {
-        match self.id.is_empty() {
-            true => self.selector.clone(),
-            false => ObjectSelector::of(&self.id, None),
-        }
+        if self.id.is_empty() { self.selector.clone() } else { ObjectSelector::of(&self.id, None) }
     }
 
     /// The key for messages: `the key with objectId "2" (CN=jane)`, or with its kind where it has no
@@ -74,17 +71,14 @@ impl KeyReference {
 }
 
 pub(super) fn mismatch(certificate: &str, key: &str) -> Error {
-    Error::new(Exit::Object, format!("{certificate} does not belong to {key}")).help(
-        "install the certificate that was issued for this key, or name the object it belongs to",
-    )
+    Error::new(Exit::Object, format!("{certificate} does not belong to {key}"))
+        .help("install the certificate that was issued for this key, or name the one's key")
 }
 
 pub(super) fn no_public_key(selector: impl Display, token: &str) -> Error {
     let text = format!("token {token} shows no public key beside the private key with {selector}");
-    Error::new(Exit::Object, text).help(
-        "write the public key to the token under the CKA_ID of the private key, or the certificate that was \
-         issued for it",
-    )
+    Error::new(Exit::Object, text)
+        .help("write the public key or the certificate to the token under the private key's CKA_ID")
 }
 
 pub struct PrivateKey {
@@ -214,17 +208,15 @@ impl TokenSession {
     fn no_key(&self, wanted: &str) -> Error {
         let text = format!("no private key with {wanted} on token {}", self.state.name);
         Error::new(Exit::Object, text).kind(Kind::NoKey).help(format!(
-            "check that this is the right token and that the key was made on it (`{PROGRAM} list{THIS_TOKEN} --login` \
-             shows what there is); if it wants no login but hides keys all the same, set pinSource (--pin-source)"
+            "name a token and a key that `{PROGRAM} list{THIS_TOKEN} --login` shows; if it wants no login but hides \
+             keys all the same, set pinSource (--pin-source)"
         ))
     }
 
     /// The one private key that can be used without a login because its CKA_PRIVATE is false, like a
     /// PIV card's card authentication key.
     fn public_private_key(&self, reference: &KeyReference) -> Option<ObjectHandle> {
-        let [only] = self.private_keys(reference).ok()?[..] else {
-            return None;
-        };
+        let [only] = self.private_keys(reference).ok()?[..] else { return None };
         let is_private = self.flag(only, AttributeType::Private);
         matches!(is_private, Ok(Some(false))).then_some(only)
     }
@@ -280,9 +272,7 @@ impl TokenSession {
         let mut found: Vec<KeyReference> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
             for object in self.find_stored(class, selector)? {
-                let Some(public_key) = self.public_key(object)? else {
-                    continue;
-                };
+                let Some(public_key) = self.public_key(object)? else { continue };
                 if found.iter().all(|it| it.public_key != public_key) {
                     found.push(self.named(object, public_key)?);
                 }

@@ -22,10 +22,10 @@ use crate::printable::shell_word;
 use crate::process::signals::Deferral;
 
 const UNBLOCK: &str = "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), pkcs15-tool \
-                       --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), or the token's own \
-                       tool";
+                       --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM)";
 const LAST_TRY: &str = "This is the last try: another wrong PIN locks the token.";
 const COUNTED: &str = "the token has counted a wrong PIN since the last right one";
+const WHICH_PIN: &str = "make sure which PIN the token wants (a YubiKey: the PIV PIN)";
 
 /// A PIN that was sent to the token, kept for keys that want it again for each signature.
 struct KeptPin {
@@ -186,9 +186,7 @@ impl Login {
                 Some(ledger) => Some(ledger),
                 None => lock_after_asking(session, &state)?,
             };
-            let Some(mut ledger) = ledger else {
-                continue;
-            };
+            let Some(mut ledger) = ledger else { continue };
             if step.at_reader {
                 return self.authenticate_at_reader(session, user, ledger, pins);
             }
@@ -227,7 +225,9 @@ impl Login {
         let answer = answer_of(&outcome, kept.is_accepted);
         ledger.end(match answer {
             // The token has accepted this PIN before: what was pulled and is put back goes on.
-            PinAnswer::Unclear if kept.is_accepted && is_gone(&outcome) => PinAnswer::NotLookedAt,
+            PinAnswer::Unclear if kept.is_accepted && outcome.as_ref().is_err_and(ckr::is_gone) => {
+                PinAnswer::NotLookedAt
+            }
             answer => answer,
         });
         drop(deferral);
@@ -243,7 +243,7 @@ impl Login {
                 self.kept = Some(KeptPin { is_accepted: true, ..kept });
                 return Ok(None);
             }
-            Err(error) if is_logged_in(&error) => {
+            Err(error) if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) => {
                 self.is_done = true;
                 self.kept = Some(kept);
                 return Ok(None);
@@ -291,7 +291,9 @@ impl Login {
                 let left = live_state(session)?.pin;
                 return Err(incorrect(session, &PinOrigin::Reader, left, &error));
             }
-            Err(error) if !is_logged_in(&error) => return Err(login_failure(session, &error)),
+            Err(error) if ckr::code(&error) != Some(RvError::UserAlreadyLoggedIn) => {
+                return Err(login_failure(session, &error));
+            }
             _ => {}
         }
         TRIED_PINS.forget(&session.state.name);
@@ -345,32 +347,30 @@ fn not_sent(
     origin: &PinOrigin,
 ) -> Error {
     let token = &state.name;
-    match reason {
-        WhyNotSent::FinalTry => pin::final_try(&token.to_string(), origin),
-        WhyNotSent::Locked => locked(session),
-        WhyNotSent::RefusedBefore => Error::new(
-            Exit::Login,
+    let (text, help) = match reason {
+        WhyNotSent::FinalTry => return pin::final_try(&token.to_string(), origin),
+        WhyNotSent::Locked => return locked(session),
+        WhyNotSent::ToBeChanged => return to_be_changed(session, "CKF_USER_PIN_TO_BE_CHANGED"),
+        WhyNotSent::RefusedBefore => (
             format!(
                 "token {token} seems to have refused a PIN; the PIN {origin} was not sent to it"
             ),
-        )
-        .help(format!(
-            "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where no \
-             person can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the \
-             stored PIN once"
-        )),
-        WhyNotSent::ToBeChanged => to_be_changed(session, "CKF_USER_PIN_TO_BE_CHANGED"),
-        WhyNotSent::TriesSpent => Error::new(
-            Exit::Login,
+            format!(
+                "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where \
+                 nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the stored PIN once"
+            ),
+        ),
+        WhyNotSent::TriesSpent => (
             format!(
                 "token {token} was sent three PINs and has accepted none, so no other is asked for"
             ),
-        )
-        .help(format!(
-            "make sure which PIN the token wants (`{PROGRAM} check{THIS_KEY} --no-login` shows how it \
-             counts), then start the command again"
-        )),
-    }
+            format!(
+                "make sure which PIN the token wants (`{PROGRAM} check{THIS_KEY} --no-login` shows how it \
+                 counts), then start the command again"
+            ),
+        ),
+    };
+    Error::new(Exit::Login, text).help(help)
 }
 
 fn repeated(token: &TokenName, origin: &PinOrigin) -> Error {
@@ -423,16 +423,11 @@ fn incorrect(
     );
     let help = match origin {
         _ if left == PinState::Locked => UNBLOCK.to_owned(),
-        PinOrigin::Person | PinOrigin::Reader => {
-            "make sure which PIN the token wants (a YubiKey: the PIV PIN) before you try again"
-                .to_owned()
-        }
+        PinOrigin::Person | PinOrigin::Reader => format!("{WHICH_PIN} before you try again"),
         PinOrigin::Askpass(_) => {
-            "make sure which PIN the token wants (a YubiKey: the PIV PIN), or correct what that \
-             program answers by itself, before you try again"
-                .to_owned()
+            format!("{WHICH_PIN}, or correct what that program answers by itself")
         }
-        _ => format!(
+        PinOrigin::Stored(_) => format!(
             "correct the PIN at its source, then log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; until then no stored PIN is \
              sent, since every try counts"
         ),
@@ -448,16 +443,15 @@ fn login_failure(session: &TokenSession, error: &CryptokiError) -> Error {
         Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
             let text = format!("the login to token {token} was cancelled: {failure}");
             Error::new(Exit::Login, text).help(
-                "run the command again and enter the PIN where the library asks for it: at the reader, \
-                 or in a window of its own",
+                "run the command again and enter the PIN at the reader or in the library's window",
             )
         }
-        Some(RvError::UserPinNotInitialized) => Error::new(
-            Exit::Login,
-            format!("token {token} has no user PIN yet: {failure}"),
-        )
-        .help("initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool")
-        .kind(Kind::PinNotSet),
+        Some(RvError::UserPinNotInitialized) => {
+            let text = format!("token {token} has no user PIN yet: {failure}");
+            Error::new(Exit::Login, text).kind(Kind::PinNotSet).help(
+                "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool",
+            )
+        }
         _ => call_failure(session, error),
     }
 }
@@ -465,35 +459,14 @@ fn login_failure(session: &TokenSession, error: &CryptokiError) -> Error {
 pub(super) fn call_failure(session: &TokenSession, error: &CryptokiError) -> Error {
     session.failure(error, |failure| {
         let text = format!("login to token {} failed: {failure}", session.state.name);
-        Error::new(Exit::Login, text).kind(Kind::CallFailed).help(
-            "check that the token is still inserted and no other program holds it, then try again",
-        )
+        Error::new(Exit::Login, text).kind(Kind::CallFailed).help(ckr::TAKE_OUT)
     })
-}
-
-fn is_logged_in(error: &CryptokiError) -> bool {
-    ckr::code(error) == Some(RvError::UserAlreadyLoggedIn)
-}
-
-/// Whether the token was taken out, or the session went with it. ykcs11 says CKR_DEVICE_ERROR then.
-fn is_gone(outcome: &Result<(), CryptokiError>) -> bool {
-    let code = outcome.as_ref().err().and_then(ckr::code);
-    let gone = [
-        RvError::DeviceError,
-        RvError::DeviceRemoved,
-        RvError::SessionClosed,
-        RvError::SessionHandleInvalid,
-        RvError::TokenNotPresent,
-    ];
-    code.is_some_and(|code| gone.contains(&code))
 }
 
 /// What a login says of the PIN, which the token may have accepted before. A token that is gone or whose session has
 /// ended may have counted it before, and some libraries say that of each failure.
 fn answer_of(outcome: &Result<(), CryptokiError>, is_accepted: bool) -> PinAnswer {
-    let Err(error) = outcome else {
-        return PinAnswer::Accepted;
-    };
+    let Err(error) = outcome else { return PinAnswer::Accepted };
     match ckr::code(error) {
         Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange) => {
             PinAnswer::Refused

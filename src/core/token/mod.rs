@@ -93,8 +93,7 @@ impl Token {
             }
             let text = format!("token {name} can't be written to: {}", ckr::failure(&error));
             Error::new(Exit::Token, text).help(
-                "name another token, or have the library open this one for writing (NSS: without \
-                 flags=readOnly)",
+                "name another token, or have it opened for writing (NSS: without flags=readOnly)",
             )
         })?;
         let session = TokenSession { module: Arc::clone(module), raw, state };

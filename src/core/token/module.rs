@@ -92,10 +92,8 @@ impl Module {
 fn prepare_crash_report(path: &Path) {
     let path = path.display();
     let error =
-        Error::new(Exit::Library, format!("PKCS#11 library {path} crashed the process (\0)")).help(
-            "update the library, or use another one for this token; what it printed itself stands \
-             above",
-        );
+        Error::new(Exit::Library, format!("PKCS#11 library {path} crashed the process (\0)"))
+            .help("update the library, or use another one for this token");
     let text = format!("pkcs11-external-signer: error: {error}\nhelp: {}\n", error.remedy());
     let (before, behind) = text.split_once('\0').unwrap_or((&text, ""));
     exit_guard::report_crashes(&printable(before), behind);
@@ -106,13 +104,11 @@ fn not_initialised(path: &Path, error: &CryptokiError) -> Error {
     let text = format!("PKCS#11 library {} does not initialise: {failure}", path.display());
     Error::new(Exit::Library, text).help(match ckr::code(error) {
         Some(RvError::ArgumentsBad) => {
-            "set initArgs (--init-args) to what this library needs at its start (NSS: configDir='sql:/path' \
-             certPrefix='' keyPrefix='' secmod='' flags=readOnly); leave initArgs (--init-args) out for one \
-             that needs nothing, as most do"
+            "set initArgs (--init-args) to what this library needs (NSS: configDir='sql:/path' certPrefix='' \
+             keyPrefix='' secmod='' flags=readOnly), or leave it out for one that needs nothing, as most do"
         }
         _ => {
-            "check the library's own set-up: its configuration file (SOFTHSM2_CONF, OPENSC_CONF, \
-             YUBIHSM_PKCS11_CONF …), its service (pcscd, tpm2-abrmd) and your right to use them"
+            "check the library's own set-up: its configuration file (SOFTHSM2_CONF), its service (pcscd, tpm2-abrmd)"
         }
     })
 }

@@ -228,10 +228,7 @@ fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
 }
 
 fn edwards(parameters: &[u8]) -> &'static str {
-    match ED25519_PARAMETERS.contains(&parameters) {
-        true => "Ed25519",
-        false => "EdDSA on another curve",
-    }
+    if ED25519_PARAMETERS.contains(&parameters) { "Ed25519" } else { "EdDSA on another curve" }
 }
 
 #[cfg(test)]

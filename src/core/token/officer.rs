@@ -22,9 +22,7 @@ const PROTECTED: &str = "pin";
 const DIGITS: [usize; 3] = [32, 48, 64];
 
 const LOOK_UP: &str = "look up the key that was set with `ykman piv access change-management-key` (`ykman piv info` \
-                       shows its algorithm: 3DES and AES-192 have 48 hexadecimal digits, AES-128 32, AES-256 64), \
-                       and run the command again; a lost one can't be set anew without a reset of the card, which \
-                       destroys its keys";
+                       shows its algorithm), and run the command again; if it is lost, only a reset of the card helps";
 
 /// Asks a person at the terminal for something that isn't shown. `None` without a terminal; no answer is
 /// `Some(None)`.
@@ -56,8 +54,7 @@ impl Token {
         let Some(Some(typed)) = ask(&printable(&question)) else {
             return failed(
                 format!(
-                    "token {token} wants its management key, which only a person gives, and none was typed at a \
-                     terminal"
+                    "token {token} wants its management key, which only a person gives at a terminal"
                 ),
                 "run the command from a terminal (with ssh: -t) and type the key there",
             );

@@ -15,7 +15,6 @@ use crate::certificate::{Curve, PublicKey, with_leading_zeros};
 use crate::error::{Error, Exit, listed};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
-use crate::printable::shell_word;
 use crate::scheme::{ecdsa, oaep};
 
 /// In bytes, of AES-256.
@@ -167,30 +166,14 @@ impl Token {
     }
 
     fn opening_failure(&self, key: &PrivateKey, error: &CryptokiError) -> Error {
-        let is_wrong = matches!(
-            ckr::code(error),
+        match ckr::code(error) {
             Some(
                 RvError::EncryptedDataInvalid
-                    | RvError::EncryptedDataLenRange
-                    | RvError::DataInvalid
-            )
-        );
-        self.session.failure(error, |failure| {
-            let described = key.reference.describe();
-            if is_wrong {
-                return not_opened(key);
-            }
-            if refuses_mechanism(error) {
-                let text = format!("the token refuses to open with {described}: {failure}");
-                return Error::new(Exit::Signing, text).help(OTHER_KEY);
-            }
-            let path = self.session.module.path().to_string_lossy();
-            let text = format!("opening with {described} failed: {failure}");
-            Error::new(Exit::Signing, text).help(format!(
-                "check that the token is there and works: `pkcs11-tool --module {} --login -O`",
-                shell_word(&path)
-            ))
-        })
+                | RvError::EncryptedDataLenRange
+                | RvError::DataInvalid,
+            ) => not_opened(key),
+            _ => self.operation_failure("opening", &key.reference.describe(), error, OTHER_KEY),
+        }
     }
 }
 

@@ -76,9 +76,8 @@ macro_rules! call_in {
 pub(super) fn not_loaded(path: &Path, reason: &dyn Display) -> error::Error {
     let text = format!("PKCS#11 library {} does not load: {reason}", path.display());
     error::Error::new(Exit::Library, text).help(
-        "check that pathLib (--module) names an installed PKCS#11 library built for this machine, such as \
-         /usr/lib/softhsm/libsofthsm2.so, opensc-pkcs11.so or libykcs11.so, and that the libraries it needs are \
-         installed too",
+        "set pathLib (--module) to a PKCS#11 library for this machine, such as /usr/lib/softhsm/libsofthsm2.so, \
+         opensc-pkcs11.so or libykcs11.so, and install the libraries it needs",
     )
 }
 
@@ -228,17 +227,11 @@ impl Session {
         let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
         match call_in!(self, C_GetSessionInfo, GetSessionInfo, &raw mut info) {
             Ok(()) => !logged_in || !public.contains(&info.state),
-            Err(Error::Pkcs11(code, _)) => !matches!(
-                code,
-                RvError::CryptokiNotInitialized
-                    | RvError::DeviceError
-                    | RvError::DeviceRemoved
-                    | RvError::SessionClosed
-                    | RvError::SessionHandleInvalid
-                    | RvError::TokenNotPresent
-                    | RvError::TokenNotRecognized
-            ),
-            Err(_) => true,
+            Err(Error::Pkcs11(
+                RvError::CryptokiNotInitialized | RvError::TokenNotRecognized,
+                _,
+            )) => false,
+            Err(error) => !ckr::is_gone(&error),
         }
     }
 

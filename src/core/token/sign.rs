@@ -113,25 +113,33 @@ impl Token {
             }
         }
         outcome.map_err(|error| {
-            let key = key.reference.describe();
-            self.session.failure(&error, |failure| {
-                if ckr::code(&error) == Some(RvError::KeyFunctionNotPermitted) {
-                    let text = format!("{key} is not for signing ({scheme}): {failure}");
-                    return Error::new(Exit::Signing, text).help(
-                        "use another key, one that was made or imported for signing (CKA_SIGN)",
-                    );
+            let other = match ckr::code(&error) {
+                Some(RvError::KeyFunctionNotPermitted) => {
+                    "use another key, one that was made or imported for signing (CKA_SIGN)"
                 }
-                let (text, help) = match refuses_mechanism(&error) {
-                    true => (
-                        format!("the token refuses to sign with {key} ({scheme}): {failure}"),
-                        other_token(scheme),
-                    ),
-                    false => {
-                        (format!("signing with {key} ({scheme}) failed: {failure}"), ckr::TAKE_OUT)
-                    }
-                };
-                Error::new(Exit::Signing, text).help(help).kind(Kind::CallFailed)
-            })
+                _ => other_token(scheme),
+            };
+            let key = format!("{} ({scheme})", key.reference.describe());
+            self.operation_failure("signing", &key, &error, other)
+        })
+    }
+
+    /// The error of an operation that failed, or that the token refuses to do with this key: then `other` helps.
+    pub(super) fn operation_failure(
+        &self,
+        doing: &str,
+        key: &str,
+        error: &CryptokiError,
+        other: &str,
+    ) -> Error {
+        self.session.failure(error, |failure| {
+            let (what, help) = match refuses_mechanism(error) {
+                true => ("is refused by the token", other),
+                false => ("failed", ckr::TAKE_OUT),
+            };
+            Error::new(Exit::Signing, format!("{doing} with {key} {what}: {failure}"))
+                .help(help)
+                .kind(Kind::CallFailed)
         })
     }
 
@@ -229,8 +237,7 @@ pub fn invalid_signature(key: &str, scheme: &Scheme) -> Error {
         "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
     );
     Error::new(Exit::Signing, text).help(
-        "check that certificate and key under this objectId (--object-id) belong together; if they do, the \
-         token or its library is faulty",
+        "check that certificate and key belong together; if they do, the token or its library is faulty",
     )
 }
 
@@ -245,13 +252,9 @@ fn malformed(scheme: &Scheme, length: usize) -> Error {
 fn other_token(scheme: &Scheme) -> &'static str {
     match scheme {
         Scheme::RsaPss { .. } => {
-            "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, a newer token or library, or hold the \
-             client to TLS 1.2"
+            "TLS 1.3 needs RSA-PSS: use an ECDSA key, a newer library, or hold the client to TLS 1.2"
         }
-        _ => {
-            "use a token, a library or a path to the token that can sign with such a key, or a key of another \
-             kind"
-        }
+        _ => "use a token or a library that can sign with such a key, or a key of another kind",
     }
 }
 

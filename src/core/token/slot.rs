@@ -115,10 +115,8 @@ impl Module {
     fn slots_with_token(&self) -> Result<Vec<u64>, Error> {
         self.functions.slots(true).map_err(|error| {
             let text = format!("listing the slots failed: {}", ckr::failure(&error));
-            Error::new(Exit::Token, text).help(
-                "check that the reader is plugged in, that its service (pcscd) runs and serves you, and the \
-                 library's configuration",
-            )
+            Error::new(Exit::Token, text)
+                .help("check the reader, its service (pcscd), and the library's configuration")
         })
     }
 
@@ -146,17 +144,12 @@ impl Module {
         let text = format!("no token with {selector} in {library}{description}{unread}");
         Error::new(Exit::Token, text).help(match present.as_slice() {
             [] => format!(
-                "insert the token, check its reader and the reader's service (pcscd), a remote token's server (for \
-                 p11-kit-client.so: P11_KIT_SERVER_ADDRESS) and the library's configuration; `{PROGRAM} list \
-                 --module {}` shows its readers",
+                "insert the token, check its reader, the reader's service (pcscd) or server (P11_KIT_SERVER_ADDRESS), \
+                 and the library's configuration; `{PROGRAM} list --module {}` shows its readers",
                 shell_word(&library)
             )
             .into(),
-            _ => Help::from(
-                "insert the token, or name one that is there (tokenSerial (--token-serial) stays the same when \
-                 slot numbers move):",
-            )
-            .with_candidates(&present),
+            _ => Help::from("insert the token, or name one that is there:").with_candidates(&present),
         })
     }
 
@@ -186,8 +179,7 @@ impl Module {
                 let found: Vec<_> = others.iter().chain(&last).map(|found| &found.name).collect();
                 let text = format!("{} tokens have {selector}", found.len());
                 let help = Help::from(
-                    "name one with tokenSerial (--token-serial) and tokenLabel (--token-label), or with slotId \
-                     (--slot-id) where nothing else differs:",
+                    "name one with tokenSerial (--token-serial), tokenLabel (--token-label) or slotId (--slot-id):",
                 );
                 Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)))
             }

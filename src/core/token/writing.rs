@@ -103,8 +103,7 @@ impl Token {
             "token {token} has not kept the certificate of {subject} as it was written{why}"
         );
         Error::new(Exit::Object, text).help(
-            "make room where the library keeps its objects, such as on a full disk, or update the library, \
-             and run the command again",
+            "make room for the library's objects (on a full disk), or update it, and run the command again",
         )
     }
 
@@ -158,8 +157,7 @@ impl Token {
         }
         let text = format!("token {} takes no certificate: {}", self.name(), ckr::failure(error));
         Error::new(Exit::Object, text).kind(Kind::CertificateRefused).help(
-            "write it with the token's own tool, or set certificateFile (--certificate-file) to a file that \
-             holds it",
+            "write it with the token's own tool, or set certificateFile (--certificate-file) to its file",
         )
     }
 
@@ -174,16 +172,13 @@ impl Token {
                 _ => format!("{doing} on token {token} failed: {failure}"),
             };
             Error::new(Exit::Object, text).help(match ckr::code(error) {
-                Some(RvError::DeviceMemory) => format!(
-                    "remove what is not used any more (`{PROGRAM} list{THIS_TOKEN} --login` shows what there \
-                     is), and run the command again"
-                ),
+                Some(RvError::DeviceMemory) => {
+                    format!("remove what is not used any more (`{PROGRAM} list{THIS_TOKEN} --login` shows it)")
+                }
                 Some(RvError::AttributeValueInvalid | RvError::KeySizeRange) => {
                     "the token may not make keys of this kind or size: choose another with --key".to_owned()
                 }
-                _ => "check that the token is still inserted and isn't write-protected, and run the command \
-                      again: it goes on with what is on the token"
-                    .to_owned(),
+                _ => "check that the token is still inserted, and run the command again: it goes on".to_owned(),
             })
         })
     }

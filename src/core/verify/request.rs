@@ -8,9 +8,7 @@ use crate::scheme::Scheme;
 pub fn is_signed_by_its_key(request: &CertificationRequest) -> bool {
     let message = request.signed.as_slice();
     let hashed = request.hash.and_then(|hash| Some((hash, hash.digest(&[message])?)));
-    let Some((hash, digest)) = hashed else {
-        return false;
-    };
+    let Some((hash, digest)) = hashed else { return false };
     let (scheme, digest) = match &request.public_key {
         PublicKey::Ed25519(_) => (Scheme::Ed25519, message.to_vec()),
         PublicKey::Ecdsa { curve, .. } => (Scheme::Ecdsa { curve: *curve }, digest),

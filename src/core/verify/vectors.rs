@@ -84,9 +84,7 @@ fn rsa_pkcs1() {
         TestName::Rsa8192Sha256,
     ] {
         for group in TestSet::load(name).unwrap().test_groups {
-            let Some(hash) = Hash::of_vector(group.hash) else {
-                continue;
-            };
+            let Some(hash) = Hash::of_vector(group.hash) else { continue };
             let [modulus, exponent] = [&group.key.n, &group.key.e].map(|number| trimmed(number));
             let key = PublicKey::Rsa { modulus, exponent };
             let scheme = Scheme::RsaPkcs1 { hash };
