@@ -30,8 +30,7 @@ impl Hash {
         }
     }
 
-    /// The digest of these parts, one after the other; `None` for TLS 1.0's concatenation, which is only
-    /// ever handed in.
+    /// The digest of these parts together; `None` for TLS 1.0's, which is only ever handed in.
     pub fn digest(self, parts: &[&[u8]]) -> Option<Vec<u8>> {
         fn of<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
             let mut state = D::new();

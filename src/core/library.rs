@@ -17,8 +17,7 @@ use crate::token::{Module, SessionAccess, Token};
 /// Called when another process, with this number if it is known, has had the library for a while.
 pub type LockWait<'a> = &'a mut dyn FnMut(Option<u32>);
 
-/// A library that is loaded and initialised. Its lock is held until it is released or this is
-/// dropped.
+/// A library that is loaded and initialised, under its lock.
 pub struct Library {
     pub module: Arc<Module>,
     pub lock: LibraryLock,
@@ -67,8 +66,7 @@ pub struct LibraryLock {
 }
 
 impl LibraryLock {
-    /// Acquires the lock unless it is held. If there is no place for a lock, that is a
-    /// warning, and the library is used without.
+    /// Acquires the lock unless it is held. Without a place for locks there is but a warning.
     pub fn acquire(
         &self,
         library: &TrustedLibrary,

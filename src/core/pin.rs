@@ -1,5 +1,4 @@
-//! What the token's side needs to get a PIN: the PIN itself, the request for one, and the trait of
-//! its provider.
+//! A PIN, the request for one, and the trait of its provider.
 //!
 //! Nothing here knows a terminal. `pin_entry` asks a person at one; another [`PinProvider`] may ask
 //! over a socket. The provider doesn't decide how often a PIN is sent: `token` does.
@@ -39,11 +38,6 @@ impl Pin {
     pub fn duplicate(&self) -> Self {
         Self(self.0.clone())
     }
-
-    /// Its length in bytes, which PKCS#11's limits count (CK_TOKEN_INFO, ulMinPinLen).
-    pub fn length(&self) -> usize {
-        self.0.len()
-    }
 }
 
 impl fmt::Debug for Pin {
@@ -52,8 +46,7 @@ impl fmt::Debug for Pin {
     }
 }
 
-/// What a PIN is asked for. The texts are as they come from the token: a provider that shows them
-/// makes them printable first.
+/// What a PIN is asked for, in the token's words: a provider makes them printable.
 #[derive(Clone, Deserialize, Serialize)]
 pub struct PinRequest<'a> {
     /// Label, serial and slot.
@@ -71,7 +64,7 @@ pub struct PinRequest<'a> {
 
 impl PinRequest<'_> {
     pub fn allows(&self, pin: &Pin) -> bool {
-        (self.shortest..=self.longest).contains(&pin.length())
+        (self.shortest..=self.longest).contains(&pin.0.len())
     }
 }
 
@@ -86,8 +79,7 @@ pub trait PinProvider {
     /// Asks a person to agree that the reader asks for the PIN, where a wrong one locks the token.
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error>;
 
-    /// From now on the reader waits for the PIN. Says so to a person who doesn't sit at the terminal of
-    /// this process, where it is shown anyway.
+    /// The reader waits for the PIN now: said to a person who is not at this process's terminal.
     fn at_reader(&mut self, _notice: &str) {}
 }
 

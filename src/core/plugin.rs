@@ -40,8 +40,7 @@ pub struct KeptKey {
     pub is_new: bool,
 }
 
-/// Answers the request, or reports why not; the exit code. `kept` is for configurations that want the
-/// key to stay open.
+/// Answers the request, or reports why not; the exit code. `kept` is for keys that stay open.
 pub fn run(request: OsString, alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
     // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
     let (mut library, mut pins) = (None, None);

@@ -1,11 +1,7 @@
-//! Text from a token, a certificate or a kubeconfig, made fit for a terminal.
-//!
-//! Errors and other messages hold such text as it is. What writes it to a terminal, a table, a document
-//! or a file calls [`printable`] or [`printable_json`].
+//! Text from a token, a certificate or a kubeconfig, made fit for a terminal by what writes it there.
 //!
 //! A label can hold an escape sequence that repaints the prompt, or a direction mark that turns
-//! the line around. A character that could move the cursor, hide or reorder text becomes a visible
-//! `\u{…}`; all other text, accented or not, stays as it is.
+//! the line around. Such a character becomes a visible `\u{…}`; all other text stays as it is.
 
 use std::borrow::Cow;
 
@@ -32,8 +28,7 @@ fn escaped(
     Cow::Owned(safe)
 }
 
-/// The beginning of a text, for a message that has to stay readable. What writes the message makes it
-/// printable.
+/// The beginning of a text for a message, not yet printable.
 pub fn excerpt(text: &str) -> String {
     match text.char_indices().nth(EXCERPT_LENGTH) {
         Some((end, _)) => format!("{}…", &text[..end]),

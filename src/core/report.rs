@@ -16,8 +16,7 @@ use crate::error::{Error, PROGRAM};
 use crate::printable::printable;
 use crate::process::wait_for;
 
-/// Reports the error in one line, what to do in the next, and the candidates that it lists, one a
-/// line. Returns its exit code.
+/// Reports the error, what to do, and the candidates, one a line. Returns its exit code.
 pub fn error(error: &Error) -> u8 {
     to_standard_error(&error_message(error));
     error.exit_code()
@@ -29,8 +28,7 @@ pub fn error_in_one_line(error: &Error) -> u8 {
     error.exit_code()
 }
 
-/// The same of a process that has to end now: not at all, if standard error takes nothing for a
-/// second.
+/// The same if standard error takes it within a second: the process has to end.
 pub fn last_error(error: &Error) {
     let deadline = Instant::now() + Duration::from_secs(1);
     if wait_for(io::stderr(), PollFlags::OUT, deadline).unwrap_or(false) {
@@ -63,7 +61,7 @@ pub fn steps(text: &str, next: &[String]) {
 
 /// A text of several lines, as it stands, to standard error.
 pub fn lines(text: &str) {
-    to_standard_error(&each_line(text));
+    to_standard_error(&text.lines().map(|it| format!("{}\n", printable(it))).collect::<String>());
 }
 
 /// Reports what happens from now on: with 1 the steps, with 2 their details.
@@ -119,10 +117,6 @@ fn message(kind: &str, text: &str) -> String {
     format!("{PROGRAM}: {kind}{}\n", printable(text))
 }
 
-fn each_line(text: &str) -> String {
-    text.lines().map(|line| format!("{}\n", printable(line))).collect()
-}
-
 fn to_standard_error(text: &str) {
     // Unbuffered: one write.
     let _ = io::stderr().write_all(text.as_bytes());
@@ -153,11 +147,5 @@ mod tests {
     fn each_message_is_one_line_under_the_programs_name() {
         assert_eq!(message("warning: ", "a\rb"), "pkcs11-external-signer: warning: a\\u{d}b\n");
         assert_eq!(message("", "waiting"), "pkcs11-external-signer: waiting\n");
-    }
-
-    #[test]
-    fn lines_stay_lines_and_each_has_an_end() {
-        assert_eq!(each_line("one\n\ntwo \x07"), "one\n\ntwo \\u{7}\n");
-        assert_eq!(each_line("one\n"), "one\n");
     }
 }

@@ -56,9 +56,7 @@ pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
     signals::install_handlers();
     // A panic's own message could show the value that caused it.
     panic::set_hook(Box::new(|info| {
-        let location = info.location().map_or_else(String::new, |it| {
-            format!("{}:{}:{}", in_its_crate(it.file()), it.line(), it.column())
-        });
+        let location = info.location().map(ToString::to_string).unwrap_or_default();
         report::error(&Error::internal(format!("panic at {location}")));
     }));
     let request = environment::take(REQUEST, &alone);
@@ -86,14 +84,6 @@ fn commands() -> io::Result<PathBuf> {
     Ok(std::env::current_exe()?.canonicalize()?.with_file_name(COMMANDS))
 }
 
-/// A source file's path from its crate on, such as `tokio-1.54.1/src/runtime/time/entry.rs`, without
-/// the directories of the machine that it was built on.
-fn in_its_crate(file: &str) -> &str {
-    let before = file.rfind("/src/").and_then(|at| file.get(..at));
-    let start = before.and_then(|it| it.rfind('/')).map_or(0, |at| at + 1);
-    file.get(start..).unwrap_or_default()
-}
-
 /// What the user types to run this program.
 pub fn called() -> &'static str {
     let called_as = std::env::args_os().next().map(PathBuf::from);
@@ -112,28 +102,5 @@ pub fn logged() -> u8 {
             report::warning(&format!("{LOG} is none of off, info and debug"));
             0
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_its_crate;
-
-    #[test]
-    fn a_panics_place_is_not_the_builders() {
-        for (file, shown) in [
-            ("src/cli/mod.rs", "src/cli/mod.rs"),
-            (
-                "/home/jane/.cargo/registry/src/index.crates.io-1949cf/tokio-1.54.1/src/runtime/time/entry.rs",
-                "tokio-1.54.1/src/runtime/time/entry.rs",
-            ),
-            ("/home/jane/code/signer/src/main.rs", "signer/src/main.rs"),
-            ("/rustc/59807/library/core/src/option.rs", "core/src/option.rs"),
-            ("/cargo/registry/src/index/a-1.0.0/lib.rs", "registry/src/index/a-1.0.0/lib.rs"),
-            ("", ""),
-        ] {
-            assert_eq!(in_its_crate(file), shown);
-        }
-        assert!(!in_its_crate(std::panic::Location::caller().file()).starts_with('/'));
     }
 }

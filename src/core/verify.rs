@@ -1,7 +1,6 @@
 //! Verifies signatures with the certificate's public key. No other signature leaves the program.
 //!
-//! That catches a certificate that belongs to another key, a broken library and a fault in the
-//! token alike.
+//! That catches another key's certificate, a broken library and a fault in the token alike.
 
 mod request;
 
@@ -19,8 +18,7 @@ use crate::hash::Hash;
 use crate::scheme::ecdsa::{self, with_crate_of};
 use crate::scheme::{Scheme, pkcs1};
 
-/// A signature that the certificate's public key accepts for what was to be signed. Only
-/// [`verify`] makes one.
+/// A signature that the public key accepts. Only [`verify`] makes one.
 #[must_use]
 #[derive(Debug)]
 pub struct VerifiedSignature(Vec<u8>);
@@ -36,8 +34,7 @@ impl VerifiedSignature {
     }
 }
 
-/// Verifies; ECDSA signatures are in DER, and for Ed25519 the digest is the message. `None` if the
-/// key does not accept the signature.
+/// ECDSA signatures are in DER; for Ed25519 the digest is the message. `None` if it isn't valid.
 pub fn verify(
     key: &PublicKey,
     scheme: &Scheme,

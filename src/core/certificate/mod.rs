@@ -1,7 +1,6 @@
 //! Certificates: what the public key is, and what else an operator asks about one.
 //!
-//! The certificate is the source of the public key: public-key objects are optional on tokens
-//! and odd in practice.
+//! The public key comes from the certificate: public-key objects are optional, and odd in practice.
 
 mod attestation;
 mod name;
@@ -43,8 +42,7 @@ const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
-/// One X.509 certificate (RFC 5280) with a key of a type that TLS clients sign with. Texts are as they
-/// stand in it, not yet fit for a terminal.
+/// One X.509 certificate (RFC 5280) that TLS clients can sign with. Its texts may hold anything.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     der: Vec<u8>,
@@ -114,8 +112,7 @@ impl Certificate {
         })
     }
 
-    /// Parses a file of PEM or DER: the certificate that is not a CA's, and the DER of the others,
-    /// beginning with its issuer.
+    /// The certificate of a file of PEM or DER that is no CA's, and the DER of the others, its issuer first.
     pub fn chain_from_pem_or_der(
         bytes: &[u8],
         source: &str,
@@ -172,16 +169,13 @@ impl Certificate {
 
     /// Fails if it has expired, so that nobody is asked for a PIN in vain; `now` in seconds since 1970.
     pub fn check_end(&self, now: i64) -> Result<(), Error> {
-        match self.validity.concern(now) {
-            Some(reason) if self.validity.at(now) == ValidityState::Expired => Err(Error::new(
-                Exit::Object,
-                of_subject(&self.subject, reason),
-            )
-            .help(format!(
-                "have the cluster issue another one for the same key: `{PROGRAM} enroll{THIS_KEY}`"
-            ))),
-            _ => Ok(()),
+        if self.validity.at(now) != ValidityState::Expired {
+            return Ok(());
         }
+        let text = of_subject(&self.subject, self.validity.concern(now).unwrap_or_default());
+        Err(Error::new(Exit::Object, text).help(format!(
+            "have the cluster issue another one for the same key: `{PROGRAM} enroll{THIS_KEY}`"
+        )))
     }
 
     /// Why an API server refuses this certificate as a client's; `now` in seconds since 1970.
@@ -195,16 +189,11 @@ impl Certificate {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PublicKey {
     /// The point as SEC 1 encodes it.
-    Ecdsa {
-        curve: Curve,
-        point: Vec<u8>,
-    },
+    Ecdsa { curve: Curve, point: Vec<u8> },
+    /// The point as RFC 8032 encodes it.
     Ed25519([u8; 32]),
     /// Big-endian, without leading zeros.
-    Rsa {
-        modulus: Vec<u8>,
-        exponent: Vec<u8>,
-    },
+    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
 }
 
 /// The curves of TLS's ECDSA signatures (RFC 8446, section 4.2.3).
@@ -361,8 +350,7 @@ fn unusable(source: &str, reason: &str) -> Error {
     )
 }
 
-/// The issuer that a certificate in DER names; `None` for one that names itself, and for bytes
-/// that are no certificate.
+/// The issuer that a certificate in DER names; `None` for a root, and for what is no certificate.
 pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
     let parsed = Parsed::from_der(der).ok()?;
     let signed = parsed.tbs_certificate();

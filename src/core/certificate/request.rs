@@ -54,8 +54,7 @@ pub struct CertificationRequest {
 
 impl CertificationRequest {
     /// Parses a PEM text that is one request and nothing else, in the only form that it has: a text with a second
-    /// block in it, or DER that another parser reads otherwise, could show an approver another request than the signer
-    /// gets.
+    /// block in it, or DER that parsers read differently, could show an approver another request.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let parsed = CertReq::from_pem(pem).ok();
         let is_canonical = |it: &CertReq| it.to_pem(LineEnding::LF).is_ok_and(|again| again == pem);

@@ -21,21 +21,17 @@ pub enum ValidityState {
 
 impl Validity {
     pub fn at(&self, now: i64) -> ValidityState {
+        const LONGEST_RENEWAL_PERIOD: i64 = 30 * 24 * 60 * 60;
+        let life = self.not_after.saturating_sub(self.not_before);
         if now > self.not_after {
             ValidityState::Expired
         } else if now < self.not_before {
             ValidityState::NotYetValid
-        } else if self.not_after.saturating_sub(now) < self.renewal_period() {
+        } else if self.not_after.saturating_sub(now) < (life / 5).min(LONGEST_RENEWAL_PERIOD) {
             ValidityState::RenewalDue
         } else {
             ValidityState::Valid
         }
-    }
-
-    /// How long before its end it should be renewed, in seconds.
-    fn renewal_period(&self) -> i64 {
-        let life = self.not_after.saturating_sub(self.not_before);
-        (life / 5).min(LONGEST_RENEWAL_PERIOD)
     }
 
     /// Why a server refuses it at `now`.
@@ -64,8 +60,6 @@ pub fn minute(seconds: i64) -> String {
     let text = rfc_3339(seconds);
     text.get(..16).map_or_else(String::new, |minute| minute.replacen('T', " ", 1) + " UTC")
 }
-
-const LONGEST_RENEWAL_PERIOD: i64 = 30 * 24 * 60 * 60;
 
 #[cfg(test)]
 mod tests {

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 /// What a client wishes for its key; the shortest of several wishes for a key holds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Keep {
-    /// Until the last program that uses it has ended. A request of the external signer protocol names
-    /// none, so there it is the same as no wish.
+    /// Until the last program that uses it has ended; the external signer's requests name none.
     #[default]
     Command,
     /// For so long after its last use; the time in which the machine sleeps counts.

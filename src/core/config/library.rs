@@ -76,8 +76,7 @@ impl TrustedLibrary {
         &self.path
     }
 
-    /// What to load: a path without symbolic links on which only root and the user can change
-    /// anything; `None` if nothing was there.
+    /// What to load: a path that only root and the user can change; `None` if nothing was there.
     pub fn file(&self) -> Option<&Path> {
         self.is_there.then_some(self.path.as_path())
     }

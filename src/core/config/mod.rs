@@ -87,8 +87,7 @@ impl Config {
     }
 }
 
-/// Which library, tokens and objects are meant: the part of a configuration to choose by. What isn't
-/// given doesn't matter.
+/// Which library, tokens and objects are meant; what isn't given doesn't matter.
 pub struct Filter {
     pub library: Option<TrustedLibrary>,
     pub init_args: Option<CString>,
@@ -109,6 +108,7 @@ impl Filter {
 
     fn read(map: &mut Configuration) -> Result<Self, Error> {
         let uri = unfold(map)?;
+        let text = |value: &str| Ok(value.to_owned());
         Ok(Self {
             library: take(map, "pathLib", TrustedLibrary::check)?,
             init_args: take(map, "initArgs", init_args)?,
@@ -180,25 +180,13 @@ fn init_args(value: &str) -> Result<CString, Error> {
 
 /// What a configuration says of the key and of its PIN's source, without a PIN.
 pub fn key_selection(map: &Configuration) -> Vec<(String, String)> {
-    const KEYS: [&str; 10] = [
-        "certificateFile",
-        "initArgs",
-        "objectId",
-        "objectLabel",
-        "pathLib",
-        "pinSource",
-        "slotId",
-        "tokenLabel",
-        "tokenSerial",
-        "uri",
-    ];
-    let pairs = map.pairs().filter(|(key, _)| KEYS.contains(key));
-    pairs
-        .map(|(key, value)| match key {
-            "uri" => (key.to_owned(), without_pin(value)),
-            _ => (key.to_owned(), value.to_owned()),
-        })
-        .collect()
+    let is_setting = |key: &str| key != "pin" && uri::has_key(key);
+    let pairs = map.pairs().filter_map(|(key, value)| match key {
+        "uri" => Some((key, without_pin(value))),
+        "certificateFile" | "initArgs" => Some((key, value.to_owned())),
+        _ => is_setting(key).then(|| (key, value.to_owned())),
+    });
+    pairs.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 fn kept(value: &str) -> Result<Keep, Error> {
@@ -206,10 +194,6 @@ fn kept(value: &str) -> Result<Keep, Error> {
         let help = "set keep to terminal or to a duration such as 15m, or leave it out";
         misconfigured(format!("keep {}: {error}", quoted(value)), help)
     })
-}
-
-fn text(value: &str) -> Result<String, Error> {
-    Ok(value.to_owned())
 }
 
 fn certificate_file(value: &str) -> Result<PathBuf, Error> {
@@ -275,19 +259,6 @@ mod tests {
     }
 
     #[test]
-    fn the_least_configuration_is_enough() {
-        let mut map = Configuration::from_iter([
-            ("pathLib", "/no/such/library.so"),
-            ("tokenLabel", "prod"),
-            ("objectLabel", "jane"),
-        ]);
-        let config = Config::from_map(&mut map).ok().unwrap();
-        assert_eq!(config.token.to_string(), "tokenLabel \"prod\"");
-        assert_eq!(config.object.to_string(), "objectLabel \"jane\"");
-        assert!(matches!(config.pin, PinSource::Prompt));
-    }
-
-    #[test]
     fn what_is_wrong_is_named_with_its_key() {
         let good = [("pathLib", "/no/such.so"), ("slotId", "1"), ("objectId", "1")];
         for (key, value, what) in [
@@ -326,19 +297,6 @@ mod tests {
         ] {
             assert_eq!(error(pairs)[0], what);
         }
-    }
-
-    #[test]
-    fn a_uri_says_what_the_other_keys_say() {
-        let mut map = Configuration::from_iter([(
-            "uri",
-            "pkcs11:token=prod;model=v2;slot-id=7;id=%01%02?module-path=/no/such.so&pin-value=4711",
-        )]);
-        let config = Config::from_map(&mut map).ok().unwrap();
-        assert_eq!(config.token.to_string(), "slotId 7, tokenLabel \"prod\" and model \"v2\"");
-        assert_eq!(config.object.to_string(), "objectId \"0x0102\"");
-        assert_eq!(config.library.path().to_str(), Some("/no/such.so"));
-        assert!(matches!(config.pin, PinSource::Configuration(pin) if pin.expose() == "4711"));
     }
 
     #[test]

@@ -56,8 +56,7 @@ impl fmt::Display for TokenSelector {
             text("manufacturer", &self.manufacturer),
             text("model", &self.model),
         ];
-        let given: Vec<_> = parts.into_iter().flatten().collect();
-        f.write_str(&listed(&given, "and"))
+        f.write_str(&listed(&parts.into_iter().flatten().collect::<Vec<_>>(), "and"))
     }
 }
 
@@ -65,8 +64,7 @@ impl fmt::Display for ObjectSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = self.id.as_ref().map(ToString::to_string);
         let parts = [text("objectId", &id), text("objectLabel", &self.label)];
-        let given: Vec<_> = parts.into_iter().flatten().collect();
-        f.write_str(&listed(&given, "and"))
+        f.write_str(&listed(&parts.into_iter().flatten().collect::<Vec<_>>(), "and"))
     }
 }
 

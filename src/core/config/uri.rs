@@ -19,8 +19,7 @@ use crate::printable::excerpt;
 #[derive(Default)]
 pub struct Uri(BTreeMap<&'static str, String>);
 
-/// The attributes, in the order in which they are printed: name, key of the configuration, and whether it stands behind
-/// the `?`.
+/// The attributes in the order of their printing: name, configuration key, and whether behind the `?`.
 const ATTRIBUTES: [(&str, Option<&str>, bool); 10] = [
     ("token", Some("tokenLabel"), false),
     ("manufacturer", None, false),
@@ -33,6 +32,11 @@ const ATTRIBUTES: [(&str, Option<&str>, bool); 10] = [
     ("pin-source", Some("pinSource"), true),
     (PIN_VALUE, Some("pin"), true),
 ];
+
+/// Whether an attribute stands for this key of the configuration.
+pub(super) fn has_key(key: &str) -> bool {
+    ATTRIBUTES.iter().any(|(_, of_key, _)| *of_key == Some(key))
+}
 
 /// Never printed.
 const PIN_VALUE: &str = "pin-value";

@@ -1,7 +1,6 @@
 //! A PIN from another program: one that a graphical session has for passwords, or pinentry.
 //!
-//! The environment alone says which program, and never a kubeconfig. It gets a text to show, and a pipe to answer
-//! through.
+//! The environment alone says which program, and never a kubeconfig. It answers through a pipe.
 
 use std::fmt::Display;
 use std::io::{self, Read};

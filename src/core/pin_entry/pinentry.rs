@@ -11,8 +11,7 @@ use crate::printable::printable;
 /// The longest line of the protocol.
 const LINE: u64 = 1000;
 
-/// The errors by which a person gives no PIN, as libgpg-error numbers them: GPG_ERR_TIMEOUT, CANCELED,
-/// NOT_CONFIRMED and FULLY_CANCELED.
+/// By which a person gives no PIN: GPG_ERR_TIMEOUT, CANCELED, NOT_CONFIRMED and FULLY_CANCELED.
 const CANCELLED: [u32; 4] = [62, 99, 114, 198];
 
 /// The PIN; `None` where a person has given none. Fails where the program can't be talked with, or can't ask.
@@ -102,8 +101,7 @@ impl<I: Write, O: Read> Dialog<I, O> {
     }
 }
 
-/// Whether the person has cancelled, said no, or said nothing, by `ERR`, a number and some words. The number's
-/// upper half says which program speaks.
+/// Whether the person has given none, by a number whose upper half says which program speaks.
 fn is_cancelled(line: &str) -> bool {
     let number = line.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
     number.is_some_and(|number| CANCELLED.contains(&(number & 0xffff)))

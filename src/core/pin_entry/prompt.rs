@@ -81,8 +81,7 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    /// Waits for the prompts before this one, as [`PromptSlot::take`] does. `None` where the process has
-    /// no terminal.
+    /// As [`PromptSlot::take`] does. `None` where the process has no terminal.
     pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, Error> {
         let Some(terminal) = open_terminal() else { return Ok(None) };
         let slot = PromptSlot::take(PromptKind::Terminal, token, since)?;
@@ -282,17 +281,4 @@ fn line_mode(terminal: &File, echo: bool) -> Result<Settings<&File>, Errno> {
     retry_on_intr(|| tcsetattr(terminal, OptionalActions::Flush, &settings))?;
     let when = OptionalActions::Flush;
     Ok(Settings { terminal, before, when })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_make_no_pin() {
-        assert!(pin_of(b"1234").is_some());
-        assert!(pin_of(b"12\x1b[A34").is_none());
-        assert!(pin_of(b"12\x0034").is_none());
-        assert!(pin_of(b"\xff\xfe1234").is_none());
-    }
 }

@@ -52,7 +52,7 @@ impl PromptSlot {
     /// when the PIN was first wanted.
     pub(super) fn take(kind: PromptKind, token: &str, since: SystemTime) -> Result<Self, Error> {
         let slot = Self::wait(kind, token)?;
-        let (group, now) = (process_group(), SystemTime::now());
+        let (group, now) = (getpgrp().as_raw_nonzero().get(), SystemTime::now());
         for line in slot.lock.borrow().iter().flat_map(Lock::lines) {
             if let Some(left) = LeftPrompt::parse(&line)
                 && left.token == slot.token
@@ -98,7 +98,8 @@ impl PromptSlot {
                 LeftPrompt::parse(line)
                     .is_some_and(|left| left.token != token && left.is_recent(at))
             });
-            let left = LeftPrompt { at, group: process_group(), how: how.into(), token };
+            let group = getpgrp().as_raw_nonzero().get();
+            let left = LeftPrompt { at, group, how: how.into(), token };
             lines.extend(serde_json::to_string(&left));
             // Without it the next process asks at once.
             let _ = lock.write(&lines);
@@ -111,8 +112,7 @@ impl LeftPrompt {
         serde_json::from_str(line).ok()
     }
 
-    /// Whether a prompt that is wanted since then by a process of this group was behind it, or is of the
-    /// same job.
+    /// Whether a prompt wanted since then by this group was behind it, or is of the same job.
     fn means(&self, group: i32, since: SystemTime, now: SystemTime) -> bool {
         self.is_recent(now) && (self.at > since || self.group == group)
     }
@@ -122,10 +122,6 @@ impl LeftPrompt {
         let age = now.duration_since(self.at);
         age.is_ok_and(|age| age < lock::LIMIT)
     }
-}
-
-fn process_group() -> i32 {
-    getpgrp().as_raw_nonzero().get()
 }
 
 #[cfg(test)]

@@ -27,14 +27,12 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// To be made before the lock on a library is taken. A variable that the source names has to be
-    /// among `variables`.
+    /// To be made before a library's lock is taken. `variables` must have the one that it names.
     pub fn new(source: PinSource, variables: &TakenVariables) -> Self {
         Self { since: Some(SystemTime::now()), ..Self::for_run(source, variables, Arc::default()) }
     }
 
-    /// One of several in the same process. Once `unattended` is set, no question is asked at the
-    /// terminal.
+    /// One of several. Once `unattended` is set, no question is asked at the terminal.
     pub fn for_run(
         source: PinSource,
         variables: &TakenVariables,

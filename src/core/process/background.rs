@@ -1,7 +1,5 @@
-//! This program once more, as a process of its own that outlives the one that started it and holds
-//! nothing of it.
+//! This program once more, as a process that outlives the one that started it.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -24,17 +22,14 @@ pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
     let program = if current.exists() { current } else { "/proc/self/exe".into() };
     let mut command = Command::new(program);
     command.arg(argument).stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
-    // What has them loaded into this process shall not be in those of other commands.
-    for (name, _) in std::env::vars_os().filter(|(name, _)| is_loaders(name)) {
-        command.env_remove(name);
+    // What the system's loader loads into this process shall not be in those of other commands.
+    for (name, _) in std::env::vars_os() {
+        let text = name.as_encoded_bytes();
+        if text.starts_with(b"LD_") || text.starts_with(b"DYLD_") || text == b"GCONV_PATH" {
+            command.env_remove(name);
+        }
     }
     inherit_only_stdio(&mut command).spawn().map(drop)
-}
-
-/// Whether the variable says what the system's loader loads.
-fn is_loaders(name: &OsStr) -> bool {
-    let name = name.as_encoded_bytes();
-    name.starts_with(b"LD_") || name.starts_with(b"DYLD_") || name == b"GCONV_PATH"
 }
 
 /// Leaves the session, the terminal and the directory of the process that has started this one.
@@ -45,8 +40,7 @@ pub fn leave_session() {
     raise_limit();
 }
 
-/// The listening socket that this process was started with as its standard input, which is /dev/null
-/// from now on.
+/// The listening socket that this process got as its standard input, which is /dev/null then.
 pub fn take_listener() -> io::Result<UnixListener> {
     let listener = UnixListener::from(fcntl_dupfd_cloexec(stdin(), 3)?);
     // From now on clients see that this process listens, and not the one that made the socket.

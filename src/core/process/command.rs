@@ -39,8 +39,7 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    /// To be called before a library is loaded. `core` is the limit of core files before
-    /// [`harden`](super::harden::harden).
+    /// To be called before a library is loaded. `core` is the limit before it was lowered.
     pub fn keep(core: Rlimit) -> io::Result<Self> {
         let descriptors = open_descriptors();
         let output = output::duplicate()?;
@@ -55,34 +54,27 @@ impl Inheritance {
 }
 
 /// While it exists, signals don't end this process but are kept for the command.
-pub struct Signals {
-    received: SignalsInfo<WithOrigin>,
-}
+pub struct Signals(SignalsInfo<WithOrigin>);
 
 impl Signals {
     /// Signals that the parent had ignored (`nohup`) stay ignored, also for the command.
     pub fn hold() -> io::Result<Self> {
         signals::restore_defaults();
         let wanted = PASSED_ON.into_iter().filter(|signal| !signals::is_ignored(*signal));
-        Ok(Self { received: SignalsInfo::new(wanted)? })
+        Ok(Self(SignalsInfo::new(wanted)?))
     }
 
     /// A terminating signal that came before there was a command to pass it on to.
     pub fn came_early(&mut self) -> Option<i32> {
-        self.received
-            .pending()
-            .map(|origin| origin.signal)
-            .find(|signal| [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(signal))
+        let mut received = self.0.pending().map(|origin| origin.signal);
+        received.find(|signal| [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(signal))
     }
 }
 
-pub struct Running {
-    process: Pid,
-}
+pub struct Running(Pid);
 
 impl Running {
-    /// Starts the command in our environment with these variables set in addition. From now on a
-    /// thread passes the signals on to it.
+    /// Starts the command with these variables. From now on a thread passes signals on to it.
     pub fn start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
@@ -94,11 +86,11 @@ impl Running {
         };
         let failed = |reason: io::Error| match reason.kind() {
             io::ErrorKind::NotFound => command_not_found(name),
-            _ => Error::new(
-                Exit::NotExecutable,
-                format!("{} can't be started: {reason}", name.display()),
-            )
-            .help("check that it is a program that you may execute"),
+            _ => {
+                let text = format!("{} can't be started: {reason}", name.display());
+                Error::new(Exit::NotExecutable, text)
+                    .help("check that it is a program that you may execute")
+            }
         };
         let Inheritance { output, descriptors, core, files } = inheritance;
         let mut command = Command::new(name);
@@ -116,14 +108,14 @@ impl Running {
         let started = pass_on(signals).map_err(failed)?;
         let process = Pid::from_child(&command.spawn().map_err(failed)?);
         let _ = started.send(process);
-        Ok(Self { process })
+        Ok(Self(process))
     }
 
     /// Waits for its end, and returns its exit code, or 128 and the number of the signal that ended
     /// it, as a shell does. While it is stopped we stop, too: the shell above us waits for that. Its process
     /// number stays its own, as signals are still passed on to it.
     pub fn wait(self) -> io::Result<u8> {
-        let process = WaitId::Pid(self.process);
+        let process = WaitId::Pid(self.0);
         let news = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
         loop {
             let status = match waitid(process.clone(), news) {
@@ -139,7 +131,7 @@ impl Running {
             let _ = waitid(process.clone(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
             let _ = kill_process(getpid(), Signal::STOP);
             // In a group of its own it has not been continued with us.
-            let _ = kill_process(self.process, Signal::CONT);
+            let _ = kill_process(self.0, Signal::CONT);
         }
     }
 }
@@ -154,7 +146,7 @@ fn command_not_found(name: &OsStr) -> Error {
 /// Passes on what other processes send to us, to the process whose number is sent through the
 /// channel. The terminal sends its signals to the command itself.
 fn pass_on(signals: Signals) -> io::Result<Sender<Pid>> {
-    let mut received = signals.received;
+    let Signals(mut received) = signals;
     let (sender, process) = mpsc::channel::<Pid>();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let Ok(process) = process.recv() else { return };
@@ -184,7 +176,7 @@ mod tests {
         for (script, code) in [("exit 3", 3), ("kill -9 $$", 137)] {
             let mut command = Command::new("sh").args(["-c", script]).spawn().unwrap();
             let process = Pid::from_child(&command);
-            assert_eq!(Running { process }.wait().unwrap(), code);
+            assert_eq!(Running(process).wait().unwrap(), code);
             assert!(test_kill_process(process).is_ok());
             command.wait().unwrap();
             assert!(test_kill_process(process).is_err());

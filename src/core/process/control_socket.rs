@@ -63,8 +63,7 @@ impl ControlSocket {
         while flock(&self.directory, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
     }
 
-    /// Listens, in place of a process that left its socket behind. The caller makes sure that there
-    /// is no other.
+    /// Listens, in place of a process that left its socket behind; there must be no other.
     pub fn listen(&self) -> io::Result<UnixListener> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

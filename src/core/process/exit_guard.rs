@@ -2,8 +2,7 @@
 //! before the answer is out, and that of the answer afterwards.
 //!
 //! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
-//! crashes in others. The client has its answer by then, but judges it by the exit code, and can't
-//! continue before the process ends.
+//! crashes in others. The client has its answer by then, but waits for the exit code.
 
 use std::ptr;
 use std::sync::Once;

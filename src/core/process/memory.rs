@@ -8,8 +8,7 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use zeroize::optimization_barrier;
 
-/// Has all threads share one heap, so that what one has freed serves the others. To be called before there is a second
-/// thread.
+/// Has all threads share one heap. To be called before there is a second thread.
 pub fn share_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it sets a limit of the allocator, and keeps no pointer.

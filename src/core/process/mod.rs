@@ -1,13 +1,8 @@
 //! Prepares the process to hold a PIN, and protects it from the library that it loads.
 //!
-//! In this order, while there is one thread and no library: [`harden`] (no core file, no access by
-//! other processes), [`signals`] (interruptions are announced), [`environment`] (the request is taken
-//! out), [`output`] (standard output is set aside). Then [`lock`], which other processes
-//! see, [`watchdog`], and when the answer is out [`exit_guard`]. [`memory`] wipes what is freed, and
-//! [`descriptors`] limits what other programs inherit. A run also has a [`command`] and a
-//! [`run_directory`] for the command's kubeconfig; what stays is in a [`data_file`]. The tunnel process
-//! is started in the [`background`], found by its [`control_socket`], and knows by [`watched`] when a
-//! client has ended. Because of its system calls, `unsafe` is allowed here.
+//! In this order, while there is one thread and no library: [`harden`], [`signals`], [`environment`] (the
+//! request is taken out), [`output`]; then [`lock`], [`watchdog`], and when the answer is out
+//! [`exit_guard`]. Because of its system calls, `unsafe` is allowed here.
 
 #![allow(unsafe_code, reason = "system calls")]
 
@@ -64,8 +59,7 @@ pub fn time_since_boot() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// Opens a regular file to read it. Anything else is refused without being waited for, such as a FIFO
-/// that has no writer.
+/// Opens a regular file to read it, and never waits for a FIFO's writer.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     match file.metadata()?.is_file() {
@@ -114,8 +108,7 @@ pub fn preparation(reason: impl Display) -> Error {
     )
 }
 
-/// Ends the process at once: no destructor of a library runs, and nothing it left in its buffers
-/// is written.
+/// Ends the process at once: nothing that a library does at the end happens.
 pub fn leave(code: u8) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(code.into()) }

@@ -16,8 +16,7 @@ use crate::error::{Error, Exit};
 /// Above the numbers that a program would take for its own, as shells do it.
 const LOWEST_DESCRIPTOR: i32 = 10;
 
-/// The real standard output. While one exists, descriptor 1 leads to standard error, so what a
-/// module prints arrives there.
+/// The real standard output. What a module prints goes to standard error.
 pub struct StandardOutput(OwnedFd);
 
 impl StandardOutput {
@@ -29,8 +28,7 @@ impl StandardOutput {
         })
     }
 
-    /// Writes the whole text. A reader that is gone is an error, not a signal: Rust's runtime
-    /// ignores SIGPIPE.
+    /// Writes it all. A reader that is gone is an error: Rust ignores SIGPIPE.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
@@ -56,8 +54,7 @@ pub fn answer_lost(error: &io::Error) -> Error {
 }
 
 /// Duplicates standard output, and has descriptor 1 lead to standard error. The duplicate is closed
-/// on exec: a program that the module starts must not keep the client waiting for the end of the
-/// answer.
+/// on exec: a program that the module starts must not keep the client waiting.
 pub(super) fn duplicate() -> Result<OwnedFd, Errno> {
     let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR)?;
     stdio::dup2_stdout(stdio::stderr())?;

@@ -1,5 +1,4 @@
-//! A file put in place of another in one step: a reader sees the old one or the new one, and a
-//! failure leaves the old one as it was.
+//! A file put in place of another in one step: a failure leaves the old one as it was.
 
 #![forbid(unsafe_code)]
 

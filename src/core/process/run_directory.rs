@@ -5,7 +5,7 @@
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
@@ -19,10 +19,6 @@ impl RunDirectory {
     /// Makes one with an unpredictable name, readable by this user alone.
     pub fn create() -> Result<Self, String> {
         let (parent, _) = runtime::open_first(&runtime::SESSION)?;
-        Self::create_in(parent)
-    }
-
-    fn create_in(parent: &Path) -> Result<Self, String> {
         let mut new = tempfile::Builder::new();
         new.prefix("run-").permissions(Permissions::from_mode(0o700));
         let made = new.tempdir_in(parent);
@@ -37,26 +33,5 @@ impl RunDirectory {
             Ok(()) => Ok(path),
             Err(error) => Err(format!("{}: {error}", path.display())),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn it_is_private_and_gone_when_it_is_dropped() {
-        let parent = tempfile::tempdir().unwrap();
-        let run = RunDirectory::create_in(parent.path()).unwrap();
-        let file = run.write("kubeconfig", b"{}").unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode(run.0.path()), mode(&file)), (0o700, 0o600));
-        assert_eq!(fs::read(&file).unwrap(), b"{}");
-        // The command may have left something beside it.
-        fs::create_dir(run.0.path().join("more")).unwrap();
-        drop(run);
-        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 }

@@ -130,10 +130,12 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
 pub(super) fn open_owned(path: &Path) -> Result<OwnedFd, String> {
     // What is checked is what was opened: the path may lead elsewhere a moment later.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = open(path, flags, Mode::empty()).map_err(|error| match error {
-        Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory", path.display()),
-        error => denied(path, error),
-    })?;
+    let directory =
+        open(path, flags, Mode::empty()).map_err(|error| match (error, stat(path)) {
+            (Errno::NOTDIR | Errno::LOOP, _) => format!("{} is not a directory", path.display()),
+            (Errno::ACCESS, Ok(found)) => format!("{} {}", path.display(), not_owned(found.st_uid)),
+            _ => failure(path, error),
+        })?;
     check_private(path, &directory)?;
     Ok(directory)
 }
@@ -158,16 +160,6 @@ pub fn exposure(open: impl AsFd, owners: &[u32]) -> Result<Option<String>, Errno
     } else {
         None
     })
-}
-
-/// Why a file or a directory can't be opened, for people.
-fn denied(path: &Path, error: Errno) -> String {
-    match stat(path) {
-        Ok(found) if error == Errno::ACCESS => {
-            format!("{} {}", path.display(), not_owned(found.st_uid))
-        }
-        _ => failure(path, error),
-    }
 }
 
 fn not_owned(owner: u32) -> String {

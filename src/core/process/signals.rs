@@ -1,5 +1,4 @@
-//! Signals: an interruption that is announced before it ends the process, and a prompt that leaves
-//! the terminal as it was.
+//! Interruptions that are announced, and prompts that leave the terminal as it was.
 //!
 //! One handler does all of it, by what the process is doing. It is set with sigaction(2) and not
 //! through signal-hook, which never gives a signal its old action back: what the parent had ignored
@@ -121,14 +120,12 @@ fn die_of(signal: libc::c_int) {
     let _ = low_level::emulate_default_handler(signal);
 }
 
-/// While it exists, a signal of [`install_handlers`] doesn't end the process. One that came does when this is
-/// dropped, and with it any other.
+/// While it exists, a signal of [`install_handlers`] waits; it ends the process when all are dropped.
 #[must_use]
 pub struct Deferral(&'static AtomicU8);
 
 impl Deferral {
-    /// For a login. The signal is announced at once, and ends the process after `LOGIN_SECONDS` at
-    /// the latest. A second one ends it at once.
+    /// For a login, which goes on for `LOGIN_SECONDS` at most; a second signal ends it at once.
     pub fn for_login() -> Self {
         Self::begin(&LOGIN)
     }

@@ -70,8 +70,7 @@ impl AsFd for WatchedProcess {
 
 /// The process that has started this one, 0 if it is in another PID namespace; `None` if it has ended.
 ///
-/// The children of a process that has ended are given to another one (init, say), which is outside of
-/// their session and may never end.
+/// Of a process that has ended, the children are another's (init, say), which may never end.
 pub fn parent() -> Option<i32> {
     let Some(parent) = getppid() else { return Some(0) };
     let [parent, this] = [parent, getpid()].map(|process| process.as_raw_nonzero().get());
@@ -79,8 +78,7 @@ pub fn parent() -> Option<i32> {
     (session == this || session_of(parent) == session).then_some(parent)
 }
 
-/// Whether the process `caller` is this user's, and has started the one with the number `plugin`, as far as the system
-/// says: with `hidepid`, Linux doesn't.
+/// Whether `caller` is this user's and has started `plugin`, unless Linux hides that (`hidepid`).
 pub fn is_caller(caller: i32, plugin: i32) -> bool {
     let process = Some(caller).filter(|it| *it > 0).and_then(Pid::from_raw);
     let is_own = process.is_some_and(|process| test_kill_process(process).is_ok());

@@ -12,8 +12,7 @@ use serde_json::value::RawValue;
 use super::error::{malformed, missing};
 use crate::error::Error;
 
-/// All members of a JSON object. One with a key that occurs twice is refused: which of the values counts, parsers
-/// disagree on.
+/// All members of a JSON object, each key once: parsers disagree on which of two counts.
 pub(super) struct Members<'a>(pub(super) BTreeMap<String, &'a RawValue>);
 
 impl<'a> Members<'a> {

@@ -1,9 +1,5 @@
-//! The wire of the external signer protocol, as data.
-//!
-//! Decodes one request strictly, field by field, and encodes exactly one answer. It knows no
-//! environment, no file and no token, and no error of it quotes a value of the configuration.
-//! Source: the enhancement proposal "External TLS certificate authenticator", and for what that
-//! leaves open, its reference implementation; `docs/protocol.md` has both.
+//! The wire of the external signer protocol (docs/protocol.md), as data: decodes a request strictly, field by
+//! field. No error of it quotes a value of the configuration.
 
 mod configuration;
 mod error;

@@ -49,16 +49,14 @@ pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
     })
 }
 
-/// A signature in DER as `r ‖ s`, each as long as a field element (RFC 7518, section 3.4); `None` for
-/// what can't be one on this curve.
+/// A signature in DER as `r ‖ s` (RFC 7518, section 3.4); `None` for one of no such curve.
 pub fn from_der(signature: &[u8], curve: Curve) -> Option<Vec<u8>> {
     with_crate_of!(curve, it => {
         Some(it::ecdsa::Signature::from_der(signature).ok()?.to_bytes().to_vec())
     })
 }
 
-/// The coordinates x and y of a point that SEC 1 encodes, each as long as a field element; `None` for
-/// what is no point of this curve.
+/// A point's coordinates, as long as a field element; `None` for none of this curve.
 pub fn coordinates(point: &[u8], curve: Curve) -> Option<[Vec<u8>; 2]> {
     with_crate_of!(curve, it => {
         let key = it::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
@@ -152,10 +150,13 @@ mod tests {
         assert_eq!(x, compressed[1..]);
         let expected = "4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5";
         assert_eq!(hex(&y), expected);
-        let whole = [&[4][..], &x, &y].concat();
+        let mut whole = [&[4][..], &x, &y].concat();
         assert_eq!(coordinates(&whole, Curve::P256).unwrap(), [x, y]);
         assert_eq!(coordinates(&whole, Curve::P384), None);
         assert_eq!(coordinates(&whole[..64], Curve::P256), None);
+        // Beside the curve.
+        whole[64] ^= 1;
+        assert_eq!(coordinates(&whole, Curve::P256), None);
     }
 
     #[test]

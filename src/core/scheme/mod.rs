@@ -1,6 +1,4 @@
 //! Signature schemes: what a key can make, and the encodings that PKCS#11 leaves to its caller.
-//!
-//! Pure functions, with published vectors.
 
 pub mod ecdsa;
 pub mod oaep;
@@ -20,20 +18,14 @@ use crate::hash::Hash;
 /// A signature scheme with everything that is left open in its name.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Scheme {
-    Ecdsa {
-        curve: Curve,
-    },
+    /// Over a digest as long as the curve's order (FIPS 186-5, section 6.4).
+    Ecdsa { curve: Curve },
     /// Over the message itself (RFC 8032, PureEdDSA).
     Ed25519,
     /// RSASSA-PKCS1-v1_5 (RFC 8017, section 8.2).
-    RsaPkcs1 {
-        hash: Hash,
-    },
+    RsaPkcs1 { hash: Hash },
     /// RSASSA-PSS (RFC 8017, section 8.1); the salt's length in bytes.
-    RsaPss {
-        hash: Hash,
-        salt: usize,
-    },
+    RsaPss { hash: Hash, salt: usize },
 }
 
 impl Scheme {

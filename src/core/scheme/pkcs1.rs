@@ -1,5 +1,4 @@
-//! EMSA-PKCS1-v1_5 (RFC 8017, section 9.2): the DigestInfo, and the padding for tokens that
-//! have the bare RSA operation alone.
+//! EMSA-PKCS1-v1_5 (RFC 8017, section 9.2), for tokens that have the bare RSA operation alone, too.
 
 use crate::hash::Hash;
 

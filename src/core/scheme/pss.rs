@@ -2,8 +2,7 @@
 
 use crate::hash::Hash;
 
-/// The longest salt in bytes that fits a modulus of this many bits; `None` where the hash alone
-/// is too long.
+/// The longest salt in bytes for so many bits; `None` where the hash alone is too long.
 pub fn longest_salt(hash: Hash, modulus_bits: usize) -> Option<usize> {
     encoded_length(modulus_bits).checked_sub(hash.length() + 2)
 }

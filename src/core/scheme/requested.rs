@@ -1,6 +1,4 @@
-//! The scheme that a sign request asks for.
-//!
-//! Go's `crypto.Hash` alone does not say which scheme is meant; the key's type decides.
+//! The scheme that a sign request asks for, which the key's type decides.
 
 use super::{Scheme, pss};
 use crate::certificate::PublicKey;

@@ -1,5 +1,4 @@
-//! The certificate that a selector names, on the token or in `certificateFile`, its issuers, and the attestation of a
-//! key.
+//! The certificate that a selector names, on the token or in a file, its issuers and attestation.
 
 use std::path::Path;
 
@@ -29,8 +28,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks at the public keys under the certificate's CKA_ID: one of them must be the certificate's, if
-    /// there is any.
+    /// Of the public keys under the certificate's CKA_ID, if any, one must be the certificate's.
     pub fn check_public_key(&self, token: &Token) -> Result<(), Error> {
         let public_key = self.certificate.public_key();
         match token.session.contradicts(&self.key.neighbours(), public_key)? {
@@ -51,8 +49,7 @@ impl Identity {
     }
 }
 
-/// The certificate in a file of PEM or DER that is not a CA's, and the DER of the others, beginning with its
-/// issuer.
+/// See [`Certificate::chain_from_pem_or_der`].
 pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
     let source = format!("certificateFile {}", path.display());
     let bytes = read_regular(path, LONGEST_CERTIFICATE_FILE).map_err(|error| {
@@ -65,8 +62,7 @@ pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Err
 
 impl Token {
     /// Finds the configured certificate, on the token or in `certificateFile`, which must not contradict a
-    /// public key that the token shows. Without `pins` it looks only at what the token shows without a
-    /// login.
+    /// public key that the token shows. Without `pins` there is no login.
     pub fn identity(
         &mut self,
         config: &Config,
@@ -90,27 +86,19 @@ impl Token {
         selector: &ObjectSelector,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<Identity, Error> {
-        let mut found = self.session.certificate(selector)?;
-        let mut is_unsearched = false;
-        if found.is_none() && self.may_hide_objects() {
-            match pins.map(|pins| self.log_in_if_required(&selector.to_string(), pins)) {
-                // It may be a private object, or it may not be there.
-                None => is_unsearched = true,
-                Some(Err(error)) if error.is(Kind::NoPin) => is_unsearched = true,
-                Some(login) => {
-                    login?;
-                    found = self.session.certificate(selector)?;
-                }
-            }
-        }
-        let identity = found.ok_or_else(|| self.no_certificate(selector, is_unsearched))?;
+        let find = |token: &Self| token.session.certificate(selector);
+        let found = match self.visible_or_hidden(&selector.to_string(), pins, find) {
+            Err(error) if error.is(Kind::NoPin) => None,
+            found => found?,
+        };
+        let identity = found.ok_or_else(|| self.no_certificate(selector))?;
         log::info!("certificate of {}, with {selector}", identity.certificate.subject);
         Ok(identity)
     }
 
-    /// `is_unsearched`: it may be there, behind a login.
-    fn no_certificate(&self, selector: &ObjectSelector, is_unsearched: bool) -> Error {
-        let (kind, why) = match is_unsearched {
+    fn no_certificate(&self, selector: &ObjectSelector) -> Error {
+        let (kind, why) = match self.may_hide_objects() {
+            // It may be a private object, or it may not be there.
             true => (
                 Kind::CertificateUnseen,
                 " without a login, and there is no terminal to ask for the PIN and no pinSource",
@@ -189,8 +177,7 @@ impl TokenSession {
         Ok(Some(Identity { certificate, file_chain: Vec::new(), key }))
     }
 
-    /// The certificates on the token that lead from this one towards its root, in DER, found by
-    /// CKA_SUBJECT; without the root.
+    /// The certificates above this one on the token, in DER, without the root.
     fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
         let mut chain: Vec<Vec<u8>> = Vec::new();
         while chain.len() < LONGEST_CHAIN {

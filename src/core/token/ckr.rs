@@ -93,31 +93,3 @@ pub(super) fn name(code: RvError) -> String {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_have_the_names_of_the_standard() {
-        for (code, expected) in [
-            (RvError::PinIncorrect, "CKR_PIN_INCORRECT"),
-            (RvError::PinLocked, "CKR_PIN_LOCKED"),
-            (RvError::GeneralError, "CKR_GENERAL_ERROR"),
-            (RvError::DeviceRemoved, "CKR_DEVICE_REMOVED"),
-            (RvError::UserNotLoggedIn, "CKR_USER_NOT_LOGGED_IN"),
-            (RvError::MechanismParamInvalid, "CKR_MECHANISM_PARAM_INVALID"),
-            (RvError::SlotIdInvalid, "CKR_SLOT_ID_INVALID"),
-            (RvError::VendorDefined(0x8000_0001), "CKR_VENDOR_DEFINED (0x80000001)"),
-            (RvError::UnknownErrorCode(0x77), "unknown return value 0x00000077"),
-        ] {
-            assert_eq!(name(code), expected);
-        }
-    }
-
-    #[test]
-    fn a_failure_names_the_call() {
-        let error = CryptokiError::Pkcs11(RvError::DeviceError, cryptoki::context::Function::Sign);
-        assert_eq!(failure(&error), "C_Sign: CKR_DEVICE_ERROR");
-    }
-}

@@ -73,8 +73,7 @@ impl KeyKind {
         self.names()[1]
     }
 
-    /// What the token has to offer: to make the key, to sign with it, and to open what was sealed to it. RSA keys
-    /// sign and open in several ways.
+    /// What the token needs to make the key, to sign, and to unseal; RSA keys do it in several ways.
     fn mechanisms(self) -> &'static [(MechanismType, &'static str)] {
         match self {
             Self::EcP256 | Self::EcP384 => &[

@@ -48,8 +48,7 @@ pub struct VisibleKey {
 
 impl Token {
     /// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
-    /// exist in the session alone; of a YubiKey's, without the key that attests the others, and without
-    /// certificates that the library has made up.
+    /// exist in the session alone, a YubiKey's attesting key, and what its library has made up.
     pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         let mut candidates = candidates(&self.session)?;
         if self.state().is_yubikey() {
@@ -79,9 +78,10 @@ fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
         let matching = KeyObject::taken(&mut keys, &id, &label, belongs);
         let answers: Vec<_> = matching.iter().map(|key| belongs(key)).collect();
         // A public key that doesn't show whose it is stands beside each of cackey's.
-        let has_key = matching.iter().any(|key| key.is_private) || answers.contains(&Some(true));
+        let has_key =
+            matching.iter().any(|key| key.shown.is_private) || answers.contains(&Some(true));
         candidates.push(Candidate {
-            key: matching.first().map(|key| key.shown(objects)),
+            key: matching.first().map(|key| key.shown.clone()),
             is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
             is_authority: !has_key && certificate.as_ref().is_ok_and(|it| it.is_ca),
             id,
@@ -92,7 +92,7 @@ fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
     }
     let alone = keys.into_iter().filter(|key| !key.is_listed);
     candidates.extend(alone.map(|key| Candidate {
-        key: Some(key.shown(objects)),
+        key: Some(key.shown),
         id: key.id,
         label: key.label,
         ..Candidate::default()
@@ -126,8 +126,14 @@ fn keys(objects: &TokenSession) -> Result<Vec<KeyObject>, Error> {
                 continue; // No configuration can name it.
             }
             let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&id, &label));
-            let can_sign = !is_private || objects.flag(object, AttributeType::Sign)? != Some(false);
-            keys.push(KeyObject { object, is_private, can_sign, id, label, is_listed });
+            let own = |kind| objects.flag(object, kind).ok().flatten().filter(|_| is_private);
+            let shown = VisibleKey {
+                is_private,
+                kind: objects.key_kind(object),
+                always_authenticate: own(AttributeType::AlwaysAuthenticate) == Some(true),
+                can_sign: own(AttributeType::Sign) != Some(false),
+            };
+            keys.push(KeyObject { object, shown, id, label, is_listed });
         }
     }
     Ok(keys)
@@ -138,8 +144,7 @@ impl Candidate {
         self.certificate.as_ref()?.as_ref().ok()
     }
 
-    /// What a request would choose by its CKA_ID, and then with its label: whether the label is needed, whether it is
-    /// superseded, and whether it is ambiguous.
+    /// By what a request would choose: whether the label is needed, whether it is superseded, ambiguous.
     fn standing_among(&self, all: &[Self]) -> (bool, bool, bool) {
         let has_id = !self.id.is_empty();
         let same_id: Vec<_> = all.iter().filter(|it| has_id && it.id == self.id).collect();
@@ -168,8 +173,7 @@ impl Candidate {
 /// A key object while certificates are paired with keys.
 struct KeyObject {
     object: ObjectHandle,
-    is_private: bool,
-    can_sign: bool,
+    shown: VisibleKey,
     id: Vec<u8>,
     label: String,
     /// It is listed with its certificate, or with another object of the same key.
@@ -177,17 +181,6 @@ struct KeyObject {
 }
 
 impl KeyObject {
-    fn shown(&self, objects: &TokenSession) -> VisibleKey {
-        let asks = AttributeType::AlwaysAuthenticate;
-        let is_asking = || matches!(objects.flag(self.object, asks), Ok(Some(true)));
-        VisibleKey {
-            is_private: self.is_private,
-            kind: objects.key_kind(self.object),
-            always_authenticate: self.is_private && is_asking(),
-            can_sign: self.can_sign,
-        }
-    }
-
     /// Those that a request takes for a certificate's, which are listed with it: the private key, by
     /// what it shows and by its label where several have the CKA_ID, and all public keys.
     fn taken<'k>(
@@ -199,11 +192,11 @@ impl KeyObject {
         let matching = keys.iter_mut().filter(|key| key.belongs_to(id, label));
         let mut matching: Vec<_> = matching.collect();
         matching.sort_by_cached_key(|key| {
-            let is_unfit = !key.can_sign || belongs(key) == Some(false);
-            (!key.is_private, is_unfit, key.label != label)
+            let is_unfit = !key.shown.can_sign || belongs(key) == Some(false);
+            (!key.shown.is_private, is_unfit, key.label != label)
         });
         let mut is_first = true;
-        matching.retain(|key| std::mem::take(&mut is_first) || !key.is_private);
+        matching.retain(|key| std::mem::take(&mut is_first) || !key.shown.is_private);
         for key in &mut matching {
             key.is_listed = true;
         }

@@ -1,5 +1,4 @@
-//! Keys: found by the public key that a certificate has or the token shows, and the private key, after a login if
-//! the token requires one.
+//! Keys: found by their public key; the private key, after a login if the token wants one.
 
 use std::fmt::Display;
 
@@ -51,8 +50,7 @@ impl KeyReference {
         if self.id.is_empty() { self.selector.clone() } else { ObjectSelector::of(&self.id, None) }
     }
 
-    /// The key for messages: `the key with objectId "2" (CN=jane)`, or with its kind where it has no
-    /// certificate.
+    /// For messages: `the key with objectId "2" (CN=jane)`, or its kind without a certificate.
     pub fn describe(&self) -> String {
         let selector = &self.selector;
         match &self.subject {
@@ -114,8 +112,7 @@ impl Token {
         found.ok_or_else(missing)
     }
 
-    /// Finds the key with this public key, which is that of `holder`. Logs in only if none is visible
-    /// without, and not without `pins`.
+    /// Finds the key with the public key of `holder`; logs in only if it must, and with `pins`.
     pub fn key_of(
         &mut self,
         public_key: &PublicKey,
@@ -153,11 +150,8 @@ impl Token {
     ) -> Result<PrivateKey, Error> {
         let name = reference.describe();
         // What the token shows before a login is another question than what it shows after one.
-        let public = match self.may_hide_objects() {
-            true => self.session.public_private_key(&reference),
-            false => None,
-        };
-        let object = match public {
+        let public = self.may_hide_objects().then(|| self.session.public_private_key(&reference));
+        let object = match public.flatten() {
             Some(object) => object,
             None => {
                 self.log_in_if_required(&name, pins)?;
@@ -174,21 +168,19 @@ impl Token {
         Ok(PrivateKey { reference, always_authenticate, object })
     }
 
-    /// Looks for the key, and once more after a login that the token doesn't require: it may hide
-    /// its keys all the same.
+    /// Looks for the key, and once more after a login that the token says it doesn't require.
     fn find_key(
         &mut self,
         reference: &KeyReference,
         name: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<ObjectHandle, Error> {
-        let session = &self.session;
-        let missing = match session.private_key(reference) {
+        let missing = match self.session.private_key(reference) {
             Err(error) if !self.login.is_done && error.is(Kind::NoKey) => error,
             outcome => return outcome,
         };
-        match self.login.authenticate(session, UserType::User, name, pins) {
-            Ok(()) => session.private_key(reference),
+        match self.authenticate(UserType::User, name, pins) {
+            Ok(()) => self.session.private_key(reference),
             Err(error) if error.is(Kind::NoPin) || error.is(Kind::PinNotSet) => Err(missing),
             Err(error) => Err(error),
         }
@@ -213,8 +205,7 @@ impl TokenSession {
         ))
     }
 
-    /// The one private key that can be used without a login because its CKA_PRIVATE is false, like a
-    /// PIV card's card authentication key.
+    /// The one private key without CKA_PRIVATE, like a PIV card's card authentication key.
     fn public_private_key(&self, reference: &KeyReference) -> Option<ObjectHandle> {
         let [only] = self.private_keys(reference).ok()?[..] else { return None };
         let is_private = self.flag(only, AttributeType::Private);
@@ -248,22 +239,16 @@ impl TokenSession {
         Ok(found)
     }
 
-    /// Whether the token shows a public key, under this selector, that isn't the certificate's, and
-    /// none that is.
+    /// Whether the token shows another public key than the certificate's, and not that.
     pub(super) fn contradicts(
         &self,
         selector: &ObjectSelector,
         key: &PublicKey,
     ) -> Result<bool, Error> {
-        let mut is_contradicted = false;
-        for object in self.find(ObjectClass::PUBLIC_KEY, selector)? {
-            match self.belongs_to(object, key)? {
-                Some(true) => return Ok(false),
-                Some(false) => is_contradicted = true,
-                None => {}
-            }
-        }
-        Ok(is_contradicted)
+        let found = self.find(ObjectClass::PUBLIC_KEY, selector)?.into_iter();
+        let answers: Vec<_> =
+            found.map(|object| self.belongs_to(object, key)).collect::<Result<_, _>>()?;
+        Ok(answers.contains(&Some(false)) && !answers.contains(&Some(true)))
     }
 
     /// The keys under the selector whose public key can be read: from the public key object, or from the
@@ -310,8 +295,7 @@ impl TokenSession {
     }
 }
 
-/// From CKA_EC_PARAMS and CKA_EC_POINT, which is a DER OCTET STRING, or the point alone, as some
-/// libraries have it.
+/// CKA_EC_POINT is a DER OCTET STRING, or the point alone, as some libraries have it.
 fn of_curve(parameters: &[u8], point: &[u8]) -> Option<PublicKey> {
     let unwrapped = match point {
         [0x04, length, rest @ ..] if rest.len() == usize::from(*length) => rest,

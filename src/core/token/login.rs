@@ -9,12 +9,11 @@ use std::time::Duration;
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
-use super::ckr;
 use super::ledger::{Ledger, PinAnswer};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::slot::{PinState, TokenState};
 use super::tried::{TRIED_PINS, UNCLEAR_LOGINS};
-use super::{Token, TokenSession};
+use super::{Token, TokenSession, ckr};
 use crate::config::TokenName;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use crate::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
@@ -70,7 +69,7 @@ impl Token {
         if self.login.is_done || !self.session.state.login_required {
             return Ok(());
         }
-        self.login.authenticate(&self.session, UserType::User, what, pins)
+        self.authenticate(UserType::User, what, pins)
     }
 
     /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
@@ -115,11 +114,11 @@ impl Token {
     }
 }
 
-impl Login {
+impl Token {
     /// Logs out (C_Logout), and keeps the PIN.
-    pub(super) fn log_out(&mut self, session: &TokenSession) -> Result<(), Error> {
-        if std::mem::take(&mut self.is_done) {
-            session.raw.logout().map_err(|error| call_failure(session, &error))?;
+    pub(super) fn log_out(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.login.is_done) {
+            self.session.raw.logout().map_err(|error| call_failure(&self.session, &error))?;
         }
         Ok(())
     }
@@ -127,37 +126,36 @@ impl Login {
     /// Sends a PIN until the token accepts one, within the rules (`pin_rules`).
     pub(super) fn authenticate(
         &mut self,
-        session: &TokenSession,
         user: UserType,
         key: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         let mut refusal: Option<String> = None;
         loop {
-            let kept = self.kept.as_ref().map(|kept| kept.origin.clone());
+            let kept = self.login.kept.as_ref().map(|kept| kept.origin.clone());
             let mut origin = kept.unwrap_or_else(|| pins.origin());
             // A stored PIN is at hand at once, so that one look at the token is enough.
             let ledger = match origin.is_attended() {
                 true => None,
-                false => Some(Ledger::open(&session.state)?),
+                false => Some(Ledger::open(&self.session.state)?),
             };
-            let state = same_token(session)?;
+            let state = same_token(&self.session)?;
             // It may have been changed meanwhile: as if there were none.
-            if state.pin == PinState::FinalTry && self.kept.take().is_some() {
+            if state.pin == PinState::FinalTry && self.login.kept.take().is_some() {
                 origin = pins.origin();
             }
-            let source = match &self.kept {
+            let source = match &self.login.kept {
                 Some(kept) if kept.is_accepted => PinSourceKind::Accepted,
                 _ if origin.is_attended() => {
                     PinSourceKind::Person { tries: TRIED_PINS.count(&state.name) }
                 }
                 _ => PinSourceKind::Stored {
                     is_recorded: ledger.as_ref().is_none_or(Ledger::stands),
-                    despite_refusal: self.disregards_refusals,
+                    despite_refusal: self.login.disregards_refusals,
                 },
             };
             let step = pin_rules::next(state.pin, state.own_keypad, source)
-                .map_err(|reason| not_sent(session, reason, &state, &origin))?;
+                .map_err(|reason| not_sent(&self.session, reason, &state, &origin))?;
             let name = state.name.to_string();
             let (shortest, longest) = lengths(&state);
             let request = PinRequest {
@@ -174,7 +172,7 @@ impl Login {
             let mut pin = None;
             if step.at_reader && step.confirm {
                 pins.confirm_at_reader(&request)?;
-            } else if !step.at_reader && self.kept.is_none() {
+            } else if !step.at_reader && self.login.kept.is_none() {
                 let given = pins.pin(&request)?;
                 let is_from_program = matches!(origin, PinOrigin::Askpass(_));
                 if is_from_program && TRIED_PINS.is_repeated(&state.name, &given) {
@@ -184,11 +182,11 @@ impl Login {
             }
             let ledger = match ledger {
                 Some(ledger) => Some(ledger),
-                None => lock_after_asking(session, &state)?,
+                None => lock_after_asking(&self.session, &state)?,
             };
             let Some(mut ledger) = ledger else { continue };
             if step.at_reader {
-                return self.authenticate_at_reader(session, user, ledger, pins);
+                return self.authenticate_at_reader(user, ledger, pins);
             }
             // From before the PIN is recorded as sent: Ctrl-C would leave that behind for one that wasn't.
             let deferral = Deferral::for_login();
@@ -198,9 +196,9 @@ impl Login {
                 return Err(not_recorded(&state.name, &origin, &reason));
             }
             let kept = pin.map(|pin| KeptPin { pin, origin, is_accepted: false });
-            let kept = kept.or_else(|| self.kept.take());
+            let kept = kept.or_else(|| self.login.kept.take());
             let kept = kept.ok_or_else(|| Error::internal("there is no PIN to send"))?;
-            match self.send(session, user, kept, ledger, deferral)? {
+            match self.send(user, kept, ledger, deferral)? {
                 Some(refused) => refusal = Some(refused),
                 None => return Ok(()),
             }
@@ -211,7 +209,6 @@ impl Login {
     /// that it was refused, if a person may try another one.
     fn send(
         &mut self,
-        session: &TokenSession,
         user: UserType,
         kept: KeptPin,
         mut ledger: Ledger,
@@ -219,6 +216,7 @@ impl Login {
         // again, so that a process that is killed in between loses the token.
         deferral: Deferral,
     ) -> Result<Option<String>, Error> {
+        let session = &self.session;
         let token = &session.state.name;
         log::debug!("login: C_Login as {user:?}");
         let outcome = session.raw.login(user, Some(kept.pin.expose()));
@@ -239,13 +237,13 @@ impl Login {
         let error = match outcome {
             Ok(()) => {
                 log::info!("login: token {token} accepted the PIN {}", kept.origin);
-                self.is_done = true;
-                self.kept = Some(KeptPin { is_accepted: true, ..kept });
+                self.login.is_done = true;
+                self.login.kept = Some(KeptPin { is_accepted: true, ..kept });
                 return Ok(None);
             }
             Err(error) if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) => {
-                self.is_done = true;
-                self.kept = Some(kept);
+                self.login.is_done = true;
+                self.login.kept = Some(kept);
                 return Ok(None);
             }
             Err(error) => error,
@@ -259,7 +257,7 @@ impl Login {
             PinAnswer::Accepted | PinAnswer::Locked | PinAnswer::Refused => false,
         };
         if kept.is_accepted && is_right_still {
-            self.kept = Some(kept);
+            self.login.kept = Some(kept);
         }
         if answer != PinAnswer::Refused {
             return Err(login_failure(session, &error));
@@ -274,11 +272,11 @@ impl Login {
     /// C_Login without a PIN: the reader has a keypad of its own.
     fn authenticate_at_reader(
         &mut self,
-        session: &TokenSession,
         user: UserType,
         mut ledger: Ledger,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
+        let session = &self.session;
         let text = format!("enter the PIN at the reader of token {}", session.state.name);
         pins.at_reader(&text);
         let notice = session.module.waiting(Duration::ZERO, &text);
@@ -297,7 +295,7 @@ impl Login {
             _ => {}
         }
         TRIED_PINS.forget(&session.state.name);
-        self.is_done = true;
+        self.login.is_done = true;
         Ok(())
     }
 }

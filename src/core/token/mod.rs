@@ -1,11 +1,7 @@
 //! The only part that speaks PKCS#11: a token with a session open to it, its certificates and its keys.
 //!
-//! A request makes these calls in this order, and asks nothing twice: [`Module::open`], [`Module::find_token`],
-//! [`Token::with_session`], [`Token::identity`] (or [`Token::bare_key`], [`Token::key_of`] for a key without a
-//! certificate), [`Token::check_mechanism`], [`Token::key`] (which logs in), [`Token::sign`] or [`Token::open`]. What can be
-//! refused without a PIN is refused before the login.
-//!
-//! Nothing here knows environment variables, kubeconfigs or terminals; a PIN comes from a [`crate::pin::PinProvider`].
+//! What can be refused without a PIN is refused before the login. Nothing here knows environment variables, kubeconfigs
+//! or terminals; a PIN comes from a [`crate::pin::PinProvider`].
 
 mod certificate;
 mod ckr;

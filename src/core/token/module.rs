@@ -10,7 +10,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use super::ckr;
 use super::raw::{self, Functions};
 use crate::config::TrustedLibrary;
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM};
 use crate::printable::printable;
 use crate::process::exit_guard;
 
@@ -43,7 +43,11 @@ impl Module {
             let reason = std::io::Error::from(rustix::io::Errno::NOENT);
             return Err(raw::not_loaded(library.path(), &reason));
         };
-        prepare_crash_report(&path);
+        // A signal handler can't format a line.
+        let crashed =
+            format!("{PROGRAM}: error: PKCS#11 library {} crashed the process (", path.display());
+        let help = ")\nhelp: update the library, or use another one for this token\n";
+        exit_guard::report_crashes(&printable(&crashed), help);
         let functions = Functions::load(&path)?;
         let borrowed = match functions.initialize(init_args) {
             Ok(()) => false,
@@ -58,8 +62,7 @@ impl Module {
         Ok(module)
     }
 
-    /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` if it doesn't
-    /// say.
+    /// Its maker, name and version (C_GetInfo); `None` if it doesn't say.
     pub fn description(&self) -> Option<String> {
         self.functions.description()
     }
@@ -72,8 +75,7 @@ impl Module {
         &self.path
     }
 
-    /// Finalises the library (C_Finalize) so that it can be opened again: some libraries see only
-    /// then that a token was put back.
+    /// Finalises the library (C_Finalize): some see only then that a token was put back.
     pub fn close(&self) {
         if !self.borrowed {
             let _ = self.functions.finalize();
@@ -86,17 +88,6 @@ impl Module {
         exit_guard::arm(FINALIZE_LIMIT, code);
         self.close();
     }
-}
-
-/// Prepares the line for standard error if the library crashes: a signal handler can't format one.
-fn prepare_crash_report(path: &Path) {
-    let path = path.display();
-    let error =
-        Error::new(Exit::Library, format!("PKCS#11 library {path} crashed the process (\0)"))
-            .help("update the library, or use another one for this token");
-    let text = format!("pkcs11-external-signer: error: {error}\nhelp: {}\n", error.remedy());
-    let (before, behind) = text.split_once('\0').unwrap_or((&text, ""));
-    exit_guard::report_crashes(&printable(before), behind);
 }
 
 fn not_initialised(path: &Path, error: &CryptokiError) -> Error {

@@ -8,10 +8,9 @@ use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use cryptoki_sys::CK_KEY_TYPE;
 
-use super::TokenSession;
-use super::ckr;
 use super::key::ED25519_PARAMETERS;
 use super::raw::ObjectHandle;
+use super::{TokenSession, ckr};
 use crate::certificate::{Curve, PublicKey, bits, without_leading_zeros};
 use crate::config::ObjectSelector;
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
@@ -51,8 +50,7 @@ impl TokenSession {
         self.unless_false(self.find(class, wanted)?, AttributeType::Token)
     }
 
-    /// The objects whose boolean attribute isn't false; one that a library doesn't show counts as
-    /// true.
+    /// The objects whose boolean attribute isn't false, or isn't shown.
     pub(super) fn unless_false(
         &self,
         objects: Vec<ObjectHandle>,
@@ -71,8 +69,7 @@ impl TokenSession {
         objects.into_iter().map(|object| Ok((object, self.bytes(object, kind)?))).collect()
     }
 
-    /// An attribute's value, such as that of CKA_ID, CKA_VALUE or CKA_MODULUS; empty if the object
-    /// doesn't have it or doesn't show it.
+    /// An attribute's value; empty if the object doesn't have it or doesn't show it.
     pub(super) fn bytes(
         &self,
         object: ObjectHandle,
@@ -115,8 +112,7 @@ impl TokenSession {
         Ok((always, is_of(&shown, key) == Some(false)))
     }
 
-    /// Whether a key object belongs to this public key; `None` if the object doesn't show it, and
-    /// could by its type and curve.
+    /// Whether a key object is this public key's; `None` if it doesn't show it, and could be.
     pub(super) fn belongs_to(
         &self,
         object: ObjectHandle,
@@ -210,8 +206,7 @@ fn is_of(shown: &[(AttributeType, Vec<u8>)], key: &PublicKey) -> Option<bool> {
     answers.min()
 }
 
-/// Whether CKA_EC_POINT has this point: a DER OCTET STRING around it, or the point alone, as some
-/// libraries have it.
+/// Whether CKA_EC_POINT is this point, in a DER OCTET STRING or alone.
 fn holds(shown: &[u8], point: &[u8]) -> bool {
     shown.ends_with(point) && shown.len() <= point.len() + 4
 }

@@ -5,9 +5,8 @@
 use cryptoki::error::RvError;
 use cryptoki::session::UserType;
 
-use super::Token;
-use super::ckr;
 use super::login::call_failure;
+use super::{Token, ckr};
 use crate::error::{Error, Exit, Kind};
 use crate::pin::PinProvider;
 use crate::printable::printable;
@@ -24,8 +23,7 @@ const DIGITS: [usize; 3] = [32, 48, 64];
 const LOOK_UP: &str = "look up the key that was set with `ykman piv access change-management-key` (`ykman piv info` \
                        shows its algorithm), and run the command again; if it is lost, only a reset of the card helps";
 
-/// Asks a person at the terminal for something that isn't shown. `None` without a terminal; no answer is
-/// `Some(None)`.
+/// Asks a person something that isn't shown. `None` without a terminal, `Some(None)` for no answer.
 pub type AskHidden<'a> = &'a dyn Fn(&str) -> Option<Option<Vec<u8>>>;
 
 impl Token {
@@ -40,12 +38,11 @@ impl Token {
         if !self.state().is_yubikey() {
             return self.log_in_if_required(what, pins);
         }
-        let Self { session, login, .. } = self;
-        if login.is_officer {
+        if self.login.is_officer {
             return Ok(());
         }
-        login.log_out(session)?;
-        let token = session.state.name.to_string();
+        self.log_out()?;
+        let token = self.name();
         let failed = |text: String, help: &str| Err(Error::new(Exit::Login, text).help(help));
         let question = format!(
             "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
@@ -60,7 +57,7 @@ impl Token {
             );
         };
         if typed == PROTECTED.as_bytes() {
-            match login.authenticate(session, UserType::So, what, pins) {
+            match self.authenticate(UserType::So, what, pins) {
                 Err(error) if error.is(Kind::PinNotSet) => {
                     return failed(
                         format!("token {token} doesn't keep its management key under its PIN"),
@@ -77,20 +74,20 @@ impl Token {
                 );
             };
             let deferral = Deferral::for_login();
-            let outcome = session.raw.login(UserType::So, Some(key));
+            let outcome = self.session.raw.login(UserType::So, Some(key));
             drop(deferral);
             if let Err(error) = outcome {
                 // One of another length is CKR_ARGUMENTS_BAD.
                 let refused = [Some(RvError::PinIncorrect), Some(RvError::ArgumentsBad)];
                 if !refused.contains(&ckr::code(&error)) {
-                    return Err(call_failure(session, &error));
+                    return Err(call_failure(&self.session, &error));
                 }
                 let failure = ckr::failure(&error);
                 let text = format!("token {token} refused the management key: {failure}");
                 return failed(text, LOOK_UP);
             }
         }
-        (login.is_done, login.is_officer) = (true, true);
+        (self.login.is_done, self.login.is_officer) = (true, true);
         Ok(())
     }
 }

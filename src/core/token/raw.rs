@@ -86,12 +86,10 @@ pub(super) fn not_loaded(path: &Path, reason: &dyn Display) -> error::Error {
 pub(super) struct Functions(CK_FUNCTION_LIST);
 
 impl Functions {
-    /// Loads the library and takes its function list, once: p11-kit's proxy makes another instance
-    /// of itself for each call of an entry point.
+    /// Takes the function list once: p11-kit's proxy makes another instance of itself each time.
     pub(super) fn load(path: &Path) -> Result<&'static Self, error::Error> {
         let _call = watchdog::call("loading it", watchdog::LIMIT);
-        // SAFETY: constructors run, in a library that the user has chosen and that only root
-        // and the user can change.
+        // SAFETY: constructors run, of a library that only root and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let library = library.map_err(|error| not_loaded(path, &error))?;
         // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
@@ -108,8 +106,7 @@ impl Functions {
         Ok(Box::leak(Box::new(Self(list))))
     }
 
-    /// C_Initialize, with the library's own parameters in pReserved: a text, as NSS, YubiHSM and
-    /// p11-kit's `x-init-reserved` have it.
+    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved.
     pub(super) fn initialize(&self, parameters: Option<&CStr>) -> CallResult<()> {
         let mut arguments = CK_C_INITIALIZE_ARGS {
             flags: CInitializeFlags::OS_LOCKING_OK.bits(),
@@ -130,8 +127,7 @@ impl Functions {
         call!(self.0, C_Finalize, Finalize, ptr::null_mut())
     }
 
-    /// Who made the library, what it calls itself, and its version (C_GetInfo); `None` if it doesn't
-    /// say.
+    /// See [`super::Module::description`].
     pub(super) fn description(&self) -> Option<String> {
         let mut info = CK_INFO::default();
         call!(self.0, C_GetInfo, GetInfo, &raw mut info).ok()?;
@@ -432,8 +428,7 @@ fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> 
         ));
     }
     let mut copy = CK_FUNCTION_LIST::default();
-    // SAFETY: the list of each version from 2.0 on begins with these functions, and null is a value
-    // of each.
+    // SAFETY: the list of each version begins with these functions, and each may be null.
     unsafe {
         ptr::copy_nonoverlapping(
             list.cast::<u8>(),

@@ -1,5 +1,4 @@
-//! A signature: the mechanism for a scheme, C_SignInit, the login that the key wants for it, C_Sign, and the proof
-//! that the public key accepts what comes out.
+//! A signature: mechanism, C_SignInit, the key's own login, C_Sign, and the proof that it verifies.
 //!
 //! If a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done here and the token is
 //! asked for the bare RSA operation (CKM_RSA_X_509).
@@ -13,10 +12,9 @@ use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::session::UserType;
 
-use super::Token;
-use super::ckr;
 use super::key::PrivateKey;
 use super::raw::{CallResult, KeyOperation, Session};
+use super::{Token, ckr};
 use crate::certificate::PublicKey;
 use crate::error::{Error, Exit, Kind, listed};
 use crate::hash::Hash;
@@ -44,16 +42,12 @@ pub(super) type Outcome = Result<CallResult<Vec<u8>>, Error>;
 impl Token {
     /// The schemes of TLS that key and token can make, those that TLS prefers first; an error if there is none.
     pub fn tls_schemes(&self, public_key: &PublicKey) -> Result<Vec<Scheme>, Error> {
-        let (mut offered, mut refusal) = (Vec::new(), None);
-        for scheme in Scheme::of_tls(public_key) {
-            match self.check_mechanism(&scheme) {
-                Ok(()) => offered.push(scheme),
-                Err(error) => refusal = refusal.or(Some(error)),
-            }
-        }
-        match refusal {
-            Some(error) if offered.is_empty() => Err(error),
-            _ => Ok(offered),
+        let mut schemes = Scheme::of_tls(public_key);
+        let best = schemes.first().copied();
+        schemes.retain(|scheme| self.check_mechanism(scheme).is_ok());
+        match best {
+            Some(best) if schemes.is_empty() => self.check_mechanism(&best).map(|()| schemes),
+            _ => Ok(schemes),
         }
     }
 
@@ -143,8 +137,7 @@ impl Token {
         })
     }
 
-    /// The calls of an operation, C_SignInit and C_Sign or C_DecryptInit and C_Decrypt, with the login that the
-    /// key wants.
+    /// C_SignInit and C_Sign, or C_DecryptInit and C_Decrypt, with the login that the key wants.
     pub(super) fn perform(
         &mut self,
         operation: KeyOperation,
@@ -169,7 +162,9 @@ impl Token {
         if let Err(error) = self.session.raw.begin(operation, mechanism, key.object) {
             return Ok(Err(error));
         }
-        if let Err(error) = self.authenticate_for(key, UserType::ContextSpecific, pins) {
+        if let Err(error) =
+            self.authenticate(UserType::ContextSpecific, &key.reference.describe(), pins)
+        {
             // An operation that stays active keeps the session from beginning another one.
             let _ = self.session.raw.end(operation, input);
             return Err(error);
@@ -178,8 +173,7 @@ impl Token {
         Ok(self.session.raw.end(operation, input))
     }
 
-    /// An operation in which a key's own PIN has no place; once more after a login, if the token wants one but
-    /// doesn't say so.
+    /// An operation without a PIN of its own; again after a login that the token asks for only now.
     pub(super) fn perform_at_once(
         &mut self,
         key: &PrivateKey,
@@ -194,17 +188,8 @@ impl Token {
         if self.is_logged_in() || !wants_login(&outcome) {
             return Ok(outcome);
         }
-        self.authenticate_for(key, UserType::User, pins)?;
+        self.authenticate(UserType::User, &key.reference.describe(), pins)?;
         Ok(call(self))
-    }
-
-    fn authenticate_for(
-        &mut self,
-        key: &PrivateKey,
-        user: UserType,
-        pins: &mut dyn PinProvider,
-    ) -> Result<(), Error> {
-        self.login.authenticate(&self.session, user, &key.reference.describe(), pins)
     }
 
     fn touch_notice(&self) -> Box<dyn Any> {
@@ -336,27 +321,5 @@ fn hash_mechanisms(hash: Hash) -> Option<(MechanismType, PkcsMgfType)> {
         Hash::Sha256 => Some((MechanismType::SHA256, PkcsMgfType::MGF1_SHA256)),
         Hash::Sha384 => Some((MechanismType::SHA384, PkcsMgfType::MGF1_SHA384)),
         Hash::Sha512 => Some((MechanismType::SHA512, PkcsMgfType::MGF1_SHA512)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tokens_own_padding_comes_first_and_ours_takes_its_place() {
-        let scheme = Scheme::RsaPss { hash: Hash::Sha256, salt: 32 };
-        let (pss, bare) = (MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509);
-        let with = |offered: &[MechanismType]| paddings(&scheme, "t", |it| offered.contains(&it));
-        assert_eq!(with(&[bare, pss]).unwrap(), (Padding::Tokens, Some(Padding::Ours)));
-        assert_eq!(with(&[pss]).unwrap(), (Padding::Tokens, None));
-        assert_eq!(with(&[bare]).unwrap(), (Padding::Ours, None));
-        assert!(with(&[MechanismType::ECDSA]).is_err());
-    }
-
-    #[test]
-    fn an_elliptic_curve_has_no_padding_of_ours() {
-        let bare = |it| it == MechanismType::RSA_X_509;
-        assert!(paddings(&Scheme::Ed25519, "t", bare).is_err());
     }
 }

@@ -3,9 +3,8 @@
 use cryptoki::error::{Error as CryptokiError, RvError};
 use serde::{Deserialize, Serialize};
 
-use super::Module;
-use super::ckr;
 use super::raw::CallResult;
+use super::{Module, ckr};
 use crate::config::{TokenName, TokenSelector};
 use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::printable::shell_word;
@@ -104,7 +103,8 @@ impl Module {
     /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
     pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, Error> {
         let occupied = |slot| match self.token_state(slot) {
-            Err(error) if is_empty(&error) => None,
+            // Listed among those that hold a token, but empty.
+            Err(error) if ckr::code(&error) == Some(RvError::TokenNotPresent) => None,
             token => {
                 Some(OccupiedSlot { slot, token: token.map_err(|error| not_described(&error)) })
             }
@@ -153,8 +153,7 @@ impl Module {
         })
     }
 
-    /// The one token that has everything that the selector gives. A slot that can't be read is no candidate, but may
-    /// be why there is none.
+    /// The one token that fits. A slot that can't be read may be why there is none.
     pub fn find_token(&self, selector: &TokenSelector) -> Result<TokenState, Error> {
         // Some libraries know no slot before they were asked for the list.
         let occupied = self.slots_with_token()?;
@@ -163,7 +162,7 @@ impl Module {
         for slot in occupied.iter().filter(numbered).copied() {
             match self.token_state(slot) {
                 Ok(state) if state.initialized && state.fits(selector) => found.push(state),
-                Err(error) if is_empty(&error) => {}
+                Err(error) if ckr::code(&error) == Some(RvError::TokenNotPresent) => {}
                 Err(error) if selector.slot.is_some() => return Err(not_described(&error)),
                 Err(error) => {
                     let failure = ckr::failure(&error);
@@ -203,11 +202,6 @@ pub fn not_initialized(slot: u64, library: &str, present: &[TokenName]) -> Error
         [] => commands.into(),
         _ => Help::from(format!("{commands}; or name one that is there:")).with_candidates(present),
     })
-}
-
-/// The slot is listed among those that hold a token, but doesn't.
-fn is_empty(error: &CryptokiError) -> bool {
-    ckr::code(error) == Some(RvError::TokenNotPresent)
 }
 
 /// Without the blanks the standard pads with, and the NULs that some libraries pad with instead.

@@ -1,5 +1,4 @@
-//! What is written to a token and removed from it: a certificate beside its key. Nothing that is there
-//! is ever overwritten.
+//! What is written to a token and removed from it. Nothing is ever overwritten.
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};

@@ -72,8 +72,7 @@ impl PivSlot {
     }
 }
 
-/// When the card wants its PIN or a touch for a key: the attribute that says so, and its value, which is 0 for
-/// what the card does anyway.
+/// When the card wants its PIN or a touch for a key; 0 for what it does anyway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SlotPolicy {
     attribute: u64,
