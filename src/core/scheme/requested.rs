@@ -59,7 +59,6 @@ fn too_short(hash: Hash, key: &PublicKey) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificate::Curve;
 
     fn rsa(bits: usize) -> PublicKey {
         let mut modulus = vec![0xff; bits.div_ceil(8)];
@@ -103,16 +102,5 @@ mod tests {
         // 128 bytes hold a SHA-512 digest and 62 bytes of salt, but not 64.
         let refused = pss(Hash::Sha512, SaltLength::EqualsHash, 1024);
         assert!(refused.unwrap_err().to_string().ends_with("at most 62 fit"));
-    }
-
-    #[test]
-    fn the_key_decides_what_a_hash_means() {
-        let hashed = SignerOptions::Hashed(Hash::Sha256);
-        let ecdsa = PublicKey::Ecdsa { curve: Curve::P521, point: Vec::new() };
-        assert_eq!(
-            requested(&hashed, &rsa(2048)).unwrap(),
-            Scheme::RsaPkcs1 { hash: Hash::Sha256 }
-        );
-        assert_eq!(requested(&hashed, &ecdsa).unwrap(), Scheme::Ecdsa { curve: Curve::P521 });
     }
 }

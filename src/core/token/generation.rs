@@ -74,20 +74,12 @@ impl KeyKind {
     }
 
     /// What the token needs to make the key, to sign, and to unseal; RSA keys do it in several ways.
-    fn mechanisms(self) -> &'static [(MechanismType, &'static str)] {
+    fn mechanisms(self) -> &'static [MechanismType] {
+        use MechanismType as It;
         match self {
-            Self::EcP256 | Self::EcP384 => &[
-                (MechanismType::ECC_KEY_PAIR_GEN, "CKM_EC_KEY_PAIR_GEN"),
-                (MechanismType::ECDSA, "CKM_ECDSA"),
-                (MechanismType::ECDH1_DERIVE, "CKM_ECDH1_DERIVE"),
-            ],
-            Self::Ed25519 => &[
-                (MechanismType::ECC_EDWARDS_KEY_PAIR_GEN, "CKM_EC_EDWARDS_KEY_PAIR_GEN"),
-                (MechanismType::EDDSA, "CKM_EDDSA"),
-            ],
-            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => {
-                &[(MechanismType::RSA_PKCS_KEY_PAIR_GEN, "CKM_RSA_PKCS_KEY_PAIR_GEN")]
-            }
+            Self::EcP256 | Self::EcP384 => &[It::ECC_KEY_PAIR_GEN, It::ECDSA, It::ECDH1_DERIVE],
+            Self::Ed25519 => &[It::ECC_EDWARDS_KEY_PAIR_GEN, It::EDDSA],
+            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => &[It::RSA_PKCS_KEY_PAIR_GEN],
         }
     }
 
@@ -141,7 +133,7 @@ impl Token {
     pub fn check_generation(&self, kind: KeyKind, purpose: KeyPurpose) -> Result<(), Error> {
         let count = if purpose == KeyPurpose::Unsealing { 3 } else { 2 };
         let mut wanted = kind.mechanisms().iter().take(count);
-        let Some((_, wanted)) = wanted.find(|(mechanism, _)| !self.offers(*mechanism)) else {
+        let Some(wanted) = wanted.find(|mechanism| !self.offers(**mechanism)) else {
             return Ok(());
         };
         let (token, kind) = (self.name(), kind.name());

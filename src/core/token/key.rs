@@ -200,8 +200,8 @@ impl TokenSession {
     fn no_key(&self, wanted: &str) -> Error {
         let text = format!("no private key with {wanted} on token {}", self.state.name);
         Error::new(Exit::Object, text).kind(Kind::NoKey).help(format!(
-            "name a token and a key that `{PROGRAM} list{THIS_TOKEN} --login` shows; if it wants no login but hides \
-             keys all the same, set pinSource (--pin-source)"
+            "check that this is the token and the key was made on it (`{PROGRAM} list{THIS_TOKEN} --login`); if it wants \
+             no login but hides keys all the same, set pinSource (--pin-source)"
         ))
     }
 

@@ -76,7 +76,7 @@ macro_rules! call_in {
 pub(super) fn not_loaded(path: &Path, reason: &dyn Display) -> error::Error {
     let text = format!("PKCS#11 library {} does not load: {reason}", path.display());
     error::Error::new(Exit::Library, text).help(
-        "set pathLib (--module) to a PKCS#11 library for this machine, such as /usr/lib/softhsm/libsofthsm2.so, \
+        "set pathLib (--module) to an installed PKCS#11 library built for this machine, such as libsofthsm2.so, \
          opensc-pkcs11.so or libykcs11.so, and install the libraries it needs",
     )
 }
@@ -131,14 +131,10 @@ impl Functions {
     pub(super) fn description(&self) -> Option<String> {
         let mut info = CK_INFO::default();
         call!(self.0, C_GetInfo, GetInfo, &raw mut info).ok()?;
-        let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end().to_owned();
-        Some(format!(
-            "{}, {} {}.{}",
-            text(&info.manufacturerID),
-            text(&info.libraryDescription),
-            info.libraryVersion.major,
-            info.libraryVersion.minor
-        ))
+        let [maker, name] = [info.manufacturerID, info.libraryDescription]
+            .map(|field| String::from_utf8_lossy(&field).trim_end().to_owned());
+        let CK_VERSION { major, minor } = info.libraryVersion;
+        Some(format!("{maker}, {name} {major}.{minor}"))
     }
 
     pub(super) fn slots(&self, with_token: bool) -> CallResult<Vec<CK_SLOT_ID>> {

@@ -16,7 +16,7 @@ use super::key::PrivateKey;
 use super::raw::{CallResult, KeyOperation, Session};
 use super::{Token, ckr};
 use crate::certificate::PublicKey;
-use crate::error::{Error, Exit, Kind, listed};
+use crate::error::{Error, Exit, Kind};
 use crate::hash::Hash;
 use crate::pin::PinProvider;
 use crate::scheme::{Scheme, ecdsa, pkcs1, pss};
@@ -249,13 +249,11 @@ fn paddings(
     token: &str,
     offers: impl Fn(MechanismType) -> bool,
 ) -> Result<(Padding, Option<Padding>), Error> {
-    let (mechanism, wanted): (_, &[&str]) = match scheme {
-        Scheme::RsaPss { .. } => {
-            (MechanismType::RSA_PKCS_PSS, &["CKM_RSA_PKCS_PSS", "CKM_RSA_X_509"])
-        }
-        Scheme::RsaPkcs1 { .. } => (MechanismType::RSA_PKCS, &["CKM_RSA_PKCS", "CKM_RSA_X_509"]),
-        Scheme::Ecdsa { .. } => (MechanismType::ECDSA, &["CKM_ECDSA"]),
-        Scheme::Ed25519 => (MechanismType::EDDSA, &["CKM_EDDSA"]),
+    let mechanism = match scheme {
+        Scheme::RsaPss { .. } => MechanismType::RSA_PKCS_PSS,
+        Scheme::RsaPkcs1 { .. } => MechanismType::RSA_PKCS,
+        Scheme::Ecdsa { .. } => MechanismType::ECDSA,
+        Scheme::Ed25519 => MechanismType::EDDSA,
     };
     let is_rsa = matches!(scheme, Scheme::RsaPss { .. } | Scheme::RsaPkcs1 { .. });
     let ours = (is_rsa && offers(MechanismType::RSA_X_509)).then_some(Padding::Ours);
@@ -263,9 +261,10 @@ fn paddings(
         (true, ours) => Ok((Padding::Tokens, ours)),
         (false, Some(ours)) => Ok((ours, None)),
         (false, None) => {
-            let wanted = listed(wanted, "or");
-            let text =
-                format!("token {token} can't make {scheme} signatures: it offers no {wanted}");
+            let bare = if is_rsa { " or CKM_RSA_X_509" } else { "" };
+            let text = format!(
+                "token {token} can't make {scheme} signatures: it offers no {mechanism}{bare}"
+            );
             Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
         }
     }
