@@ -37,12 +37,17 @@ fn the_programs_own_variable_goes_first_then_sshs_then_pinentry() {
 }
 
 #[test]
-fn it_is_told_what_the_pin_is_for_and_not_what_is_to_be_signed() {
+fn it_is_told_what_the_pin_is_for_and_nothing_else() {
     let store = token_with_pair(Kind::P256);
     let shown = store.path("shown");
     let script = format!("{{ echo \"$1\"; /usr/bin/env; }} > {}; echo {PIN}", shown.display());
     let asking = program(&store, "ask", &script);
-    let outcome = sign(&store, "").variable(OWN, &asking).variable("DISPLAY", ":7").run();
+    let outcome = sign(&store, "")
+        .variable(OWN, &asking)
+        .variable("DISPLAY", ":7")
+        .variable("LD_LIBRARY_PATH", "/nowhere")
+        .variable("SOME_SECRET", "x")
+        .run();
     assert_signed(&outcome);
     let shown = fs::read_to_string(shown).unwrap();
     let token = &store.tokens[0];
@@ -50,7 +55,9 @@ fn it_is_told_what_the_pin_is_for_and_not_what_is_to_be_signed() {
         format!("PIN for token \"test token\" (serial {}, slotId {})", token.serial, token.slot);
     assert!(shown.starts_with(&asked), "{shown}");
     assert!(shown.contains("DISPLAY=:7"), "{shown}");
-    assert!(!shown.contains("EXTERNAL_SIGNER_PLUGIN_CONFIG"), "{shown}");
+    for hidden in ["LD_LIBRARY", "SOME_SECRET", "EXTERNAL_SIGNER", "TOKEN_PIN", "FAULT_MODULE"] {
+        assert!(!shown.contains(hidden), "{hidden} in {shown}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A PIN from another program: one that a graphical session has for passwords, or pinentry.
 //!
-//! The environment alone says which program, and never a kubeconfig. It answers through a pipe.
+//! The environment alone says which program, and never a kubeconfig. It gets a few known variables, and answers through a
+//! pipe.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,6 +25,28 @@ use crate::process::wait_for;
 
 /// How often a program that has answered is looked at for its end.
 const EXIT_PAUSE: Duration = Duration::from_millis(5);
+
+/// What such a program needs to show itself; nothing else of the environment is handed on.
+const KEPT: [&str; 18] = [
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DISPLAY",
+    "GPG_TTY",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LC_MESSAGES",
+    "LOGNAME",
+    "PATH",
+    "TERM",
+    "TMPDIR",
+    "USER",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_TYPE",
+    "PINENTRY_USER_DATA",
+];
 
 const CHOOSE_ANOTHER: &str = "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for \
      passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another pinSource (--pin-source)";
@@ -121,9 +145,7 @@ impl Program {
 
     fn command(&self, request: &PinRequest<'_>, has_terminal: bool) -> Command {
         let mut command = Command::new(&self.path);
-        if !has_terminal {
-            command.env_remove("GPG_TTY");
-        }
+        command.env_clear().envs(kept(has_terminal));
         if self.is_pinentry {
             command.stdin(Stdio::piped());
         } else {
@@ -134,6 +156,13 @@ impl Program {
         command.stdout(Stdio::piped());
         command
     }
+}
+
+fn kept(has_terminal: bool) -> Vec<(&'static str, OsString)> {
+    KEPT.into_iter()
+        .filter(|name| has_terminal || *name != "GPG_TTY")
+        .filter_map(|name| Some((name, std::env::var_os(name)?)))
+        .collect()
 }
 
 fn no_pin(program: &Path, reason: impl Display) -> Error {
