@@ -8,7 +8,6 @@ use crate::enrollment::certificates_pem;
 use crate::error::Error;
 use crate::library;
 use crate::printable::printable;
-use crate::process::environment::SingleThreaded;
 use crate::report;
 
 /// Print the certificate by which a YubiKey says that it made a key itself
@@ -30,11 +29,10 @@ pub(super) struct AttestationArguments {
 #[cold]
 pub(super) fn run(
     arguments: &AttestationArguments,
-    alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     arguments.key.set_call();
-    let (mut source, _) = arguments.key.whole_source(true, session.verbosity, alone)?;
+    let (mut source, _) = arguments.key.whole_source(true, session)?;
     let config = Config::from_map(&mut source.configuration)?;
     let token = library::open_in(&mut session.library, &config)?.token(&config.token)?;
     let chain = token.attestation(&config.object)?;

@@ -9,6 +9,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
+pub(super) use self::certificate::applicant;
+pub(super) use self::short_lived::ShortLived;
 use self::short_lived::ShortLivedOptions;
 use super::error::standard_input_is_the_clients;
 use super::key_options::{KeyOptions, KeySource};
@@ -19,7 +21,6 @@ use crate::error::{Error, Exit, PROGRAM};
 use crate::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
 use crate::kubeconfig::{Kubeconfig, LocalCluster};
 use crate::pin_entry::Sources;
-use crate::process::environment::SingleThreaded;
 use crate::process::unix_time;
 use crate::process::watched::parent;
 use crate::report;
@@ -27,7 +28,7 @@ use crate::tunnel::ServerIdentity;
 use crate::tunnel_process::{self, RegisteredCluster, Registration, caller_error};
 
 /// The variable that holds a client's request.
-pub(super) const REQUEST: &str = "KUBERNETES_EXEC_INFO";
+const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 
 /// The audience of a JSON Web Token without `--audience`.
 const AUDIENCE: &str = "kubernetes";
@@ -61,14 +62,13 @@ pub(super) struct CredentialArguments {
 #[cold]
 pub(super) fn run(
     arguments: &CredentialArguments,
-    request: Option<OsString>,
-    alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
+    let request = session.take(REQUEST);
     let request = request.map(|it| ExecRequest::decode(it.as_bytes())).transpose()?;
     let outcome = match arguments.short_lived.kind {
-        None => answer(arguments, request, alone, session),
-        Some(kind) => short_lived::hand_out(kind, arguments, request, alone, session),
+        None => answer(arguments, request, session),
+        Some(kind) => short_lived::hand_out(kind, arguments, request, session),
     };
     outcome.inspect_err(|_| {
         let options = &arguments.key;
@@ -92,7 +92,6 @@ fn own_arguments() -> Vec<OsString> {
 fn answer(
     arguments: &CredentialArguments,
     request: Option<ExecRequest>,
-    alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     // Before anything takes time.
@@ -103,7 +102,7 @@ fn answer(
             .help("leave one of them out"));
     }
     let KeySource { mut configuration, context, .. } = options.source()?;
-    let variables = super::take_variables(configuration.clone(), alone);
+    let variables = session.take_variables(configuration.clone());
     let selection = key_selection(&configuration);
     let config = Config::from_map(&mut configuration)?;
     if matches!(config.pin, PinSource::StandardInput) {

@@ -10,7 +10,6 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::jose::key_set;
 use crate::library;
-use crate::process::environment::SingleThreaded;
 use crate::token::read_certificates;
 
 /// Print the key set (JWKS) by which a cluster verifies tokens that a key signs (`credential --as jwt`)
@@ -29,7 +28,6 @@ pub(super) struct JwksArguments {
 #[cold]
 pub(super) fn run(
     JwksArguments { key: options }: &JwksArguments,
-    alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     options.set_call();
@@ -37,17 +35,13 @@ pub(super) fn run(
         Some(file) if !options.names_a_key() && options.context.is_none() => {
             read_certificates(Path::new(file))?.0.public_key().clone()
         }
-        _ => key_on_token(options, alone, session)?,
+        _ => key_on_token(options, session)?,
     };
     session.output.print_json(&key_set(&key)?)
 }
 
-fn key_on_token(
-    options: &KeyOptions,
-    alone: SingleThreaded,
-    session: &mut CommandSession,
-) -> Result<PublicKey, Error> {
-    let (mut source, _) = options.whole_source(true, session.verbosity, alone)?;
+fn key_on_token(options: &KeyOptions, session: &mut CommandSession) -> Result<PublicKey, Error> {
+    let (mut source, _) = options.whole_source(true, session)?;
     let config = &Config::from_map(&mut source.configuration)?;
     let mut token = library::open_in(&mut session.library, config)?.token(&config.token)?;
     Ok(key_and_user(&mut token, config, None)?.0.public_key)

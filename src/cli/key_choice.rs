@@ -1,15 +1,16 @@
 //! The key that a command is about: the one that is named, the only one that can be used, or the one that a
 //! person picks; and the configuration that names it.
 
+use super::key_options::KeyOptions;
 use super::listing::{
-    CertificateEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry, insert_it,
-    none_fits,
+    CertificateEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry, insert_it, none_fits,
 };
 use super::question;
 use crate::certificate::of_subject;
 use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
 use crate::library::{self, Library};
+use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
@@ -17,23 +18,27 @@ use crate::report;
 /// A key with its token and library.
 pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
 
-impl ListQuery<'_> {
+impl KeyOptions {
     /// What the library and the token that are named hold, or all of them.
-    pub(super) fn look(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
+    pub(super) fn look(
+        &self,
+        login: Option<&TakenVariables>,
+        opened: &mut Option<Library>,
+    ) -> Result<Listing, Error> {
         // All objects, so that a miss can say which there are.
-        let query = ListQuery { options: &self.options.of_token(), ..*self };
-        let mut listing = query.run(opened)?;
+        let of_token = self.of_token();
+        let mut listing = of_token.list(login, opened)?;
         // What wasn't seen can be why nothing is found.
         for fault in listing.faults_of_tokens() {
             report::warning(&format!("not everything was seen: {}", fault.message));
         }
-        if let Some(error) = query.miss(&listing) {
+        if let Some(error) = of_token.miss(&listing) {
             return Err(error);
         }
         let wanted = self.filter()?.object;
         // A certificate that is a CA's is seen by its name alone.
         if wanted.is_given() && !listing.keys().any(|(_, _, key)| key.fits(&wanted)) {
-            let named = ListQuery { login: None, ..*self }.run(opened)?;
+            let named = self.list(None, opened)?;
             if named.keys().next().is_some() {
                 listing = named;
             }
@@ -44,7 +49,7 @@ impl ListQuery<'_> {
     /// The key that is named, the only one that can be used, or the one that the user picks.
     pub(super) fn choose<'a>(&self, listing: &'a Listing) -> Result<SelectedKey<'a>, Error> {
         let wanted = self.filter()?.object;
-        let has_file = self.options.certificate_file.is_some();
+        let has_file = self.certificate_file.is_some();
         let can_be_meant = |key: &KeyEntry| match wanted.is_given() {
             true => key.fits(&wanted),
             false => key.usable || has_file && !key.notes.contains(&KeyNote::NoPrivateKey),
@@ -228,24 +233,20 @@ pub(super) fn names_key(
     (library, token, key): SelectedKey<'_>,
 ) -> bool {
     let path = configuration.take("pathLib");
-    let Ok(filter) = Filter::from_map(configuration) else {
+    let Ok(Filter { token: wanted, object, .. }) = Filter::from_map(configuration) else {
         return false;
     };
     let same = |wanted: &Option<String>, actual: &str| {
-        let wanted = wanted.as_deref();
-        wanted.is_none_or(|wanted| wanted.trim_end_matches(' ') == actual)
+        wanted.as_deref().is_none_or(|wanted| wanted.trim_end_matches(' ') == actual)
     };
-    let (has_label, has_serial) = (filter.token.label.is_some(), filter.token.serial.is_some());
     // Another library numbers its slots otherwise, and can have a token of the same label.
     let is_same_library = path.is_none_or(|it| *it == library.path_lib);
-    let names_token = (has_label || filter.token.slot.is_some()) && is_same_library
-        || has_serial && (has_label || !token.needs_label);
-    let names_key = filter.object.label.is_some() || filter.object.id.is_some() && !key.needs_label;
+    let names_token = is_same_library && (wanted.label.is_some() || wanted.slot.is_some())
+        || wanted.serial.is_some() && (wanted.label.is_some() || !token.needs_label);
     names_token
-        && names_key
-        && (filter.token.slot.is_some() || !token.needs_slot_id)
-        && filter.token.slot.is_none_or(|slot| slot == token.slot_id)
-        && same(&filter.token.label, &token.token_label)
-        && same(&filter.token.serial, &token.token_serial)
-        && key.fits(&filter.object)
+        && (object.label.is_some() || object.id.is_some() && !key.needs_label)
+        && wanted.slot.map_or(!token.needs_slot_id, |slot| slot == token.slot_id)
+        && same(&wanted.label, &token.token_label)
+        && same(&wanted.serial, &token.token_serial)
+        && key.fits(&object)
 }

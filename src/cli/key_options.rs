@@ -6,12 +6,12 @@ use clap::ValueHint;
 
 use super::completions;
 use super::key_choice::{key_configuration, token_configuration};
-use super::listing::ListQuery;
 use super::selection::{self, HEADING, Selection};
+use super::session::CommandSession;
 use crate::config::PinSource;
 use crate::error::{Error, Kind};
 use crate::kubeconfig::{Context, Kubeconfig};
-use crate::process::environment::{SingleThreaded, TakenVariables};
+use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
 use crate::tunnel::TunnelTarget;
 
@@ -91,8 +91,7 @@ impl KeyOptions {
     pub(super) fn whole_source(
         &self,
         may_guess: bool,
-        verbosity: u8,
-        alone: SingleThreaded,
+        session: &mut CommandSession,
     ) -> Result<(KeySource, TakenVariables), Error> {
         let may_guess = may_guess && self.context.is_none() && self.kubeconfig.is_none();
         let (mut source, no_key) = match self.source() {
@@ -101,9 +100,9 @@ impl KeyOptions {
             }
             source => (source?, None),
         };
-        let variables = super::take_variables(source.configuration.clone(), alone);
+        let variables = session.take_variables(source.configuration.clone());
         if source.context.is_none() {
-            let found = self.complete(&mut source.configuration, verbosity);
+            let found = self.complete(&mut source.configuration);
             source.found = match (found, no_key) {
                 // Several keys are listed; if there is none, what is wrong is that nothing names one.
                 (Err(error), Some(why)) if !error.is(Kind::SeveralKeys) => return Err(why),
@@ -141,14 +140,13 @@ impl KeyOptions {
 
     /// Adds what the options don't say of library, token and key. Returns the URI of the key, or `None` if nothing was
     /// missing.
-    fn complete(&self, map: &mut Configuration, verbosity: u8) -> Result<Option<String>, Error> {
-        let query = ListQuery { options: self, login: None, verbosity };
-        let named = query.filter()?;
+    fn complete(&self, map: &mut Configuration) -> Result<Option<String>, Error> {
+        let named = self.filter()?;
         if named.library.is_some() && named.token.is_given() && named.object.is_given() {
             return Ok(None);
         }
         let mut opened = None;
-        let listing = query.look(&mut opened);
+        let listing = self.look(None, &mut opened);
         if let Some(library) = opened {
             library.module.close();
         }
@@ -156,7 +154,7 @@ impl KeyOptions {
         // If there is only one key, its use says what is wrong with it.
         let mut keys = listing.keys();
         let only_key = keys.next().filter(|_| keys.next().is_none());
-        let chosen = query.choose(&listing).or_else(|error| match error.is(Kind::NoUsableKey) {
+        let chosen = self.choose(&listing).or_else(|error| match error.is(Kind::NoUsableKey) {
             true => only_key.ok_or(error),
             false => Err(error),
         });

@@ -3,13 +3,11 @@
 use super::context_key::{ContextEntries, undo};
 use super::key_choice::{key_configuration, set, tried, user_name};
 use super::key_options::KeyOptions;
-use super::listing::ListQuery;
 use super::selection::HEADING;
 use super::session::CommandSession;
 use crate::config::{Filter, Keep};
 use crate::error::Error;
 use crate::kubeconfig::user_excerpt;
-use crate::process::environment::SingleThreaded;
 
 /// Have a context of the kubeconfig use a key, or print what that takes
 #[derive(Debug, Default, clap::Args)]
@@ -55,25 +53,23 @@ pub(super) struct KubeconfigArguments {
 #[cold]
 pub(super) fn run(
     arguments: &KubeconfigArguments,
-    alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     let options = &arguments.key;
     options.set_call();
-    let CommandSession { output, library: opened, verbosity, .. } = session;
     if let Some(context) = options.context.as_deref().filter(|_| arguments.undo) {
         return undo(options.kubeconfig.as_deref(), context);
     }
-    let variables = super::take_variables(options.configuration(), alone);
+    let variables = session.take_variables(options.configuration());
+    let CommandSession { output, library: opened, .. } = session;
     // Read as one, since options and URI have to agree.
     let mut map = options.selection.configuration();
     set(&mut map, "pinSource", options.pin_source.as_deref());
     Filter::from_map(&mut map)?;
     let pin_source = map.value("pinSource");
     let login = arguments.login.then_some(&variables);
-    let query = ListQuery { options, login, verbosity: *verbosity };
-    let listing = query.look(opened)?;
-    let (library, token, key) = query.choose(&listing)?;
+    let listing = options.look(login, opened)?;
+    let (library, token, key) = options.choose(&listing)?;
     let certificate_file = options.certificate_file.as_deref();
     let key = (library, token, &tried(certificate_file, (library, token, key), opened)?);
     let user = user_name(arguments.user.as_deref(), key.2)?;

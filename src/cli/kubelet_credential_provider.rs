@@ -14,7 +14,6 @@ use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
 use crate::error::{Error, Exit};
 use crate::library;
 use crate::pin_entry::Sources;
-use crate::process::environment::SingleThreaded;
 use crate::process::leave;
 use crate::report;
 
@@ -50,13 +49,12 @@ pub(super) struct ProviderArguments {
 #[cold]
 pub(super) fn run(
     arguments: &ProviderArguments,
-    alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     let pin_source = arguments.pin_source.clone();
     let options = KeyOptions { pin_source, ..arguments.opening.key_options() };
     options.set_call();
-    let variables = super::take_variables(options.configuration(), alone);
+    let variables = session.take_variables(options.configuration());
     end_in_time();
     let request = request()?;
     let file = sealed::read(&arguments.sealed)?;

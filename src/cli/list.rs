@@ -2,14 +2,13 @@
 
 use super::key_options::KeyOptions;
 use super::listing::{
-    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, ListQuery, Listing, TokenEntry,
+    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
 use super::selection::{self, Selection};
 use super::session::CommandSession;
 use super::style::{Palette, Style};
 use crate::error::Error;
 use crate::printable::{printable, quoted};
-use crate::process::environment::SingleThreaded;
 use crate::token::{PinState, not_initialized};
 
 /// The value of `--uri` without one, which nobody types.
@@ -47,35 +46,29 @@ pub(super) struct ListArguments {
 }
 
 #[cold]
-pub(super) fn run(
-    arguments: &ListArguments,
-    alone: SingleThreaded,
-    session: &mut CommandSession,
-) -> Result<(), Error> {
-    let CommandSession { output, palette, verbosity, .. } = session;
-    let (palette, verbosity) = (*palette, *verbosity);
+pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Result<(), Error> {
     let mut selection = arguments.selection.clone();
     let prints_uris = selection.uri.take_if(|uri| uri == EVERY_URI).is_some();
     let pin_source = arguments.pin_source.clone();
     let options = &KeyOptions { selection, pin_source, ..KeyOptions::default() };
     options.set_call();
-    let variables = super::take_variables(options.configuration(), alone);
+    let variables = session.take_variables(options.configuration());
     let login = arguments.login.then_some(&variables);
-    let query = ListQuery { options, login, verbosity };
-    let listing = query.run(&mut session.library).or_else(|error| match query.library() {
+    let listing = options.list(login, &mut session.library);
+    let listing = listing.or_else(|error| match options.library() {
         Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry::failed(path, &error)])),
         _ => Err(error),
     })?;
     if arguments.json {
-        output.print_json(&listing)?;
+        session.output.print_json(&listing)?;
     } else if prints_uris {
         let uris = listing.keys().map(|(_, _, key)| format!("{}\n", key.uri));
-        output.print(&uris.collect::<String>())?;
+        session.output.print(&uris.collect::<String>())?;
     } else {
-        let names_object = query.filter()?.object.is_given();
-        output.print(&text(&listing, names_object, palette))?;
+        let names_object = options.filter()?.object.is_given();
+        session.output.print(&text(&listing, names_object, session.palette))?;
     }
-    match query.miss(&listing) {
+    match options.miss(&listing) {
         Some(error) => Err(error),
         None => {
             session.exit_code = exit_code(&listing);

@@ -8,7 +8,6 @@ mod completions;
 mod connection;
 mod context_key;
 mod credential;
-mod credential_kind;
 mod enroll;
 mod error;
 mod holder;
@@ -41,11 +40,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
 use self::session::CommandSession;
-use crate::config::PinSource;
 use crate::error::{Error, PLUGIN, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, files};
-use crate::process::environment::{self, SingleThreaded, TakenVariables};
-use crate::protocol::Configuration;
+use crate::process::environment::SingleThreaded;
 use crate::start::{self, Started};
 use crate::{report, tunnel_process};
 
@@ -142,42 +139,32 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
         Ok(arguments) => arguments,
         Err(error) => return not_a_command(error),
     };
-    let verbosity = verbose.max(logged);
-    report::log_steps(verbosity);
+    report::log_steps(verbose.max(logged));
     let show = match command {
         // Their clients log a line.
         Command::Credential(_) | Command::KubeletCredentialProvider(_) => report::error_in_one_line,
         _ => report::error,
     };
     match command {
-        Command::Run(it) => run::run(&it, verbosity > 0, core, alone),
+        Command::Run(it) => run::run(&it, core, alone),
         Command::TunnelProcess => tunnel_process::serve(),
-        command => CommandSession::run(verbosity, show, |it| in_session(command, alone, it)),
+        command => CommandSession::run(alone, show, |session| in_session(command, session)),
     }
 }
 
-fn in_session(
-    command: Command,
-    alone: SingleThreaded,
-    session: &mut CommandSession,
-) -> Result<(), Error> {
+fn in_session(command: Command, session: &mut CommandSession) -> Result<(), Error> {
     match command {
         Command::Approve(it) => approve::run(&it, session),
-        Command::Attestation(it) => attestation::run(&it, alone, session),
-        Command::Check(it) => check::run(&it, alone, session),
+        Command::Attestation(it) => attestation::run(&it, session),
+        Command::Check(it) => check::run(&it, session),
         Command::Completions(it) => completions::run(&it, session),
-        Command::Credential(it) => {
-            let request = environment::take(credential::REQUEST, &alone);
-            credential::run(&it, request, alone, session)
-        }
-        Command::Enroll(it) => enroll::run(&it, alone, session),
-        Command::Jwks(it) => jwks::run(&it, alone, session),
-        Command::Kubeconfig(it) => kubeconfig::run(&it, alone, session),
-        Command::KubeletCredentialProvider(it) => {
-            kubelet_credential_provider::run(&it, alone, session)
-        }
-        Command::List(it) => list::run(&it, alone, session),
-        Command::Renew(it) => renew::run(&it, alone, session),
+        Command::Credential(it) => credential::run(&it, session),
+        Command::Enroll(it) => enroll::run(&it, session),
+        Command::Jwks(it) => jwks::run(&it, session),
+        Command::Kubeconfig(it) => kubeconfig::run(&it, session),
+        Command::KubeletCredentialProvider(it) => kubelet_credential_provider::run(&it, session),
+        Command::List(it) => list::run(&it, session),
+        Command::Renew(it) => renew::run(&it, session),
         Command::Seal(it) => seal::run(&it, session),
         Command::Status(it) => status::run(&it, session),
         Command::Stop(_) => stop::run(),
@@ -240,13 +227,6 @@ fn load(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
         ));
     }
     Ok(kubeconfig)
-}
-
-/// Takes the variable that a configuration names for the PIN out of the environment. Errors in the
-/// configuration are ignored here and reported when it is used.
-fn take_variables(mut configuration: Configuration, alone: SingleThreaded) -> TakenVariables {
-    let source = PinSource::from_map(&mut configuration).ok().flatten();
-    TakenVariables::take(source.as_ref().and_then(PinSource::variable), alone)
 }
 
 /// The kubeconfig of this name, or the files that kubectl would read.

@@ -1,38 +1,36 @@
 //! The local address that a context's cluster has for clients with the credential plugin: whether it is this user's,
 //! and whether its entry still fits the cluster that it leads to. No PIN is needed for that, and nothing is started.
 
-use super::checklist::{CheckStep, Checklist};
+use super::checklist::Checklist;
 use crate::error::Error;
 use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, local_address, write_command};
 use crate::printable::shell_word;
 use crate::tunnel::check_port;
 use crate::tunnel_process::{self, RegisteredCluster};
 
-/// Does nothing for a context whose user has another plugin, or none.
-pub(super) fn check_client(
-    kubeconfig: &Kubeconfig,
-    context: &Context,
-    checklist: &mut Checklist<'_>,
-) {
-    if !kubeconfig.has_plugin(&context.user) {
-        return;
-    }
-    let Some(served) = checklist.keep(CheckStep::CLIENT, served(kubeconfig, context)) else {
-        return;
-    };
-    let RegisteredCluster { address, name, cluster, .. } = &served;
-    let concerns: Vec<_> = concerns(kubeconfig, context, &served).collect();
-    for text in &concerns {
-        let write = write_command(&shell_word(&context.name));
-        let help = format!("have the context's entries written again: {write}");
-        checklist.concern(CheckStep::CLIENT, text, help);
-    }
-    if concerns.is_empty() {
-        let (local, server) = (&context.cluster, &cluster.server);
-        let text = format!(
-            "cluster \"{local}\" leads by {address} to cluster \"{name}\" ({server}), and is this user's"
-        );
-        checklist.good(CheckStep::CLIENT, text);
+impl Checklist<'_> {
+    /// Does nothing for a context whose user has another plugin, or none.
+    pub(super) fn check_client(&mut self, kubeconfig: &Kubeconfig, context: &Context) {
+        if !kubeconfig.has_plugin(&context.user) {
+            return;
+        }
+        let Some(served) = self.keep("client", served(kubeconfig, context)) else {
+            return;
+        };
+        let RegisteredCluster { address, name, cluster, .. } = &served;
+        let concerns = concerns(kubeconfig, context, &served);
+        for text in &concerns {
+            let write = write_command(&shell_word(&context.name));
+            let help = format!("have the context's entries written again: {write}");
+            self.concern("client", text, help);
+        }
+        if concerns.is_empty() {
+            let (local, server) = (&context.cluster, &cluster.server);
+            let text = format!(
+                "cluster \"{local}\" leads by {address} to cluster \"{name}\" ({server}), and is this user's"
+            );
+            self.good("client", text);
+        }
     }
 }
 
@@ -54,11 +52,7 @@ fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluste
     Ok(served)
 }
 
-fn concerns(
-    kubeconfig: &Kubeconfig,
-    context: &Context,
-    served: &RegisteredCluster,
-) -> impl Iterator<Item = String> {
+fn concerns(kubeconfig: &Kubeconfig, context: &Context, served: &RegisteredCluster) -> Vec<String> {
     let (ip, name) = (served.address.ip(), &served.name);
     let local = local_address();
     let foreign = (ip != local).then(|| {
@@ -74,7 +68,7 @@ fn concerns(
     let changed = changed.map(|what| {
         format!("the entry of cluster \"{name}\" has changed since it was copied: {what}")
     });
-    foreign.into_iter().chain(changed)
+    foreign.into_iter().chain(changed).collect()
 }
 
 /// The fields that two entries have differently.

@@ -2,35 +2,71 @@
 
 use serde_json::json;
 
-use super::checklist::{CheckStep, Checklist};
-use crate::cli::credential_kind::{ShortLived, applicant};
+use super::checklist::Checklist;
+use crate::certificate::PublicKey;
+use crate::cli::credential::{ShortLived, applicant};
 use crate::cluster_api::signing_request::SIGNER;
 use crate::cluster_api::token_request::{ServiceAccount, account_exists};
 use crate::cluster_api::{ClusterUser, TokenConnection, may};
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
+use crate::jose;
 use crate::printable::quoted;
+use crate::token::Token;
 
+const REQUESTS: &str = "certificatesigningrequests";
 const ROLE: &str = "have an administrator apply the role in docs/short-lived.md";
 
-/// Asks the cluster, as this user, and reports what is missing.
-pub(super) fn check_short_lived(
-    kind: ShortLived,
-    account: Option<&ServiceAccount>,
-    api: &TokenConnection,
-    user: &ClusterUser,
-    checklist: &mut Checklist<'_>,
-) {
-    let outcome = match (kind, account) {
-        (ShortLived::Token, Some(account)) => token(api, user, account, checklist),
-        (ShortLived::Certificate, _) => certificate(api, user, checklist),
-        (ShortLived::Jwt | ShortLived::Token, _) => Ok(()),
-    };
-    if let Err(error) = outcome {
-        checklist.bad(CheckStep::SERVER, &error);
+impl Checklist<'_> {
+    /// Which algorithm tokens are signed with, and what no look from here shows.
+    pub(super) fn check_jwt(&mut self, token: &Token, key: &PublicKey) {
+        let step = "mechanisms";
+        let algorithm = jose::algorithm(key)
+            .and_then(|(name, _, scheme)| token.check_mechanism(&scheme).map(|()| name));
+        if let Some(algorithm) = self.keep(step, algorithm) {
+            self.good(step, format!("tokens are signed with {algorithm}"));
+            let text =
+                "whether the API server takes them depends on its AuthenticationConfiguration";
+            let help = format!(
+                "have an administrator apply the configuration in docs/short-lived.md, with the key set that \
+                 `{PROGRAM} jwks{THIS_KEY}` prints"
+            );
+            self.concern(step, text, help);
+        }
+    }
+
+    /// Asks the cluster, as this user, and reports what is missing; `None` where nothing more is to be asked.
+    pub(super) fn check_short_lived(
+        &mut self,
+        api: &TokenConnection,
+        user: &ClusterUser,
+    ) -> Option<()> {
+        let step = "server";
+        let outcome = match (self.arguments.kind?, &self.arguments.service_account) {
+            (ShortLived::Token, Some(account)) => token(api, user, account),
+            (ShortLived::Certificate, _) => certificate(api, user),
+            (ShortLived::Jwt | ShortLived::Token, _) => return None,
+        };
+        let text = self.keep(step, outcome)?;
+        self.good(step, text);
+        if self.arguments.kind != Some(ShortLived::Certificate) {
+            return None;
+        }
+        let approving = [["update", REQUESTS, "approval", ""], ["approve", "signers", "", SIGNER]];
+        if self.keep(step, may_both(api, approving))? {
+            let name = &user.name;
+            let text =
+                format!("user \"{name}\" may approve requests, too, and so can be everybody");
+            let help = "take one of the two rights away: an approver is somebody else";
+            self.concern(step, text, help);
+        } else {
+            let help = "they compare and approve with `pkcs11-external-signer approve NAME`, which shows this certificate";
+            self.concern(step, "somebody else has to approve each request", help);
+        }
+        Some(())
     }
 }
 
-fn missing(text: String, help: &str) -> Result<(), Error> {
+fn missing(text: String, help: &str) -> Result<String, Error> {
     Err(Error::new(Exit::Cluster, text).help(help))
 }
 
@@ -38,8 +74,7 @@ fn token(
     api: &TokenConnection,
     user: &ClusterUser,
     account: &ServiceAccount,
-    checklist: &mut Checklist<'_>,
-) -> Result<(), Error> {
+) -> Result<String, Error> {
     let access = json!({
         "verb": "create",
         "resource": "serviceaccounts",
@@ -59,39 +94,29 @@ fn token(
             "name another one, or have an administrator make it: `kubectl create serviceaccount`";
         return missing(text, help);
     }
-    let text = format!("user \"{name}\" may ask for tokens of the service account {account}");
-    checklist.good(CheckStep::SERVER, text);
-    Ok(())
+    Ok(format!("user \"{name}\" may ask for tokens of the service account {account}"))
 }
 
-fn certificate(
-    api: &TokenConnection,
-    user: &ClusterUser,
-    checklist: &mut Checklist<'_>,
-) -> Result<(), Error> {
+fn certificate(api: &TokenConnection, user: &ClusterUser) -> Result<String, Error> {
     let (applicant, name) = (applicant(user)?, &user.name);
-    let may = |verb: &str, resource: &str, subresource: &str, name: &str| {
-        let group = "certificates.k8s.io";
-        let access = json!({
-            "verb": verb, "group": group, "resource": resource, "subresource": subresource, "name": name,
-        });
-        may(api, &access)
-    };
-    let requests = "certificatesigningrequests";
-    if !(may("create", requests, "", "")? && may("get", requests, "", "")?) {
+    if !may_both(api, [["create", REQUESTS, "", ""], ["get", REQUESTS, "", ""]])? {
         let text = format!("user \"{name}\" may not create and get CertificateSigningRequests");
         return missing(text, ROLE);
     }
     let groups = quoted(applicant.groups());
-    let text = format!("user \"{name}\" may request a certificate with groups {groups}");
-    checklist.good(CheckStep::SERVER, text);
-    if may("update", requests, "approval", "")? && may("approve", "signers", "", SIGNER)? {
-        let text = format!("user \"{name}\" may approve requests, too, and so can be everybody");
-        let help = "take one of the two rights away: an approver is somebody else";
-        checklist.concern(CheckStep::SERVER, text, help);
-    } else {
-        let help = "they compare and approve with `pkcs11-external-signer approve NAME`, which shows this certificate";
-        checklist.concern(CheckStep::SERVER, "somebody else has to approve each request", help);
+    Ok(format!("user \"{name}\" may request a certificate with groups {groups}"))
+}
+
+/// Whether this user may do both: verb, resource, subresource and name in the group of certificates.
+fn may_both(api: &TokenConnection, wanted: [[&str; 4]; 2]) -> Result<bool, Error> {
+    let group = "certificates.k8s.io";
+    for [verb, resource, subresource, name] in wanted {
+        let access = json!({
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource, "name": name,
+        });
+        if !may(api, &access)? {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }

@@ -10,17 +10,29 @@ use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 
 use super::short_lived::{IssuedCredential, random_id};
 use crate::certificate::{Curve, PublicKey};
-use crate::cli::credential_kind::applicant;
 use crate::cli::issuance::WantedCertificate;
-use crate::cluster_api::TokenConnection;
 use crate::cluster_api::signing_request::SigningRequest;
-use crate::enrollment::sign_request;
+use crate::cluster_api::{ClusterUser, TokenConnection};
+use crate::enrollment::{Applicant, RESERVED, sign_request};
 use crate::error::{Error, Exit};
 use crate::exec_credential::ExecProof;
 use crate::process::unix_time;
 use crate::report;
 use crate::token::KeyPurpose;
 use crate::verify::verify;
+
+/// This user of the cluster, unless no certificate is requested for it.
+pub(in crate::cli) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
+    let (name, groups) = (&user.name, user.assigned_groups());
+    if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
+        let text =
+            format!("user \"{name}\" is in group {group}, for which no certificate is requested");
+        return Err(Error::new(Exit::Cluster, text).help(
+            "use --as token for a service account with these rights, or the tunnel (`run`, `credential`)",
+        ));
+    }
+    Applicant::new(name.clone(), groups)
+}
 
 /// Has a certificate issued for exactly the user of this connection; `life` in seconds.
 pub(super) fn make(

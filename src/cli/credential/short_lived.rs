@@ -11,7 +11,6 @@ use serde_json::json;
 use super::{AUDIENCE, CredentialArguments, certificate, output, version};
 use crate::certificate::rfc_3339;
 use crate::cli::connection;
-use crate::cli::credential_kind::ShortLived;
 use crate::cli::error::standard_input_is_the_clients;
 use crate::cli::holder::key_and_user;
 use crate::cli::key_options::KeySource;
@@ -26,7 +25,6 @@ use crate::keyring::Keyring;
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
-use crate::process::environment::SingleThreaded;
 use crate::process::{locked, unix_time};
 use crate::report;
 use crate::tunnel::TunnelTarget;
@@ -37,8 +35,19 @@ const MARGIN: i64 = 30;
 /// Of a JSON Web Token, if nothing else is asked for, in seconds.
 const LIFETIME: u64 = 5 * 60;
 
+/// What `credential --as` hands out and `check --as` looks at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(in crate::cli) enum ShortLived {
+    /// A certificate for a key that is made for it, from the cluster's signer
+    Certificate,
+    /// A JSON Web Token that the key signs
+    Jwt,
+    /// A token of a service account, from the API server
+    Token,
+}
+
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(in crate::cli) enum OutputForm {
+pub(super) enum OutputForm {
     /// An ExecCredential, for clients that run this command
     #[default]
     Exec,
@@ -50,7 +59,7 @@ pub(in crate::cli) enum OutputForm {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Short-lived credentials")]
-pub(in crate::cli) struct ShortLivedOptions {
+pub(super) struct ShortLivedOptions {
     /// Print a short-lived credential, for clients that can't use the tunnel
     #[arg(long = "as", value_name = "WHAT")]
     pub(super) kind: Option<ShortLived>,
@@ -102,16 +111,15 @@ pub(super) fn hand_out(
     kind: ShortLived,
     arguments: &CredentialArguments,
     request: Option<ExecRequest>,
-    alone: SingleThreaded,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     let options = &arguments.short_lived;
     // By hand, the only key there is needs no name.
     let (source, variables) = match &request {
-        None => arguments.key.whole_source(true, session.verbosity, alone)?,
+        None => arguments.key.whole_source(true, session)?,
         Some(_) => {
             let source = arguments.key.source()?;
-            let variables = crate::cli::take_variables(source.configuration.clone(), alone);
+            let variables = session.take_variables(source.configuration.clone());
             (source, variables)
         }
     };

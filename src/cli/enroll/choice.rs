@@ -2,7 +2,6 @@
 
 use crate::cli::key_choice::token_configuration;
 use crate::cli::key_options::KeyOptions;
-use crate::cli::listing::ListQuery;
 use crate::cli::question::pick;
 use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help};
@@ -13,15 +12,11 @@ use crate::token::not_initialized;
 
 /// What the options say of library, token and object, with the library or token that they don't name. A library that is
 /// looked at alone stays open.
-pub(super) fn choose(
-    options: &KeyOptions,
-    verbosity: u8,
-    opened: &mut Option<Library>,
-) -> Result<Config, Error> {
+pub(super) fn choose(options: &KeyOptions, opened: &mut Option<Library>) -> Result<Config, Error> {
     let mut map = options.configuration();
     let named = Filter::from_map(&mut map.clone())?;
     if named.library.is_none() || !named.token.is_given() {
-        add_found(options, &mut map, verbosity, opened)?;
+        add_found(options, &mut map, opened)?;
     }
     // That of the new one, if the token doesn't take it.
     drop(map.take("certificateFile"));
@@ -32,12 +27,10 @@ pub(super) fn choose(
 fn add_found(
     options: &KeyOptions,
     map: &mut Configuration,
-    verbosity: u8,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
     // Whatever key.
-    let query = ListQuery { options: &options.of_token(), login: None, verbosity };
-    let listing = query.look(opened)?;
+    let listing = options.of_token().look(None, opened)?;
     let tokens = listing.libraries.iter().flat_map(|library| {
         let tokens = library.tokens.iter().map(move |token| (library, token));
         tokens.filter(|(_, token)| token.error.is_none())

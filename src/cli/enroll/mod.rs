@@ -13,19 +13,20 @@ use std::{io, mem};
 
 use self::cluster::IssuingCluster;
 use self::piv::PivOptions;
-use self::token::{EnrollmentToken, already_enrolled, describe, newest, subject_text};
+use self::token::{Enrollment, subject_text};
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, WantedCertificate, file_error,
     replace_file,
 };
 use super::key_options::KeyOptions;
+use super::output::CommandOutput;
 use super::session::CommandSession;
-use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, for_another};
+use crate::enrollment::{Applicant, ExpectedCertificate, check_issued};
 use crate::error::{Error, Exit};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::printable;
-use crate::process::environment::{SingleThreaded, TakenVariables};
+use crate::process::environment::TakenVariables;
 use crate::process::{read_regular, unix_time};
 use crate::report;
 use crate::token::{KeyKind, KeyPurpose, KeyReference};
@@ -74,6 +75,12 @@ pub(super) struct EnrollArguments {
     replace: bool,
     #[command(flatten)]
     issuance: IssuanceOptions,
+}
+
+impl EnrollArguments {
+    fn purpose(&self) -> KeyPurpose {
+        self.purpose.unwrap_or_default()
+    }
 }
 
 fn key_kind(name: &str) -> Result<KeyKind, String> {
@@ -156,18 +163,13 @@ fn check_target(path: &Path) -> Result<(), Error> {
 }
 
 #[cold]
-pub(super) fn run(
-    arguments: &EnrollArguments,
-    alone: SingleThreaded,
-    session: &mut CommandSession,
-) -> Result<(), Error> {
-    let CommandSession { output, verbosity, library: opened, keyring, .. } = session;
+pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = &arguments.key_options;
     options.set_call();
     let map = options.source().map_or_else(|_| options.configuration(), |it| it.configuration);
-    let variables = super::take_variables(map, alone);
-    let purpose = arguments.purpose.unwrap_or_default();
-    if purpose == KeyPurpose::Unsealing && arguments.key == Some(KeyKind::Ed25519) {
+    let variables = session.take_variables(map);
+    let CommandSession { output, library: opened, keyring, .. } = session;
+    if arguments.purpose() == KeyPurpose::Unsealing && arguments.key == Some(KeyKind::Ed25519) {
         let text = "an Ed25519 key only signs, and opens no sealed file";
         return Err(
             Error::new(Exit::Request, text).help("leave --key out, or name another kind with it")
@@ -185,37 +187,42 @@ pub(super) fn run(
     };
     let mut config = match in_use {
         Some(config) => config,
-        None => choice::choose(options, *verbosity, opened)?,
+        None => choice::choose(options, opened)?,
     };
     let library = library::open_in(opened, &config)?;
     let pins = Sources::new(mem::take(&mut config.pin), &variables);
-    let mut token = EnrollmentToken::open(library, config, pins, &arguments.piv, purpose)?;
-    let mut lines = Vec::new();
-    match task {
+    let mut enrollment = Enrollment::open(arguments, library, config, pins)?;
+    match &task {
         Task::Request(applicant, target) => {
-            let (key, candidates, is_done) = token.key(arguments, &applicant, &mut lines)?;
+            let (key, is_done) = enrollment.key(applicant)?;
             if is_done {
-                return Err(already_enrolled(&candidates, &key));
+                // Why nothing is left to do.
+                enrollment.installed(&key, None)?;
             }
-            let pem = token.sign_request(&applicant, &key)?;
+            let pem = enrollment.sign_request(applicant, &key)?;
             // The request alone, for a pipe.
-            if target == Path::new("-") {
+            if *target == Path::new("-") {
                 return output.print(&pem);
             }
             replace_file(target, &pem)?;
             let name = subject_text(applicant.user(), applicant.groups());
-            lines.push(format!("request: {}, for {name}", target.display()));
+            enrollment.lines.push(format!("request: {}, for {name}", target.display()));
         }
-        Task::Install(issued) => install(arguments, &issued, &mut token, &mut lines)?,
+        Task::Install(issued) => enrollment.install_issued(issued)?,
         Task::Certify(cluster) => {
-            let (key, file) = certify(arguments, &cluster, &mut token, &mut lines)?;
-            lines.push(format!("context: \"{}\", uses the key", cluster.context));
-            let (name, accepted) = (token.name().clone(), token.close());
+            let (key, file) = certify(arguments, cluster, &mut enrollment)?;
+            enrollment.lines.push(format!("context: \"{}\", uses the key", cluster.context));
+            let (name, accepted, mut lines) = enrollment.close();
             cluster::write_context(arguments, &cluster.context, name, &key, file, opened)?;
             lines.push(cluster::proof(arguments, opened, accepted, &variables, keyring)?);
+            return print(output, &lines);
         }
         Task::Prove => {}
     }
+    print(output, &enrollment.lines)
+}
+
+fn print(output: &mut CommandOutput, lines: &[String]) -> Result<(), Error> {
     let text: String = lines.iter().map(|line| format!("{}\n", printable(line))).collect();
     output.print(&text)
 }
@@ -224,18 +231,14 @@ pub(super) fn run(
 fn certify(
     arguments: &EnrollArguments,
     cluster: &IssuingCluster,
-    token: &mut EnrollmentToken,
-    lines: &mut Vec<String>,
+    enrollment: &mut Enrollment<'_>,
 ) -> Result<(KeyReference, Option<PathBuf>), Error> {
     let applicant = &cluster.applicant;
-    let (key, candidates, is_done) = token.key(arguments, applicant, lines)?;
+    let (key, is_done) = enrollment.key(applicant)?;
     if is_done {
         // An earlier call has got so far.
-        let installed = newest(&candidates, &key);
-        let installed =
-            installed.filter(|installed| installed.user.as_deref() == Some(applicant.user()));
-        let installed = installed.ok_or_else(|| already_enrolled(&candidates, &key))?;
-        lines.push(describe(installed, "beside the key"));
+        let line = enrollment.installed(&key, Some(applicant.user()))?;
+        enrollment.lines.push(line);
         return Ok((key, None));
     }
     let (public_key, options) = (&key.public_key, &arguments.issuance);
@@ -244,30 +247,14 @@ fn certify(
     let issuance = Issuance::new(&cluster.kubectl, wanted, None)?;
     let kubeconfig = arguments.key_options.kubeconfig.as_deref();
     // Others can use the token while this waits for people.
-    token.unlock();
+    enrollment.unlock();
     let issued = issuance.obtain(options, &cluster.context, kubeconfig, || {
-        token.lock()?;
-        let csr = token.sign_request(applicant, &key);
-        token.unlock();
+        enrollment.lock()?;
+        let csr = enrollment.sign_request(applicant, &key);
+        enrollment.unlock();
         csr
     })?;
-    token.lock()?;
-    let file = token.install(arguments, &issued, &key, &candidates, lines)?;
+    enrollment.lock()?;
+    let file = enrollment.install(&issued, &key)?;
     Ok((key, file))
-}
-
-/// The certificate that was issued, beside its key.
-fn install(
-    arguments: &EnrollArguments,
-    issued: &IssuedCertificate,
-    token: &mut EnrollmentToken,
-    lines: &mut Vec<String>,
-) -> Result<(), Error> {
-    let user = issued.certificate.user.as_deref().unwrap_or_default();
-    let (key, candidates) = token.key_of(issued)?;
-    if arguments.user.is_none() && key.label != user && token.is_labelled_by_user() {
-        let label = format!("\"{}\", as the key is labelled", key.label);
-        return Err(for_another(&format!("user \"{user}\""), &label));
-    }
-    token.install(arguments, issued, &key, &candidates, lines).map(drop)
 }

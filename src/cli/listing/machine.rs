@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use log::LevelFilter;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{LibraryEntry, Listing};
@@ -29,11 +30,7 @@ const LONGEST_DOCUMENT: u64 = 16 << 20;
 
 /// What each library of this machine shows to `list --json` with these arguments, all at the same time. With a
 /// login they come one after another, since they share the terminal.
-pub(super) fn list_machine(
-    arguments: &[String],
-    asks: bool,
-    shows_noise: bool,
-) -> Result<Listing, Error> {
+pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, Error> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let libraries = discovery::libraries(home.as_deref());
     if libraries.is_empty() {
@@ -43,7 +40,7 @@ pub(super) fn list_machine(
              libtpm2-pkcs11-1 for a TPM, softhsm2 for trying out), or name it with --module",
         ));
     }
-    let list = |library, limit| ask(library, arguments, limit, shows_noise);
+    let list = |library, limit| ask(library, arguments, limit);
     let entries = if asks {
         let attended = |library| {
             let _deferral = Deferral::of_sigint_for_child();
@@ -64,14 +61,13 @@ pub(super) fn list_machine(
     Ok(Listing::new(entries))
 }
 
-fn ask(
-    installed: &Installed,
-    arguments: &[String],
-    limit: Duration,
-    shows_noise: bool,
-) -> LibraryEntry {
+fn ask(installed: &Installed, arguments: &[String], limit: Duration) -> LibraryEntry {
     let library = &installed.path;
-    let noise = if shows_noise { Stdio::inherit() } else { Stdio::null() };
+    let (verbose, noise) = match log::max_level() {
+        LevelFilter::Off => (None, Stdio::null()),
+        LevelFilter::Info => (Some("-v"), Stdio::inherit()),
+        _ => (Some("-vv"), Stdio::inherit()),
+    };
     let mut module = OsString::from("--module=");
     module.push(library);
     let init_args = installed.init_args.as_ref();
@@ -83,6 +79,7 @@ fn ask(
             .arg(module)
             .args(init_args)
             .args(arguments)
+            .args(verbose)
             // A PIN on standard input is for one token, not for all that are found.
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -5,8 +5,6 @@ mod document;
 mod library;
 mod machine;
 
-use std::iter;
-
 pub(super) use self::document::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
@@ -22,22 +20,17 @@ use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::report;
 
-/// What to list.
-#[derive(Clone, Copy)]
-pub(super) struct ListQuery<'a> {
-    pub(super) options: &'a KeyOptions,
-    /// To see private objects, with the variable that the PIN's source names. Without a source a person is asked.
-    pub(super) login: Option<&'a TakenVariables>,
-    /// The number of `-v`; with any, what the libraries write to standard error is shown.
-    pub(super) verbosity: u8,
-}
-
-impl ListQuery<'_> {
-    /// Lists the library that is named, in this process, or else every one that is found.
-    pub(super) fn run(&self, opened: &mut Option<Library>) -> Result<Listing, Error> {
+impl KeyOptions {
+    /// Lists the library that is named, in this process, or else every one that is found. With a `login` to see private
+    /// objects: with the variable that the PIN's source names; without a source a person is asked.
+    pub(super) fn list(
+        &self,
+        login: Option<&TakenVariables>,
+        opened: &mut Option<Library>,
+    ) -> Result<Listing, Error> {
         // An error in the options is reported once, and not by every process.
         let filter = self.filter()?;
-        let pin = PinSource::from_map(&mut self.options.configuration())?;
+        let pin = PinSource::from_map(&mut self.configuration())?;
         if matches!(pin, Some(PinSource::Configuration(_))) {
             report::warning(
                 "the PIN stands on the command line, where every user of the machine can read it; \
@@ -47,27 +40,24 @@ impl ListQuery<'_> {
         let needs_module = |argument| Err(needs(argument, "--module <FILE>"));
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
-                let pins =
-                    self.login.map(|variables| Sources::new(pin.unwrap_or_default(), variables));
+                let pins = login.map(|variables| Sources::new(pin.unwrap_or_default(), variables));
                 let found = list_library(&path, library, &filter, pins, opened)?;
                 Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
-            _ if self.login.is_some() && pin.is_some() => needs_module("--login with a stored PIN"),
-            _ if self.options.selection.init_args.is_some() => needs_module("--init-args"),
+            _ if login.is_some() && pin.is_some() => needs_module("--login with a stored PIN"),
+            _ if self.selection.init_args.is_some() => needs_module("--init-args"),
             _ => {
-                let login = self.login.map(|_| "--login".to_owned());
-                let verbose = iter::repeat_n("--verbose".to_owned(), self.verbosity.into());
-                let arguments: Vec<_> =
-                    self.options.selection.arguments().chain(login).chain(verbose).collect();
-                list_machine(&arguments, self.login.is_some(), self.verbosity > 0)
+                let option = login.map(|_| "--login".to_owned());
+                let arguments: Vec<_> = self.selection.arguments().chain(option).collect();
+                list_machine(&arguments, login.is_some())
             }
         }
     }
 
     /// The library's path, if one is named.
     pub(super) fn library(&self) -> Option<String> {
-        let Selection { module, uri, .. } = &self.options.selection;
+        let Selection { module, uri, .. } = &self.selection;
         let of_uri = || Some(Uri::parse(uri.as_ref()?).ok()?.get("module-path")?.to_owned());
         module.clone().or_else(of_uri)
     }
@@ -94,7 +84,7 @@ impl ListQuery<'_> {
     }
 
     pub(super) fn filter(&self) -> Result<Filter, Error> {
-        Filter::from_map(&mut self.options.configuration())
+        Filter::from_map(&mut self.configuration())
     }
 }
 

@@ -19,7 +19,6 @@ use crate::config::Config;
 use crate::enrollment::{Applicant, sign_request};
 use crate::error::Error;
 use crate::keyring::Keyring;
-use crate::process::environment::SingleThreaded;
 use crate::token::KeyPurpose;
 
 /// Have the cluster issue a new certificate for the key, before the present one expires
@@ -40,15 +39,11 @@ pub(super) struct RenewArguments {
 }
 
 #[cold]
-pub(super) fn run(
-    arguments: &RenewArguments,
-    alone: SingleThreaded,
-    session: &mut CommandSession,
-) -> Result<(), Error> {
+pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
     session.keyring = Arc::new(Keyring::to_write());
-    let CommandSession { output, verbosity, keyring, .. } = session;
-    let (source, variables) = arguments.key.whole_source(false, *verbosity, alone)?;
+    let (source, variables) = arguments.key.whole_source(false, session)?;
+    let CommandSession { output, keyring, .. } = session;
     let KeySource { configuration: map, context, .. } = source;
     let context = context.map_or_else(|| arguments.key.selected(), Ok)?;
     let number = keyring.add(Config::from_map(&mut map.clone())?, &variables)?;

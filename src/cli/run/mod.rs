@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::process::Rlimit;
 
@@ -60,14 +60,9 @@ pub(super) struct RunArguments {
 
 /// Runs the command; its exit code, or that of the error that kept it from running.
 #[cold]
-pub(super) fn run(
-    arguments: &RunArguments,
-    is_verbose: bool,
-    core: Rlimit,
-    alone: SingleThreaded,
-) -> u8 {
+pub(super) fn run(arguments: &RunArguments, core: Rlimit, alone: SingleThreaded) -> u8 {
     let keyring = Arc::default();
-    let outcome = serve(arguments, is_verbose, core, alone, &keyring);
+    let outcome = serve(arguments, core, alone, &keyring);
     let code = outcome.unwrap_or_else(|error| report::error(&error));
     keyring.finish(code);
     code
@@ -75,7 +70,6 @@ pub(super) fn run(
 
 fn serve(
     arguments: &RunArguments,
-    is_verbose: bool,
     core: Rlimit,
     alone: SingleThreaded,
     keyring: &Arc<Keyring>,
@@ -125,8 +119,7 @@ fn serve(
     }
     keyring.leave_terminal();
 
-    let observer: Arc<dyn TunnelObserver> =
-        Arc::new(Reporter { is_verbose, reported: Mutex::default() });
+    let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter::default());
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
     let tunnels = Tunnels::start(&identity, keyring, &observer)?;
     for (name, target) in served.clusters {

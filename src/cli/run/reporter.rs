@@ -11,10 +11,10 @@ use crate::tunnel::TunnelObserver;
 /// The same error is reported once in this time: kubectl tries five times before it gives up.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
+#[derive(Default)]
 pub(super) struct Reporter {
-    pub(super) is_verbose: bool,
     /// The error that was reported last, and when.
-    pub(super) reported: Mutex<Option<(String, Instant)>>,
+    reported: Mutex<Option<(String, Instant)>>,
 }
 
 impl Reporter {
@@ -33,9 +33,7 @@ impl Reporter {
 
 impl TunnelObserver for Reporter {
     fn connection(&self, line: &str) {
-        if self.is_verbose {
-            report::note(line);
-        }
+        log::info!("{line}");
     }
 
     fn trouble(&self, error: &Error) {
@@ -55,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_same_trouble_is_told_once_in_two_seconds() {
-        let reporter = Reporter { is_verbose: false, reported: Mutex::default() };
+        let reporter = Reporter::default();
         let start = Instant::now();
         let is_shown = |seconds, text: &str| {
             reporter.is_news(text.to_owned(), start + Duration::from_secs_f32(seconds))
