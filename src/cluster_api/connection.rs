@@ -6,9 +6,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{ClusterApi, ClusterUser, signing_request, unusable};
-use crate::error::{Error, Exit, Kind};
-use crate::keyring::{KeyNumber, Keyring};
-use crate::tunnel::{ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
+use base::error::{Error, Exit, Kind};
+use keyring::{KeyNumber, Keyring};
+use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
 
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";

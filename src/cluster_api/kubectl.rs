@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::signing_request::{PATH, SigningRequest};
 use super::{ClusterApi, ClusterUser, unusable};
-use crate::error::{Error, Exit};
-use crate::kubeconfig::OriginalContext;
-use crate::printable::shell_word;
-use crate::process::descriptors::hand_on;
+use base::error::{Error, Exit};
+use base::printable::shell_word;
+use base::process::descriptors::hand_on;
+use kubeconfig::OriginalContext;
 
 const RESOURCE: &str = "certificatesigningrequests.v1.certificates.k8s.io";
 

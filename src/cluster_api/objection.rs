@@ -1,10 +1,10 @@
 //! What an approver has to compare, since the signer doesn't: what is asked for, and who asks.
 
 use super::signing_request::{SIGNER, SigningRequest};
-use crate::certificate::CertificationRequest;
-use crate::error::listed;
-use crate::printable::quoted;
-use crate::verify::is_signed_by_its_key;
+use base::error::listed;
+use base::printable::quoted;
+use crypto::certificate::CertificationRequest;
+use crypto::verify::is_signed_by_its_key;
 
 /// What a client certificate of the signer can be for; the first is a must.
 const ALLOWED: [&str; 3] = ["client auth", "digital signature", "key encipherment"];

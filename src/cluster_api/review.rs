@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{TokenConnection, decoded};
-use crate::error::Error;
+use base::error::Error;
 
 /// The group that the API server gives everybody whom it knows.
 const AUTHENTICATED: &str = "system:authenticated";

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
-use crate::error::{Error, Exit, Kind, THIS_KEY};
-use crate::printable::excerpt;
+use base::error::{Error, Exit, Kind, THIS_KEY};
+use base::printable::excerpt;
 
 pub(super) const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// The signer of client certificates for the API server.

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::{TokenConnection, is_label, is_name, unusable};
-use crate::error::{Error, Kind};
+use base::error::{Error, Kind};
 
 /// The shortest life that can be asked for, in seconds.
 pub const SHORTEST: u64 = 600;

@@ -6,15 +6,15 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 
 use super::ended;
-use crate::certificate::{Certificate, of_subject, renewal_remedy};
-use crate::config::Config;
-use crate::error::{Error, Exit};
-use crate::library::LibraryLock;
-use crate::pin::PinProvider;
-use crate::pin_entry::show_after;
-use crate::process::{locked, unix_time};
-use crate::scheme::Scheme;
-use crate::token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token};
+use base::error::{Error, Exit};
+use base::pin::PinProvider;
+use base::process::{locked, unix_time};
+use config::Config;
+use crypto::certificate::{Certificate, of_subject, renewal_remedy};
+use crypto::scheme::Scheme;
+use pin_entry::show_after;
+use signer::library::LibraryLock;
+use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token};
 
 /// What a TLS client has to know of a key that is open.
 #[derive(Debug)]

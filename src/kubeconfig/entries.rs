@@ -8,8 +8,8 @@ use super::load::read;
 use super::shape::decode_base64;
 use super::tunnelled::{self, tunnelled};
 use super::{EntryKind, Kubeconfig, exec, name_of, text};
-use crate::error::Error;
-use crate::protocol::Configuration;
+use base::error::Error;
+use protocol::Configuration;
 
 /// The provider whose users are ours.
 pub(super) const EXTERNAL_SIGNER: &str = "externalSigner";

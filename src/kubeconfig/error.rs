@@ -6,8 +6,8 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KUBECONFIG, listed};
-use crate::printable::shell_word;
+use base::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KUBECONFIG, listed};
+use base::printable::shell_word;
 
 /// An error of a context that names no key: some commands look for one themselves then.
 fn no_key(text: impl Into<String>, help: impl Into<Help>) -> Error {

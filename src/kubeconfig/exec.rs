@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::entries::EXTERNAL_SIGNER;
 use super::error::{error, write_command};
 use super::{EntryKind, Kubeconfig, name_of, text, yaml};
-use crate::error::{Error, PLUGIN, PROGRAM};
-use crate::printable::excerpt;
-use crate::protocol::Configuration;
+use base::error::{Error, PLUGIN, PROGRAM};
+use base::printable::excerpt;
+use protocol::Configuration;
 
 /// What this program is called as a plugin.
 const PROGRAMS: [&str; 2] = [PROGRAM, PLUGIN];

@@ -10,10 +10,10 @@ use std::{slice, thread};
 use super::error::{missing, unwritable};
 use super::load::read;
 use super::{EntryKind, Kubeconfig, yaml};
-use crate::error::Error;
-use crate::process::replaced_file::{self, TempPath};
-use crate::process::signals::is_interrupted;
-use crate::process::unix_time;
+use base::error::Error;
+use base::process::replaced_file::{self, TempPath};
+use base::process::signals::is_interrupted;
+use base::process::unix_time;
 
 /// How long another writer is waited for. kubectl holds its lock for milliseconds.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);

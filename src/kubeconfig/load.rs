@@ -14,8 +14,8 @@ use super::error::{error, missing, unreadable};
 use super::shape::{self, Misfit};
 use super::yaml::{self, Position};
 use super::{EntryKind, Kubeconfig, name_of, text};
-use crate::error::Error;
-use crate::printable::shell_word;
+use base::error::Error;
+use base::printable::shell_word;
 
 /// In bytes. A kubeconfig with a thousand clusters has a few MiB.
 const MAX_SIZE: u64 = 16 << 20;

@@ -16,8 +16,8 @@ use super::{
     Cluster, EntryKind, Kubeconfig, TunnelEndpoint, exec, extension, name_of, set_extension, text,
     tunnelled, yaml,
 };
-use crate::error::Error;
-use crate::protocol::Configuration;
+use base::error::Error;
+use protocol::Configuration;
 
 /// The extension of a context that notes what it had before.
 const ORIGINAL: &str = "pkcs11-external-signer";

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::error::{error, write_command};
 use super::{Cluster, EntryKind, Kubeconfig, extension, name_of, shape, text};
-use crate::error::Error;
 use crate::exec_credential::ExecRequest;
+use base::error::Error;
 
 /// The one extension of a cluster that reaches a plugin.
 pub(super) const EXTENSION: &str = "client.authentication.k8s.io/exec";

@@ -11,8 +11,8 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Location, Options, Spanned};
 
 use super::shape::PathStep;
-use crate::error::Error;
-use crate::printable::is_harmful;
+use base::error::Error;
+use base::printable::is_harmful;
 
 /// Where something stands in a text, both from 1.
 #[derive(Clone, Copy)]

@@ -12,8 +12,8 @@ use der::{Any, Decode as _, pem};
 
 use super::encoding::{GcmParameters, TAG_LENGTH, agreed, enveloped, transported, unwrap};
 use super::registries::Registries;
-use crate::certificate::Curve;
-use crate::error::{Error, Exit};
+use base::error::{Error, Exit};
+use crypto::certificate::Curve;
 
 pub(super) const LABEL: &str = "CMS";
 

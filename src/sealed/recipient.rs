@@ -5,8 +5,8 @@ use cms::cert::x509;
 use cms::enveloped_data::RecipientIdentifier;
 use der::Decode as _;
 
-use crate::certificate::Certificate;
-use crate::printable::hex;
+use base::printable::hex;
+use crypto::certificate::Certificate;
 
 /// Those of a certificate, by one of which a sealed file may know its key. First the identifier in it, where it has one: it
 /// stays when the certificate is renewed.

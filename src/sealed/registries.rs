@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::registry::Registry;
-use crate::error::{Error, Exit};
-use crate::printable::excerpt;
+use base::error::{Error, Exit};
+use base::printable::excerpt;
 
 /// The length of a content is a multiple of it, in bytes: that of the file doesn't show the passwords' length.
 const PADDED: usize = 1024;

@@ -14,8 +14,8 @@ use super::encoding::{CONTENT_KEY_LENGTH, TAG_LENGTH, agreed, enveloped, transpo
 use super::envelope::LABEL;
 use super::recipient::names;
 use super::registries::Registries;
-use crate::certificate::{Certificate, Curve, PublicKey};
-use crate::error::{Error, Exit};
+use base::error::{Error, Exit};
+use crypto::certificate::{Certificate, Curve, PublicKey};
 
 /// A new key for a content, encrypted for each recipient.
 pub struct NewEnvelope {

@@ -7,7 +7,7 @@ use rcgen::{
 };
 
 use super::*;
-use crate::certificate::Certificate;
+use crypto::certificate::Certificate;
 
 const CONFIG: &str = r#"{"auths":{
     "registry.example:5000":{"auth":"dXNlcjpwYXNzOndvcmQ="},

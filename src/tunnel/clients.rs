@@ -18,9 +18,9 @@ use tokio::task::AbortHandle;
 
 use super::server_identity::{ServerIdentity, key_pair, lasting};
 use super::{TunnelObserver, trust};
-use crate::error::Error;
-use crate::keyring::KeyNumber;
-use crate::process::{locked, preparation, time_since_boot};
+use base::error::Error;
+use base::process::{locked, preparation, time_since_boot};
+use keyring::KeyNumber;
 
 /// A certificate and its key, in PEM; worth nothing but at the tunnels that they were made for.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -7,11 +7,11 @@ use std::io;
 use rustls::{AlertDescription, CertificateError};
 
 use super::relay::Broken;
-use crate::error::{Error, Exit, Help};
-use crate::keyring::OpenKey;
+use base::error::{Error, Exit, Help};
+use keyring::OpenKey;
 
 /// An error with exit code 9.
-pub(crate) fn tunnel_error(text: impl Into<String>, help: impl Into<Help>) -> Error {
+pub fn tunnel_error(text: impl Into<String>, help: impl Into<Help>) -> Error {
     Error::new(Exit::Cluster, text).help(help)
 }
 

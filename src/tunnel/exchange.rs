@@ -16,9 +16,9 @@ use super::error::UpstreamFailure;
 use super::server::{HTTP_1_1, Server};
 use super::upstream::{Authentication, Upstream};
 use super::{Network, TunnelObserver, TunnelTarget, route};
-use crate::error::{Error, PROGRAM};
-use crate::keyring::{KeyNumber, Keyring};
-use crate::process::locked;
+use base::error::{Error, PROGRAM};
+use base::process::locked;
+use keyring::{KeyNumber, Keyring};
 
 /// How long an answer may take, once there is a connection.
 const LIMIT: Duration = Duration::from_secs(30);

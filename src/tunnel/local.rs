@@ -32,10 +32,10 @@ use super::relay::{SEGMENT, relay};
 use super::server::Server;
 use super::upstream::{Connection, Upstream};
 use super::wire::Wire;
-use crate::error::Error;
-use crate::keyring::{KeyNumber, Keyring};
-use crate::printable::printable;
-use crate::process::{fnv_1a, locked};
+use base::error::Error;
+use base::printable::printable;
+use base::process::{fnv_1a, locked};
+use keyring::{KeyNumber, Keyring};
 
 /// A connection whose handshake takes longer is no client's.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);

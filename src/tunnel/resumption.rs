@@ -14,7 +14,7 @@ use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSes
 use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
 
-use crate::process::locked;
+use base::process::locked;
 
 /// More connections than this are not made at once.
 const TICKETS: usize = 64;

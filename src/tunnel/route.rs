@@ -22,7 +22,7 @@ use tower_service::Service;
 use super::error::UpstreamFailure;
 use super::trust;
 use super::wire::Stream;
-use crate::kubeconfig::Cluster;
+use kubeconfig::Cluster;
 
 /// The interval of TCP keepalive, by which a peer that has vanished is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -320,7 +320,7 @@ mod tests {
     /// The table that tests of the whole put to kubectl, too.
     #[test]
     fn the_list_means_what_it_means_to_kubectl() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/softhsm-tests/no-proxy.txt");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../softhsm-tests/no-proxy.txt");
         let table = std::fs::read_to_string(file).unwrap();
         let is_other = |row: &&str| {
             let [way, server, list] = row.splitn(3, ' ').collect::<Vec<_>>()[..] else {

@@ -11,8 +11,8 @@ use super::error::{UpstreamFailure, tunnel_error};
 use super::route;
 use super::wire::Stream;
 use super::{TunnelObserver, TunnelTarget};
-use crate::error::Error;
-use crate::process::locked;
+use base::error::Error;
+use base::process::locked;
 
 /// How long a server may take to accept a connection: as long as kubectl gives it.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);

@@ -12,10 +12,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
-use crate::error::Error;
-use crate::kubeconfig::TunnelEndpoint;
-use crate::printable::hex;
-use crate::process::preparation;
+use base::error::Error;
+use base::printable::hex;
+use base::process::preparation;
+use kubeconfig::TunnelEndpoint;
 
 /// A server name, and the certificates of the servers that have it: made for a run, or kept in a file
 /// for as long as a kubeconfig names it.

@@ -11,13 +11,13 @@ use rustls::{OtherError, SignatureAlgorithm, SignatureScheme};
 use tokio::task::block_in_place;
 
 use super::resumption::Sessions;
-use crate::certificate::Curve;
-use crate::error::Error;
-use crate::hash::Hash;
-use crate::keyring::{KeyNumber, Keyring, OpenKey};
-use crate::process::locked;
-use crate::scheme::Scheme;
-use crate::verify::VerifiedSignature;
+use base::error::Error;
+use base::hash::Hash;
+use base::process::locked;
+use crypto::certificate::Curve;
+use crypto::scheme::Scheme;
+use crypto::verify::VerifiedSignature;
+use keyring::{KeyNumber, Keyring, OpenKey};
 
 tokio::task_local! {
     /// Of this task's handshake: rustls resumes sessions only with the same resolver.

@@ -13,7 +13,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-use crate::kubeconfig::Cluster;
+use kubeconfig::Cluster;
 
 /// The cryptography of connections inside this machine.
 pub(super) fn provider() -> Arc<CryptoProvider> {

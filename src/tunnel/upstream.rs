@@ -21,9 +21,9 @@ use super::server::{HTTP_1_1, HTTP_2, Server};
 use super::signing_key::{SIGNATURE, SignatureState, TokenIdentity, token_trouble};
 use super::trust::{self, ServerVerifier};
 use super::wire::{Stream, Wire};
-use crate::error::Error;
-use crate::keyring::{KeyNumber, Keyring, OpenKey};
-use crate::process::locked;
+use base::error::Error;
+use base::process::locked;
+use keyring::{KeyNumber, Keyring, OpenKey};
 
 /// How long a server may be silent in a handshake, in seconds: as long as kubectl gives it for the whole.
 const SILENCE_LIMIT: u64 = 10;

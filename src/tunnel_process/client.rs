@@ -10,19 +10,18 @@ use super::message::{
     ControlRequest, Conversation, Greeting, Registered, Registration, Reply, StatusDocument,
 };
 use super::{ARGUMENT, VERSION};
-use crate::config::Keep;
-use crate::error::Error;
-use crate::library;
-use crate::pin::{Pin, PinProvider};
-use crate::pin_entry;
-use crate::plugin::{KeptKey, KeptKeys};
-use crate::process::background;
-use crate::process::control_socket::{ControlSocket, peer};
-use crate::process::watched::WatchedProcess;
-use crate::report;
-use crate::scheme::Scheme;
-use crate::token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
-use crate::tunnel::tunnel_error;
+use base::error::Error;
+use base::pin::{Pin, PinProvider};
+use base::process::background;
+use base::process::control_socket::{ControlSocket, peer};
+use base::process::watched::WatchedProcess;
+use config::Keep;
+use crypto::scheme::Scheme;
+use signer::library;
+use signer::plugin::{KeptKey, KeptKeys};
+use signer::report;
+use token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
+use tunnel::tunnel_error;
 
 /// How long the process may be silent: another process may use the library, and a person type a PIN there.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use super::message::foreign_entry;
-use crate::error::{Error, Exit};
-use crate::kubeconfig::write_command;
-use crate::process::data_file;
-use crate::tunnel::ServerIdentity;
+use base::error::{Error, Exit};
+use base::process::data_file;
+use kubeconfig::write_command;
+use tunnel::ServerIdentity;
 
 const FILE: &str = "tunnel.pem";
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Keep;
-use crate::keyring::OpenKey;
-use crate::process::watched::WatchedProcess;
-use crate::process::{session_of, time_since_boot};
-use crate::tunnel::KeyUsage;
+use base::process::watched::WatchedProcess;
+use base::process::{session_of, time_since_boot};
+use config::Keep;
+use keyring::OpenKey;
+use tunnel::KeyUsage;
 
 /// How long a key stays open for a client that can't be watched: it was handed the credential by a program
 /// that has ended since, such as a script around the plugin. Clients connect at once.

@@ -12,12 +12,12 @@ use http::Uri;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Keep;
-use crate::error::{Error, Exit};
-use crate::kubeconfig::{Cluster, LocalCluster, tunnelled, write_command};
-use crate::pin::PinRequest;
-use crate::printable::excerpt;
-use crate::tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
+use base::error::{Error, Exit};
+use base::pin::PinRequest;
+use base::printable::excerpt;
+use config::Keep;
+use kubeconfig::{Cluster, LocalCluster, tunnelled, write_command};
+use tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
 
 /// The longest message, in bytes: a chain of certificates and a cluster's authorities fit many times.
 const LONGEST: u64 = 4 << 20;
@@ -49,7 +49,7 @@ pub struct Registration {
     pub clusters: Vec<RegisteredCluster>,
     /// The authority, in PEM, that the client's kubeconfig trusts at the local addresses.
     pub authority: Option<String>,
-    /// Whether the client will send a [`Scheme`](crate::scheme::Scheme) and a digest to be signed.
+    /// Whether the client will send a [`Scheme`](crypto::scheme::Scheme) and a digest to be signed.
     pub signs: bool,
 }
 
@@ -112,7 +112,7 @@ pub struct Registered {
     pub warnings: Vec<String>,
 }
 
-/// What the process says. Its questions are calls of [`PinProvider`](crate::pin::PinProvider).
+/// What the process says. Its questions are calls of [`PinProvider`](base::pin::PinProvider).
 #[derive(Deserialize, Serialize)]
 pub(super) enum Reply<'a> {
     /// The reader asks for the PIN now.

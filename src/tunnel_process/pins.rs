@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 
 use super::message::{Conversation, Reply};
-use crate::error::Error;
-use crate::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
-use crate::process::locked;
+use base::error::Error;
+use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
+use base::process::locked;
 
 /// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
 pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);

@@ -24,19 +24,17 @@ use super::message::{
     RegisteredCluster, Registration, Reply, StatusDocument,
 };
 use super::pins::ClientPins;
-use crate::config::{Config, Keep, TrustedLibrary};
-use crate::error::Error;
-use crate::keyring::{KeyClient, KeyNumber, Keyring};
-use crate::kubeconfig::{Cluster, write_command};
-use crate::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
-use crate::process::environment::TakenVariables;
-use crate::process::watched::{WatchedProcess, is_caller};
-use crate::process::{background, locked, time_since_boot};
-use crate::scheme::Scheme;
-use crate::tunnel::{
-    KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error,
-};
-use crate::verify::VerifiedSignature;
+use base::error::Error;
+use base::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
+use base::process::environment::TakenVariables;
+use base::process::watched::{WatchedProcess, is_caller};
+use base::process::{background, locked, time_since_boot};
+use config::{Config, Keep, TrustedLibrary};
+use crypto::scheme::Scheme;
+use crypto::verify::VerifiedSignature;
+use keyring::{KeyClient, KeyNumber, Keyring};
+use kubeconfig::{Cluster, write_command};
+use tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
 
 /// How long a process that serves nothing waits for a client.
 const FIRST_CLIENT: Duration = Duration::from_secs(10);

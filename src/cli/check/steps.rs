@@ -1,5 +1,5 @@
 //! The steps of a check that concern the key: those of a request, made by the same
-//! [token](crate::token). A step that fails ends the check only if later ones need what it
+//! [token]. A step that fails ends the check only if later ones need what it
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
 use super::checklist::Checklist;

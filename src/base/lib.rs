@@ -1,0 +1,14 @@
+//! What every other crate rests on: text that is fit for a terminal, errors, the operating system, and a PIN.
+//!
+//! The modules are listed from the bottom to the top.
+
+// The hashes that TLS signatures are made over.
+pub mod hash;
+// Makes text from elsewhere fit for a terminal.
+pub mod printable;
+// An error: its exit code, its text and the remedy.
+pub mod error;
+// The operating system: memory, environment, signals, locks, the end of the process.
+pub mod process;
+// A PIN, the request for one, and the trait of its provider.
+pub mod pin;

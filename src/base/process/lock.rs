@@ -1,0 +1,408 @@
+//! Advisory locks between this user's processes, and lines that holders leave for later ones.
+//!
+//! SoftHSM rewrites a token's file at login and finds no token while another process does that;
+//! other modules answer device errors under load. The lock is flock(2)'s, so the kernel releases
+//! it however its holder ends. It keeps out no process that doesn't ask for it.
+//!
+//! The file begins with its holder's process number; only holders read and write the rest.
+
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    Access, FileType, FlockOperation, Mode, OFlags, Stat, access, flock, fstat, ftruncate, lstat,
+    openat,
+};
+use rustix::io::{Errno, pread, pwrite};
+use rustix::process::geteuid;
+
+use super::runtime;
+use crate::error::{Error, Exit, Kind};
+
+/// How long others may keep a lock: longer than a prompt may stay unanswered.
+pub const LIMIT: Duration = Duration::from_secs(90);
+/// A longer wait is reported: a person begins to wonder.
+const QUIET_WAIT: Duration = Duration::from_secs(1);
+/// The holder of SoftHSM's lock needs about 30 ms.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The holder's number and a line ending, in bytes; the lines follow.
+const HEADER: usize = 11;
+/// The most that is written and read of lines, in bytes.
+const LONGEST: usize = 4096;
+
+/// The lock is held, until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    file: OwnedFd,
+    path: PathBuf,
+    /// Files with lines that earlier holders had to leave in other directories, and earlier releases under
+    /// another name. The next write takes them over.
+    fallback_files: Vec<PathBuf>,
+}
+
+/// The holder for a sentence, as ` (process 7)`; nothing if its number isn't known.
+pub fn in_brackets(holder: Option<u32>) -> String {
+    holder.map_or_else(String::new, |holder| format!(" (process {holder})"))
+}
+
+/// Others have held the lock on a library or a token for so long.
+pub fn busy(holder: Option<u32>, waited: Duration) -> Error {
+    let (holder, seconds) = (in_brackets(holder), waited.as_secs());
+    let text = format!(
+        "the token is in use by another request{holder} and did not become free within {seconds} s"
+    );
+    Error::new(Exit::Token, text).kind(Kind::Busy).help(
+        "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
+    )
+}
+
+#[derive(Debug)]
+pub enum LockError {
+    /// Others held it all the while: the process number of the last of them, if it is known.
+    Busy(Option<u32>),
+    /// There is no safe place for a lock, or the system has no locks: why, for a warning.
+    Unavailable(String),
+}
+
+impl Lock {
+    /// Takes the lock of this name, which can be any text, and waits for it no longer than `limit`.
+    /// `on_wait` is called once, with the holder's process number, if that takes over a second.
+    pub fn acquire_within(
+        limit: Duration,
+        name: &str,
+        on_wait: &mut dyn FnMut(Option<u32>),
+    ) -> Result<Self, LockError> {
+        let (path, directory) =
+            runtime::open_first(&runtime::SESSION).map_err(LockError::Unavailable)?;
+        let name = file_name(name, "lock");
+        let file = open_file(path, &directory, &name)?;
+        Self::wait_for(path.join(name), file, limit, on_wait)
+    }
+
+    /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].
+    /// `earlier` names it in an earlier release.
+    pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
+        let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
+        let mut reasons = Vec::new();
+        for base in runtime::LASTING.iter() {
+            let directory = match runtime::open_directory(base) {
+                Ok(directory) => directory,
+                Err(reason) => {
+                    reasons.push(reason);
+                    continue;
+                }
+            };
+            let file = open_file(base, &directory, &names[0])?;
+            match Self::wait_for(base.join(&names[0]), file, LIMIT, &mut |_| {}) {
+                // A file system without locks, such as some network's.
+                Err(LockError::Unavailable(reason)) => reasons.push(reason),
+                Err(busy) => return Err(busy),
+                Ok(mut lock) => {
+                    for base in runtime::LASTING.iter() {
+                        for path in names.iter().map(|name| base.join(name)) {
+                            if path != lock.path && has_lines(base, &path)? {
+                                lock.fallback_files.push(path);
+                            }
+                        }
+                    }
+                    return Ok(lock);
+                }
+            }
+        }
+        Err(LockError::Unavailable(reasons.join("; ")))
+    }
+
+    fn wait_for(
+        path: PathBuf,
+        file: OwnedFd,
+        limit: Duration,
+        on_wait: &mut dyn FnMut(Option<u32>),
+    ) -> Result<Self, LockError> {
+        let start = Instant::now();
+        let (mut pause, mut reported) = (SHORTEST_PAUSE, false);
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::INTR) => continue,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(error) => {
+                    let reason = runtime::failure(&path, error);
+                    return Err(LockError::Unavailable(format!("no lock on {reason}")));
+                }
+            }
+            let elapsed = start.elapsed();
+            if elapsed >= limit {
+                return Err(LockError::Busy(holder(&file)));
+            }
+            if elapsed >= QUIET_WAIT && !reported {
+                reported = true;
+                on_wait(holder(&file));
+            }
+            thread::sleep(pause.min(limit - elapsed));
+            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+        }
+        // Always as many bytes, in one write, so that no part of it is read.
+        let _ = pwrite(&file, format!("{:>10}\n", std::process::id()).as_bytes(), 0);
+        Ok(Self { file, path, fallback_files: Vec::new() })
+    }
+
+    /// The lines that holders have left. What can't be read is a line, too.
+    pub fn lines(&self) -> Vec<String> {
+        let mut bytes = vec![0; LONGEST + 1];
+        let read = pread(&self.file, bytes.as_mut_slice(), HEADER as u64);
+        let read = read.map(|length| bytes.get(..length).unwrap_or_default().to_owned());
+        let fallback_files = self.fallback_files.iter().map(|path| {
+            let content = std::fs::read(path).map_err(|_| Errno::IO)?;
+            Ok(content.get(HEADER..).unwrap_or_default().to_owned())
+        });
+        let texts = std::iter::once(read).chain(fallback_files).map(|text| match text {
+            Ok(text) if text.len() <= LONGEST => String::from_utf8_lossy(&text).into_owned(),
+            _ => "(can't be read)".to_owned(),
+        });
+        texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    /// Writes these lines in place of the old ones. Fails with the reason, for people.
+    pub fn write(&mut self, lines: &[String]) -> Result<(), String> {
+        let failed = |error| runtime::failure(&self.path, error);
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        if text.len() > LONGEST {
+            return Err(format!("{} is full", self.path.display()));
+        }
+        let before = (fstat(&self.file).map_err(failed)?.st_size as u64).max(HEADER as u64);
+        let written = match pwrite(&self.file, text.as_bytes(), HEADER as u64) {
+            Ok(length) if length < text.len() => Err(Errno::NOSPC),
+            written => written.map(|length| (HEADER + length) as u64),
+        };
+        let _ = ftruncate(&self.file, written.unwrap_or(before));
+        written.map_err(failed)?;
+        for path in self.fallback_files.drain(..) {
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(())
+    }
+}
+
+fn open_file(path: &Path, directory: &OwnedFd, name: &str) -> Result<OwnedFd, LockError> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|error| LockError::Unavailable(runtime::failure(path, error)))
+}
+
+/// Whether a directory of this user's, whatever its mode, has this file with lines in it.
+fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
+    let is_ours = |found: Stat| {
+        found.st_uid == geteuid().as_raw()
+            && FileType::from_raw_mode(found.st_mode) == FileType::Directory
+    };
+    if !lstat(directory).is_ok_and(is_ours) {
+        return Ok(false);
+    }
+    let found = match lstat(path) {
+        Err(Errno::NOENT) => Ok(false),
+        Ok(found) if found.st_size <= HEADER as i64 => Ok(false),
+        // Lines that can't be taken out one day are no better than none.
+        Ok(_) => access(directory, Access::WRITE_OK).map(|()| true),
+        Err(error) => Err(error),
+    };
+    found.map_err(|error| LockError::Unavailable(runtime::failure(path, error)))
+}
+
+/// A file name for any text. Two texts that collide share a file, and wait for each other.
+fn file_name(text: &str, extension: &str) -> String {
+    format!("{:016x}.{extension}", runtime::fnv_1a(text))
+}
+
+/// The number that the holder wrote; just after a change of holders, that of the one before.
+fn holder(file: &OwnedFd) -> Option<u32> {
+    let mut text = [0; HEADER];
+    let length = pread(file, &mut text, 0).ok()?;
+    str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
+}
+
+/// For tests of what is kept in a lock.
+#[cfg(any(test, feature = "testing"))]
+#[expect(clippy::unwrap_used, reason = "it is for tests")]
+pub fn in_directory(directory: &Path, name: &str) -> Lock {
+    // A process that another test has just forked still has the one before.
+    acquire_in(directory, name, LIMIT, &mut |_| {}).unwrap()
+}
+
+#[cfg(any(test, feature = "testing"))]
+fn acquire_in(
+    directory: &Path,
+    name: &str,
+    limit: Duration,
+    on_wait: &mut dyn FnMut(Option<u32>),
+) -> Result<Lock, LockError> {
+    let opened = runtime::open_directory(directory).map_err(LockError::Unavailable)?;
+    let file = open_file(directory, &opened, name)?;
+    Lock::wait_for(directory.join(name), file, limit, on_wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::PathBuf;
+
+    use super::*;
+
+    const NAME: &str = "/usr/lib/softhsm/libsofthsm2.so";
+
+    fn named(
+        directory: &Path,
+        name: &str,
+        limit: Duration,
+        on_wait: &mut dyn FnMut(Option<u32>),
+    ) -> Result<Lock, LockError> {
+        acquire_in(directory, &file_name(name, "lock"), limit, on_wait)
+    }
+
+    fn acquire(directory: &Path, limit: Duration) -> Result<Lock, LockError> {
+        named(directory, NAME, limit, &mut |_| {})
+    }
+
+    /// A place for locks that isn't there yet, and what removes it again.
+    fn base() -> (PathBuf, tempfile::TempDir) {
+        let parent = tempfile::tempdir().unwrap();
+        (parent.path().join("locks"), parent)
+    }
+
+    fn reason(result: Result<Lock, LockError>) -> String {
+        match result {
+            Err(LockError::Unavailable(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_wait_has_an_end_and_tells_who_was_waited_for_once() {
+        let (base, _parent) = base();
+        let first = acquire(&base, Duration::ZERO).unwrap();
+        let mut reported = Vec::new();
+        let limit = QUIET_WAIT + Duration::from_millis(200);
+        let start = Instant::now();
+        let result = named(&base, NAME, limit, &mut |holder| reported.push(holder));
+        let pid = Some(std::process::id());
+        assert!(matches!(result, Err(LockError::Busy(holder)) if holder == pid), "{result:?}");
+        assert_eq!(reported, [pid]);
+        assert!(start.elapsed() >= limit);
+        drop(first);
+        acquire(&base, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn different_names_do_not_wait_for_each_other() {
+        let (base, _parent) = base();
+        let names = ["", "a", "b", "../../escape", "/usr/lib/opensc-pkcs11.so", &"x".repeat(5000)];
+        let locks: Vec<_> = names
+            .iter()
+            .map(|name| named(&base, name, Duration::ZERO, &mut |_| {}).unwrap())
+            .collect();
+        assert_eq!(std::fs::read_dir(&base).unwrap().count(), locks.len());
+    }
+
+    #[test]
+    fn a_place_that_somebody_prepared_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let own = parent.path().join("own");
+        acquire(&own, Duration::ZERO).unwrap();
+        assert_eq!(own.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+
+        let link = parent.path().join("link");
+        symlink(&own, &link).unwrap();
+        assert!(reason(acquire(&link, Duration::ZERO)).ends_with("is not a directory"));
+
+        let file = parent.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(reason(acquire(&file, Duration::ZERO)).ends_with("is not a directory"));
+
+        for mode in [0o710, 0o701, 0o777] {
+            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).unwrap();
+            let reason = reason(acquire(&own, Duration::ZERO));
+            assert!(
+                reason.ends_with(&format!("is open to other users (mode 0{mode:o})")),
+                "{reason}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lock_file_that_is_a_link_is_not_followed() {
+        let (base, _parent) = base();
+        let target = base.join("target");
+        std::fs::create_dir(&base).unwrap();
+        std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&target, base.join(file_name(NAME, "lock"))).unwrap();
+        reason(acquire(&base, Duration::ZERO));
+        assert!(!target.exists());
+    }
+
+    fn base_in(parent: &tempfile::TempDir) -> PathBuf {
+        parent.path().join("locks")
+    }
+
+    fn lines(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_later_holder_finds_the_lines_of_earlier_ones() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut lock = in_directory(&base_in(&parent), "ledger");
+        assert_eq!(lock.lines(), [""; 0]);
+        lock.write(&lines(&["one", "two"])).unwrap();
+        drop(lock);
+        let mut lock = in_directory(&base_in(&parent), "ledger");
+        assert_eq!(lock.lines(), ["one", "two"]);
+        lock.write(&lines(&["new"])).unwrap();
+        assert_eq!(lock.lines(), ["new"]);
+        lock.write(&[]).unwrap();
+        assert_eq!(lock.lines(), [""; 0]);
+        let other = in_directory(&base_in(&parent), "other");
+        assert_eq!(other.lines(), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_of_this_users_with_lines_is_found_in_a_directory_that_it_can_change() {
+        let parent = tempfile::tempdir().unwrap();
+        let base = base_in(&parent);
+        let mut lock = in_directory(&base, "ledger");
+        let path = lock.path.clone();
+        let found = |path: &Path| has_lines(&base, path);
+        assert!(!found(&path).unwrap());
+        lock.write(&lines(&["one"])).unwrap();
+        for mode in [0o700, 0o711, 0o777] {
+            std::fs::set_permissions(&base, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(found(&path).unwrap(), "{mode:o}");
+        }
+        assert!(!found(&base.join("none")).unwrap());
+        let too_long = base.join("x".repeat(300));
+        assert!(matches!(found(&too_long), Err(LockError::Unavailable(_))));
+    }
+
+    #[test]
+    fn a_full_file_takes_no_more_lines_and_one_that_is_too_long_is_not_read() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut lock = in_directory(&base_in(&parent), "ledger");
+        lock.write(&lines(&["before"])).unwrap();
+        let error = lock.write(&["x".repeat(LONGEST)]).unwrap_err();
+        assert!(error.ends_with("ledger is full"), "{error}");
+        assert_eq!(lock.lines(), ["before"]);
+        ftruncate(&lock.file, (HEADER + LONGEST + 1) as u64).unwrap();
+        assert_eq!(lock.lines(), ["(can't be read)"]);
+    }
+
+    #[test]
+    fn a_lock_is_readable_by_its_user_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let lock = in_directory(&base_in(&parent), "ledger");
+        assert_eq!(fstat(&lock.file).unwrap().st_mode & 0o777, 0o600);
+    }
+}

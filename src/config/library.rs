@@ -1,0 +1,218 @@
+//! `pathLib`: a library that only root and the user can change.
+//!
+//! Loading a library runs it, with the PIN in the same process. So the file and each directory
+//! above it, with symbolic links resolved, must belong to root or the user, and be writable only
+//! by them. Access control lists are not looked at. Where the machine's administrator lists the libraries
+//! that may be loaded, it must be one of those as well.
+//!
+//! What is checked is what is loaded, without a descriptor (through which a library would not find the
+//! files beside it): each directory is checked before what it holds, so from then on only root and
+//! the user can change where the path leads. A path that leads nowhere is not loaded at all.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::allowed::{ALLOWED_LIBRARIES, Allowed};
+use super::trust::weakness;
+use super::{misconfigured, quoted};
+use base::error::Error;
+
+/// A library that passed the check, or a path without one.
+pub struct TrustedLibrary {
+    path: PathBuf,
+    is_there: bool,
+}
+
+impl TrustedLibrary {
+    pub fn check(value: &str) -> Result<Self, Error> {
+        const HELP: &str = "set pathLib (--module) to the library's path as `realpath` prints it; only root and you \
+                            may be able to change the file and each directory above it (chown, chmod go-w)";
+        let shown = quoted(value);
+        let wrong = |what: String| misconfigured(format!("pathLib {shown} {what}"), HELP);
+        let unchecked = |error| wrong(format!("can't be checked: {error}"));
+        let path = Path::new(value);
+        if !path.is_absolute() {
+            return Err(wrong("is not an absolute path".to_owned()));
+        }
+        let allowed = Allowed::read()?;
+        if let Some(ancestor) = path.ancestors().find(|ancestor| is_per_process(ancestor)) {
+            let ancestor = ancestor.display();
+            return Err(wrong(format!(
+                "leads through {ancestor}, where each process finds something else"
+            )));
+        }
+        let found = match path.canonicalize() {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Self { path: path.to_owned(), is_there: false });
+            }
+            Err(error) => return Err(unchecked(error)),
+        };
+        if let Some(allowed) = allowed
+            && !allowed.allows(&found)
+        {
+            let (found, listed) = (found.display(), allowed.0.join(", "));
+            return Err(misconfigured(
+                format!("pathLib {shown} is not allowed by {ALLOWED_LIBRARIES}: it is {found}"),
+                format!(
+                    "name a library that this file lists ({listed}), or have the administrator add it"
+                ),
+            ));
+        }
+        match weakness(&found, rustix::process::geteuid().as_raw(), true) {
+            Ok(None) => Ok(Self { path: found, is_there: true }),
+            Ok(Some(weakness)) => Err(wrong(format!("is not safe to load: {weakness}"))),
+            Err(error) => Err(unchecked(error)),
+        }
+    }
+
+    /// Whether nobody but root can change it.
+    pub fn is_roots(&self) -> bool {
+        self.is_there && matches!(weakness(&self.path, 0, true), Ok(None))
+    }
+
+    /// What to call it: absolute, and without symbolic links if the file was there.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What to load: a path that only root and the user can change; `None` if nothing was there.
+    pub fn file(&self) -> Option<&Path> {
+        self.is_there.then_some(self.path.as_path())
+    }
+}
+
+/// Whether it leads into /proc, or into /dev, which has links there: `self/cwd` is where a stranger's files were unpacked.
+fn is_per_process(path: &Path) -> bool {
+    let found = path.canonicalize().unwrap_or_default().to_string_lossy().to_lowercase();
+    ["/proc", "/dev"].iter().any(|it| Path::new(&found).starts_with(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A library in a directory below a directory of its own.
+    struct Installed {
+        root: TempDir,
+        directory: PathBuf,
+        library: PathBuf,
+    }
+
+    fn installed() -> Installed {
+        let root = TempDir::new().unwrap();
+        let directory = root.path().canonicalize().unwrap().join("lib");
+        fs::create_dir(&directory).unwrap();
+        let library = directory.join("module.so");
+        fs::write(&library, "").unwrap();
+        set_mode(&directory, 0o755);
+        set_mode(&library, 0o644);
+        Installed { root, directory, library }
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn check(path: &Path) -> Result<PathBuf, String> {
+        match TrustedLibrary::check(path.to_str().unwrap()) {
+            Ok(library) => Ok(library.path().to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// What is wrong, without the value it starts with.
+    fn reason(path: &Path) -> String {
+        let what = check(path).unwrap_err();
+        what.split_once("\" ").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_library_of_the_users_own_is_trusted_by_its_canonical_path() {
+        let installed = installed();
+        assert_eq!(check(&installed.library), Ok(installed.library.clone()));
+        let link = installed.root.path().join("link.so");
+        symlink(&installed.library, &link).unwrap();
+        assert_eq!(check(&link), Ok(installed.library.clone()));
+        let roundabout = installed.directory.join("../lib/./module.so");
+        assert_eq!(check(&roundabout), Ok(installed.library));
+    }
+
+    #[test]
+    fn what_others_can_write_is_named_with_its_mode() {
+        for (mode, who) in [(0o666, "every user"), (0o664, "its group")] {
+            let installed = installed();
+            set_mode(&installed.library, mode);
+            let library = installed.library.display();
+            assert_eq!(
+                reason(&installed.library),
+                format!("is not safe to load: {library} can be changed by {who} (mode {mode:04o})")
+            );
+        }
+        for mode in [0o777, 0o775] {
+            let installed = installed();
+            set_mode(&installed.directory, mode);
+            let component = format!("{} can be changed by", installed.directory.display());
+            assert!(reason(&installed.library).contains(&component));
+            // Where the link stands doesn't matter.
+            let link = installed.root.path().join("link.so");
+            symlink(&installed.library, &link).unwrap();
+            assert!(reason(&link).contains(&component));
+        }
+    }
+
+    #[test]
+    fn a_sticky_directory_is_safe_for_what_is_there() {
+        let installed = installed();
+        set_mode(&installed.directory, 0o1777);
+        assert_eq!(check(&installed.library), Ok(installed.library));
+    }
+
+    #[test]
+    fn what_is_missing_is_not_loaded() {
+        let installed = installed();
+        let link = installed.directory.join("link.so");
+        symlink("nowhere/library.so", &link).unwrap();
+        for missing in
+            [installed.directory.join("missing.so"), installed.directory.join("no/x.so"), link]
+        {
+            let library = TrustedLibrary::check(missing.to_str().unwrap()).ok().unwrap();
+            assert_eq!((library.path(), library.file()), (missing.as_path(), None));
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let installed = installed();
+        assert!(reason(&installed.directory).ends_with("is not a regular file"));
+        let socket = installed.directory.join("socket.so");
+        let _socket = UnixListener::bind(&socket).unwrap();
+        assert!(reason(&socket).ends_with("is not a regular file"));
+        assert!(reason(&installed.library.join("below")).starts_with("can't be checked: "));
+        assert!(reason(Path::new("/nul\0")).starts_with("can't be checked: "));
+        let link = installed.directory.join("loop.so");
+        symlink("loop.so", &link).unwrap();
+        assert!(reason(&link).starts_with("can't be checked: "));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_elsewhere_for_each_process_is_no_way_to_a_library() {
+        for (path, through) in [
+            ("/proc/self/cwd/evil.so", "/proc/self"),
+            ("/proc/thread-self/root/usr/lib/x.so", "/proc/thread-self"),
+            ("/usr/../proc/self/exe", "/usr/../proc/self"),
+            ("/dev/fd/3", "/dev/fd"),
+            ("/dev/stdin", "/dev"),
+        ] {
+            let reason = reason(Path::new(path));
+            assert!(reason.starts_with(&format!("leads through {through}")), "{path}: {reason}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Which token and which object: the keys that name them, all of which have to agree.
+
+use std::fmt;
+
+use super::{ObjectId, misconfigured, quoted};
+use base::error::{Error, listed};
+
+/// What isn't given doesn't matter; no text is empty.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct TokenSelector {
+    pub slot: Option<u64>,
+    /// The label of CK_TOKEN_INFO, without its padding.
+    pub label: Option<String>,
+    /// The serialNumber of CK_TOKEN_INFO, without its padding.
+    pub serial: Option<String>,
+    /// The manufacturerID of CK_TOKEN_INFO, which only a URI names.
+    pub manufacturer: Option<String>,
+    /// The model of CK_TOKEN_INFO, which only a URI names.
+    pub model: Option<String>,
+}
+
+/// What isn't given doesn't matter; the label is not empty.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectSelector {
+    /// CKA_ID.
+    pub id: Option<ObjectId>,
+    /// CKA_LABEL.
+    pub label: Option<String>,
+}
+
+impl TokenSelector {
+    pub fn is_given(&self) -> bool {
+        let texts = [&self.label, &self.serial, &self.manufacturer, &self.model];
+        self.slot.is_some() || texts.into_iter().any(Option::is_some)
+    }
+}
+
+impl ObjectSelector {
+    /// An empty CKA_ID is none.
+    pub fn of(id: &[u8], label: Option<&str>) -> Self {
+        let id = (!id.is_empty()).then(|| ObjectId::from_bytes(id.to_owned()));
+        Self { id, label: label.map(str::to_owned) }
+    }
+
+    pub fn is_given(&self) -> bool {
+        self.id.is_some() || self.label.is_some()
+    }
+}
+
+impl fmt::Display for TokenSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.slot.map(|slot| format!("slotId {slot}")),
+            text("tokenLabel", &self.label),
+            text("tokenSerial", &self.serial),
+            text("manufacturer", &self.manufacturer),
+            text("model", &self.model),
+        ];
+        f.write_str(&listed(&parts.into_iter().flatten().collect::<Vec<_>>(), "and"))
+    }
+}
+
+impl fmt::Display for ObjectSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.id.as_ref().map(ToString::to_string);
+        let parts = [text("objectId", &id), text("objectLabel", &self.label)];
+        f.write_str(&listed(&parts.into_iter().flatten().collect::<Vec<_>>(), "and"))
+    }
+}
+
+fn text(key: &str, value: &Option<String>) -> Option<String> {
+    Some(format!("{key} {}", quoted(value.as_ref()?)))
+}
+
+pub(super) fn slot(value: &str) -> Result<u64, Error> {
+    decimal(value).ok_or_else(|| {
+        misconfigured(
+            format!("slotId {} is not a decimal number below 2^64", quoted(value)),
+            "write slotId in decimal digits, such as 5",
+        )
+    })
+}
+
+/// A number that is written in digits alone.
+pub(super) fn decimal(digits: &str) -> Option<u64> {
+    digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// A token as people tell it from others.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TokenName {
+    pub slot: u64,
+    /// Without the padding.
+    pub label: String,
+    pub serial: String,
+}
+
+impl TokenName {
+    /// Whether both are one token, in whichever slots it was seen.
+    pub fn is_same_token(&self, other: &Self) -> bool {
+        self.label == other.label && self.serial == other.serial
+    }
+}
+
+impl fmt::Display for TokenName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slot, label, serial } = self;
+        match serial.as_str() {
+            "" => write!(f, "\"{label}\" (no serial, slotId {slot})"),
+            serial => write!(f, "\"{label}\" (serial {serial}, slotId {slot})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_decimal() {
+        for (value, number) in [
+            ("0", 0),
+            ("010", 10),
+            ("1234567890", 1_234_567_890),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(slot(value).unwrap(), number, "{value}");
+        }
+        for value in
+            ["", "+5", "-1", " 5", "5 ", "0x5", "1f", "５", "1_000", "18446744073709551616"]
+        {
+            let what = slot(value).unwrap_err().to_string();
+            let expected = "is not a decimal number below 2^64";
+            assert_eq!(what, format!("configuration: slotId \"{value}\" {expected}"));
+        }
+    }
+
+    #[test]
+    fn selectors_read_as_a_phrase() {
+        let token =
+            TokenSelector { slot: Some(5), label: Some("a b".into()), ..TokenSelector::default() };
+        assert_eq!(token.to_string(), "slotId 5 and tokenLabel \"a b\"");
+        let object =
+            ObjectSelector { id: Some(ObjectId::from_bytes(vec![1, 2])), label: Some("x".into()) };
+        assert_eq!(object.to_string(), "objectId \"0x0102\" and objectLabel \"x\"");
+    }
+}

@@ -1,0 +1,335 @@
+//! RFC 7512 `pkcs11:` URIs: a key by one text that other tools print and take.
+//!
+//! Strict: an attribute that this program can't match is refused, since ignoring it could find
+//! another key. No problem quotes a PIN, nor a whole URI that might hold one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+use super::selector::decimal;
+use super::{ObjectId, misconfigured};
+use base::error::Error;
+use base::printable::excerpt;
+
+/// What a URI says of a token, an object, a library and a PIN: by attribute, as the key of the configuration has it
+/// that stands for the same. No value is empty.
+#[derive(Default)]
+pub struct Uri(BTreeMap<&'static str, String>);
+
+/// The attributes in the order of their printing: name, configuration key, and whether behind the `?`.
+const ATTRIBUTES: [(&str, Option<&str>, bool); 10] = [
+    ("token", Some("tokenLabel"), false),
+    ("manufacturer", None, false),
+    ("model", None, false),
+    ("serial", Some("tokenSerial"), false),
+    ("slot-id", Some("slotId"), false),
+    ("id", Some("objectId"), false),
+    ("object", Some("objectLabel"), false),
+    ("module-path", Some("pathLib"), true),
+    ("pin-source", Some("pinSource"), true),
+    (PIN_VALUE, Some("pin"), true),
+];
+
+/// Whether an attribute stands for this key of the configuration.
+pub(super) fn has_key(key: &str) -> bool {
+    ATTRIBUTES.iter().any(|(_, of_key, _)| *of_key == Some(key))
+}
+
+/// Never printed.
+const PIN_VALUE: &str = "pin-value";
+
+const SCHEME: &str = "pkcs11:";
+
+const HELP: &str = "write uri as `pkcs11-external-signer list --uri` prints it, with token, manufacturer, model, serial, \
+                    slot-id, id, object and type, and after a ? module-path, pin-source and pin-value; each once, and \
+                    what is no letter, digit or -._~ as in %02";
+
+/// What stands for itself in an attribute's value, besides letters and digits (RFC 7512, section
+/// 2.3). Some programs print a `/`, `?` or `&` of a label unescaped.
+const UNESCAPED: &[u8] = b"-._~:[]@!$'()*+,=/?|&";
+
+/// What is escaped when a URI is printed.
+const PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'=');
+const QUERY: &AsciiSet = &PATH.remove(b'/');
+
+/// The URI as it is written, without the PIN and its source.
+pub fn without_pin(uri: &str) -> String {
+    without(uri, ["pin-source", "pin-value"])
+}
+
+/// The URI as it is written, including a PIN in it, without the object.
+pub fn without_object(uri: &str) -> String {
+    without(uri, ["id", "object"])
+}
+
+fn without(uri: &str, names: [&str; 2]) -> String {
+    let (scheme, rest) = uri.split_once(':').unwrap_or((uri, ""));
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let keep = |component: &str, separator: &str| {
+        let stays = |it: &&str| !names.contains(&it.split('=').next().unwrap_or_default());
+        let attributes: Vec<_> = component.split(separator).filter(stays).collect();
+        attributes.join(separator)
+    };
+    format!("{scheme}:{}?{}", keep(path, ";"), keep(query, "&"))
+}
+
+impl Uri {
+    /// Parses a URI; an error names the first attribute that is malformed or unknown.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let scheme = text.get(..SCHEME.len()).unwrap_or_default();
+        if !scheme.eq_ignore_ascii_case(SCHEME) {
+            return Err(misconfigured("uri does not begin with pkcs11:", HELP));
+        }
+        let rest = text.get(SCHEME.len()..).unwrap_or_default();
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut uri = Self::default();
+        for (component, separator, is_query) in [(path, ';', false), (query, '&', true)] {
+            for attribute in component.split(separator).filter(|_| !component.is_empty()) {
+                let (name, value) = attribute
+                    .split_once('=')
+                    .ok_or_else(|| misconfigured("uri has an attribute without a value", HELP))?;
+                let mut known = ATTRIBUTES.iter().filter(|(_, _, it)| *it == is_query);
+                match known.find(|(known, ..)| *known == name) {
+                    Some((name, ..)) => {
+                        if uri.0.insert(name, setting(name, value)?).is_some() {
+                            return Err(problem(name, "occurs twice"));
+                        }
+                    }
+                    // One object stands for the pair that shares its CKA_ID.
+                    None if !is_query && name == "type" => {
+                        if !matches!(value, "cert" | "private" | "public") {
+                            return Err(problem(name, "names no certificate and no key pair"));
+                        }
+                    }
+                    // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
+                    None if is_query && name.starts_with("x-") => {}
+                    None => return Err(problem(name, "is not known here")),
+                }
+            }
+        }
+        Ok(uri)
+    }
+
+    pub fn of<const N: usize>(attributes: [(&'static str, Option<String>); N]) -> Self {
+        let given = attributes.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        Self(given.collect())
+    }
+
+    pub fn get(&self, attribute: &str) -> Option<&str> {
+        self.0.get(attribute).map(String::as_str)
+    }
+
+    /// What keys of the configuration can say: attribute, key and value.
+    pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let of_keys = ATTRIBUTES.iter().filter_map(|(name, key, _)| Some((*name, (*key)?)));
+        of_keys.filter_map(move |(name, key)| Some((name, key, self.get(name)?)))
+    }
+}
+
+/// The form that other tools take; never with a PIN.
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SCHEME)?;
+        let (mut in_path, mut in_query) = ("", "?");
+        for (name, _, is_query) in ATTRIBUTES {
+            let Some(value) = self.get(name).filter(|_| name != PIN_VALUE) else { continue };
+            let (set, separator) = match is_query {
+                true => (QUERY, mem::replace(&mut in_query, "&")),
+                false => (PATH, mem::replace(&mut in_path, ";")),
+            };
+            write!(f, "{separator}{name}=")?;
+            if name == "id"
+                && let Ok(id) = ObjectId::parse(value)
+            {
+                // Bytes whose letters mean nothing.
+                id.as_bytes().iter().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
+            } else {
+                write!(f, "{}", percent_encode(value.as_bytes(), set))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An attribute's value, as the key has it that stands for it.
+fn setting(name: &str, value: &str) -> Result<String, Error> {
+    let bytes = bytes(name, value)?;
+    if name == "id" {
+        return Ok(ObjectId::from_bytes(bytes).to_string());
+    }
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    let text = text.ok_or_else(|| problem(name, "is not UTF-8, or holds a NUL"))?;
+    match name {
+        "slot-id" if decimal(&text).is_none() => Err(problem(name, "is not a number")),
+        "pin-source" => pin_source(text),
+        _ => Ok(text),
+    }
+}
+
+/// Decodes a value strictly.
+fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Error> {
+    let is_escape = |rest: &str| {
+        let digits = rest.bytes().take(2).filter(u8::is_ascii_hexdigit);
+        digits.count() == 2
+    };
+    let is_allowed =
+        |byte: u8| byte == b'%' || byte.is_ascii_alphanumeric() || UNESCAPED.contains(&byte);
+    if value.is_empty() {
+        Err(problem(name, "is empty"))
+    } else if !value.split('%').skip(1).all(is_escape) {
+        Err(problem(name, "has a % without two digits"))
+    } else if !value.bytes().all(is_allowed) {
+        Err(problem(name, "has a character that must be escaped"))
+    } else {
+        Ok(percent_decode_str(value).collect())
+    }
+}
+
+/// `pin-source` as `pinSource` has it. A path alone is a file's (RFC 7512, section 2.4), and so is a
+/// file URI of this machine's (RFC 8089, section 2).
+fn pin_source(value: String) -> Result<String, Error> {
+    let path = match value.strip_prefix("file://") {
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+        None if value.starts_with('/') => &value,
+        None => return Ok(value),
+    };
+    if !path.starts_with('/') {
+        return Err(problem("pin-source", "is a file on another machine"));
+    }
+    // Two slashes would be read as the beginning of a machine's name.
+    Ok(format!("file:/{}", path.trim_start_matches('/')))
+}
+
+fn problem(name: &str, what: &str) -> Error {
+    // A name of other characters may be a piece of a PIN.
+    let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
+    let name = if name.bytes().all(is_name) { excerpt(name) } else { "…".to_owned() };
+    misconfigured(format!("uri: {name} {what}"), HELP)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        match Uri::parse(text) {
+            Ok(uri) => uri.to_string(),
+            Err(error) => error.to_string().replace("configuration: ", ""),
+        }
+    }
+
+    #[test]
+    fn every_attribute_is_read_and_printed_in_one_order() {
+        let uri = "pkcs11:id=%02%ff;object=a%3Bb;type=private;serial=5d9c;model=SoftHSM%20v2;\
+                   manufacturer=SoftHSM%20project;token=gr%C3%B6%C3%9Fe;slot-id=7\
+                   ?pin-source=file:///run/pin&module-path=/usr/lib/a%26b.so&x-vendor=1";
+        assert_eq!(
+            shown(uri),
+            "pkcs11:token=gr%C3%B6%C3%9Fe;manufacturer=SoftHSM%20project;model=SoftHSM%20v2;\
+             serial=5d9c;slot-id=7;id=%02%FF;object=a%3Bb\
+             ?module-path=/usr/lib/a%26b.so&pin-source=file:/run/pin"
+        );
+        let uri = Uri::parse(uri).ok().unwrap();
+        for (attribute, value) in [
+            ("token", "größe"),
+            ("object", "a;b"),
+            ("module-path", "/usr/lib/a&b.so"),
+            ("id", "0x02ff"),
+            ("slot-id", "7"),
+        ] {
+            assert_eq!(uri.get(attribute), Some(value));
+        }
+        assert_eq!(shown("PKCS11:"), "pkcs11:");
+        for (source, pin_source) in [
+            ("/a/b", "file:/a/b"),
+            ("file:/a", "file:/a"),
+            ("file://localhost/a", "file:/a"),
+            ("file:////a", "file:/a"),
+            ("//a", "file:/a"),
+            ("prompt", "prompt"),
+            ("env:PIN", "env:PIN"),
+            ("|command", "|command"),
+        ] {
+            let uri = Uri::parse(&format!("pkcs11:?pin-source={source}")).ok().unwrap();
+            assert_eq!(uri.get("pin-source"), Some(pin_source));
+        }
+    }
+
+    #[test]
+    fn what_is_misspelt_is_named_and_no_pin_is_shown() {
+        for (uri, what) in [
+            ("token=a", "uri does not begin with pkcs11:"),
+            ("", "uri does not begin with pkcs11:"),
+            ("größe", "uri does not begin with pkcs11:"),
+            ("pkcs11:token", "uri has an attribute without a value"),
+            ("pkcs11:token=a;", "uri has an attribute without a value"),
+            ("pkcs11:;token=a", "uri has an attribute without a value"),
+            ("pkcs11:token=a;token=a", "uri: token occurs twice"),
+            ("pkcs11:token=", "uri: token is empty"),
+            ("pkcs11:token=%4", "uri: token has a % without two digits"),
+            ("pkcs11:token=%+4", "uri: token has a % without two digits"),
+            ("pkcs11:token=a b", "uri: token has a character that must be escaped"),
+            ("pkcs11:token=ö", "uri: token has a character that must be escaped"),
+            ("pkcs11:token=%ff", "uri: token is not UTF-8, or holds a NUL"),
+            ("pkcs11:token=a%00", "uri: token is not UTF-8, or holds a NUL"),
+            ("pkcs11:slot-id=0x1", "uri: slot-id is not a number"),
+            ("pkcs11:slot-id=+1", "uri: slot-id is not a number"),
+            ("pkcs11:slot-id=99999999999999999999", "uri: slot-id is not a number"),
+            ("pkcs11:type=data", "uri: type names no certificate and no key pair"),
+            ("pkcs11:slot-description=a", "uri: slot-description is not known here"),
+            ("pkcs11:library-version=3", "uri: library-version is not known here"),
+            ("pkcs11:x-vendor=a", "uri: x-vendor is not known here"),
+            ("pkcs11:pin-value=1234", "uri: pin-value is not known here"),
+            ("pkcs11:token=a?id=%01", "uri: id is not known here"),
+            ("pkcs11:?module-name=a", "uri: module-name is not known here"),
+            ("pkcs11:?pin-value=12 34", "uri: pin-value has a character that must be escaped"),
+            ("pkcs11:?1234=x", "uri: … is not known here"),
+            (
+                "pkcs11:?pin-source=file://host/run/pin",
+                "uri: pin-source is a file on another machine",
+            ),
+            ("pkcs11:?x-a=1&x-a=2", "pkcs11:"),
+            ("pkcs11:?pin-value=1&pin-value=1", "uri: pin-value occurs twice"),
+        ] {
+            assert_eq!(shown(uri), what, "{uri}");
+        }
+        // It stands between single quotes in a shell.
+        let uri = Uri::parse("pkcs11:token=a'b?module-path=/c'd").ok().unwrap();
+        assert_eq!(uri.to_string(), "pkcs11:token=a%27b?module-path=/c%27d");
+        let uri = Uri::parse("pkcs11:id=%01?pin-value=1234").ok().unwrap();
+        assert_eq!(uri.to_string(), "pkcs11:id=%01");
+        assert_eq!(uri.get(PIN_VALUE), Some("1234"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_as_the_same(
+            texts in prop::array::uniform5(prop::option::of("[^\0]{1,20}")),
+            slot_id: Option<u64>,
+            id in prop::option::of(prop::collection::vec(any::<u8>(), 1..20)),
+        ) {
+            let [token, manufacturer, serial, object, path] = texts;
+            let uri = Uri::of([
+                ("token", token),
+                ("manufacturer", manufacturer),
+                ("serial", serial),
+                ("slot-id", slot_id.map(|it| it.to_string())),
+                ("id", id.map(|it| ObjectId::from_bytes(it).to_string())),
+                ("object", object),
+                ("module-path", path),
+            ]);
+            prop_assert_eq!(Uri::parse(&uri.to_string()).ok().unwrap().0, uri.0);
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(text in "(pkcs11:)?[-a-z%0-9=;&? ö]{0,60}") {
+            let _ = Uri::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! Certificates: what the public key is, and what else an operator asks about one.
+//!
+//! The public key comes from the certificate: public-key objects are optional, and odd in practice.
+
+mod attestation;
+mod name;
+mod request;
+mod validity;
+
+pub use attestation::KeyAttestation;
+pub use request::{CertificationRequest, fingerprint};
+pub use validity::{Validity, ValidityState, minute, rfc_3339};
+
+use base::error::{Error, Exit, Help, PROGRAM, THIS_KEY};
+use base::printable::hex;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::asn1::{ObjectIdentifier, UintRef};
+use x509_cert::der::{Decode as _, Encode as _};
+use x509_cert::ext::pkix::{
+    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, SubjectKeyIdentifier,
+};
+use x509_cert::spki::SubjectPublicKeyInfoOwned;
+use x509_cert::time::Time;
+use x509_parser::pem::Pem;
+
+use self::name::Subject;
+
+/// RSA keys that are signed with, in bits.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
+
+/// With serial numbers of any length.
+type Parsed = CertificateInner<Raw>;
+
+const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
+const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
+const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+
+/// One X.509 certificate (RFC 5280) that TLS clients can sign with. Its texts may hold anything.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    der: Vec<u8>,
+    public_key: PublicKey,
+    /// Basic constraints say so (RFC 5280, section 4.2.1.9).
+    pub is_ca: bool,
+    /// Hexadecimal digits, as `openssl x509 -serial` prints them.
+    pub serial_number: String,
+    pub subject: String,
+    /// Who the API server takes the bearer for: the subject's common name.
+    pub user: Option<String>,
+    /// The groups that the API server adds: the subject's organizations.
+    pub groups: Vec<String>,
+    pub issuer_text: String,
+    pub validity: Validity,
+    /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
+    pub is_for_clients: bool,
+}
+
+impl Certificate {
+    /// Parses a certificate. `source` says in messages where it comes from.
+    pub fn from_der(der: &[u8], source: &str) -> Result<Self, Error> {
+        let unusable = |reason: &str| unusable(source, reason);
+        if der.is_empty() {
+            return Err(unusable("it is empty"));
+        }
+        let unparsed = |error| unusable(&format!("its DER does not parse ({error})"));
+        let (parsed, rest) = Parsed::from_der_partial(der).map_err(unparsed)?;
+        // Some tokens fill up with zeros.
+        if rest.iter().any(|byte| *byte != 0) {
+            return Err(unusable("something follows it"));
+        }
+        let der = der.strip_suffix(rest).unwrap_or(der).to_owned();
+        if parsed.to_der().map_err(unparsed)? != der {
+            return Err(unusable(
+                "it is not in DER's only form, and servers may read it otherwise",
+            ));
+        }
+        let signed = parsed.tbs_certificate();
+        let public_key = PublicKey::from_info(signed.subject_public_key_info());
+        let public_key = public_key.map_err(|algorithm| {
+            let text = format!("{source} holds a key of an unsupported type: {algorithm}");
+            Error::new(Exit::Object, text).help(
+                "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an Ed25519 key",
+            )
+        })?;
+        let subject = Subject::of(signed.subject()).map_err(|reason| unusable(&reason))?;
+        let constraints = signed.get_extension::<BasicConstraints>().map_err(unparsed)?;
+        let usages = signed.get_extension::<ExtendedKeyUsage>().map_err(unparsed)?;
+        let time = |time: Time| time.to_unix_duration().as_secs().cast_signed();
+        Ok(Self {
+            public_key,
+            is_ca: constraints.is_some_and(|(_, it)| it.ca),
+            serial_number: hex(signed.serial_number().as_bytes()).to_uppercase(),
+            subject: subject.text,
+            user: subject.user,
+            groups: subject.groups,
+            issuer_text: name::text(signed.issuer()),
+            validity: Validity {
+                not_before: time(signed.validity().not_before),
+                not_after: time(signed.validity().not_after),
+            },
+            is_for_clients: usages.is_none_or(|(_, usages)| {
+                usages.0.iter().any(|it| [CLIENT_AUTH, ANY_USAGE].contains(it))
+            }),
+            der,
+        })
+    }
+
+    /// The certificate of a file of PEM or DER that is no CA's, and the DER of the others, its issuer first.
+    pub fn chain_from_pem_or_der(
+        bytes: &[u8],
+        source: &str,
+    ) -> Result<(Self, Vec<Vec<u8>>), Error> {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        if bytes.first() == Some(&0x30) {
+            return Ok((Self::from_der(bytes, source)?, Vec::new()));
+        }
+        let certificates = Pem::iter_from_buffer(bytes)
+            .flatten()
+            .filter(|block| matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE"));
+        let mut certificates: Vec<_> = certificates.map(|block| block.contents).collect();
+        let Some(first) = certificates.first() else {
+            return Err(unusable(source, "it has no CERTIFICATE in PEM, and is no DER"));
+        };
+        let is_leaf = |der: &Vec<u8>| Self::from_der(der, source).is_ok_and(|it| !it.is_ca);
+        let leaf = match Self::from_der(first, source)?.is_ca {
+            true => certificates.iter().position(is_leaf).unwrap_or(0),
+            false => 0,
+        };
+        // What stands before the leaf begins with the root.
+        let mut chain = certificates.split_off(leaf);
+        let leaf = Self::from_der(&chain.remove(0), source)?;
+        chain.extend(certificates.into_iter().rev());
+        Ok((leaf, chain))
+    }
+
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public_key
+    }
+
+    /// Its subject, its issuer and its serial number in DER, which a token keeps beside it.
+    pub fn names(&self) -> Option<[Vec<u8>; 3]> {
+        let parsed = Parsed::from_der(&self.der).ok()?;
+        let signed = parsed.tbs_certificate();
+        let (subject, issuer) = (signed.subject().to_der().ok()?, signed.issuer().to_der().ok()?);
+        Some([subject, issuer, signed.serial_number().to_der().ok()?])
+    }
+
+    /// Its name in an API server's audit log, the `credential-id` of those who come with it.
+    pub fn credential_id(&self) -> String {
+        format!("X509SHA256={}", hex(&Sha256::digest(&self.der)))
+    }
+
+    /// When it expires, if it should be renewed by now; `now` in seconds since 1970.
+    pub fn renewal(&self, now: i64) -> Option<String> {
+        let is_due = self.validity.at(now) == ValidityState::RenewalDue;
+        is_due.then(|| format!("it expires {}", minute(self.validity.not_after)))
+    }
+
+    /// Fails if it has expired, so that nobody is asked for a PIN in vain; `now` in seconds since 1970.
+    pub fn check_end(&self, now: i64) -> Result<(), Error> {
+        if self.validity.at(now) != ValidityState::Expired {
+            return Ok(());
+        }
+        let text = of_subject(&self.subject, self.validity.concern(now).unwrap_or_default());
+        Err(Error::new(Exit::Object, text).help(format!(
+            "have the cluster issue another one for the same key: `{PROGRAM} enroll{THIS_KEY}`"
+        )))
+    }
+
+    /// Why an API server refuses this certificate as a client's; `now` in seconds since 1970.
+    pub fn concerns(&self, now: i64) -> Vec<String> {
+        let usage = (!self.is_for_clients)
+            .then(|| "its extended key usage does not allow TLS clients".to_owned());
+        self.validity.concern(now).into_iter().chain(usage).collect()
+    }
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PublicKey {
+    /// The point as SEC 1 encodes it.
+    Ecdsa { curve: Curve, point: Vec<u8> },
+    /// The point as RFC 8032 encodes it.
+    Ed25519([u8; 32]),
+    /// Big-endian, without leading zeros.
+    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
+}
+
+/// The curves of TLS's ECDSA signatures (RFC 8446, section 4.2.3).
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum Curve {
+    P256,
+    P384,
+    P521,
+}
+
+impl Curve {
+    /// The curve that CKA_EC_PARAMS names (PKCS#11, section 6.3.3; the DER of its object identifier).
+    pub fn from_parameters(parameters: &[u8]) -> Option<Self> {
+        let mut all = [Self::P256, Self::P384, Self::P521].into_iter();
+        all.find(|curve| curve.parameters() == parameters)
+    }
+
+    /// The length of a field element in bytes.
+    pub fn field_length(self) -> usize {
+        match self {
+            Self::P256 => 32,
+            Self::P384 => 48,
+            Self::P521 => 66,
+        }
+    }
+
+    /// The length in bytes of a point that isn't compressed (SEC 1, section 2.3.3).
+    pub fn point_length(self) -> usize {
+        1 + 2 * self.field_length()
+    }
+
+    /// [`Curve::from_parameters`], the other way round.
+    pub fn parameters(self) -> &'static [u8] {
+        match self {
+            Self::P256 => b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07",
+            Self::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",
+            Self::P521 => b"\x06\x05\x2b\x81\x04\x00\x23",
+        }
+    }
+}
+
+impl PublicKey {
+    pub fn modulus_bits(&self) -> usize {
+        match self {
+            Self::Rsa { modulus, .. } => bits(modulus),
+            Self::Ecdsa { .. } | Self::Ed25519(_) => 0,
+        }
+    }
+
+    /// The length of an RSA modulus, and so of a signature, in bytes; 0 for other keys.
+    pub fn modulus_length(&self) -> usize {
+        self.modulus_bits().div_ceil(8)
+    }
+
+    /// The error names the algorithm.
+    fn from_info(info: &SubjectPublicKeyInfoOwned) -> Result<Self, String> {
+        let algorithm = info.algorithm.oid;
+        let bits = info.subject_public_key.as_bytes().unwrap_or_default();
+        if algorithm == ED25519 {
+            let point = bits.try_into();
+            return Ok(Self::Ed25519(point.map_err(|_| "Ed25519 with a malformed key")?));
+        }
+        if algorithm == EC_PUBLIC_KEY {
+            let parameters = info.algorithm.parameters.as_ref();
+            let name = parameters.and_then(|named| named.decode_as::<ObjectIdentifier>().ok());
+            let name = name.ok_or("an elliptic curve without a name")?;
+            let parameters = name.to_der().unwrap_or_default();
+            let curve = Curve::from_parameters(&parameters).ok_or_else(|| {
+                format!("an elliptic curve other than P-256, P-384 and P-521 ({name})")
+            })?;
+            let point = bits.to_vec();
+            return Ok(Self::Ecdsa { curve, point });
+        }
+        if algorithm != RSA {
+            return Err(algorithm.to_string());
+        }
+        // RSAPublicKey: modulus and exponent.
+        let numbers = Vec::<UintRef<'_>>::from_der(bits).unwrap_or_default();
+        let [modulus, exponent] = numbers.as_slice() else {
+            return Err("RSA with a malformed key".to_owned());
+        };
+        let [modulus, exponent] =
+            [modulus, exponent].map(|it| without_leading_zeros(it.as_bytes()));
+        let bits = self::bits(&modulus);
+        Self::of_rsa(modulus, exponent).ok_or_else(|| format!("RSA of {bits} bits"))
+    }
+
+    /// From numbers without leading zeros; `None` if the key is too small or too large to sign with.
+    pub fn of_rsa(modulus: Vec<u8>, exponent: Vec<u8>) -> Option<Self> {
+        let is_fit = RSA_BITS.contains(&bits(&modulus)) && !exponent.is_empty();
+        is_fit.then_some(Self::Rsa { modulus, exponent })
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ecdsa { curve, .. } => write!(f, "ECDSA {curve}"),
+            Self::Ed25519(_) => f.write_str("Ed25519"),
+            Self::Rsa { .. } => write!(f, "RSA-{}", self.modulus_bits()),
+        }
+    }
+}
+
+impl fmt::Display for Curve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::P256 => "P-256",
+            Self::P384 => "P-384",
+            Self::P521 => "P-521",
+        })
+    }
+}
+
+pub fn of_subject(subject: &str, concern: impl fmt::Display) -> String {
+    format!("the certificate of {subject}: {concern}")
+}
+
+pub fn renewal_remedy() -> Help {
+    format!("renew it: `{PROGRAM} renew{THIS_KEY}`").into()
+}
+
+/// The certificates to choose from, as indices of `certificates`, all of which a selector fits: for
+/// each public key the one that is valid at `now` (seconds since 1970), or else the one that is valid
+/// longest. Certificates of CAs are ignored if there are others.
+pub fn best_per_key(certificates: &[&Certificate], now: i64) -> Vec<usize> {
+    let has_others = certificates.iter().any(|it| !it.is_ca);
+    let rank = |certificate: &Certificate| {
+        let validity = certificate.validity;
+        let is_valid = matches!(validity.at(now), ValidityState::Valid | ValidityState::RenewalDue);
+        let (not_before, not_after) = (validity.not_before, validity.not_after);
+        (is_valid, certificate.is_for_clients, not_after, not_before)
+    };
+    let mut best: Vec<(usize, &Certificate)> = Vec::new();
+    for (index, certificate) in certificates.iter().enumerate() {
+        if has_others && certificate.is_ca {
+            continue;
+        }
+        let same =
+            |(_, other): &&mut (usize, &Certificate)| other.public_key == certificate.public_key;
+        match best.iter_mut().find(same) {
+            Some(best) if rank(certificate) > rank(best.1) => *best = (index, certificate),
+            Some(_) => {}
+            None => best.push((index, certificate)),
+        }
+    }
+    best.into_iter().map(|(index, _)| index).collect()
+}
+
+fn unusable(source: &str, reason: &str) -> Error {
+    let text = format!("{source} is not a usable X.509 certificate: {reason}");
+    Error::new(Exit::Object, text).help(
+        "write the certificate to the token again, as DER, or set certificateFile (--certificate-file)",
+    )
+}
+
+/// The issuer that a certificate in DER names; `None` for a root, and for what is no certificate.
+pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
+    let parsed = Parsed::from_der(der).ok()?;
+    let signed = parsed.tbs_certificate();
+    let is_own = signed.issuer() == signed.subject();
+    (!is_own).then(|| signed.issuer().to_der().ok())?
+}
+
+/// Of certificates in DER, the issuer of this one: by its name, and by the identifiers of keys, since an
+/// authority may have had several (RFC 5280, section 4.2.1.1). Of several, the one that is valid longest.
+/// No root: every server that trusts it has it.
+pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec<u8>> {
+    let parsed = Parsed::from_der(der).ok()?;
+    let certificate = parsed.tbs_certificate();
+    let authority = certificate.get_extension::<AuthorityKeyIdentifier>().ok()?;
+    let wanted = authority.and_then(|(_, it)| it.key_identifier);
+    let fitting = candidates.iter().filter_map(|candidate| {
+        let parsed = Parsed::from_der(candidate).ok()?;
+        let issuer = parsed.tbs_certificate();
+        let key_id = issuer.get_extension::<SubjectKeyIdentifier>().ok()?;
+        let is_other =
+            key_id.zip(wanted.as_ref()).is_some_and(|((_, key_id), wanted)| key_id.0 != *wanted);
+        let is_named = issuer.subject() == certificate.issuer();
+        let is_root = issuer.subject() == issuer.issuer();
+        let end = issuer.validity().not_after.to_unix_duration();
+        (is_named && !is_other && !is_root).then_some((end, candidate))
+    });
+    fitting.max_by_key(|(end, _)| *end).map(|(_, found)| found)
+}
+
+/// Bits of a big-endian number without leading zeros.
+pub fn bits(number: &[u8]) -> usize {
+    number.first().map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
+}
+
+/// A big-endian number in so many bytes; `None` if it takes more.
+pub fn with_leading_zeros(number: &[u8], length: usize) -> Option<Vec<u8>> {
+    let missing = length.checked_sub(number.len())?;
+    Some([&vec![0; missing], number].concat())
+}
+
+/// A big-endian number in as few bytes as it takes.
+pub fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
+    number.iter().copied().skip_while(|byte| *byte == 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa,
+        KeyPair, date_time_ymd,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_modulus_is_as_long_as_its_number() {
+        for (modulus, bits, length) in [(&[0xff; 128][..], 1024, 128), (&[0x01; 129], 1025, 129)] {
+            let key = PublicKey::Rsa { modulus: modulus.to_vec(), exponent: vec![3] };
+            assert_eq!((key.modulus_bits(), key.modulus_length()), (bits, length));
+        }
+    }
+
+    #[test]
+    fn of_issuers_with_one_name_it_is_the_one_whose_key_has_signed() {
+        let key = || KeyPair::generate().unwrap();
+        let parameters = |name: &str, end: i32| {
+            let mut parameters = CertificateParams::default();
+            parameters.distinguished_name = DistinguishedName::new();
+            parameters.distinguished_name.push(DnType::CommonName, name);
+            parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            parameters.use_authority_key_identifier_extension = true;
+            parameters.not_after = date_time_ymd(end, 1, 1);
+            parameters
+        };
+        let root = CertifiedIssuer::self_signed(parameters("root", 4000), key()).unwrap();
+        let middle =
+            |key, end| CertifiedIssuer::signed_by(parameters("middle", end), key, &root).unwrap();
+        let pem = key().serialize_pem();
+        let same = || KeyPair::from_pem(&pem).unwrap();
+        let [other, old, new] = [middle(key(), 3000), middle(same(), 1990), middle(same(), 2990)];
+        let below = parameters("jane", 2980).signed_by(&key(), &new).unwrap();
+        let of = |issuer: &CertifiedIssuer<'_, KeyPair>| issuer.der().to_vec();
+        let mut all = [&other, &old, &new, &root].map(of).to_vec();
+        all.push(b"garbage".to_vec());
+        for _ in &all.clone() {
+            assert_eq!(issuer_among(&all, below.der()), Some(&of(&new)));
+            all.rotate_left(1);
+        }
+        assert_eq!(issuer_among(&[of(&old)], below.der()), Some(&of(&old)));
+        assert_eq!(issuer_among(&[of(&other)], below.der()), None);
+        assert_eq!(issuer_among(&all, new.der()), None);
+    }
+
+    #[test]
+    fn what_is_no_certificate_says_so() {
+        let reason = |bytes: &[u8]| {
+            Certificate::chain_from_pem_or_der(bytes, "the file").unwrap_err().to_string()
+        };
+        assert!(reason(b"").contains("no CERTIFICATE in PEM"));
+        assert!(reason(b"hello").contains("no CERTIFICATE in PEM"));
+        assert!(reason(&[0x30, 0x82, 0x01, 0x00]).contains("does not parse"));
+        let key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+        assert!(reason(key).contains("no CERTIFICATE in PEM"));
+    }
+}

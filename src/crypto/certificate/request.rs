@@ -1,0 +1,88 @@
+//! A request for a certificate (PKCS#10, RFC 2986): for whom, and for which key.
+
+use sha2::{Digest as _, Sha256};
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::pem::LineEnding;
+use x509_cert::der::{DecodePem as _, Encode as _, EncodePem as _};
+use x509_cert::request::CertReq;
+
+use super::PublicKey;
+use super::name::Subject;
+use base::hash::Hash;
+use base::printable::hex;
+
+/// What signature algorithms are called (RFC 3279, RFC 5758, RFC 8410). Of RSA, PKCS #1 v1.5.
+const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [
+    (oid("1.2.840.113549.1.1.11"), Hash::Sha256),
+    (oid("1.2.840.113549.1.1.12"), Hash::Sha384),
+    (oid("1.2.840.113549.1.1.13"), Hash::Sha512),
+    (oid("1.2.840.10045.4.3.1"), Hash::Sha224),
+    (oid("1.2.840.10045.4.3.2"), Hash::Sha256),
+    (oid("1.2.840.10045.4.3.3"), Hash::Sha384),
+    (oid("1.2.840.10045.4.3.4"), Hash::Sha512),
+    // Ed25519 hashes by itself.
+    (oid("1.3.101.112"), Hash::Sha512),
+];
+
+const NOT_CANONICAL: &str =
+    "it is not one CERTIFICATE REQUEST in canonical PEM and DER, with nothing else in the text";
+
+const fn oid(text: &str) -> ObjectIdentifier {
+    ObjectIdentifier::new_unwrap(text)
+}
+
+/// Texts are as they stand in it, not yet fit for a terminal.
+#[derive(Debug)]
+pub struct CertificationRequest {
+    pub public_key: PublicKey,
+    /// SHA-256 of the public key (SubjectPublicKeyInfo), by which people compare keys.
+    pub fingerprint: String,
+    pub subject: String,
+    /// Who the API server would take the bearer for: the subject's common name.
+    pub user: Option<String>,
+    /// The groups that the API server would add: the subject's organizations.
+    pub groups: Vec<String>,
+    /// Whether the subject says no more than one user and groups.
+    pub is_plain: bool,
+    pub wants_extensions: bool,
+    /// What its own key has signed, in DER.
+    pub signed: Vec<u8>,
+    pub signature: Vec<u8>,
+    /// `None` where the algorithm is none that the API server's signer takes.
+    pub hash: Option<Hash>,
+}
+
+impl CertificationRequest {
+    /// Parses a PEM text that is one request and nothing else, in the only form that it has: a text with a second
+    /// block in it, or DER that parsers read differently, could show an approver another request.
+    pub fn from_pem(pem: &str) -> Result<Self, String> {
+        let parsed = CertReq::from_pem(pem).ok();
+        let is_canonical = |it: &CertReq| it.to_pem(LineEnding::LF).is_ok_and(|again| again == pem);
+        let parsed = parsed.filter(is_canonical).ok_or(NOT_CANONICAL)?;
+        let info = &parsed.info;
+        let public_key = PublicKey::from_info(&info.public_key)
+            .map_err(|algorithm| format!("its key is {algorithm}"))?;
+        let subject = Subject::of(&info.subject)?;
+        let mut known = ALGORITHMS.into_iter();
+        let known = known.find(|(oid, _)| *oid == parsed.algorithm.oid);
+        Ok(Self {
+            public_key,
+            fingerprint: fingerprint(&info.public_key.to_der().map_err(|_| NOT_CANONICAL)?),
+            is_plain: info.subject.iter().count()
+                == subject.groups.len() + usize::from(subject.user.is_some()),
+            subject: subject.text,
+            user: subject.user,
+            groups: subject.groups,
+            wants_extensions: !info.attributes.is_empty(),
+            signed: info.to_der().map_err(|_| NOT_CANONICAL)?,
+            signature: parsed.signature.as_bytes().unwrap_or_default().to_vec(),
+            hash: known.map(|(_, hash)| hash),
+        })
+    }
+}
+
+/// SHA-256 of a public key's SubjectPublicKeyInfo in DER, in hexadecimal digits: what
+/// `openssl pkey -pubin -outform DER | sha256sum` prints.
+pub fn fingerprint(info: &[u8]) -> String {
+    hex(&Sha256::digest(info))
+}

@@ -1,0 +1,114 @@
+//! The wire of client-go's exec credential plugins, as data: one request, one answer.
+//!
+//! Source: KEP-541, "External credential providers", and client-go's
+//! `pkg/apis/clientauthentication`. It knows no environment and no file. No error quotes a value of
+//! the request: a proxy's URL can hold a password.
+
+use serde_json::{Value, json};
+
+use base::error::{Error, Exit};
+use base::printable::excerpt;
+
+/// The versions of the API. The answer has that of the request.
+pub const VERSIONS: [&str; 3] = [
+    "client.authentication.k8s.io/v1",
+    "client.authentication.k8s.io/v1beta1",
+    "client.authentication.k8s.io/v1alpha1",
+];
+
+/// A request for a credential, which clients put into KUBERNETES_EXEC_INFO.
+#[derive(Debug)]
+pub struct ExecRequest {
+    pub version: &'static str,
+    /// The cluster that the client is about to connect to, as a kubeconfig's entry, with the extension for plugins as its
+    /// `config`; only with `provideClusterInfo`.
+    pub cluster: Option<Value>,
+}
+
+impl ExecRequest {
+    /// Parses a request: apiVersion and kind, then the fields. Unknown fields pass.
+    pub fn decode(text: &[u8]) -> Result<Self, Error> {
+        let decoded = document(text, "ExecCredential", VERSIONS);
+        let (mut document, version) = decoded.map_err(|reason| Self::error(&reason))?;
+        let cluster = match &mut document["spec"] {
+            Value::Null => None,
+            Value::Object(spec) => spec.remove("cluster").filter(|it| !it.is_null()),
+            _ => return Err(Self::error("its spec is no map")),
+        };
+        Ok(Self { version, cluster })
+    }
+
+    /// What is no request, for this reason.
+    pub fn error(reason: &str) -> Error {
+        Error::new(Exit::Request, format!("KUBERNETES_EXEC_INFO is not a request: {reason}")).help(
+            "set apiVersion of the user's exec to client.authentication.k8s.io/v1 (or v1beta1, or v1alpha1); by hand, run \
+             the command without this variable",
+        )
+    }
+}
+
+/// A plugin's request, of this kind, and which of these versions it has; or what is wrong with it.
+pub fn document(
+    bytes: &[u8],
+    kind: &'static str,
+    versions: [&'static str; 3],
+) -> Result<(Value, &'static str), String> {
+    let document: Value = serde_json::from_slice(bytes).map_err(|error| {
+        format!("it is not valid JSON (line {}, column {})", error.line(), error.column())
+    })?;
+    let known = |field: &str, values: &[&'static str]| {
+        let value = document[field].as_str();
+        let value = value.ok_or_else(|| format!("its {field} is malformed or missing"))?;
+        let known = values.iter().find(|it| **it == value);
+        known.copied().ok_or_else(|| format!("its {field} \"{}\" is not known", excerpt(value)))
+    };
+    let version = known("apiVersion", &versions)?;
+    known("kind", &[kind])?;
+    Ok((document, version))
+}
+
+pub enum ExecProof {
+    /// A certificate and its key, both in PEM.
+    Certificate {
+        certificate: String,
+        key: String,
+    },
+    Token(String),
+}
+
+/// The ExecCredential of this version, with a newline. The client has to ask again when it `expires`, an RFC 3339 text in UTC.
+pub fn exec_answer(version: &str, proof: &ExecProof, expires: &str) -> String {
+    let mut status = match proof {
+        ExecProof::Certificate { certificate, key } => {
+            json!({"clientCertificateData": certificate, "clientKeyData": key})
+        }
+        ExecProof::Token(token) => json!({ "token": token }),
+    };
+    status["expirationTimestamp"] = json!(expires);
+    let document = json!({"apiVersion": version, "kind": "ExecCredential", "status": status});
+    format!("{document}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_fault_is_named_and_no_value_quoted() {
+        let version = "client.authentication.k8s.io/v1";
+        let with = |spec: Value| {
+            json!({"kind": "ExecCredential", "apiVersion": version, "spec": spec}).to_string()
+        };
+        for (text, expected) in [
+            ("{".to_owned(), "is not a request: it is not valid JSON (line 1, column 1)"),
+            ("[]".to_owned(), "is not a request: its apiVersion is malformed or missing"),
+            (r#"{"apiVersion":"v2","kind":"ExecCredential"}"#.to_owned(), "apiVersion \"v2\""),
+            (json!({"apiVersion": version, "kind": "ExecInfo"}).to_string(), "kind \"ExecInfo\""),
+            (with(json!("secret")), "is not a request: its spec is no map"),
+        ] {
+            let error = ExecRequest::decode(text.as_bytes()).unwrap_err();
+            let shown = format!("{error} {}", error.remedy());
+            assert!(shown.contains(expected) && !shown.contains("secret"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! kubectl's kubeconfig as data: found, read, merged, pointed at other servers and written.
+//!
+//! Read as client-go's tools/clientcmd reads it, so that a command that gets our copy sees what it
+//! would have seen without us, except for the clusters that were redirected. What isn't known here is kept.
+//! Only files that are named are read, and only `file` writes one.
+
+#![forbid(unsafe_code)]
+
+// The messages of exec credential plugins, as data.
+pub mod exec_credential;
+
+mod entries;
+mod error;
+mod exec;
+mod file;
+mod load;
+mod plugin;
+mod redirect;
+mod shape;
+mod tunnelled;
+mod yaml;
+
+pub use entries::{Cluster, Context, Provider};
+pub use error::{other_user, unreadable, write_command};
+pub use exec::{SELECTORS, options, user_excerpt};
+pub use file::change;
+pub use load::files;
+pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
+pub use redirect::TunnelEndpoint;
+pub use tunnelled::{LocalCluster, tunnelled};
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use base::error::Error;
+
+/// One kubeconfig, of a file or merged from several. No `Debug`: it can hold a PIN and keys.
+#[derive(Clone, Default)]
+pub struct Kubeconfig {
+    /// A map or null, whose known fields have kubectl's types or are null.
+    config: Value,
+    /// The files that somebody else can change, and who, as "belongs to uid 7, who".
+    pub concerns: Vec<(PathBuf, String)>,
+}
+
+/// A list of a kubeconfig.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub enum EntryKind {
+    Cluster,
+    User,
+    Context,
+}
+
+impl EntryKind {
+    fn list(self) -> String {
+        format!("{}s", self.name())
+    }
+
+    /// The kind's name, which is also the member with what an entry says.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::User => "user",
+            Self::Context => "context",
+        }
+    }
+}
+
+impl Kubeconfig {
+    /// The name of the current context, which need not exist.
+    pub fn current_context(&self) -> Option<&str> {
+        text(&self.config, "current-context")
+    }
+
+    pub fn set_current_context(&mut self, name: &str) -> Result<(), Error> {
+        self.context(name)?;
+        self.config["current-context"] = name.into();
+        Ok(())
+    }
+
+    /// Makes the context of this name the current one and removes what it doesn't need, unknown
+    /// members too, since they can hold what others need: `kubectl config view --minify`.
+    pub fn keep_only(&mut self, name: &str) -> Result<(), Error> {
+        let Context { cluster, user, .. } = self.context(name)?;
+        self.set_current_context(name)?;
+        for (kind, name) in
+            [(EntryKind::Context, name), (EntryKind::Cluster, &cluster), (EntryKind::User, &user)]
+        {
+            self.retain(kind, |it| it == name);
+        }
+        let known =
+            ["clusters", "contexts", "current-context", "extensions", "preferences", "users"];
+        if let Some(members) = self.config.as_object_mut() {
+            members.retain(|key, _| known.contains(&&**key));
+        }
+        Ok(())
+    }
+
+    /// The whole as JSON, which kubectl reads as it was.
+    pub fn to_json(&self) -> String {
+        let mut config = self.config.clone();
+        config["apiVersion"] = "v1".into();
+        config["kind"] = "Config".into();
+        yaml::json(&config)
+    }
+
+    fn elements(&self, kind: EntryKind) -> impl Iterator<Item = &Value> {
+        self.config[kind.list()].as_array().into_iter().flatten()
+    }
+
+    /// Sorted.
+    pub fn names(&self, kind: EntryKind) -> Vec<String> {
+        let mut names: Vec<_> = self.elements(kind).map(|it| name_of(it).to_owned()).collect();
+        names.sort();
+        names
+    }
+
+    pub fn has(&self, kind: EntryKind, name: &str) -> bool {
+        self.elements(kind).any(|it| name_of(it) == name)
+    }
+
+    /// What an entry says; null if there is none.
+    fn entry(&self, kind: EntryKind, name: &str) -> &Value {
+        let element = self.elements(kind).find(|it| name_of(it) == name);
+        element.map_or(&Value::Null, |it| &it[kind.name()])
+    }
+
+    fn entry_mut(&mut self, kind: EntryKind, name: &str) -> Option<&mut Value> {
+        let mut elements = self.config.get_mut(kind.list())?.as_array_mut()?.iter_mut();
+        elements.find(|it| name_of(it) == name).map(|it| &mut it[kind.name()])
+    }
+
+    /// Makes an entry, or gives it another content.
+    fn set_entry(&mut self, kind: EntryKind, name: &str, content: Value) {
+        if let Some(entry) = self.entry_mut(kind, name) {
+            *entry = content;
+            return;
+        }
+        let list = &mut self.config[kind.list()];
+        let mut elements = list.as_array().cloned().unwrap_or_default();
+        elements.push(json!({"name": name, kind.name(): content}));
+        *list = elements.into();
+    }
+
+    /// Keeps the entries of a list with such names.
+    fn retain(&mut self, kind: EntryKind, is_kept: impl Fn(&str) -> bool) {
+        if let Some(Value::Array(elements)) = self.config.get_mut(kind.list()) {
+            elements.retain(|it| is_kept(name_of(it)));
+        }
+    }
+}
+
+fn name_of(element: &Value) -> &str {
+    element["name"].as_str().unwrap_or_default()
+}
+
+/// A text that isn't empty, which is the same as none for kubectl.
+fn text<'a>(map: &'a Value, key: &str) -> Option<&'a str> {
+    map[key].as_str().filter(|text| !text.is_empty())
+}
+
+fn remove(map: &mut Value, keys: &[&str]) {
+    if let Some(members) = map.as_object_mut() {
+        members.retain(|key, _| !keys.contains(&&**key));
+    }
+}
+
+/// The content of the extension of this name, or null.
+fn extension<'a>(entry: &'a Value, name: &str) -> &'a Value {
+    let mut extensions = entry["extensions"].as_array().into_iter().flatten();
+    let found = extensions.find(|it| name_of(it) == name);
+    found.map_or(&Value::Null, |it| &it["extension"])
+}
+
+/// Gives the extension of this name another content, or removes it.
+fn set_extension(entry: &mut Value, name: &str, content: Option<Value>) {
+    let mut extensions = entry["extensions"].as_array().cloned().unwrap_or_default();
+    extensions.retain(|it| name_of(it) != name);
+    extensions.extend(content.map(|content| json!({"name": name, "extension": content})));
+    match extensions.is_empty() {
+        true => remove(entry, &["extensions"]),
+        false => entry["extensions"] = extensions.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kubeconfig of this content, in a directory that is gone.
+    pub(crate) fn config(content: &str) -> Kubeconfig {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        std::fs::write(&path, content).unwrap();
+        match Kubeconfig::load(&[path]) {
+            Ok(config) => config,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn the_current_context_can_only_become_one_that_exists() {
+        let mut config = config("contexts: [{name: b}, {name: a}]\ncurrent-context: gone\n");
+        assert_eq!(config.current_context(), Some("gone"));
+        config.set_current_context("a").unwrap();
+        assert_eq!(config.current_context(), Some("a"));
+        let error = config.set_current_context("c").unwrap_err();
+        assert_eq!(error.to_string(), "the kubeconfig has no context \"c\"");
+        let remedy = error.remedy().to_string();
+        assert!(remedy.contains("`kubectl config get-contexts`"), "{remedy}");
+        assert_eq!(error.exit_code(), 3);
+        assert_eq!(config.current_context(), Some("a"));
+    }
+
+    #[test]
+    fn json_holds_nothing_that_yaml_reads_otherwise() {
+        for (text, written) in [
+            ("a\"\n\u{1b}", r#"a\"\n\u001b"#),
+            ("\u{7f}~\u{80}", r"\u007f~\u0080"),
+            ("a\u{85}\u{9f}\u{a0}", "a\\u0085\\u009f\u{a0}"),
+            ("\u{2028}x\u{2029}", r"\u2028x\u2029"),
+            ("\u{fffd}\u{fffe}\u{ffff}😀", "\u{fffd}\\ufffe\\uffff😀"),
+        ] {
+            let mut before = Kubeconfig::default();
+            before.config["current-context"] = text.into();
+            let json = before.to_json();
+            assert!(json.contains(&format!("\"{written}\"")), "{json}");
+            assert_eq!(config(&json).current_context(), Some(text));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A PIN from another program: one that a graphical session has for passwords, or pinentry.
+//!
+//! The environment alone says which program, and never a kubeconfig. It gets a few known variables, and answers through a
+//! pipe.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use super::prompt::{Settings, open_terminal};
+use super::queue::{CANCELLED, PromptSlot, TIMED_OUT};
+use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wrong_length};
+use base::error::{Error, Exit};
+use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
+use base::printable::printable;
+use base::process::descriptors::inherit_only_stdio;
+use base::process::wait_for;
+
+/// How often a program that has answered is looked at for its end.
+const EXIT_PAUSE: Duration = Duration::from_millis(5);
+
+/// What such a program needs to show itself; nothing else of the environment is handed on.
+const KEPT: [&str; 18] = [
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DISPLAY",
+    "GPG_TTY",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LC_MESSAGES",
+    "LOGNAME",
+    "PATH",
+    "TERM",
+    "TMPDIR",
+    "USER",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_TYPE",
+    "PINENTRY_USER_DATA",
+];
+
+const CHOOSE_ANOTHER: &str = "set PKCS11_EXTERNAL_SIGNER_ASKPASS to the whole path of a program that asks for \
+     passwords (ksshaskpass, ssh-askpass), install pinentry, or choose another pinSource (--pin-source)";
+
+pub(super) struct Program {
+    path: PathBuf,
+    is_pinentry: bool,
+}
+
+impl Program {
+    /// That of `PKCS11_EXTERNAL_SIGNER_ASKPASS`, else of `SSH_ASKPASS`, else pinentry. One that is
+    /// named and isn't there is an error: the user means it.
+    pub(super) fn find() -> Result<Self, Error> {
+        for variable in ["PKCS11_EXTERNAL_SIGNER_ASKPASS", "SSH_ASKPASS"] {
+            let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) else {
+                continue;
+            };
+            let path = PathBuf::from(path);
+            if !path.is_absolute() || !is_executable(&path) {
+                let reason = format!("it is named by {variable}, and is no path of a program");
+                return Err(no_pin(&path, reason));
+            }
+            return Ok(Self { path, is_pinentry: false });
+        }
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&folders)
+            .filter(|folder| folder.is_absolute())
+            .map(|folder| folder.join("pinentry"))
+            .find(|path| is_executable(path))
+            .map(|path| Self { path, is_pinentry: true })
+            .ok_or_else(|| {
+                Error::new(Exit::Login, "pinSource askpass: no program to ask for the PIN")
+                    .help(CHOOSE_ANOTHER)
+            })
+    }
+
+    pub(super) fn origin(&self) -> PinOrigin {
+        PinOrigin::Askpass(self.path.clone())
+    }
+
+    /// Asks once. `has_terminal`: there is one, and pinentry may draw on it, since no other program does.
+    pub(super) fn ask(
+        &self,
+        request: &PinRequest<'_>,
+        has_terminal: bool,
+        slot: &PromptSlot,
+    ) -> Result<Pin, Error> {
+        if request.confirm.is_some() && !self.is_pinentry {
+            // The answer of such a program could be a script's, and not a person's yes.
+            return Err(pin::final_try(&request.token, &self.origin()));
+        }
+        let failed = |error: io::Error| no_pin(&self.path, error);
+        // Dropped after the program, which may have to be killed and leaves its own behind then.
+        let is_drawn_on = has_terminal && self.is_pinentry;
+        let _settings = is_drawn_on.then(open_terminal).flatten().and_then(Settings::save);
+        let child = inherit_only_stdio(&mut self.command(request, has_terminal)).spawn();
+        let mut child = Asking(child.map_err(failed)?);
+        match self.talk(request, has_terminal, &mut child.0) {
+            Ok(Some(pin)) if request.allows(&pin) => Ok(pin),
+            Ok(Some(_)) => Err(wrong_length(request, &self.origin())),
+            Ok(None) => {
+                slot.leave(CANCELLED);
+                Err(pin::cancelled(&request.token))
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                slot.leave(TIMED_OUT);
+                Err(timed_out(request))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// The PIN; `None` where a person has given none.
+    fn talk(
+        &self,
+        request: &PinRequest<'_>,
+        has_terminal: bool,
+        child: &mut Child,
+    ) -> io::Result<Option<Pin>> {
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        let Some(output) = child.stdout.take() else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let output = TimedOutput { output, deadline };
+        if let Some(input) = child.stdin.take() {
+            return pinentry::ask(request, has_terminal, input, output);
+        }
+        let mut bytes = Vec::new();
+        output.take(MAX_PIN_LENGTH as u64 + 2).read_to_end(&mut bytes)?;
+        // An empty line and a failure are how these programs say that a person has cancelled.
+        Ok(match is_success(child, deadline)? {
+            true => first_line(&bytes),
+            false => None,
+        })
+    }
+
+    fn command(&self, request: &PinRequest<'_>, has_terminal: bool) -> Command {
+        let mut command = Command::new(&self.path);
+        command.env_clear().envs(kept(has_terminal));
+        if self.is_pinentry {
+            command.stdin(Stdio::piped());
+        } else {
+            let notice = request.notice.iter().map(|notice| format!("{}\n", printable(notice)));
+            let text: String = notice.chain([question(request)]).collect();
+            command.arg(text).stdin(Stdio::null());
+        }
+        command.stdout(Stdio::piped());
+        command
+    }
+}
+
+fn kept(has_terminal: bool) -> Vec<(&'static str, OsString)> {
+    KEPT.into_iter()
+        .filter(|name| has_terminal || *name != "GPG_TTY")
+        .filter_map(|name| Some((name, std::env::var_os(name)?)))
+        .collect()
+}
+
+fn no_pin(program: &Path, reason: impl Display) -> Error {
+    Error::new(Exit::Login, format!("pinSource: {} gave no PIN: {reason}", program.display()))
+        .help(CHOOSE_ANOTHER)
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// A program that asks; it is killed when this is dropped.
+struct Asking(Child);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Its output, which is waited for until the deadline, also where another program still holds it.
+struct TimedOutput {
+    output: ChildStdout,
+    deadline: Instant,
+}
+
+impl Read for TimedOutput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match wait_for(&self.output, PollFlags::IN, self.deadline)? {
+            true => self.output.read(buffer),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+fn is_success(child: &mut Child, deadline: Instant) -> io::Result<bool> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(EXIT_PAUSE);
+    }
+}

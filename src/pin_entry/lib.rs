@@ -1,0 +1,59 @@
+//! The PIN sources of the configuration: the configuration itself, a file, the environment, standard
+//! input, a person at the terminal, or another program that asks one.
+
+#![forbid(unsafe_code)]
+
+mod askpass;
+mod notice;
+mod pinentry;
+mod prompt;
+mod queue;
+mod sources;
+mod stored;
+
+pub use notice::show_after;
+pub use prompt::{ask_hidden, ask_openly};
+pub use sources::Sources;
+
+use std::time::Duration;
+
+use base::error::{Error, Exit};
+use base::pin::{Pin, PinOrigin, PinRequest};
+use base::printable::printable;
+
+/// How long a person may take for an answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a person is asked, in one line that is fit for a terminal.
+fn question(request: &PinRequest<'_>) -> String {
+    format!("PIN for token {}, {}: ", printable(&request.token), printable(&request.key))
+}
+
+fn timed_out(request: &PinRequest<'_>) -> Error {
+    let (token, seconds) = (&request.token, ANSWER_LIMIT.as_secs());
+    let text =
+        format!("the prompt for the PIN of token {token} was not answered within {seconds} s");
+    Error::new(Exit::Login, text).help(
+        "run the command again; without a person there, set pinSource (--pin-source) to stdin, file:/path or env:NAME",
+    )
+}
+
+fn wrong_length(request: &PinRequest<'_>, origin: &PinOrigin) -> Error {
+    let PinRequest { token, shortest, longest, .. } = request;
+    let text = format!(
+        "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
+    );
+    Error::new(Exit::Login, text).help(
+        "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); no try was spent",
+    )
+}
+
+/// The bytes as a PIN; `None` where they can't be one.
+fn pin_of(bytes: &[u8]) -> Option<Pin> {
+    Pin::new(str::from_utf8(bytes).ok()?)
+}
+
+fn first_line(bytes: &[u8]) -> Option<Pin> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    pin_of(line.strip_suffix(b"\r").unwrap_or(line))
+}

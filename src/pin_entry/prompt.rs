@@ -1,0 +1,284 @@
+//! The prompt: on `/dev/tty`, never on standard input or output, which are the client's.
+//!
+//! Echo goes off before the prompt is shown, and what was typed ahead is thrown away: it was not
+//! meant as a PIN. The kernel edits the line and turns Ctrl-C into a signal as ever; signals are
+//! stored while echo is off, the terminal is put right, and only then they do what they do. After
+//! Ctrl-Z and `fg` the prompt comes again. The terminal is opened without blocking, so that the
+//! time limit and the signals hold also where it takes no output (Ctrl-S).
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, read, retry_on_intr, write};
+use rustix::termios::{
+    InputModes, LocalModes, OptionalActions, OutputModes, QueueSelector, Termios, tcflush,
+    tcgetattr, tcsetattr,
+};
+
+use super::queue::{CANCELLED, PromptKind, PromptSlot, TIMED_OUT};
+use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
+use base::error::Error;
+use base::pin::{self, Pin, PinOrigin, PinRequest};
+use base::printable::printable;
+use base::process::signals::{self, PromptSignals};
+
+/// How often a typed PIN may have a length that the token's can't have.
+const ENTRIES: usize = 3;
+/// How often a prompt looks for signals, and at a terminal that can't be polled.
+const GLANCE: Duration = Duration::from_millis(50);
+/// The longest line a terminal hands over.
+const LINE: usize = 4096;
+/// Why a prompt got no line.
+enum End {
+    Failed(Error),
+    /// Ctrl-D, or Enter and nothing before it.
+    Nothing,
+    Signal(i32),
+    TimedOut,
+}
+
+impl From<Errno> for End {
+    fn from(error: Errno) -> Self {
+        Self::Failed(pin::terminal_unusable(error))
+    }
+}
+
+pub(super) fn open_terminal() -> Option<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags((OFlags::NOCTTY | OFlags::NONBLOCK).bits() as i32)
+        .open("/dev/tty")
+        .ok()
+}
+
+/// Asks the person at the terminal something that is no secret. `None` without a terminal; no
+/// answer is `Some(None)`. The question must be fit for a terminal.
+pub fn ask_openly(question: &str) -> Option<Option<String>> {
+    let line = ask(question, true)?;
+    Some(line.map(|line| String::from_utf8_lossy(&line).into_owned()))
+}
+
+/// The same for a secret that is no PIN, such as a registry's password: it isn't shown.
+pub fn ask_hidden(question: &str) -> Option<Option<Vec<u8>>> {
+    ask(question, false)
+}
+
+fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
+    let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::default() };
+    Some(prompt.enter_again(question, echo).ok())
+}
+
+/// The terminal, on which no other process asks meanwhile.
+pub(super) struct Prompt {
+    terminal: File,
+    slot: PromptSlot,
+}
+
+impl Prompt {
+    /// As [`PromptSlot::take`] does. `None` where the process has no terminal.
+    pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, Error> {
+        let Some(terminal) = open_terminal() else { return Ok(None) };
+        let slot = PromptSlot::take(PromptKind::Terminal, token, since)?;
+        Ok(Some(Self { terminal, slot }))
+    }
+
+    /// Asks until there is a PIN that the token can have.
+    pub(super) fn ask(&self, request: &PinRequest<'_>) -> Result<Pin, Error> {
+        let mut notice = request.notice.as_deref().map(str::to_owned);
+        if request.confirm.is_some() {
+            self.confirm(request, PinOrigin::Person)?;
+            notice = None;
+        }
+        for _ in 0..ENTRIES {
+            let mut text = notice.map_or_else(String::new, |notice| line(&notice));
+            text.push_str(&question(request));
+            let entry = self.enter(request, &text, false)?;
+            match pin_of(&entry) {
+                Some(pin) if request.allows(&pin) => return Ok(pin),
+                _ => {
+                    let (shortest, longest) = (request.shortest, request.longest);
+                    notice = Some(format!(
+                        "that can't be the PIN and was not sent to the token: its PINs have {shortest} to {longest} \
+                         characters"
+                    ));
+                }
+            }
+        }
+        Err(wrong_length(request, &PinOrigin::Person))
+    }
+
+    /// The explicit yes that a token's final try needs, with a PIN that comes from `origin`.
+    pub(super) fn confirm(&self, request: &PinRequest<'_>, origin: PinOrigin) -> Result<(), Error> {
+        let notices = [&request.notice, &request.confirm].into_iter().flatten();
+        let mut text: String = notices.map(|notice| line(notice)).collect();
+        text.push_str("Type yes to go on: ");
+        if self.enter(request, &text, true)?.as_slice() == b"yes" {
+            return Ok(());
+        }
+        self.slot.leave(CANCELLED);
+        Err(pin::final_try(&request.token, &origin))
+    }
+
+    /// One line, without its ending and never empty.
+    fn enter(&self, request: &PinRequest<'_>, text: &str, echo: bool) -> Result<Vec<u8>, Error> {
+        self.enter_again(text, echo).map_err(|end| match end {
+            End::Failed(error) => error,
+            End::TimedOut => timed_out(request),
+            End::Nothing | End::Signal(_) => pin::cancelled(&request.token),
+        })
+    }
+
+    /// Asks, and once more after each stop.
+    fn enter_again(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
+        loop {
+            let end = match self.enter_once(text, echo) {
+                Ok(line) => return Ok(line),
+                Err(End::Signal(signals::STOP)) => {
+                    signals::raise(signals::STOP);
+                    continue;
+                }
+                Err(end) => end,
+            };
+            match &end {
+                End::Failed(_) => {}
+                End::Nothing => self.slot.leave(CANCELLED),
+                End::Signal(signal) => {
+                    self.slot.leave(CANCELLED);
+                    // Its handler is the process's own; one that comes back ends the prompt.
+                    signals::raise(*signal);
+                }
+                End::TimedOut => self.slot.leave(TIMED_OUT),
+            }
+            return Err(end);
+        }
+    }
+
+    fn enter_once(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
+        let held = PromptSignals::hold();
+        let entry = self.converse(text, echo, &held);
+        // The settings are the old ones by now. A signal goes before anything that was typed.
+        match held.release() {
+            Some(signal) => Err(End::Signal(signal)),
+            None => entry,
+        }
+    }
+
+    fn converse(&self, text: &str, echo: bool, held: &PromptSignals) -> Result<Vec<u8>, End> {
+        let _settings = line_mode(&self.terminal, echo)?;
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        let shown = self.show(text, held, deadline);
+        let entry = shown.and_then(|()| self.read_line(held, deadline));
+        // What Enter would have shown.
+        if !echo || entry.is_err() {
+            let _ = write(&self.terminal, b"\n");
+        }
+        entry
+    }
+
+    fn show(&self, text: &str, held: &PromptSignals, deadline: Instant) -> Result<(), End> {
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            self.wait(PollFlags::OUT, held, deadline)?;
+            match write(&self.terminal, rest) {
+                Ok(length) => rest = rest.get(length..).unwrap_or_default(),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_line(&self, held: &PromptSignals, deadline: Instant) -> Result<Vec<u8>, End> {
+        let mut line = vec![0; LINE];
+        loop {
+            self.wait(PollFlags::IN, held, deadline)?;
+            match read(&self.terminal, line.as_mut_slice()) {
+                Ok(length) => {
+                    line.truncate(length);
+                    // Half a PIN would cost a try: only Enter ends one. Ctrl-D hands over the
+                    // beginning of a line, and so would another program's change of the settings.
+                    return match line.pop() {
+                        Some(b'\n') if !line.is_empty() => Ok(line),
+                        _ => Err(End::Nothing),
+                    };
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until it's worth trying to read or to write.
+    fn wait(&self, events: PollFlags, held: &PromptSignals, deadline: Instant) -> Result<(), End> {
+        loop {
+            if let Some(signal) = held.caught() {
+                return Err(End::Signal(signal));
+            }
+            if Instant::now() >= deadline {
+                return Err(End::TimedOut);
+            }
+            let mut ready = [PollFd::new(&self.terminal, events)];
+            match poll(&mut ready, Timespec::try_from(GLANCE).ok().as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => {
+                    let [terminal] = &ready;
+                    // macOS can't poll /dev/tty: it is tried every so often.
+                    if terminal.revents().contains(PollFlags::NVAL) {
+                        thread::sleep(GLANCE);
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// A message of this program's.
+pub(super) fn line(text: &str) -> String {
+    format!("pkcs11-external-signer: {}\n", printable(text))
+}
+
+/// A terminal's settings, put back when this is dropped.
+pub(super) struct Settings<T: AsFd> {
+    terminal: T,
+    before: Termios,
+    when: OptionalActions,
+}
+
+impl<T: AsFd> Settings<T> {
+    pub(super) fn save(terminal: T) -> Option<Self> {
+        Some(Self { before: tcgetattr(&terminal).ok()?, when: OptionalActions::Now, terminal })
+    }
+}
+
+impl<T: AsFd> Drop for Settings<T> {
+    fn drop(&mut self) {
+        let _ = retry_on_intr(|| tcsetattr(&self.terminal, self.when, &self.before));
+    }
+}
+
+/// The terminal hands over lines, and shows them as they are typed if `echo`.
+fn line_mode(terminal: &File, echo: bool) -> Result<Settings<&File>, Errno> {
+    // In the background this stops the job, and goes on after fg. Settings read before that
+    // would be those of a shell that edits a command line.
+    retry_on_intr(|| tcflush(terminal, QueueSelector::IFlush))?;
+    let before = tcgetattr(terminal)?;
+    let mut settings = before.clone();
+    // A full-screen client (k9s) has its terminal in raw mode, where Enter ends no line.
+    settings.input_modes.remove(InputModes::IGNCR | InputModes::INLCR);
+    settings.input_modes.insert(InputModes::ICRNL);
+    settings.output_modes.insert(OutputModes::OPOST | OutputModes::ONLCR);
+    settings.local_modes.set(LocalModes::ECHO, echo);
+    settings.local_modes.remove(LocalModes::ECHONL);
+    settings.local_modes.insert(LocalModes::ICANON | LocalModes::ISIG);
+    retry_on_intr(|| tcsetattr(terminal, OptionalActions::Flush, &settings))?;
+    let when = OptionalActions::Flush;
+    Ok(Settings { terminal, before, when })
+}

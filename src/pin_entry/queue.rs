@@ -1,0 +1,157 @@
+//! One prompt at a time on a terminal, and none for those that a person has just said no to.
+//!
+//! A client that opens ten connections starts ten processes, and k9s starts the next when one has
+//! failed; kubectl runs a credential plugin that fails five times. A person who cancels the first prompt
+//! means those behind it, too, and all of the same job. What they start next is another job: a shell
+//! gives each a process group of its own, which a client and the plugins that it runs share.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::time::SystemTime;
+
+use rustix::process::getpgrp;
+use serde::{Deserialize, Serialize};
+
+use base::error::{Error, Exit};
+use base::pin;
+use base::process::lock::{self, Lock, LockError};
+use base::process::session_of;
+
+pub(super) const CANCELLED: &str = "its prompt was cancelled";
+pub(super) const TIMED_OUT: &str = "its prompt timed out";
+pub(super) const REFUSED: &str = "it refused what was entered";
+
+/// Where a person is asked, by one process at a time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum PromptKind {
+    Terminal,
+    /// A window of another program's.
+    Window,
+}
+
+/// The place to ask in, for this process alone. The default one is for a question that need not wait for others.
+#[derive(Default)]
+pub(super) struct PromptSlot {
+    /// `None` where there can be no lock, too.
+    lock: RefCell<Option<Lock>>,
+    token: String,
+}
+
+/// A prompt that ended without a login: a line of JSON in the lock's file.
+#[derive(Deserialize, Serialize)]
+struct LeftPrompt {
+    at: SystemTime,
+    /// Of processes: the job that asked.
+    group: i32,
+    how: Cow<'static, str>,
+    token: String,
+}
+
+impl PromptSlot {
+    /// Waits for the prompts before this one; fails if one of them that was left means this one, too. `since` is
+    /// when the PIN was first wanted.
+    pub(super) fn take(kind: PromptKind, token: &str, since: SystemTime) -> Result<Self, Error> {
+        let slot = Self::wait(kind, token)?;
+        let (group, now) = (getpgrp().as_raw_nonzero().get(), SystemTime::now());
+        for line in slot.lock.borrow().iter().flat_map(Lock::lines) {
+            if let Some(left) = LeftPrompt::parse(&line)
+                && left.token == slot.token
+                && left.means(group, since, now)
+            {
+                let how = left.how;
+                let text =
+                    format!("not asking for the PIN of token {token} again: a moment ago {how}");
+                return Err(Error::new(Exit::Login, text).help(
+                    "run the command again; a script that goes on may ask after 90 seconds",
+                ));
+            }
+        }
+        Ok(slot)
+    }
+
+    /// Waits for the prompts before this one, however they end.
+    pub(super) fn wait(kind: PromptKind, token: &str) -> Result<Self, Error> {
+        // Its number stands for the terminal, which processes see under different names.
+        let lock_name = match kind {
+            PromptKind::Terminal => format!("terminal of session {}", session_of(0)),
+            PromptKind::Window => "window".to_owned(),
+        };
+        let lock = match Lock::acquire_within(lock::LIMIT, &lock_name, &mut |_| {}) {
+            Ok(lock) => Some(lock),
+            Err(LockError::Unavailable(_)) => None,
+            Err(LockError::Busy(holder)) => {
+                let (holder, seconds) = (lock::in_brackets(holder), lock::LIMIT.as_secs());
+                return Err(pin::terminal_unusable(format!(
+                    "another prompt{holder} has had it for {seconds} s"
+                )));
+            }
+        };
+        Ok(Self { lock: RefCell::new(lock), token: token.to_owned() })
+    }
+
+    /// The prompt ended so. To be called before a signal ends the process.
+    pub(super) fn leave(&self, how: &'static str) {
+        if let Some(lock) = self.lock.borrow_mut().as_mut() {
+            let (at, token) = (SystemTime::now(), self.token.clone());
+            let mut lines = lock.lines();
+            lines.retain(|line| {
+                LeftPrompt::parse(line)
+                    .is_some_and(|left| left.token != token && left.is_recent(at))
+            });
+            let group = getpgrp().as_raw_nonzero().get();
+            let left = LeftPrompt { at, group, how: how.into(), token };
+            lines.extend(serde_json::to_string(&left));
+            // Without it the next process asks at once.
+            let _ = lock.write(&lines);
+        }
+    }
+}
+
+impl LeftPrompt {
+    fn parse(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
+    }
+
+    /// Whether a prompt wanted since then by this group was behind it, or is of the same job.
+    fn means(&self, group: i32, since: SystemTime, now: SystemTime) -> bool {
+        self.is_recent(now) && (self.at > since || self.group == group)
+    }
+
+    fn is_recent(&self, now: SystemTime) -> bool {
+        // From the future, it says nothing but that the clock was set.
+        let age = now.duration_since(self.at);
+        age.is_ok_and(|age| age < lock::LIMIT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_prompt_that_was_left_means_those_behind_it_and_those_of_its_job() {
+        let written = LeftPrompt {
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_100),
+            group: 7,
+            how: TIMED_OUT.into(),
+            token: "one\ntwo".to_owned(),
+        };
+        let line = serde_json::to_string(&written).unwrap();
+        assert_eq!(line.lines().count(), 1);
+        let left = LeftPrompt::parse(&line).unwrap();
+        assert_eq!((&*left.how, left.token.as_str()), (TIMED_OUT, "one\ntwo"));
+        let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000 + seconds);
+        let means = |group, since, now| left.means(group, at(since), at(now));
+        // Those that were waiting.
+        assert!(means(8, 60, 101) && means(8, 60, 150));
+        assert!(!means(8, 60, 200));
+        // New ones, of another job and of the same one.
+        assert!(!means(8, 100, 100) && !means(8, 104, 104));
+        assert!(means(7, 100, 100) && means(7, 150, 150));
+        assert!(!means(7, 200, 200));
+        // The clock was set back.
+        assert!(!means(7, 50, 99));
+    }
+}

@@ -1,0 +1,145 @@
+//! The sources of a configuration, in their order.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal as _, stdin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use super::prompt::{Prompt, open_terminal};
+use super::queue::{PromptKind, PromptSlot, REFUSED};
+use super::{askpass, stored, wrong_length};
+use base::error::{Error, Exit, PROGRAM};
+use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
+use base::process::environment::TakenVariables;
+use config::PinSource;
+
+pub struct Sources {
+    source: PinSource,
+    /// What stood in the variable that the source names.
+    variable: Option<OsString>,
+    /// Set when the terminal belongs to a command.
+    unattended: Arc<AtomicBool>,
+    /// Since when a PIN is wanted, where that is longer than it is asked for.
+    since: Option<SystemTime>,
+    /// Where a person entered a PIN last, and for which token.
+    entered: Option<(PromptKind, String)>,
+}
+
+impl Sources {
+    /// To be made before a library's lock is taken. `variables` must have the one that it names.
+    pub fn new(source: PinSource, variables: &TakenVariables) -> Self {
+        Self { since: Some(SystemTime::now()), ..Self::for_run(source, variables, Arc::default()) }
+    }
+
+    /// One of several. Once `unattended` is set, no question is asked at the terminal.
+    pub fn for_run(
+        source: PinSource,
+        variables: &TakenVariables,
+        unattended: Arc<AtomicBool>,
+    ) -> Self {
+        let variable = source.variable().and_then(|name| variables.get(name));
+        let variable = variable.map(OsStr::to_owned);
+        Self { source, variable, unattended, since: None, entered: None }
+    }
+
+    /// The command ends with this error. If a person has entered a PIN and it has led to no login, that is the same as if
+    /// none had been entered: clients run a program that has failed again.
+    pub fn failed(&mut self, error: &Error) {
+        if error.exit_code() == Exit::Login as u8
+            && let Some((kind, token)) = self.entered.take()
+            && let Ok(slot) = PromptSlot::wait(kind, &token)
+        {
+            slot.leave(REFUSED);
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        self.unattended.load(Ordering::Relaxed)
+    }
+
+    /// When the PIN was first wanted, the first time this is asked.
+    fn since(&mut self) -> SystemTime {
+        self.since.take().unwrap_or_else(SystemTime::now)
+    }
+
+    fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
+        let since = self.since();
+        let program = askpass::Program::find()?;
+        let has_terminal = !self.is_left() && open_terminal().is_some();
+        let slot = PromptSlot::take(PromptKind::Window, &request.token, since)?;
+        let pin = program.ask(request, has_terminal, &slot)?;
+        self.entered = Some((PromptKind::Window, request.token.clone().into_owned()));
+        Ok(pin)
+    }
+
+    fn taken(&self, name: &str) -> Result<Pin, Error> {
+        let failure = |reason| {
+            let text = format!("pinSource: the environment variable {name} {reason}");
+            Error::new(Exit::Login, text).help(
+                "export it where the client starts, or choose another pinSource (--pin-source)",
+            )
+        };
+        let value = self.variable.as_ref().ok_or_else(|| failure("is not set"))?;
+        value.to_str().and_then(Pin::new).ok_or_else(|| {
+            failure("holds no PIN (no text, empty, too long, or with a line ending or control character)")
+        })
+    }
+}
+
+fn left(request: &PinRequest<'_>) -> Error {
+    let token = &request.token;
+    let text =
+        format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
+    Error::new(Exit::Login, text).help(format!(
+        "end the run or the tunnel process (`{PROGRAM} stop`) and start anew, or set pinSource (--pin-source)"
+    ))
+}
+
+impl PinProvider for Sources {
+    fn origin(&mut self) -> PinOrigin {
+        PinOrigin::Stored(match &self.source {
+            // Asked, it will say why it can't.
+            PinSource::Askpass => {
+                return askpass::Program::find().map_or(PinOrigin::Person, |it| it.origin());
+            }
+            PinSource::Configuration(_) => "pin in the configuration".to_owned(),
+            PinSource::Environment(name) => format!("the environment variable {name}"),
+            PinSource::File(path) => format!("the file {}", path.display()),
+            PinSource::StandardInput if !stdin().is_terminal() => "standard input".to_owned(),
+            PinSource::Prompt | PinSource::StandardInput => return PinOrigin::Person,
+        })
+    }
+
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
+        let pin = match &self.source {
+            PinSource::Askpass => return self.ask_by_program(request),
+            PinSource::Configuration(pin) => pin.duplicate(),
+            PinSource::Environment(name) => self.taken(name)?,
+            PinSource::File(path) => stored::read_file(path)?,
+            // What is on standard input by then is the command's, too.
+            PinSource::Prompt | PinSource::StandardInput if self.is_left() => {
+                return Err(left(request));
+            }
+            PinSource::StandardInput if !stdin().is_terminal() => stored::read_line()?,
+            PinSource::Prompt | PinSource::StandardInput => {
+                let prompt = Prompt::open(&request.token, self.since())?;
+                let prompt = prompt.ok_or_else(|| pin::no_pin(&request.token))?;
+                let pin = prompt.ask(request)?;
+                self.entered = Some((PromptKind::Terminal, request.token.clone().into_owned()));
+                return Ok(pin);
+            }
+        };
+        if request.allows(&pin) { Ok(pin) } else { Err(wrong_length(request, &self.origin())) }
+    }
+
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
+        let since = self.since();
+        if self.is_left() {
+            return Err(left(request));
+        }
+        let prompt = Prompt::open(&request.token, since)?;
+        let prompt = prompt.ok_or_else(|| pin::final_try(&request.token, &PinOrigin::Reader))?;
+        prompt.confirm(request, PinOrigin::Reader)
+    }
+}

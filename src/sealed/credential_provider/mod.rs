@@ -1,0 +1,128 @@
+//! The wire of kubelet's credential provider plugins, as data: one request, one response.
+//!
+//! Source: KEP-2133 and kubelet's `pkg/credentialprovider/plugin`. It knows no file and no token.
+
+mod image;
+
+pub use image::Image;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::RegistryLogin;
+use base::error::{Error, Exit, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
+use base::printable::excerpt;
+use kubeconfig::exec_credential::document;
+
+/// In bytes. A token of a service account and its annotations have a few thousand.
+pub const LONGEST_REQUEST: u64 = 1 << 20;
+
+/// The versions of the API. The response has that of the request.
+pub const VERSIONS: [&str; 3] = [
+    "credentialprovider.kubelet.k8s.io/v1alpha1",
+    "credentialprovider.kubelet.k8s.io/v1beta1",
+    "credentialprovider.kubelet.k8s.io/v1",
+];
+
+/// A request for the login of an image's registry, which kubelet writes to standard input. The service account's token
+/// and annotations, which it adds with `tokenAttributes`, are passed over.
+#[derive(Debug)]
+pub struct ProviderRequest {
+    pub version: &'static str,
+    pub image: Image,
+}
+
+impl ProviderRequest {
+    /// Parses a request: JSON, apiVersion, kind, then the image. Unknown fields pass.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        if bytes.len() as u64 > LONGEST_REQUEST {
+            return Err(refused("it is longer than a request of kubelet"));
+        }
+        let decoded = document(bytes, "CredentialProviderRequest", VERSIONS);
+        let (document, version) = decoded.map_err(|reason| refused(&reason))?;
+        let image = document["image"].as_str().unwrap_or_default();
+        let image = Image::parse(image).ok_or_else(|| {
+            let image = excerpt(image);
+            refused(&format!(
+                "\"{image}\" is not an image with its registry, without tag and digest"
+            ))
+        })?;
+        Ok(Self { version, image })
+    }
+}
+
+fn refused(reason: &str) -> Error {
+    Error::new(Exit::Request, format!("the request on standard input can't be answered: {reason}")).help(format!(
+        "have kubelet's CredentialProviderConfig name credentialprovider.kubelet.k8s.io/v1 (or v1beta1, or v1alpha1) \
+         as the provider's apiVersion; by hand, `{PROGRAM} check --sealed FILE --image NAME{THIS_KEY}{THIS_PIN_SOURCE}` \
+         asks the same"
+    ))
+}
+
+/// The response, with a newline: the login for the image and how long kubelet keeps it (`None`: for `defaultCacheDuration`)
+/// or, where there is none, nothing, which is not to be kept.
+pub fn answer(
+    request: &ProviderRequest,
+    logins: &[RegistryLogin],
+    kept_for: Option<Duration>,
+) -> String {
+    let image = &request.image;
+    let (kind, auth, kept_for) = match image.login(logins) {
+        None => ("Image", json!({}), Some(Duration::ZERO)),
+        Some((RegistryLogin { username, password, .. }, is_for_image)) => {
+            let (kind, key) = match is_for_image {
+                true => ("Image", image.to_string()),
+                false => ("Registry", image.registry().to_owned()),
+            };
+            (kind, json!({ key: { "username": username, "password": password } }), kept_for)
+        }
+    };
+    let mut document = json!({
+        "apiVersion": request.version,
+        "kind": "CredentialProviderResponse",
+        "cacheKeyType": kind,
+        "auth": auth,
+    });
+    if let Some(limit) = kept_for {
+        document["cacheDuration"] = json!(format!("{}s", limit.as_secs()));
+    }
+    format!("{document}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        let error = ProviderRequest::decode(text.as_bytes()).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
+    }
+
+    #[test]
+    fn other_requests_are_refused() {
+        for (text, expected) in [
+            ("", "it is not valid JSON (line 1, column 0)"),
+            ("[]", "its apiVersion is malformed or missing"),
+            (r#"{"apiVersion":1}"#, "its apiVersion is malformed or missing"),
+            (r#"{"apiVersion":"v1"}"#, "\"v1\" is not known"),
+            (
+                r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1"}"#,
+                "its kind is malformed or missing",
+            ),
+            (
+                r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"ExecCredential"}"#,
+                "\"ExecCredential\" is not known",
+            ),
+            (
+                r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest",
+                    "image":"a.example/b@sha256:00"}"#,
+                "\"a.example/b@sha256:00\" is not an image",
+            ),
+        ] {
+            assert!(refused(text).contains(expected), "{}", refused(text));
+        }
+        assert!(refused(&" ".repeat(2 << 20)).contains("longer"));
+    }
+}

@@ -1,0 +1,141 @@
+//! A library that a command or a request uses: under its lock, loaded and initialised. Waits for the lock are
+//! reported, and a library that hangs ends the process.
+
+use std::ffi::CStr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::report;
+use base::error::{Error, Exit};
+use base::process::lock::{self, Lock, LockError};
+use base::process::{leave, locked, watchdog};
+use config::{Config, TokenSelector, TrustedLibrary};
+use token::{Module, SessionAccess, Token};
+
+/// Called when another process, with this number if it is known, has had the library for a while.
+pub type LockWait<'a> = &'a mut dyn FnMut(Option<u32>);
+
+/// A library that is loaded and initialised, under its lock.
+pub struct Library {
+    pub module: Arc<Module>,
+    pub lock: LibraryLock,
+}
+
+/// Opens the library, for which other processes may take `patience` to finish. From now on each call
+/// has a limit of time, and a token that waits for a person says so on the terminal.
+pub fn open(
+    library: &TrustedLibrary,
+    init_args: Option<&CStr>,
+    patience: Duration,
+) -> Result<Library, Error> {
+    end_if_it_hangs(library.path());
+    let lock = LibraryLock::default();
+    lock.acquire(library, patience, &mut note_wait)?;
+    let module = Arc::new(Module::open(library, init_args, pin_entry::show_after)?);
+    Ok(Library { module, lock })
+}
+
+/// The library that is open, under its lock, or that of the configuration, which stays open in `opened`.
+pub fn open_in<'o>(opened: &'o mut Option<Library>, config: &Config) -> Result<&'o Library, Error> {
+    let library = match opened {
+        Some(library) => library,
+        None => opened.insert(open(&config.library, config.init_args.as_deref(), lock::LIMIT)?),
+    };
+    library.lock.acquire(&config.library, lock::LIMIT, &mut note_wait)?;
+    Ok(library)
+}
+
+impl Library {
+    /// Opens a session to the one token that the selector names.
+    pub fn token(&self, selector: &TokenSelector) -> Result<Token, Error> {
+        let found = self.module.find_token(selector)?;
+        Token::with_session(&self.module, found, SessionAccess::ReadOnly)
+    }
+}
+
+/// A lock on a library between the processes of this user: SoftHSM's files, for example, don't
+/// survive two logins at once. Clones are the same lock, so that a thread which waits for another
+/// can release what that one holds.
+#[derive(Clone, Default)]
+pub struct LibraryLock {
+    held: Arc<Mutex<Option<Lock>>>,
+    /// Of the one thread that waits for other processes: two would wait for each other.
+    turn: Arc<Mutex<()>>,
+}
+
+impl LibraryLock {
+    /// Acquires the lock unless it is held. Without a place for locks there is but a warning.
+    pub fn acquire(
+        &self,
+        library: &TrustedLibrary,
+        patience: Duration,
+        waiting: LockWait<'_>,
+    ) -> Result<(), Error> {
+        let _turn = locked(&self.turn);
+        if locked(&self.held).is_some() {
+            return Ok(());
+        }
+        let name = library.path().to_string_lossy();
+        match Lock::acquire_within(patience, &name, waiting) {
+            Ok(lock) => *locked(&self.held) = Some(lock),
+            Err(LockError::Busy(holder)) => return Err(lock::busy(holder, patience)),
+            Err(LockError::Unavailable(reason)) => report::warning(&format!(
+                "requests at the same time may disturb each other: {reason}"
+            )),
+        }
+        Ok(())
+    }
+
+    pub fn release(&self) {
+        *locked(&self.held) = None;
+    }
+}
+
+pub fn note_wait(holder: Option<u32>) {
+    let holder = lock::in_brackets(holder);
+    report::note(&format!("waiting for another request{holder} to finish with the token"));
+}
+
+/// From now on, ends the process with an error if a call of the library takes too long.
+pub fn end_if_it_hangs(library: &Path) {
+    let path = library.to_owned();
+    watchdog::start(move |call, limit| {
+        let (path, seconds) = (path.display(), limit.as_secs());
+        let text = format!("PKCS#11 library {path} hangs: {call} has taken {seconds} s");
+        let error = Error::new(Exit::Library, text).help(
+            "check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), then try again",
+        );
+        report::last_error(&error);
+        leave(error.exit_code())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn two_threads_that_wait_for_another_process_both_get_the_lock() {
+        let program = std::env::current_exe().unwrap();
+        let library = &TrustedLibrary::check(program.to_str().unwrap()).ok().unwrap();
+        let (long, other) = (Duration::from_secs(10), LibraryLock::default());
+        other.acquire(library, long, &mut |_| ()).unwrap();
+        let lock = LibraryLock::default();
+        let (waiting, waits) = channel();
+        thread::scope(|threads| {
+            let all = [(); 2].map(|()| {
+                let (lock, waiting) = (lock.clone(), waiting.clone());
+                threads.spawn(move || {
+                    lock.acquire(library, long, &mut |_| waiting.send(()).unwrap()).is_ok()
+                })
+            });
+            waits.recv().unwrap();
+            other.release();
+            assert_eq!(all.map(|it| it.join().unwrap()), [true; 2]);
+        });
+    }
+}

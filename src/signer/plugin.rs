@@ -1,0 +1,143 @@
+//! The external signer: one request from the environment, one answer to standard output.
+
+use std::ffi::OsString;
+
+use crate::answer::Response;
+use crate::library::{self, Library};
+use crate::report;
+use base::error::Error;
+use base::pin::PinProvider;
+use base::process::environment::{SingleThreaded, TakenVariables};
+use base::process::output::StandardOutput;
+use base::process::{lock, unix_time};
+use config::{Config, Keep, PinSource, key_selection};
+use crypto::certificate::{Certificate, of_subject};
+use crypto::scheme::{Scheme, requested};
+use crypto::verify::{VerifiedSignature, verify};
+use pin_entry::Sources;
+use protocol::{Operation, Request, SignRequest, no_request};
+use token::invalid_signature;
+
+/// A process in which keys stay open.
+pub trait KeptKeys {
+    /// Has the key stay open for so long from now on, and opens it if it isn't.
+    fn open(
+        &mut self,
+        key: Vec<(String, String)>,
+        keep: Keep,
+        pins: &mut dyn PinProvider,
+    ) -> Result<KeptKey, Error>;
+
+    /// Signs with the key that was opened last.
+    fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error>;
+}
+
+/// A key that is open in another process.
+pub struct KeptKey {
+    /// DER.
+    pub certificate: Vec<u8>,
+    /// Whether it was opened for this request.
+    pub is_new: bool,
+}
+
+/// Answers the request, or reports why not; the exit code. `kept` is for keys that stay open.
+pub fn run(request: OsString, alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
+    // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
+    let (mut library, mut pins) = (None, None);
+    let code = match answer(request, alone, kept, &mut pins, &mut library) {
+        Ok(()) => 0,
+        Err(error) => {
+            pins.iter_mut().for_each(|pins| pins.failed(&error));
+            report::error(&error)
+        }
+    };
+    // No PIN outlives the answer: a library may hang or crash at its end.
+    drop(pins);
+    if let Some(library) = library {
+        library.module.finalize(code);
+    }
+    code
+}
+
+fn answer(
+    request: OsString,
+    alone: SingleThreaded,
+    kept: &mut dyn KeptKeys,
+    pins: &mut Option<Sources>,
+    opened: &mut Option<Library>,
+) -> Result<(), Error> {
+    let client = StandardOutput::set_aside()?;
+    let text = request.into_string().map_err(|_| no_request("valid UTF-8"))?;
+    let mut request = Request::decode(&text)?;
+    drop(text);
+    let selection = request.configuration.has("keep");
+    let selection = selection.then(|| key_selection(&request.configuration));
+    let mut config = Config::from_map(&mut request.configuration)?;
+    let pin_source = std::mem::take(&mut config.pin);
+    let asks_a_person = matches!(pin_source, PinSource::Askpass | PinSource::Prompt);
+    let pin_in_configuration = matches!(pin_source, PinSource::Configuration(_));
+    let variables = TakenVariables::take(pin_source.variable(), alone);
+    let pins = pins.insert(Sources::new(pin_source, &variables));
+    drop(variables);
+    if let (Some(key), Some(keep @ (Keep::Terminal | Keep::For(_))), Operation::Sign(sign)) =
+        (selection, config.keep, &request.operation)
+    {
+        let opened = kept.open(key, keep, pins)?;
+        if pin_in_configuration && opened.is_new {
+            warn_of_stored_pin();
+        }
+        let signature = kept_signature(&opened.certificate, sign, kept)?;
+        return Response::Signature(&signature).send(request.spelling, client);
+    }
+    let init_args = config.init_args.as_deref();
+    let library = library::open(&config.library, init_args, lock::LIMIT)?;
+    let library = opened.insert(library);
+    if pin_in_configuration && matches!(request.operation, Operation::Sign(_)) {
+        warn_of_stored_pin();
+    }
+    let mut token = library.token(&config.token)?;
+    let identity = token.identity(&config, Some(pins))?;
+    match &request.operation {
+        Operation::Certificate => {
+            let certificate = &identity.certificate;
+            for concern in certificate.concerns(unix_time()) {
+                report::warning(&of_subject(&certificate.subject, concern));
+            }
+            Response::Certificate(certificate.der()).send(request.spelling, client)
+        }
+        Operation::Sign(sign) => {
+            // Who is asked for the PIN can renew it; a script can't.
+            let certificate = &identity.certificate;
+            if asks_a_person && let Some(expiry) = certificate.renewal(unix_time()) {
+                report::renewal(&certificate.subject, &expiry);
+            }
+            let public_key = identity.certificate.public_key();
+            let scheme = requested(&sign.options, public_key)?;
+            token.check_mechanism(&scheme)?;
+            let key = token.key(identity.key, pins)?;
+            let signature = token.sign(&key, scheme, &sign.digest, pins)?;
+            Response::Signature(&signature).send(request.spelling, client)
+        }
+    }
+}
+
+/// Signs with a key that is open in another process, and verifies the signature here.
+#[cold]
+fn kept_signature(
+    certificate: &[u8],
+    sign: &SignRequest,
+    kept: &mut dyn KeptKeys,
+) -> Result<VerifiedSignature, Error> {
+    let certificate = Certificate::from_der(certificate, "the tunnel process")?;
+    let public_key = certificate.public_key();
+    let scheme = requested(&sign.options, public_key)?;
+    let signature = kept.sign(scheme, &sign.digest)?;
+    let signature = verify(public_key, &scheme, &sign.digest, signature);
+    signature.ok_or_else(|| invalid_signature(&certificate.subject, &scheme))
+}
+
+fn warn_of_stored_pin() {
+    report::warning(
+        "the PIN stands in the kubeconfig, where every program of yours can read it; set pinSource",
+    );
+}

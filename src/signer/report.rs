@@ -1,0 +1,151 @@
+//! The only writer to standard error, and of what `--help` and `--version` print.
+//!
+//! Standard error is shared with the client and with other requests: each message bears the
+//! program's name and is written at once, so that processes side by side don't mix their lines.
+//! Nothing from a token, a file or a request reaches the terminal raw. A standard error that takes no
+//! text is no error: there is no one to report it to.
+
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use log::{LevelFilter, Log, Metadata, Record};
+use rustix::event::PollFlags;
+
+use base::error::{Error, PROGRAM};
+use base::printable::printable;
+use base::process::wait_for;
+use crypto::certificate;
+
+/// Reports the error, what to do, and the candidates, one a line. Returns its exit code.
+pub fn error(error: &Error) -> u8 {
+    to_standard_error(&error_message(error));
+    error.exit_code()
+}
+
+/// The same in one line, for a client that shows it. Returns its exit code.
+pub fn error_in_one_line(error: &Error) -> u8 {
+    to_standard_error(&message("error: ", &sentence(error)));
+    error.exit_code()
+}
+
+/// The same if standard error takes it within a second: the process has to end.
+pub fn last_error(error: &Error) {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    if wait_for(io::stderr(), PollFlags::OUT, deadline).unwrap_or(false) {
+        to_standard_error(&error_message(error));
+    }
+}
+
+/// Something that works, but should not stay as it is.
+pub fn warning(text: &str) {
+    to_standard_error(&message("warning: ", text));
+}
+
+/// That the certificate of this subject should be renewed; `expiry` is a sentence.
+pub fn renewal(subject: &str, expiry: &str) {
+    let help = certificate::renewal_remedy().in_this_call();
+    let text = format!("{expiry}; {help}");
+    warning(&certificate::of_subject(subject, text));
+}
+
+/// Something worth knowing, such as what is being waited for.
+pub fn note(text: &str) {
+    to_standard_error(&message("", text));
+}
+
+/// The same with what to do next, one a line.
+pub fn steps(text: &str, next: &[String]) {
+    let next = next.iter().map(|step| format!("  {}\n", printable(step))).collect::<String>();
+    to_standard_error(&(message("", text) + &next));
+}
+
+/// A text of several lines, as it stands, to standard error.
+pub fn lines(text: &str) {
+    to_standard_error(&text.lines().map(|it| format!("{}\n", printable(it))).collect::<String>());
+}
+
+/// Reports what happens from now on: with 1 the steps, with 2 their details.
+pub fn log_steps(verbosity: u8) {
+    let level = match verbosity {
+        0 => return,
+        1 => LevelFilter::Info,
+        _ => LevelFilter::Debug,
+    };
+    if log::set_logger(&Steps).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+struct Steps;
+
+impl Log for Steps {
+    /// Ours alone: what other crates would log is not known to be free of secrets.
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("pkcs11_external_signer")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            note(&record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The error and what to do, in one line for another program to show.
+pub fn sentence(error: &Error) -> String {
+    let help = error.remedy().to_string();
+    format!("{}; {}", printable(&error.to_string()), printable(&help))
+}
+
+fn error_message(error: &Error) -> String {
+    let help = error.remedy();
+    let mut text = message("error: ", &error.to_string());
+    text.push_str("help: ");
+    text.push_str(&printable(&help.text));
+    text.push('\n');
+    for candidate in &help.candidates {
+        text.push_str("  ");
+        text.push_str(&printable(candidate));
+        text.push('\n');
+    }
+    text
+}
+
+fn message(kind: &str, text: &str) -> String {
+    format!("{PROGRAM}: {kind}{}\n", printable(text))
+}
+
+fn to_standard_error(text: &str) {
+    // Unbuffered: one write.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::error::{Exit, Help};
+
+    #[test]
+    fn an_error_is_told_with_its_remedy_and_nothing_of_it_moves_the_cursor() {
+        let help = Help::from("add tokenLabel to choose one:");
+        let error = Error::new(Exit::Token, "2 tokens have tokenLabel \"a\nb\"")
+            .help(help.with_candidates(&["one", "\x1b[2Jtwo"]));
+        assert_eq!(
+            error_message(&error),
+            "pkcs11-external-signer: error: 2 tokens have tokenLabel \"a\\u{a}b\"\n\
+             help: add tokenLabel to choose one:\n  one\n  \\u{1b}[2Jtwo\n"
+        );
+        assert_eq!(
+            sentence(&error),
+            "2 tokens have tokenLabel \"a\\u{a}b\"; add tokenLabel to choose one: one; \\u{1b}[2Jtwo"
+        );
+    }
+
+    #[test]
+    fn each_message_is_one_line_under_the_programs_name() {
+        assert_eq!(message("warning: ", "a\rb"), "pkcs11-external-signer: warning: a\\u{d}b\n");
+        assert_eq!(message("", "waiting"), "pkcs11-external-signer: waiting\n");
+    }
+}

@@ -1,0 +1,106 @@
+//! The start of every process: a request in the environment is answered here; for anything else another program is
+//! run, that of the commands.
+//!
+//! So a process that answers a request holds nothing of theirs, starts in half the time and takes a third of the memory.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Rlimit;
+
+use crate::plugin::{self, KeptKeys};
+use crate::report;
+use base::error::{self, Call, Error, Exit, PLUGIN};
+use base::process::environment::{self, SingleThreaded};
+use base::process::{harden, memory, signals};
+
+/// The variable that holds a request of the external signer protocol.
+const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
+
+/// The variable that asks for what `-v` asks for, where no option can be given.
+const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
+
+/// The program of the commands. It lies beside that of the requests, which is the one that people and clients run.
+const COMMANDS: &str = "pkcs11-external-signer-commands";
+
+/// A hardened process.
+pub struct Started {
+    /// The limit of core files that it was started with.
+    pub core: Rlimit,
+    pub alone: SingleThreaded,
+    /// What the environment held of the external signer protocol.
+    request: Option<OsString>,
+}
+
+/// Answers the request in the environment; the exit code. Without one, or with arguments, it becomes the commands'
+/// program.
+pub fn request(alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
+    if std::env::args_os().len() > 1 || std::env::var_os(REQUEST).is_none() {
+        return become_commands();
+    }
+    run(alone, |Started { alone, request, .. }| {
+        error::set_call(Call { program: Some(called()), ..Call::default() });
+        report::log_steps(logged());
+        plugin::run(request.unwrap_or_default(), alone, kept)
+    })
+}
+
+/// Hardens the process and does its work; the exit code.
+pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
+    let core = harden::harden();
+    memory::share_heap();
+    signals::install_handlers();
+    // A panic's own message could show the value that caused it.
+    panic::set_hook(Box::new(|info| {
+        let location = info.location().map(ToString::to_string).unwrap_or_default();
+        report::error(&Error::internal(format!("panic at {location}")));
+    }));
+    let request = environment::take(REQUEST, &alone);
+    let started = Started { core, alone, request };
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| work(started)));
+    outcome.unwrap_or(Exit::Internal as u8)
+}
+
+/// Fails only; the exit code.
+fn become_commands() -> u8 {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let Some((name, rest)) = arguments.split_first() else {
+        return Exit::Request as u8;
+    };
+    let run = |program: &Path| Command::new(program).arg0(name).args(rest).exec();
+    let reason = commands().map_or_else(|error| error, |it| run(&it));
+    report::error(
+        &Error::new(Exit::NotExecutable, format!("{COMMANDS} can't be run: {reason}"))
+            .help("install it beside this program, which answers requests alone"),
+    )
+}
+
+/// Where the commands' program is.
+fn commands() -> io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.canonicalize()?.with_file_name(COMMANDS))
+}
+
+/// What the user types to run this program.
+pub fn called() -> &'static str {
+    let called_as = std::env::args_os().next().map(PathBuf::from);
+    let name = called_as.as_deref().and_then(Path::file_name);
+    if name.is_some_and(|name| name == PLUGIN) { "kubectl pkcs11" } else { error::PROGRAM }
+}
+
+/// The verbosity that `PKCS11_EXTERNAL_SIGNER_LOG` asks for, as a number of `-v`.
+pub fn logged() -> u8 {
+    let Some(value) = std::env::var_os(LOG) else { return 0 };
+    match value.to_str() {
+        Some("" | "off") => 0,
+        Some("info") => 1,
+        Some("debug") => 2,
+        _ => {
+            report::warning(&format!("{LOG} is none of off, info and debug"));
+            0
+        }
+    }
+}

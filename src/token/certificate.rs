@@ -1,0 +1,207 @@
+//! The certificate that a selector names, on the token or in a file, its issuers and attestation.
+
+use std::path::Path;
+
+use cryptoki::object::{Attribute, AttributeType, ObjectClass};
+
+use super::key::{KeyReference, mismatch};
+use super::{Token, TokenSession};
+use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use base::pin::PinProvider;
+use base::process::{read_regular, unix_time};
+use config::{Config, ObjectId, ObjectSelector};
+use crypto::certificate::{Certificate, best_per_key, issuer_among, issuer_of, minute};
+
+/// Certificates above the first one.
+const LONGEST_CHAIN: usize = 8;
+
+/// In bytes.
+const LONGEST_CERTIFICATE_FILE: u64 = 1 << 20;
+
+/// A certificate, and a reference to its key.
+pub struct Identity {
+    pub certificate: Certificate,
+    /// The certificates that follow the first one in `certificateFile`, in DER.
+    file_chain: Vec<Vec<u8>>,
+    /// Where its key is, for [`Token::key`].
+    pub key: KeyReference,
+}
+
+impl Identity {
+    /// Of the public keys under the certificate's CKA_ID, if any, one must be the certificate's.
+    pub fn check_public_key(&self, token: &Token) -> Result<(), Error> {
+        let public_key = self.certificate.public_key();
+        match token.session.contradicts(&self.key.neighbours(), public_key)? {
+            true => Err(self.key.mismatch()),
+            false => Ok(()),
+        }
+    }
+
+    /// The certificate and its issuers from `certificateFile` or the token, in DER. Issuers from
+    /// the token don't include the root, which a server must have anyway.
+    pub fn chain(&self, token: &Token) -> Result<Vec<Vec<u8>>, Error> {
+        let mut chain = vec![self.certificate.der().to_owned()];
+        match self.file_chain.is_empty() {
+            true => chain.extend(token.session.issuers(&self.certificate)?),
+            false => chain.extend(self.file_chain.iter().cloned()),
+        }
+        Ok(chain)
+    }
+}
+
+/// See [`Certificate::chain_from_pem_or_der`].
+pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
+    let source = format!("certificateFile {}", path.display());
+    let bytes = read_regular(path, LONGEST_CERTIFICATE_FILE).map_err(|error| {
+        Error::new(Exit::Object, format!("{source}: {error}")).help(
+            "certificateFile (--certificate-file) must name a readable file with one certificate, PEM or DER",
+        )
+    })?;
+    Certificate::chain_from_pem_or_der(&bytes, &source)
+}
+
+impl Token {
+    /// Finds the configured certificate, on the token or in `certificateFile`, which must not contradict a
+    /// public key that the token shows. Without `pins` there is no login.
+    pub fn identity(
+        &mut self,
+        config: &Config,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<Identity, Error> {
+        let selector = &config.object;
+        let Some(path) = &config.certificate_file else { return self.certificate(selector, pins) };
+        let (certificate, file_chain) = read_certificates(path)?;
+        if self.session.contradicts(selector, certificate.public_key())? {
+            let key = format!("the key with {selector} on token {}", self.name());
+            return Err(mismatch(&format!("the certificate in {}", path.display()), &key));
+        }
+        let key = KeyReference::of_certificate(&certificate, selector, Vec::new());
+        Ok(Identity { certificate, file_chain, key })
+    }
+
+    /// Finds the one certificate that fits: session objects are passed over, and CA certificates as
+    /// long as another one is left. Logs in only if none is visible without, and not without `pins`.
+    fn certificate(
+        &mut self,
+        selector: &ObjectSelector,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<Identity, Error> {
+        let find = |token: &Self| token.session.certificate(selector);
+        let found = match self.visible_or_hidden(&selector.to_string(), pins, find) {
+            Err(error) if error.is(Kind::NoPin) => None,
+            found => found?,
+        };
+        let identity = found.ok_or_else(|| self.no_certificate(selector))?;
+        log::info!("certificate of {}, with {selector}", identity.certificate.subject);
+        Ok(identity)
+    }
+
+    fn no_certificate(&self, selector: &ObjectSelector) -> Error {
+        let (kind, why) = match self.may_hide_objects() {
+            // It may be a private object, or it may not be there.
+            true => (
+                Kind::CertificateUnseen,
+                " without a login, and there is no terminal to ask for the PIN and no pinSource",
+            ),
+            false => (Kind::NoCertificate, ""),
+        };
+        let text = format!("no certificate with {selector} on token {}{why}", self.name());
+        Error::new(Exit::Object, text).kind(kind).help(format!(
+            "correct the name (`{PROGRAM} list{THIS_TOKEN}` shows what there is), write the certificate beside the key \
+             (`{PROGRAM} enroll{THIS_TOKEN} --certificate=FILE`), or set certificateFile (--certificate-file)"
+        ))
+    }
+
+    /// The attestation certificate of a key, the token's own word for where it was made, and the certificates above
+    /// it, in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
+    /// CKA_ID of its key. The one above it is stored on the card.
+    pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
+        let session = &self.session;
+        let id = match &selector.id {
+            Some(id) => id.clone(),
+            None => session.labelled_id(selector)?,
+        };
+        let beside = ObjectSelector { id: Some(id), label: None };
+        for object in session.find(ObjectClass::CERTIFICATE, &beside)? {
+            if session.flag(object, AttributeType::Token)? == Some(false) {
+                let der = session.bytes(object, AttributeType::Value)?;
+                let certificate = Certificate::from_der(&der, "the attestation")?;
+                let mut chain = vec![certificate.der().to_owned()];
+                chain.extend(session.issuers(&certificate)?);
+                return Ok(chain);
+            }
+        }
+        let text = format!("no attestation of the key with {selector} on token {}", self.name());
+        Err(Error::new(Exit::Object, text).help(
+            "name Yubico's library with --module (libykcs11.so) and a key that a YubiKey made: no other attests keys",
+        ))
+    }
+}
+
+impl TokenSession {
+    /// The one certificate that fits among those that can be seen; `None` if there is none.
+    fn certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
+        let stored = self.find_stored(ObjectClass::CERTIFICATE, selector)?;
+        let stored = self.with_values(stored, AttributeType::Value)?;
+        let mut found = Vec::with_capacity(stored.len());
+        for (object, der) in &stored {
+            match Certificate::from_der(der, &format!("the certificate with {selector}")) {
+                Ok(certificate) => found.push((*object, certificate)),
+                // Among several, one that can't be read is no candidate.
+                Err(_) if stored.len() > 1 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
+        let best = best_per_key(&certificates, unix_time());
+        let [index] = best[..] else {
+            return match best.len() {
+                0 => Ok(None),
+                several => Err(self.several(several, "certificates", selector)),
+            };
+        };
+        let count = found.len();
+        let (object, certificate) = found.swap_remove(index);
+        if count > 1 {
+            log::info!(
+                "{count} certificates with {selector}: the one valid until {} is taken, serial number {}",
+                minute(certificate.validity.not_after),
+                certificate.serial_number,
+            );
+        }
+        let id = match &selector.id {
+            Some(id) => id.as_bytes().to_owned(),
+            None => self.bytes(object, AttributeType::Id)?,
+        };
+        let key = KeyReference::of_certificate(&certificate, selector, id);
+        Ok(Some(Identity { certificate, file_chain: Vec::new(), key }))
+    }
+
+    /// The certificates above this one on the token, in DER, without the root.
+    fn issuers(&self, certificate: &Certificate) -> Result<Vec<Vec<u8>>, Error> {
+        let mut chain: Vec<Vec<u8>> = Vec::new();
+        while chain.len() < LONGEST_CHAIN {
+            let last = chain.last().map_or_else(|| certificate.der(), Vec::as_slice);
+            let Some(subject) = issuer_of(last) else { break };
+            let template =
+                [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Subject(subject)];
+            let found = self.with_values(self.search(&template)?, AttributeType::Value)?;
+            let found: Vec<_> = found.into_iter().map(|(_, der)| der).collect();
+            let Some(issuer) = issuer_among(&found, last) else { break };
+            chain.push(issuer.clone());
+        }
+        Ok(chain)
+    }
+
+    /// CKA_ID of the certificate or key with this label; empty if there is none.
+    fn labelled_id(&self, selector: &ObjectSelector) -> Result<ObjectId, Error> {
+        for class in [ObjectClass::CERTIFICATE, ObjectClass::PUBLIC_KEY] {
+            let found = self.find(class, selector)?;
+            if let Some(object) = found.first() {
+                let id = self.bytes(*object, AttributeType::Id)?;
+                return Ok(ObjectId::from_bytes(id));
+            }
+        }
+        Ok(ObjectId::from_bytes(Vec::new()))
+    }
+}

@@ -1,0 +1,210 @@
+//! The certificates and keys on a token that could authenticate a user, paired by CKA_ID, for a
+//! person who has to choose among them. What the token hides before a login is not in the list.
+
+use cryptoki::object::{AttributeType, ObjectClass};
+
+use super::raw::ObjectHandle;
+use super::yubikey::{ATTESTATION_KEY, is_placeholder};
+use super::{Token, TokenSession};
+use base::error::Error;
+use base::process::unix_time;
+use config::ObjectSelector;
+use crypto::certificate::{Certificate, best_per_key};
+
+/// A certificate and its key, or one of the two.
+#[derive(Default)]
+pub struct Candidate {
+    /// CKA_ID; empty if there is none.
+    pub id: Vec<u8>,
+    /// CKA_LABEL of the certificate, or of the key if there is no certificate.
+    pub label: String,
+    /// `None` if the token shows none under this CKA_ID; an error for one that can't be used.
+    pub certificate: Option<Result<Certificate, Error>>,
+    /// `None` if the token shows none, as most do before a login.
+    pub key: Option<VisibleKey>,
+    /// The keys that the token shows under this CKA_ID aren't the certificate's.
+    pub is_contradicted: bool,
+    /// A CA's certificate without a key.
+    pub is_authority: bool,
+    /// Its CKA_ID alone doesn't name it.
+    pub needs_label: bool,
+    /// Another certificate of its key is meant.
+    pub is_superseded: bool,
+    /// Another key's certificate has its CKA_ID and its label.
+    pub is_ambiguous: bool,
+}
+
+/// A key object that can be seen.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VisibleKey {
+    pub is_private: bool,
+    /// As `RSA-2048` or `ECDSA P-256`; the standard's name for a type that can't be signed with.
+    pub kind: String,
+    /// CKA_ALWAYS_AUTHENTICATE, which only private keys have.
+    pub always_authenticate: bool,
+    /// CKA_SIGN of a private key; true if the key doesn't show it.
+    pub can_sign: bool,
+}
+
+impl Token {
+    /// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
+    /// exist in the session alone, a YubiKey's attesting key, and what its library has made up.
+    pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
+        let mut candidates = candidates(&self.session)?;
+        if self.state().is_yubikey() {
+            candidates.retain(|candidate| candidate.id != ATTESTATION_KEY);
+            for candidate in &mut candidates {
+                let is_kept = |it: &Result<Certificate, _>| !it.as_ref().is_ok_and(is_placeholder);
+                candidate.certificate = candidate.certificate.take().filter(is_kept);
+            }
+        }
+        Ok(candidates)
+    }
+}
+
+fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
+    let mut keys = keys(objects)?;
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for object in objects.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())? {
+        let label = objects.label(object)?;
+        let id = objects.bytes(object, AttributeType::Id)?;
+        let der = objects.bytes(object, AttributeType::Value)?;
+        let certificate = Certificate::from_der(&der, "it");
+        let public_key = certificate.as_ref().ok().map(Certificate::public_key);
+        let belongs = |key: &KeyObject| {
+            let is_of_certificate = objects.belongs_to(key.object, public_key?);
+            is_of_certificate.unwrap_or_default()
+        };
+        let matching = KeyObject::taken(&mut keys, &id, &label, belongs);
+        let answers: Vec<_> = matching.iter().map(|key| belongs(key)).collect();
+        // A public key that doesn't show whose it is stands beside each of cackey's.
+        let has_key =
+            matching.iter().any(|key| key.shown.is_private) || answers.contains(&Some(true));
+        candidates.push(Candidate {
+            key: matching.first().map(|key| key.shown.clone()),
+            is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
+            is_authority: !has_key && certificate.as_ref().is_ok_and(|it| it.is_ca),
+            id,
+            label,
+            certificate: Some(certificate),
+            ..Candidate::default()
+        });
+    }
+    let alone = keys.into_iter().filter(|key| !key.is_listed);
+    candidates.extend(alone.map(|key| Candidate {
+        key: Some(key.shown),
+        id: key.id,
+        label: key.label,
+        ..Candidate::default()
+    }));
+    // Short ids first, so that 2 stands before 0x0101.
+    candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
+    // The same certificate twice is one.
+    candidates.dedup_by(|one, other| match (one.certificate(), other.certificate()) {
+        (Some(certificate), Some(same)) => {
+            let is_same = certificate.der() == same.der();
+            is_same && one.id == other.id && one.label == other.label
+        }
+        _ => false,
+    });
+    let standings: Vec<_> = candidates.iter().map(|it| it.standing_among(&candidates)).collect();
+    for (candidate, standing) in candidates.iter_mut().zip(standings) {
+        (candidate.needs_label, candidate.is_superseded, candidate.is_ambiguous) = standing;
+    }
+    Ok(candidates)
+}
+
+/// Private keys, and public keys, which are listed if the private one isn't seen.
+fn keys(objects: &TokenSession) -> Result<Vec<KeyObject>, Error> {
+    let mut keys: Vec<KeyObject> = Vec::new();
+    for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
+        let is_private = class == ObjectClass::PRIVATE_KEY;
+        for object in objects.find_stored(class, &ObjectSelector::default())? {
+            let label = objects.label(object)?;
+            let id = objects.bytes(object, AttributeType::Id)?;
+            if id.is_empty() && label.is_empty() {
+                continue; // No configuration can name it.
+            }
+            let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&id, &label));
+            let own = |kind| objects.flag(object, kind).ok().flatten().filter(|_| is_private);
+            let shown = VisibleKey {
+                is_private,
+                kind: objects.key_kind(object),
+                always_authenticate: own(AttributeType::AlwaysAuthenticate) == Some(true),
+                can_sign: own(AttributeType::Sign) != Some(false),
+            };
+            keys.push(KeyObject { object, shown, id, label, is_listed });
+        }
+    }
+    Ok(keys)
+}
+
+impl Candidate {
+    fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()?.as_ref().ok()
+    }
+
+    /// By what a request would choose: whether the label is needed, whether it is superseded, ambiguous.
+    fn standing_among(&self, all: &[Self]) -> (bool, bool, bool) {
+        let has_id = !self.id.is_empty();
+        let same_id: Vec<_> = all.iter().filter(|it| has_id && it.id == self.id).collect();
+        let Some(certificate) = self.certificate() else {
+            return (same_id.len() != 1, false, false);
+        };
+        // Whether it is one of those to choose from, and whether there is but one.
+        let choice = |named: &mut dyn Iterator<Item = &Self>| {
+            let named: Vec<_> = named.filter_map(Self::certificate).collect();
+            let best = best_per_key(&named, unix_time());
+            let index = named.iter().position(|it| std::ptr::eq(*it, certificate));
+            (index.is_some_and(|it| best.contains(&it)), best.len() == 1)
+        };
+        let is_rival = |it: &&Self| it.label == self.label && (!has_id || it.id == self.id);
+        let by_label = choice(&mut all.iter().filter(is_rival));
+        let by_id = if has_id { choice(&mut same_id.iter().copied()) } else { by_label };
+        // A key without a certificate may have to be distinguished from this one's.
+        let is_named = has_id && by_id.1 && same_id.iter().all(|it| it.certificate.is_some());
+        match by_id.0 {
+            true => (!is_named, false, !is_named && !by_label.1),
+            false => (has_id && by_label == (true, true), true, false),
+        }
+    }
+}
+
+/// A key object while certificates are paired with keys.
+struct KeyObject {
+    object: ObjectHandle,
+    shown: VisibleKey,
+    id: Vec<u8>,
+    label: String,
+    /// It is listed with its certificate, or with another object of the same key.
+    is_listed: bool,
+}
+
+impl KeyObject {
+    /// Those that a request takes for a certificate's, which are listed with it: the private key, by
+    /// what it shows and by its label where several have the CKA_ID, and all public keys.
+    fn taken<'k>(
+        keys: &'k mut [Self],
+        id: &[u8],
+        label: &str,
+        belongs: impl Fn(&Self) -> Option<bool>,
+    ) -> Vec<&'k mut Self> {
+        let matching = keys.iter_mut().filter(|key| key.belongs_to(id, label));
+        let mut matching: Vec<_> = matching.collect();
+        matching.sort_by_cached_key(|key| {
+            let is_unfit = !key.shown.can_sign || belongs(key) == Some(false);
+            (!key.shown.is_private, is_unfit, key.label != label)
+        });
+        let mut is_first = true;
+        matching.retain(|key| std::mem::take(&mut is_first) || !key.shown.is_private);
+        for key in &mut matching {
+            key.is_listed = true;
+        }
+        matching
+    }
+
+    /// By CKA_ID; by the label where there is none.
+    fn belongs_to(&self, id: &[u8], label: &str) -> bool {
+        self.id == id && (!id.is_empty() || self.label == label)
+    }
+}

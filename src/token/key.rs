@@ -1,0 +1,372 @@
+//! Keys: found by their public key; the private key, after a login if the token wants one.
+
+use std::fmt::Display;
+
+use cryptoki::object::{AttributeType, KeyType, ObjectClass};
+use cryptoki::session::UserType;
+
+use super::object::key_type;
+use super::raw::ObjectHandle;
+use super::{Token, TokenSession};
+use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use base::pin::PinProvider;
+use config::ObjectSelector;
+use crypto::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
+
+/// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
+pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
+    [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
+
+/// A key of the token, which may not be open yet: what names it, and the public key that its signatures are verified
+/// with, which is the certificate's, or what the token shows of a key without a certificate.
+#[derive(Clone, Debug)]
+pub struct KeyReference {
+    pub public_key: PublicKey,
+    /// Of a key without a certificate: its CKA_ID, or its label if it has none.
+    pub selector: ObjectSelector,
+    /// CKA_ID of the certificate or of the public key on the token; empty if there is none. Then the selector names
+    /// the key itself, and where several keys have it, the label decides.
+    pub id: Vec<u8>,
+    /// CKA_LABEL of a key without a certificate.
+    pub label: String,
+    /// The subject of its certificate.
+    subject: Option<String>,
+}
+
+impl KeyReference {
+    /// The key of a certificate: under its CKA_ID, or named by the selector.
+    pub fn of_certificate(
+        certificate: &Certificate,
+        selector: &ObjectSelector,
+        id: Vec<u8>,
+    ) -> Self {
+        let (public_key, selector) = (certificate.public_key().clone(), selector.clone());
+        let subject = Some(certificate.subject.clone());
+        Self { public_key, selector, id, label: String::new(), subject }
+    }
+
+    /// The objects that stand beside the key: those with its CKA_ID.
+    pub(super) fn neighbours(&self) -> ObjectSelector {
+        if self.id.is_empty() { self.selector.clone() } else { ObjectSelector::of(&self.id, None) }
+    }
+
+    /// For messages: `the key with objectId "2" (CN=jane)`, or its kind without a certificate.
+    pub fn describe(&self) -> String {
+        let selector = &self.selector;
+        match &self.subject {
+            Some(subject) => format!("the key with {selector} ({subject})"),
+            None => format!("the key with {selector} ({})", self.public_key),
+        }
+    }
+
+    pub(super) fn mismatch(&self) -> Error {
+        let certificate = match &self.subject {
+            Some(subject) => format!("the certificate of {subject}"),
+            None => format!("the public key with {}", self.selector),
+        };
+        mismatch(&certificate, &self.describe())
+    }
+}
+
+pub(super) fn mismatch(certificate: &str, key: &str) -> Error {
+    Error::new(Exit::Object, format!("{certificate} does not belong to {key}"))
+        .help("install the certificate that was issued for this key, or name the one's key")
+}
+
+pub(super) fn no_public_key(selector: impl Display, token: &str) -> Error {
+    let text = format!("token {token} shows no public key beside the private key with {selector}");
+    Error::new(Exit::Object, text)
+        .help("write the public key or the certificate to the token under the private key's CKA_ID")
+}
+
+pub struct PrivateKey {
+    pub reference: KeyReference,
+    /// CKA_ALWAYS_AUTHENTICATE, if the token says so.
+    pub always_authenticate: bool,
+    pub(super) object: ObjectHandle,
+}
+
+impl Token {
+    /// Finds the one key that fits by its public key, whether or not it has a certificate. Logs in only
+    /// if none is visible without, and not without `pins`.
+    pub fn bare_key(
+        &mut self,
+        selector: &ObjectSelector,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<KeyReference, Error> {
+        let find = |token: &Self| {
+            let mut found = token.session.public_keys(selector)?;
+            if found.len() > 1 {
+                return Err(token.session.several(found.len(), "public keys", selector));
+            }
+            Ok(found.pop())
+        };
+        let found = self.visible_or_hidden(&selector.to_string(), pins, find)?;
+        let missing = || {
+            let private = self.session.find(ObjectClass::PRIVATE_KEY, selector);
+            match private.is_ok_and(|found| !found.is_empty()) {
+                true => no_public_key(selector, &self.name()),
+                false => self.session.no_key(&selector.to_string()),
+            }
+        };
+        found.ok_or_else(missing)
+    }
+
+    /// Finds the key with the public key of `holder`; logs in only if it must, and with `pins`.
+    pub fn key_of(
+        &mut self,
+        public_key: &PublicKey,
+        holder: &str,
+        pins: Option<&mut dyn PinProvider>,
+    ) -> Result<KeyReference, Error> {
+        let find = |token: &Self| {
+            let mut found = token.session.public_keys(&ObjectSelector::default())?.into_iter();
+            Ok(found.find(|found| found.public_key == *public_key))
+        };
+        let found = self.visible_or_hidden(holder, pins, find)?;
+        found.ok_or_else(|| self.session.no_key(&format!("the public key of {holder}")))
+    }
+
+    /// What the search finds without a login, or else after one for this purpose; without `pins` there is none.
+    pub fn visible_or_hidden<T>(
+        &mut self,
+        purpose: &str,
+        pins: Option<&mut dyn PinProvider>,
+        find: impl Fn(&Self) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let found = find(self)?;
+        let Some(pins) = pins.filter(|_| found.is_none() && self.may_hide_objects()) else {
+            return Ok(found);
+        };
+        self.log_in_if_required(purpose, pins)?;
+        find(self)
+    }
+
+    /// Finds the one private key that fits, after a login if the token requires one for it.
+    pub fn key(
+        &mut self,
+        reference: KeyReference,
+        pins: &mut dyn PinProvider,
+    ) -> Result<PrivateKey, Error> {
+        let name = reference.describe();
+        // What the token shows before a login is another question than what it shows after one.
+        let public = self.may_hide_objects().then(|| self.session.public_private_key(&reference));
+        let object = match public.flatten() {
+            Some(object) => object,
+            None => {
+                self.log_in_if_required(&name, pins)?;
+                self.find_key(&reference, &name, pins)?
+            }
+        };
+        let (always_authenticate, is_mismatch) =
+            self.session.key_traits(object, &reference.public_key)?;
+        if is_mismatch {
+            return Err(reference.mismatch());
+        }
+        log::info!("{name}: found");
+        log::debug!("key: PIN for every signature: {always_authenticate}");
+        Ok(PrivateKey { reference, always_authenticate, object })
+    }
+
+    /// Looks for the key, and once more after a login that the token says it doesn't require.
+    fn find_key(
+        &mut self,
+        reference: &KeyReference,
+        name: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<ObjectHandle, Error> {
+        let missing = match self.session.private_key(reference) {
+            Err(error) if !self.login.is_done && error.is(Kind::NoKey) => error,
+            outcome => return outcome,
+        };
+        match self.authenticate(UserType::User, name, pins) {
+            Ok(()) => self.session.private_key(reference),
+            Err(error) if error.is(Kind::NoPin) || error.is(Kind::PinNotSet) => Err(missing),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl TokenSession {
+    fn private_key(&self, reference: &KeyReference) -> Result<ObjectHandle, Error> {
+        let selector = &reference.selector;
+        match self.private_keys(reference)?.as_slice() {
+            [only] => Ok(*only),
+            [] => Err(self.no_key(&selector.to_string())),
+            several => Err(self.several(several.len(), "private keys", selector)),
+        }
+    }
+
+    fn no_key(&self, wanted: &str) -> Error {
+        let text = format!("no private key with {wanted} on token {}", self.state.name);
+        Error::new(Exit::Object, text).kind(Kind::NoKey).help(format!(
+            "check that this is the token and the key was made on it (`{PROGRAM} list{THIS_TOKEN} --login`); if it wants \
+             no login but hides keys all the same, set pinSource (--pin-source)"
+        ))
+    }
+
+    /// The one private key without CKA_PRIVATE, like a PIV card's card authentication key.
+    fn public_private_key(&self, reference: &KeyReference) -> Option<ObjectHandle> {
+        let [only] = self.private_keys(reference).ok()?[..] else { return None };
+        let is_private = self.flag(only, AttributeType::Private);
+        matches!(is_private, Ok(Some(false))).then_some(only)
+    }
+
+    /// The private keys under the certificate's CKA_ID, or under the label if it has none. Of several,
+    /// those that can be the certificate's, and of these the one with the configuration's label.
+    fn private_keys(&self, reference: &KeyReference) -> Result<Vec<ObjectHandle>, Error> {
+        let mut found = self.find(ObjectClass::PRIVATE_KEY, &reference.neighbours())?;
+        for kind in [AttributeType::Token, AttributeType::Sign] {
+            if found.len() > 1 {
+                found = self.unless_false(found, kind)?;
+            }
+        }
+        let label = reference.selector.label.as_deref();
+        if found.len() > 1 {
+            let (mut possible, mut labelled) = (Vec::new(), Vec::new());
+            for object in &found {
+                if self.belongs_to(*object, &reference.public_key)? != Some(false) {
+                    possible.push(*object);
+                    let is_labelled = label == Some(self.label(*object)?.as_str());
+                    labelled.extend(is_labelled.then_some(*object));
+                }
+            }
+            // If none is left, the error says that the key is another certificate's.
+            if let Some(fewer) = [labelled, possible].into_iter().find(|it| !it.is_empty()) {
+                found = fewer;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether the token shows another public key than the certificate's, and not that.
+    pub(super) fn contradicts(
+        &self,
+        selector: &ObjectSelector,
+        key: &PublicKey,
+    ) -> Result<bool, Error> {
+        let found = self.find(ObjectClass::PUBLIC_KEY, selector)?.into_iter();
+        let answers: Vec<_> =
+            found.map(|object| self.belongs_to(object, key)).collect::<Result<_, _>>()?;
+        Ok(answers.contains(&Some(false)) && !answers.contains(&Some(true)))
+    }
+
+    /// The keys under the selector whose public key can be read: from the public key object, or from the
+    /// private key, which shows it if it is an RSA key. Each public key once.
+    fn public_keys(&self, selector: &ObjectSelector) -> Result<Vec<KeyReference>, Error> {
+        let mut found: Vec<KeyReference> = Vec::new();
+        for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
+            for object in self.find_stored(class, selector)? {
+                let Some(public_key) = self.public_key(object)? else { continue };
+                if found.iter().all(|it| it.public_key != public_key) {
+                    found.push(self.named(object, public_key)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// A key object by its names.
+    pub(super) fn named(
+        &self,
+        object: ObjectHandle,
+        public_key: PublicKey,
+    ) -> Result<KeyReference, Error> {
+        let (id, label) = (self.bytes(object, AttributeType::Id)?, self.label(object)?);
+        let selector = ObjectSelector::of(&id, id.is_empty().then_some(&*label));
+        Ok(KeyReference { public_key, selector, id, label, subject: None })
+    }
+
+    /// The public key that a key object shows; `None` if it shows none, or none that TLS clients sign with.
+    pub(super) fn public_key(&self, object: ObjectHandle) -> Result<Option<PublicKey>, Error> {
+        let bytes = |kind| self.bytes(object, kind);
+        Ok(match key_type(&bytes(AttributeType::KeyType)?) {
+            Some(KeyType::RSA) => {
+                let modulus = without_leading_zeros(&bytes(AttributeType::Modulus)?);
+                let exponent = without_leading_zeros(&bytes(AttributeType::PublicExponent)?);
+                PublicKey::of_rsa(modulus, exponent)
+            }
+            Some(KeyType::EC | KeyType::EC_EDWARDS) => {
+                let parameters = bytes(AttributeType::EcParams)?;
+                of_curve(&parameters, &bytes(AttributeType::EcPoint)?)
+            }
+            _ => None,
+        })
+    }
+}
+
+/// CKA_EC_POINT is a DER OCTET STRING, or the point alone, as some libraries have it.
+fn of_curve(parameters: &[u8], point: &[u8]) -> Option<PublicKey> {
+    let unwrapped = match point {
+        [0x04, length, rest @ ..] if rest.len() == usize::from(*length) => rest,
+        [0x04, 0x81, length, rest @ ..] if rest.len() == usize::from(*length) => rest,
+        _ => point,
+    };
+    if ED25519_PARAMETERS.contains(&parameters) {
+        return unwrapped.try_into().ok().map(PublicKey::Ed25519);
+    }
+    let curve = Curve::from_parameters(parameters)?;
+    let points = [unwrapped, point].into_iter();
+    let mut whole = points.filter(|it| it.len() == curve.point_length() && it.first() == Some(&4));
+    let point = whole.next()?.to_owned();
+    Some(PublicKey::Ecdsa { curve, point })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P256: &[u8] = b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
+    const P521: &[u8] = b"\x06\x05\x2b\x81\x04\x00\x23";
+
+    fn point(coordinate: usize) -> Vec<u8> {
+        let mut point = vec![7; 2 * coordinate + 1];
+        point[0] = 4;
+        point
+    }
+
+    #[test]
+    fn a_point_is_read_from_its_octet_string_or_alone() {
+        for (parameters, curve, coordinate, header) in
+            [(P256, Curve::P256, 32, &[0x04, 65][..]), (P521, Curve::P521, 66, &[0x04, 0x81, 133])]
+        {
+            let point = point(coordinate);
+            let wrapped = [header, &point].concat();
+            let expected = PublicKey::Ecdsa { curve, point };
+            assert_eq!(of_curve(parameters, &wrapped), Some(expected.clone()));
+            let PublicKey::Ecdsa { point, .. } = &expected else { unreachable!() };
+            assert_eq!(of_curve(parameters, point), Some(expected.clone()));
+        }
+    }
+
+    #[test]
+    fn a_point_that_looks_like_an_octet_string_is_a_point() {
+        // X begins with the length of what follows.
+        let mut point = point(32);
+        point[1] = 63;
+        let read = of_curve(P256, &point);
+        let curve = Curve::P256;
+        assert_eq!(read, Some(PublicKey::Ecdsa { curve, point }));
+    }
+
+    #[test]
+    fn ed25519_is_known_by_name_and_by_object_identifier() {
+        let wrapped = [&[0x04, 32][..], &[9; 32]].concat();
+        for parameters in ED25519_PARAMETERS {
+            for point in [&wrapped[..], &[9; 32]] {
+                let expected = PublicKey::Ed25519([9; 32]);
+                assert_eq!(of_curve(parameters, point), Some(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_point_of_the_curve_is_no_key() {
+        let compressed = [&[2][..], &[7; 32]].concat();
+        for point in [&[][..], &[4], &compressed, &point(48)] {
+            assert_eq!(of_curve(P256, point), None, "{point:?}");
+        }
+        assert_eq!(of_curve(&[], &point(32)), None);
+        assert_eq!(of_curve(ED25519_PARAMETERS[0], &[9; 57]), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! The record of a token: a line for a PIN that was sent and not accepted, which outlives this process.
+//!
+//! The line is written before the PIN is sent, since the process may be killed before there is an answer, and only
+//! an accepted PIN takes it out. So a wrong stored PIN is not sent again by the next request, nor by one that
+//! runs at the same time: the record is locked until it is dropped, and meanwhile no other process of this
+//! user sends the token a PIN. The token's own memory is CKF_USER_PIN_COUNT_LOW (PKCS#11, section 3.2),
+//! which not all modules report.
+
+use std::time::SystemTime;
+
+use sha2::{Digest as _, Sha256};
+
+use super::slot::TokenState;
+use base::error::Error;
+use base::printable::{hex, printable};
+use base::process::lock::{self, Lock, LockError};
+
+/// What a line is about. Any other line is taken for the first.
+const SENT: &str = "PIN sent to";
+/// While the line of another token of the same card stands.
+const ACCEPTED: &str = "PIN accepted by";
+
+/// The record of one card, locked until this is dropped.
+pub(super) struct Ledger {
+    /// Without a place for it, why there is none.
+    file: Result<Lock, String>,
+    /// The lines before the PIN was sent.
+    before: Vec<String>,
+    token: String,
+    /// Tells this token's lines from those of the card's others.
+    id: String,
+}
+
+/// What a token answered to a PIN.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum PinAnswer {
+    Accepted,
+    /// No PIN helps until a person has unlocked it, which not all libraries say before a login.
+    Locked,
+    /// It has not looked at the PIN.
+    NotLookedAt,
+    Refused,
+    /// It may have counted a wrong PIN: it failed, or there was no answer.
+    Unclear,
+}
+
+impl Ledger {
+    /// Keeps other processes, whichever library they use, from sending this token a PIN meanwhile.
+    /// Without a place for the record there is one that remembers nothing.
+    pub(super) fn open(token: &TokenState) -> Result<Self, Error> {
+        match Lock::acquire_lasting(&card(token), &whole_name(token)) {
+            Ok(lock) => Ok(Self::new(Ok(lock), token)),
+            Err(LockError::Unavailable(reason)) => Ok(Self::new(Err(reason), token)),
+            Err(LockError::Busy(holder)) => Err(lock::busy(holder, lock::LIMIT)),
+        }
+    }
+
+    fn new(file: Result<Lock, String>, token: &TokenState) -> Self {
+        let mut id = hex(&Sha256::digest(whole_name(token).as_bytes()));
+        id.truncate(8);
+        let before = file.as_ref().map_or_else(|_| Vec::new(), Lock::lines);
+        Self { file, before, token: token.name.to_string(), id }
+    }
+
+    /// Whether a PIN was sent, and this token has accepted none since.
+    pub(super) fn stands(&self) -> bool {
+        let mut since = self.before.iter().rev().take_while(|line| !self.is_accepted(line));
+        since.any(|line| is_of_sent(line))
+    }
+
+    /// Adds the line, before a PIN is sent. Fails with the reason, for people.
+    pub(super) fn begin(&mut self) -> Result<(), String> {
+        let mut lines = self.before.clone();
+        if !lines.iter().any(|line| line.starts_with(SENT) && self.is_own(line)) {
+            lines.push(self.line(SENT));
+        }
+        self.write(&lines)
+    }
+
+    /// To be called with the answer to the PIN that was sent.
+    pub(super) fn end(&mut self, answer: PinAnswer) {
+        let _ = match answer {
+            PinAnswer::Accepted => self.accepted(),
+            PinAnswer::NotLookedAt => self.write(&self.before.clone()),
+            PinAnswer::Locked | PinAnswer::Refused | PinAnswer::Unclear => Ok(()),
+        };
+    }
+
+    /// The lines of the card's other tokens stay: their PINs may be others.
+    fn accepted(&mut self) -> Result<(), String> {
+        let mut others = self.before.clone();
+        others.retain(|line| token_of(line).is_some_and(|id| id != self.id));
+        match others.iter().any(|line| is_of_sent(line)) {
+            true => others.push(self.line(ACCEPTED)),
+            false => others.clear(),
+        }
+        self.write(&others)
+    }
+
+    fn write(&mut self, lines: &[String]) -> Result<(), String> {
+        self.file.as_mut().map_err(|reason| reason.clone())?.write(lines)
+    }
+
+    fn is_accepted(&self, line: &str) -> bool {
+        line.starts_with(ACCEPTED) && self.is_own(line)
+    }
+
+    fn is_own(&self, line: &str) -> bool {
+        token_of(line) == Some(&self.id)
+    }
+
+    /// For people, too, who find the file.
+    fn line(&self, what: &str) -> String {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let seconds = now.map_or(0, |now| now.as_secs());
+        format!("{what} token {} at {seconds} ({})", printable(&self.token), self.id)
+    }
+}
+
+/// What can't be read is taken for a PIN that was sent.
+fn is_of_sent(line: &str) -> bool {
+    !line.starts_with(ACCEPTED)
+}
+
+/// Whose the line is, by its end: a label could hold the same. An earlier release wrote more behind it.
+fn token_of(line: &str) -> Option<&str> {
+    line.strip_suffix(')')?.rsplit_once(" (")?.1.split(' ').next()
+}
+
+/// A card may show itself as several tokens whose PIN is one, with one serial number and several labels; a
+/// serial number of zeros is none. Without the slot, which moves.
+fn card(token: &TokenState) -> String {
+    let serial = &token.name.serial;
+    if serial.chars().all(|it| it == '0' || it == ' ') {
+        return whole_name(token);
+    }
+    [token.manufacturer.as_str(), &token.model, serial].join("\0")
+}
+
+fn whole_name(token: &TokenState) -> String {
+    [token.manufacturer.as_str(), &token.model, &token.name.serial, &token.name.label].join("\0")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::slot::state_with_label;
+    use base::process::lock::in_directory;
+
+    fn open(base: &Path, label: &str) -> Ledger {
+        Ledger::new(Ok(in_directory(base, "ledger")), &state_with_label(label))
+    }
+
+    fn sent(base: &Path, label: &str, answer: PinAnswer) {
+        let mut ledger = open(base, label);
+        ledger.begin().unwrap();
+        ledger.end(answer);
+    }
+
+    fn base(parent: &tempfile::TempDir) -> std::path::PathBuf {
+        parent.path().join("state")
+    }
+
+    #[test]
+    fn a_line_stands_from_before_the_pin_is_sent_until_one_is_accepted() {
+        use PinAnswer::{Accepted, Locked, NotLookedAt, Refused, Unclear};
+        let parent = tempfile::tempdir().unwrap();
+        let base = base(&parent);
+        let stands = || open(&base, "one").stands();
+        // The process is killed.
+        open(&base, "one").begin().unwrap();
+        assert!(stands());
+        for (answer, expected) in [
+            (NotLookedAt, true),
+            (Accepted, false),
+            (NotLookedAt, false),
+            (Refused, true),
+            (Accepted, false),
+            (Locked, true),
+            (Accepted, false),
+            (Unclear, true),
+            (Refused, true),
+            (Accepted, false),
+        ] {
+            sent(&base, "one", answer);
+            assert_eq!(stands(), expected, "{answer:?}");
+            let lines = open(&base, "one").before;
+            assert_eq!(lines.len(), usize::from(expected), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_login_settles_its_own_token_of_a_card() {
+        use PinAnswer::{Accepted, Refused};
+        let parent = tempfile::tempdir().unwrap();
+        let base = base(&parent);
+        let stands = || ["one", "two"].map(|label| open(&base, label).stands());
+        for (label, answer, expected) in [
+            ("one", Refused, [true, true]),
+            ("two", Accepted, [true, false]),
+            ("two", Accepted, [true, false]),
+            ("two", Refused, [true, true]),
+            ("one", Accepted, [false, true]),
+            ("one", Refused, [true, true]),
+            ("two", Accepted, [true, false]),
+            ("one", Accepted, [false, false]),
+        ] {
+            sent(&base, label, answer);
+            assert_eq!(stands(), expected, "{label} {answer:?}");
+        }
+        assert_eq!(open(&base, "one").before, [""; 0]);
+    }
+
+    #[test]
+    fn what_another_release_has_written_stands() {
+        let parent = tempfile::tempdir().unwrap();
+        let base = base(&parent);
+        let id = open(&base, "one").id;
+        for line in [
+            "garbage".to_owned(),
+            format!("PIN refused by token \"one\" at 17 ({id} 3f)"),
+            format!("PIN unclear by token \"one\" at 17 ({id} --)"),
+            format!("PIN refused by token \"two\" at 17 (0a0b0c0d -- {id})"),
+        ] {
+            in_directory(&base, "ledger").write(std::slice::from_ref(&line)).unwrap();
+            assert!(open(&base, "one").stands(), "{line}");
+            sent(&base, "one", PinAnswer::Accepted);
+            assert!(!open(&base, "one").stands(), "{line}");
+            in_directory(&base, "ledger").write(&[]).unwrap();
+        }
+    }
+
+    /// The label is the token's, which may be made to harm another one.
+    #[test]
+    fn a_label_does_not_make_a_line_another_tokens() {
+        let parent = tempfile::tempdir().unwrap();
+        let base = base(&parent);
+        let forging = format!("x ({}", open(&base, "one").id);
+        sent(&base, &forging, PinAnswer::Refused);
+        sent(&base, "one", PinAnswer::Accepted);
+        assert!(open(&base, &forging).stands());
+    }
+
+    #[test]
+    fn one_serial_number_is_one_card_and_zeros_are_none() {
+        let of = |serial: &str, label: &str| {
+            let mut token = state_with_label(label);
+            token.name.serial = serial.to_owned();
+            card(&token)
+        };
+        for serial in ["0815", "1234", "a b"] {
+            assert_eq!(of(serial, "one"), of(serial, "two"), "{serial}");
+            assert_ne!(of(serial, "one"), of("4711", "one"), "{serial}");
+        }
+        for serial in ["", "0000", "   ", "0 0"] {
+            assert_ne!(of(serial, "one"), of(serial, "two"), "{serial:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_place_nothing_can_be_remembered() {
+        let mut ledger = Ledger::new(Err("no place".to_owned()), &state_with_label("one"));
+        assert!(!ledger.stands());
+        assert_eq!(ledger.begin(), Err("no place".to_owned()));
+        ledger.end(PinAnswer::Refused);
+    }
+}

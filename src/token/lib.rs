@@ -1,0 +1,133 @@
+//! The only part that speaks PKCS#11: a token with a session open to it, its certificates and its keys.
+//!
+//! What can be refused without a PIN is refused before the login. Nothing here knows environment variables, kubeconfigs
+//! or terminals; a PIN comes from a [`base::pin::PinProvider`].
+
+mod certificate;
+mod ckr;
+mod generation;
+mod inventory;
+mod key;
+mod ledger;
+mod login;
+mod module;
+mod object;
+mod officer;
+mod opening;
+mod pin_rules;
+mod raw;
+mod sign;
+mod slot;
+mod tried;
+mod writing;
+mod yubikey;
+
+pub use certificate::{Identity, read_certificates};
+pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
+pub use inventory::{Candidate, VisibleKey};
+pub use key::{KeyReference, PrivateKey};
+pub use login::AcceptedPin;
+pub use module::Module;
+pub use officer::AskHidden;
+pub use opening::LockedSecret;
+pub use raw::SessionAccess;
+pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
+pub use slot::{OccupiedSlot, PinState, TokenState, not_initialized};
+pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::mechanism::MechanismType;
+
+use self::login::Login;
+use self::raw::Session;
+use base::error::{Error, Exit};
+
+/// A token with an open session, which ends when it is closed, or with the library (C_Finalize): then its calls fail.
+pub struct Token {
+    session: TokenSession,
+    login: Login,
+    /// What it offers; `None` if it doesn't say.
+    mechanisms: OnceCell<Option<Vec<MechanismType>>>,
+}
+
+/// What of a token has no login.
+struct TokenSession {
+    module: Arc<Module>,
+    raw: Session,
+    /// As it was when the session was opened.
+    state: TokenState,
+}
+
+impl TokenSession {
+    /// The error of a call that failed: the token was taken out, or what `otherwise` says.
+    fn failure(&self, error: &CryptokiError, otherwise: impl FnOnce(String) -> Error) -> Error {
+        let failure = ckr::failure(error);
+        match ckr::is_removed(error) {
+            true => ckr::removed(&self.state.name, &failure),
+            false => otherwise(failure),
+        }
+    }
+}
+
+impl Token {
+    /// Opens a session (C_OpenSession). Some libraries refuse one in which objects can be made and removed while a
+    /// read-only one is open, so that a command that writes has to begin with it.
+    pub fn with_session(
+        module: &Arc<Module>,
+        state: TokenState,
+        access: SessionAccess,
+    ) -> Result<Self, Error> {
+        let TokenState { name, login_required, pin, own_keypad, .. } = &state;
+        log::info!("token {name}");
+        log::debug!("token: login required: {login_required}, PIN: {pin:?}, keypad: {own_keypad}");
+        let raw = module.functions.open_session(name.slot, access).map_err(|error| {
+            if ckr::code(&error) != Some(RvError::TokenWriteProtected) {
+                return ckr::not_opened("opening a session", &error);
+            }
+            let text = format!("token {name} can't be written to: {}", ckr::failure(&error));
+            Error::new(Exit::Token, text).help(
+                "name another token, or have it opened for writing (NSS: without flags=readOnly)",
+            )
+        })?;
+        let session = TokenSession { module: Arc::clone(module), raw, state };
+        Ok(Self { session, login: Login::default(), mechanisms: OnceCell::new() })
+    }
+
+    /// Checks that session and login are still there: both end when the token is taken out.
+    pub fn check_session(&self) -> Result<(), Error> {
+        match self.session.raw.is_valid(self.is_logged_in()) {
+            true => Ok(()),
+            false => Err(ckr::removed(&self.state().name, "its session has ended")),
+        }
+    }
+
+    /// Label, serial and slot, for messages.
+    pub fn name(&self) -> String {
+        self.state().name.to_string()
+    }
+
+    pub fn state(&self) -> &TokenState {
+        &self.session.state
+    }
+
+    /// Whether it has the mechanism (C_GetMechanismList); one that doesn't say what it offers is tried.
+    fn offers(&self, mechanism: MechanismType) -> bool {
+        // C_GetMechanismInfo of SoftHSM knows also those that its configuration excludes.
+        let TokenSession { module, state, .. } = &self.session;
+        let read = || module.functions.mechanisms(state.name.slot).ok();
+        let offered = self.mechanisms.get_or_init(read);
+        offered.as_ref().is_none_or(|offered| offered.contains(&mechanism))
+    }
+
+    pub fn is_logged_in(&self) -> bool {
+        self.login.is_done
+    }
+
+    /// Whether a login that the token requires has not been made.
+    fn may_hide_objects(&self) -> bool {
+        self.state().login_required && !self.is_logged_in()
+    }
+}

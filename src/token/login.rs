@@ -1,0 +1,546 @@
+//! The login (C_Login): a PIN that the rules allow is got, sent and remembered.
+//!
+//! Locking a user's card is the worst this program could do. So the rules stand in one place,
+//! `pin_rules`; the token's state is read before every try; and from that look until the token's
+//! answer its record is locked, so that no other process of this user sends it a PIN.
+
+use std::time::Duration;
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::session::UserType;
+
+use super::ledger::{Ledger, PinAnswer};
+use super::pin_rules::{self, PinSourceKind, WhyNotSent};
+use super::slot::{PinState, TokenState};
+use super::tried::{TRIED_PINS, UNCLEAR_LOGINS};
+use super::{Token, TokenSession, ckr};
+use base::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
+use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
+use base::printable::shell_word;
+use base::process::signals::Deferral;
+use config::TokenName;
+
+const UNBLOCK: &str = "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), pkcs15-tool \
+                       --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM)";
+const LAST_TRY: &str = "This is the last try: another wrong PIN locks the token.";
+const COUNTED: &str = "the token has counted a wrong PIN since the last right one";
+const WHICH_PIN: &str = "make sure which PIN the token wants (a YubiKey: the PIV PIN)";
+
+/// A PIN that was sent to the token, kept for keys that want it again for each signature.
+struct KeptPin {
+    pin: Pin,
+    origin: PinOrigin,
+    /// The token has accepted it. If another login was in force, it has not looked at it.
+    is_accepted: bool,
+}
+
+/// The login of a session, and the PIN that was sent for it.
+#[derive(Default)]
+pub(super) struct Login {
+    /// Whether the session has logged in.
+    pub(super) is_done: bool,
+    /// The security officer's, not the user's (`officer`).
+    pub(super) is_officer: bool,
+    kept: Option<KeptPin>,
+    disregards_refusals: bool,
+}
+
+/// A PIN, and the token that has accepted it.
+pub struct AcceptedPin {
+    token: TokenName,
+    kept: KeptPin,
+}
+
+impl AcceptedPin {
+    pub fn token(&self) -> &TokenName {
+        &self.token
+    }
+}
+
+impl Token {
+    /// Logs in (C_Login, CKU_USER) unless that was done or the token requires no login, so that private objects are
+    /// seen. The prompt says that the PIN is wanted for `what`.
+    pub fn log_in_if_required(
+        &mut self,
+        what: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        // If no login is required, some libraries' C_Login does something else altogether.
+        if self.login.is_done || !self.session.state.login_required {
+            return Ok(());
+        }
+        self.authenticate(UserType::User, what, pins)
+    }
+
+    /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
+    pub fn check_pin_state(&self) -> Result<(), Error> {
+        check_hopeless(&self.session, self.state())
+    }
+
+    /// Has a stored PIN sent although the token may have refused one: the user says that it is another.
+    pub fn disregard_refusals(&mut self) {
+        self.login.disregards_refusals = true;
+    }
+
+    /// Another person, or the same one once more, has all tries of a process again.
+    pub fn forget_tries(&self) {
+        TRIED_PINS.forget(&self.state().name);
+    }
+
+    /// Takes over the PIN that this very token accepted before, unless the token has counted wrong
+    /// PINs since: the PIN may have been changed meanwhile.
+    pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
+        let TokenState { name, pin, .. } = self.state();
+        let is_own = |accepted: &AcceptedPin| accepted.token.is_same_token(name);
+        if let Some(index) = pins.iter().position(is_own)
+            && *pin == PinState::Good
+        {
+            self.login.kept = Some(pins.swap_remove(index).kept);
+        }
+    }
+
+    /// The PIN that the token has accepted, for another session, or for the time after it was taken out and put back.
+    pub fn into_accepted_pin(self) -> Option<AcceptedPin> {
+        let token = self.session.state.name;
+        let kept = self.login.kept.filter(|kept| kept.is_accepted)?;
+        Some(AcceptedPin { token, kept })
+    }
+
+    /// Ends the login and the session (C_Logout, C_CloseSession): some libraries keep the security officer's login as
+    /// long as a session is open, and refuse the user's.
+    pub fn close(self) -> Option<AcceptedPin> {
+        self.session.raw.close(self.login.is_done);
+        self.into_accepted_pin()
+    }
+}
+
+impl Token {
+    /// Logs out (C_Logout), and keeps the PIN.
+    pub(super) fn log_out(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.login.is_done) {
+            self.session.raw.logout().map_err(|error| call_failure(&self.session, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a PIN until the token accepts one, within the rules (`pin_rules`).
+    pub(super) fn authenticate(
+        &mut self,
+        user: UserType,
+        key: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        let mut refusal: Option<String> = None;
+        loop {
+            let kept = self.login.kept.as_ref().map(|kept| kept.origin.clone());
+            let mut origin = kept.unwrap_or_else(|| pins.origin());
+            // A stored PIN is at hand at once, so that one look at the token is enough.
+            let ledger = match origin.is_attended() {
+                true => None,
+                false => Some(Ledger::open(&self.session.state)?),
+            };
+            let state = same_token(&self.session)?;
+            // It may have been changed meanwhile: as if there were none.
+            if state.pin == PinState::FinalTry && self.login.kept.take().is_some() {
+                origin = pins.origin();
+            }
+            let source = match &self.login.kept {
+                Some(kept) if kept.is_accepted => PinSourceKind::Accepted,
+                _ if origin.is_attended() => {
+                    PinSourceKind::Person { tries: TRIED_PINS.count(&state.name) }
+                }
+                _ => PinSourceKind::Stored {
+                    is_recorded: ledger.as_ref().is_none_or(Ledger::stands),
+                    despite_refusal: self.login.disregards_refusals,
+                },
+            };
+            let step = pin_rules::next(state.pin, state.own_keypad, source)
+                .map_err(|reason| not_sent(&self.session, reason, &state, &origin))?;
+            let name = state.name.to_string();
+            let (shortest, longest) = lengths(&state);
+            let request = PinRequest {
+                token: name.as_str().into(),
+                key: key.into(),
+                shortest,
+                longest,
+                notice: match &refusal {
+                    Some(refusal) => Some(refusal.as_str().into()),
+                    None => (state.pin == PinState::CountLow).then(|| COUNTED.into()),
+                },
+                confirm: step.confirm.then(|| LAST_TRY.into()),
+            };
+            let mut pin = None;
+            if step.at_reader && step.confirm {
+                pins.confirm_at_reader(&request)?;
+            } else if !step.at_reader && self.login.kept.is_none() {
+                let given = pins.pin(&request)?;
+                let is_from_program = matches!(origin, PinOrigin::Askpass(_));
+                if is_from_program && TRIED_PINS.is_repeated(&state.name, &given) {
+                    return Err(repeated(&state.name, &origin));
+                }
+                pin = Some(given);
+            }
+            let ledger = match ledger {
+                Some(ledger) => Some(ledger),
+                None => lock_after_asking(&self.session, &state)?,
+            };
+            let Some(mut ledger) = ledger else { continue };
+            if step.at_reader {
+                return self.authenticate_at_reader(user, ledger, pins);
+            }
+            // From before the PIN is recorded as sent: Ctrl-C would leave that behind for one that wasn't.
+            let deferral = Deferral::for_login();
+            if let Err(reason) = ledger.begin()
+                && let PinSourceKind::Stored { despite_refusal: false, .. } = source
+            {
+                return Err(not_recorded(&state.name, &origin, &reason));
+            }
+            let kept = pin.map(|pin| KeptPin { pin, origin, is_accepted: false });
+            let kept = kept.or_else(|| self.login.kept.take());
+            let kept = kept.ok_or_else(|| Error::internal("there is no PIN to send"))?;
+            match self.send(user, kept, ledger, deferral)? {
+                Some(refused) => refusal = Some(refused),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// C_Login with the PIN, which is kept if the token accepts it or is logged in already. Otherwise says
+    /// that it was refused, if a person may try another one.
+    fn send(
+        &mut self,
+        user: UserType,
+        kept: KeptPin,
+        mut ledger: Ledger,
+        // Meanwhile Ctrl-C and its like wait: SoftHSM empties the token's file at each login before it writes it
+        // again, so that a process that is killed in between loses the token.
+        deferral: Deferral,
+    ) -> Result<Option<String>, Error> {
+        let session = &self.session;
+        let token = &session.state.name;
+        log::debug!("login: C_Login as {user:?}");
+        let outcome = session.raw.login(user, Some(kept.pin.expose()));
+        let answer = answer_of(&outcome, kept.is_accepted);
+        ledger.end(match answer {
+            // The token has accepted this PIN before: what was pulled and is put back goes on.
+            PinAnswer::Unclear if kept.is_accepted && outcome.as_ref().is_err_and(ckr::is_gone) => {
+                PinAnswer::NotLookedAt
+            }
+            answer => answer,
+        });
+        drop(deferral);
+        let is_attended = kept.origin.is_attended();
+        match answer {
+            PinAnswer::Accepted => TRIED_PINS.forget(token),
+            _ => TRIED_PINS.add(token, &kept.pin, answer == PinAnswer::Refused),
+        }
+        let error = match outcome {
+            Ok(()) => {
+                log::info!("login: token {token} accepted the PIN {}", kept.origin);
+                self.login.is_done = true;
+                self.login.kept = Some(KeptPin { is_accepted: true, ..kept });
+                return Ok(None);
+            }
+            Err(error) if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) => {
+                self.login.is_done = true;
+                self.login.kept = Some(kept);
+                return Ok(None);
+            }
+            Err(error) => error,
+        };
+        let origin = kept.origin.clone();
+        // One that was right can't be typed again where nobody is asked any more. After several logins
+        // without a clear answer it may have been changed.
+        let is_right_still = match answer {
+            PinAnswer::NotLookedAt => true,
+            PinAnswer::Unclear => is_attended && TRIED_PINS.count(token) < UNCLEAR_LOGINS,
+            PinAnswer::Accepted | PinAnswer::Locked | PinAnswer::Refused => false,
+        };
+        if kept.is_accepted && is_right_still {
+            self.login.kept = Some(kept);
+        }
+        if answer != PinAnswer::Refused {
+            return Err(login_failure(session, &error));
+        }
+        let left = live_state(session)?.pin;
+        if is_attended && TRIED_PINS.count(token) < pin_rules::ATTENDED_TRIES {
+            return Ok(Some(format!("the token refused the PIN{}", left.tries_left())));
+        }
+        Err(incorrect(session, &origin, left, &error))
+    }
+
+    /// C_Login without a PIN: the reader has a keypad of its own.
+    fn authenticate_at_reader(
+        &mut self,
+        user: UserType,
+        mut ledger: Ledger,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        let session = &self.session;
+        let text = format!("enter the PIN at the reader of token {}", session.state.name);
+        pins.at_reader(&text);
+        let notice = session.module.waiting(Duration::ZERO, &text);
+        let outcome = session.raw.login(user, None);
+        drop(notice);
+        let answer = answer_of(&outcome, false);
+        ledger.end(answer);
+        match outcome {
+            Err(error) if answer == PinAnswer::Refused => {
+                let left = live_state(session)?.pin;
+                return Err(incorrect(session, &PinOrigin::Reader, left, &error));
+            }
+            Err(error) if ckr::code(&error) != Some(RvError::UserAlreadyLoggedIn) => {
+                return Err(login_failure(session, &error));
+            }
+            _ => {}
+        }
+        TRIED_PINS.forget(&session.state.name);
+        self.login.is_done = true;
+        Ok(())
+    }
+}
+
+/// The token's state now, if it is the token of the session.
+fn same_token(session: &TokenSession) -> Result<TokenState, Error> {
+    let state = live_state(session)?;
+    if state.name.is_same_token(&session.state.name) {
+        return Ok(state);
+    }
+    Err(ckr::removed(&session.state.name, "another token is in its place"))
+}
+
+fn live_state(session: &TokenSession) -> Result<TokenState, Error> {
+    let state = session.module.token_state(session.state.name.slot);
+    state.map_err(|error| call_failure(session, &error))
+}
+
+/// The record, for a PIN that a person was asked for when the token was in this state. `None` if others have
+/// used up all tries but one meanwhile, which the person doesn't know.
+fn lock_after_asking(session: &TokenSession, state: &TokenState) -> Result<Option<Ledger>, Error> {
+    let ledger = Ledger::open(state)?;
+    let now = same_token(session)?;
+    check_hopeless(session, &now)?;
+    let is_new = now.pin == PinState::FinalTry && state.pin != PinState::FinalTry;
+    Ok((!is_new).then_some(ledger))
+}
+
+/// Refuses a login in a state in which no PIN can help.
+fn check_hopeless(session: &TokenSession, state: &TokenState) -> Result<(), Error> {
+    match pin_rules::hopeless(state.pin) {
+        Some(reason) => Err(not_sent(session, reason, state, &PinOrigin::Person)),
+        None => Ok(()),
+    }
+}
+
+/// The shortest and the longest PIN that token and program can have.
+fn lengths(state: &TokenState) -> (usize, usize) {
+    let (shortest, longest) = state.pin_lengths;
+    (shortest, if longest == 0 { MAX_PIN_LENGTH } else { longest.min(MAX_PIN_LENGTH) })
+}
+
+fn not_sent(
+    session: &TokenSession,
+    reason: WhyNotSent,
+    state: &TokenState,
+    origin: &PinOrigin,
+) -> Error {
+    let token = &state.name;
+    let (text, help) = match reason {
+        WhyNotSent::FinalTry => return pin::final_try(&token.to_string(), origin),
+        WhyNotSent::Locked => return locked(session),
+        WhyNotSent::ToBeChanged => return to_be_changed(session, "CKF_USER_PIN_TO_BE_CHANGED"),
+        WhyNotSent::RefusedBefore => (
+            format!(
+                "token {token} seems to have refused a PIN; the PIN {origin} was not sent to it"
+            ),
+            format!(
+                "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where \
+                 nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the stored PIN once"
+            ),
+        ),
+        WhyNotSent::TriesSpent => (
+            format!(
+                "token {token} was sent three PINs and has accepted none, so no other is asked for"
+            ),
+            format!(
+                "make sure which PIN the token wants (`{PROGRAM} check{THIS_KEY} --no-login` shows how it \
+                 counts), then start the command again"
+            ),
+        ),
+    };
+    Error::new(Exit::Login, text).help(help)
+}
+
+fn repeated(token: &TokenName, origin: &PinOrigin) -> Error {
+    let text = format!(
+        "token {token} seems to have refused the PIN {origin}, which gave the same one again"
+    );
+    Error::new(Exit::Login, text).help(
+        "correct what that program answers before you try again; a PIN that was refused is not sent twice",
+    )
+}
+
+/// The record has no place for the line that must stand before a stored PIN is sent.
+fn not_recorded(token: &TokenName, origin: &PinOrigin, reason: &str) -> Error {
+    let text = format!(
+        "a PIN that token {token} refuses could not be remembered ({reason}), so the PIN {origin} was not \
+         sent to it"
+    );
+    Error::new(Exit::Login, text).help(
+        "see that you can write to .local/state/pkcs11-external-signer in your home, or to one of those \
+         directories, with mode 0700; or type the PIN: set pinSource (--pin-source) to prompt",
+    )
+}
+
+fn locked(session: &TokenSession) -> Error {
+    let text = format!("the PIN of token {} is locked (CKR_PIN_LOCKED)", session.state.name);
+    Error::new(Exit::Login, text).help(UNBLOCK)
+}
+
+fn to_be_changed(session: &TokenSession, reported: &str) -> Error {
+    let token = &session.state.name;
+    let text =
+        format!("the PIN of token {token} must be changed before it can be used ({reported})");
+    Error::new(Exit::Login, text).help(format!(
+        "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
+        shell_word(&session.module.path().to_string_lossy()),
+    ))
+}
+
+fn incorrect(
+    session: &TokenSession,
+    origin: &PinOrigin,
+    left: PinState,
+    error: &CryptokiError,
+) -> Error {
+    let token = &session.state.name;
+    let text = format!(
+        "token {token} refused the PIN {origin}{}: {}",
+        left.tries_left(),
+        ckr::failure(error)
+    );
+    let help = match origin {
+        _ if left == PinState::Locked => UNBLOCK.to_owned(),
+        PinOrigin::Person | PinOrigin::Reader => format!("{WHICH_PIN} before you try again"),
+        PinOrigin::Askpass(_) => {
+            format!("{WHICH_PIN}, or correct what that program answers by itself")
+        }
+        PinOrigin::Stored(_) => format!(
+            "correct the PIN at its source, then log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; until then no stored PIN is \
+             sent, since every try counts"
+        ),
+    };
+    Error::new(Exit::Login, text).help(help)
+}
+
+fn login_failure(session: &TokenSession, error: &CryptokiError) -> Error {
+    let (token, failure) = (&session.state.name, ckr::failure(error));
+    match ckr::code(error) {
+        Some(RvError::PinLocked) => locked(session),
+        Some(RvError::PinExpired) => to_be_changed(session, &failure),
+        Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
+            let text = format!("the login to token {token} was cancelled: {failure}");
+            Error::new(Exit::Login, text).help(
+                "run the command again and enter the PIN at the reader or in the library's window",
+            )
+        }
+        Some(RvError::UserPinNotInitialized) => {
+            let text = format!("token {token} has no user PIN yet: {failure}");
+            Error::new(Exit::Login, text).kind(Kind::PinNotSet).help(
+                "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool",
+            )
+        }
+        _ => call_failure(session, error),
+    }
+}
+
+pub(super) fn call_failure(session: &TokenSession, error: &CryptokiError) -> Error {
+    session.failure(error, |failure| {
+        let text = format!("login to token {} failed: {failure}", session.state.name);
+        Error::new(Exit::Login, text).kind(Kind::CallFailed).help(ckr::TAKE_OUT)
+    })
+}
+
+/// What a login says of the PIN, which the token may have accepted before. A token that is gone or whose session has
+/// ended may have counted it before, and some libraries say that of each failure.
+fn answer_of(outcome: &Result<(), CryptokiError>, is_accepted: bool) -> PinAnswer {
+    let Err(error) = outcome else { return PinAnswer::Accepted };
+    match ckr::code(error) {
+        Some(RvError::PinIncorrect | RvError::PinInvalid | RvError::PinLenRange) => {
+            PinAnswer::Refused
+        }
+        Some(
+            RvError::CryptokiNotInitialized
+            | RvError::FunctionNotSupported
+            | RvError::PinExpired
+            | RvError::UserAlreadyLoggedIn
+            | RvError::UserAnotherAlreadyLoggedIn
+            | RvError::UserPinNotInitialized
+            | RvError::UserTooManyTypes,
+        ) => PinAnswer::NotLookedAt,
+        // No operation waits for the login.
+        Some(RvError::OperationNotInitialized) if is_accepted => PinAnswer::NotLookedAt,
+        Some(RvError::PinLocked) => PinAnswer::Locked,
+        _ => PinAnswer::Unclear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cryptoki::context::Function;
+
+    use super::*;
+    use crate::slot::state_with_label;
+
+    #[test]
+    fn a_pin_is_as_long_as_the_token_and_the_program_can_have_it() {
+        for (reported, longest) in [(8, 8), (0, MAX_PIN_LENGTH), (100_000, MAX_PIN_LENGTH)] {
+            let mut state = state_with_label("token");
+            state.pin_lengths.1 = reported;
+            assert_eq!(lengths(&state), (4, longest));
+        }
+    }
+
+    #[test]
+    fn a_failed_login_is_a_refusal_or_a_doubt_unless_the_token_has_not_looked_at_the_pin() {
+        for (codes, expected) in [
+            (
+                &[RvError::PinIncorrect, RvError::PinInvalid, RvError::PinLenRange][..],
+                PinAnswer::Refused,
+            ),
+            (
+                &[
+                    RvError::CryptokiNotInitialized,
+                    RvError::FunctionNotSupported,
+                    RvError::PinExpired,
+                    RvError::UserAlreadyLoggedIn,
+                    RvError::UserAnotherAlreadyLoggedIn,
+                    RvError::UserPinNotInitialized,
+                    RvError::UserTooManyTypes,
+                ],
+                PinAnswer::NotLookedAt,
+            ),
+            (&[RvError::PinLocked], PinAnswer::Locked),
+            (
+                &[
+                    RvError::DeviceError,
+                    RvError::DeviceRemoved,
+                    RvError::FunctionCanceled,
+                    RvError::FunctionFailed,
+                    RvError::GeneralError,
+                    RvError::SessionHandleInvalid,
+                    RvError::TokenNotPresent,
+                ],
+                PinAnswer::Unclear,
+            ),
+        ] {
+            for code in codes {
+                let error = Err(CryptokiError::Pkcs11(*code, Function::Login));
+                assert_eq!(answer_of(&error, false), expected, "{code:?}");
+            }
+        }
+        let error = Err(CryptokiError::Pkcs11(RvError::OperationNotInitialized, Function::Login));
+        assert_eq!(answer_of(&error, false), PinAnswer::Unclear);
+        assert_eq!(answer_of(&error, true), PinAnswer::NotLookedAt);
+    }
+}

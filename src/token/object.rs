@@ -1,0 +1,304 @@
+//! The objects on a token: searched by CKA_ID and CKA_LABEL, read attribute by attribute.
+//!
+//! Each call asks for one attribute: asked for several, or for one they don't know, some libraries
+//! leave zeros that read like values. Only CKA_KEY_TYPE, which every key has, is asked for along
+//! with another one.
+
+use cryptoki::error::Error as CryptokiError;
+use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
+use cryptoki_sys::CK_KEY_TYPE;
+
+use super::key::ED25519_PARAMETERS;
+use super::raw::ObjectHandle;
+use super::{TokenSession, ckr};
+use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use config::ObjectSelector;
+use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
+
+impl TokenSession {
+    pub(super) fn find(
+        &self,
+        class: ObjectClass,
+        wanted: &ObjectSelector,
+    ) -> Result<Vec<ObjectHandle>, Error> {
+        let mut template = vec![Attribute::Class(class)];
+        template.extend(wanted.id.iter().map(|id| Attribute::Id(id.as_bytes().to_owned())));
+        let label = wanted.label.iter();
+        template.extend(label.map(|label| Attribute::Label(label.as_bytes().to_owned())));
+        self.search(&template)
+    }
+
+    pub(super) fn search(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>, Error> {
+        self.raw.find(template).map_err(|error| self.object_failure(&error))
+    }
+
+    fn attributes(
+        &self,
+        object: ObjectHandle,
+        kinds: &[AttributeType],
+    ) -> Result<Vec<(AttributeType, Vec<u8>)>, Error> {
+        self.raw.attributes(object, kinds).map_err(|error| self.object_failure(&error))
+    }
+
+    /// [`TokenSession::find`] without the objects that exist in the session alone: a YubiKey's
+    /// attestation certificates share CKA_ID and public key with the certificate that is meant.
+    pub(super) fn find_stored(
+        &self,
+        class: ObjectClass,
+        wanted: &ObjectSelector,
+    ) -> Result<Vec<ObjectHandle>, Error> {
+        self.unless_false(self.find(class, wanted)?, AttributeType::Token)
+    }
+
+    /// The objects whose boolean attribute isn't false, or isn't shown.
+    pub(super) fn unless_false(
+        &self,
+        objects: Vec<ObjectHandle>,
+        kind: AttributeType,
+    ) -> Result<Vec<ObjectHandle>, Error> {
+        let mut left = self.with_values(objects, kind)?;
+        left.retain(|(_, shown)| boolean(shown) != Some(false));
+        Ok(left.into_iter().map(|(object, _)| object).collect())
+    }
+
+    pub(super) fn with_values(
+        &self,
+        objects: Vec<ObjectHandle>,
+        kind: AttributeType,
+    ) -> Result<Vec<(ObjectHandle, Vec<u8>)>, Error> {
+        objects.into_iter().map(|object| Ok((object, self.bytes(object, kind)?))).collect()
+    }
+
+    /// An attribute's value; empty if the object doesn't have it or doesn't show it.
+    pub(super) fn bytes(
+        &self,
+        object: ObjectHandle,
+        kind: AttributeType,
+    ) -> Result<Vec<u8>, Error> {
+        let shown = self.attributes(object, &[kind])?.pop();
+        Ok(shown.map(|(_, value)| value).unwrap_or_default())
+    }
+
+    /// A boolean attribute; `None` if it isn't shown, or isn't one byte.
+    pub(super) fn flag(
+        &self,
+        object: ObjectHandle,
+        kind: AttributeType,
+    ) -> Result<Option<bool>, Error> {
+        self.bytes(object, kind).map(|shown| boolean(&shown))
+    }
+
+    /// CKA_LABEL, as text.
+    pub(super) fn label(&self, object: ObjectHandle) -> Result<String, Error> {
+        let label = self.bytes(object, AttributeType::Label)?;
+        Ok(String::from_utf8_lossy(&label).into_owned())
+    }
+
+    /// CKA_ALWAYS_AUTHENTICATE, which is false if the key doesn't show it, and whether type, modulus or curve
+    /// differ from the public key's: some libraries crash when they are asked for another type's signature.
+    pub(super) fn key_traits(
+        &self,
+        object: ObjectHandle,
+        key: &PublicKey,
+    ) -> Result<(bool, bool), Error> {
+        let shape = match key {
+            PublicKey::Rsa { .. } => AttributeType::Modulus,
+            _ => AttributeType::EcParams,
+        };
+        let asks = AttributeType::AlwaysAuthenticate;
+        let shown = self.attributes(object, &[AttributeType::KeyType, asks, shape])?;
+        let always =
+            shown.iter().any(|(kind, value)| *kind == asks && boolean(value) == Some(true));
+        Ok((always, is_of(&shown, key) == Some(false)))
+    }
+
+    /// Whether a key object is this public key's; `None` if it doesn't show it, and could be.
+    pub(super) fn belongs_to(
+        &self,
+        object: ObjectHandle,
+        key: &PublicKey,
+    ) -> Result<Option<bool>, Error> {
+        // A private key of an elliptic curve has no point, but a curve.
+        let kinds: &[_] = match key {
+            PublicKey::Rsa { .. } => &[AttributeType::Modulus],
+            _ => &[AttributeType::EcPoint, AttributeType::EcParams],
+        };
+        for kind in kinds {
+            let shown = self.attributes(object, &[AttributeType::KeyType, *kind])?;
+            if let Some(answer) = is_of(&shown, key) {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A key's type and size, as `RSA-2048` or `ECDSA P-256`; the standard's name for one that
+    /// can't be signed with here, and nothing for one that the token doesn't show.
+    pub(super) fn key_kind(&self, object: ObjectHandle) -> String {
+        let read = |kind| self.bytes(object, kind).unwrap_or_default();
+        match key_type(&read(AttributeType::KeyType)) {
+            Some(KeyType::RSA) => {
+                let modulus = without_leading_zeros(&read(AttributeType::Modulus));
+                format!("RSA-{}", bits(&modulus))
+            }
+            Some(KeyType::EC) => match Curve::from_parameters(&read(AttributeType::EcParams)) {
+                Some(curve) => format!("ECDSA {curve}"),
+                None => "EC on another curve".to_owned(),
+            },
+            Some(KeyType::EC_EDWARDS) => edwards(&read(AttributeType::EcParams)).to_owned(),
+            Some(other) => other.to_string().replace("CKK_", ""),
+            None => String::new(),
+        }
+    }
+
+    /// The error of a search that has found several and should find one.
+    pub(super) fn several(&self, count: usize, what: &str, selector: &ObjectSelector) -> Error {
+        let text = format!("{count} {what} with {selector} on token {}", self.state.name);
+        Error::new(Exit::Object, text).help(format!(
+            "name one with objectId (--object-id) and objectLabel (--object-label) together, set certificateFile \
+             (--certificate-file) to the certificate that is meant, or remove what is not used; `{PROGRAM} \
+             list{THIS_TOKEN}` shows what there is"
+        ))
+    }
+
+    fn object_failure(&self, error: &CryptokiError) -> Error {
+        self.failure(error, |failure| {
+            let text =
+                format!("reading the objects on token {} failed: {failure}", self.state.name);
+            Error::new(Exit::Object, text).help(ckr::TAKE_OUT).kind(Kind::CallFailed)
+        })
+    }
+}
+
+/// A CK_BBOOL; `None` if it isn't one byte.
+fn boolean(shown: &[u8]) -> Option<bool> {
+    match shown {
+        [value] => Some(*value != 0),
+        _ => None,
+    }
+}
+
+/// CKA_KEY_TYPE's value; `None` for one that has no name.
+pub(super) fn key_type(shown: &[u8]) -> Option<KeyType> {
+    let number = CK_KEY_TYPE::from_ne_bytes(shown.try_into().ok()?);
+    KeyType::try_from(number).ok()
+}
+
+/// Whether the attributes that a key object shows are this public key's; `None` if they could be.
+fn is_of(shown: &[(AttributeType, Vec<u8>)], key: &PublicKey) -> Option<bool> {
+    let answers = shown.iter().filter_map(|(kind, shown)| match (*kind, key) {
+        (AttributeType::KeyType, _) => is_of_another_type(key_type(shown)?, key).then_some(false),
+        (AttributeType::Modulus, PublicKey::Rsa { modulus, .. }) => {
+            let shown = without_leading_zeros(shown);
+            (!shown.is_empty()).then(|| shown == *modulus)
+        }
+        (AttributeType::EcPoint, PublicKey::Ecdsa { point, .. }) => Some(holds(shown, point)),
+        (AttributeType::EcPoint, PublicKey::Ed25519(point)) => Some(holds(shown, point)),
+        (AttributeType::EcParams, PublicKey::Ecdsa { curve, .. }) => {
+            (Curve::from_parameters(shown)? != *curve).then_some(false)
+        }
+        (AttributeType::EcParams, PublicKey::Ed25519(_)) => {
+            Curve::from_parameters(shown).map(|_| false)
+        }
+        _ => None,
+    });
+    // One no is enough.
+    answers.min()
+}
+
+/// Whether CKA_EC_POINT is this point, in a DER OCTET STRING or alone.
+fn holds(shown: &[u8], point: &[u8]) -> bool {
+    shown.ends_with(point) && shown.len() <= point.len() + 4
+}
+
+/// Whether no key of this type has such a public key. A vendor's own type says nothing, and before
+/// PKCS#11 3.0 there was none but CKK_EC for Edwards curves.
+fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
+    let types: &[_] = match key {
+        PublicKey::Rsa { .. } => &[KeyType::RSA],
+        PublicKey::Ecdsa { .. } => &[KeyType::EC],
+        PublicKey::Ed25519(_) => &[KeyType::EC_EDWARDS, KeyType::EC],
+    };
+    !types.contains(&key_type) && KeyType::new_vendor_defined(*key_type).is_err()
+}
+
+fn edwards(parameters: &[u8]) -> &'static str {
+    if ED25519_PARAMETERS.contains(&parameters) { "Ed25519" } else { "EdDSA on another curve" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POINT: [u8; 32] = [7; 32];
+
+    fn shown(kind: AttributeType, value: &[u8]) -> Vec<(AttributeType, Vec<u8>)> {
+        vec![(kind, value.to_vec())]
+    }
+
+    fn of_type(key_type: CK_KEY_TYPE) -> Vec<(AttributeType, Vec<u8>)> {
+        shown(AttributeType::KeyType, &key_type.to_ne_bytes())
+    }
+
+    #[test]
+    fn a_key_of_another_type_is_anothers_and_a_vendors_type_may_be_any() {
+        let ed25519 = PublicKey::Ed25519(POINT);
+        for kind in [KeyType::EC, KeyType::EC_EDWARDS] {
+            assert_eq!(is_of(&of_type(*kind), &ed25519), None, "{kind}");
+        }
+        assert_eq!(is_of(&of_type(*KeyType::RSA), &ed25519), Some(false));
+        assert_eq!(is_of(&of_type(0x8000_0001), &ed25519), None);
+        assert_eq!(is_of(&shown(AttributeType::KeyType, &[0]), &ed25519), None);
+    }
+
+    #[test]
+    fn not_every_edwards_curve_is_that_of_ed25519() {
+        for (parameters, kind) in [
+            (&b"\x06\x03\x2b\x65\x70"[..], "Ed25519"),
+            (b"\x13\x0cedwards25519", "Ed25519"),
+            (b"\x06\x03\x2b\x65\x71", "EdDSA on another curve"),
+            (b"\x13\x0aedwards448", "EdDSA on another curve"),
+        ] {
+            assert_eq!(edwards(parameters), kind);
+        }
+    }
+
+    #[test]
+    fn a_point_counts_with_its_octet_string_and_alone() {
+        let ed25519 = PublicKey::Ed25519(POINT);
+        let is_own = |value: &[u8]| is_of(&shown(AttributeType::EcPoint, value), &ed25519);
+        assert_eq!(is_own(&POINT), Some(true));
+        assert_eq!(is_own(&[&[0x04, 32], POINT.as_slice()].concat()), Some(true));
+        assert_eq!(is_own(&[&[0; 5], POINT.as_slice()].concat()), Some(false));
+        assert_eq!(is_own(&POINT[1..]), Some(false));
+    }
+
+    #[test]
+    fn a_modulus_counts_with_leading_zeros_and_an_empty_one_says_nothing() {
+        let key = PublicKey::Rsa { modulus: vec![0x80, 1], exponent: vec![3] };
+        let is_own = |value: &[u8]| is_of(&shown(AttributeType::Modulus, value), &key);
+        assert_eq!(is_own(&[0, 0, 0x80, 1]), Some(true));
+        assert_eq!(is_own(&[0x80, 2]), Some(false));
+        assert_eq!(is_own(&[0]), None);
+    }
+
+    #[test]
+    fn one_attribute_that_differs_is_enough() {
+        let mut both = shown(AttributeType::EcPoint, &POINT);
+        both.extend(of_type(*KeyType::RSA));
+        assert_eq!(is_of(&both, &PublicKey::Ed25519(POINT)), Some(false));
+    }
+
+    #[test]
+    fn only_one_byte_is_a_boolean() {
+        for (value, meaning) in [
+            (&[0][..], Some(false)),
+            (&[1], Some(true)),
+            (&[0xff], Some(true)),
+            (&[], None),
+            (&[0, 1], None),
+        ] {
+            assert_eq!(boolean(value), meaning, "{value:?}");
+        }
+    }
+}

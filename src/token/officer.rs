@@ -1,0 +1,122 @@
+//! The login that makes keys and writes certificates on a YubiKey: that of the security officer (CKU_SO), whose
+//! PIN is the card's management key. A person types it, and the card counts no wrong ones. A card may keep it
+//! under its PIN, which ykcs11 takes for it then; such a try is one of the PIN, by its rules.
+
+use cryptoki::error::RvError;
+use cryptoki::session::UserType;
+
+use super::login::call_failure;
+use super::{Token, ckr};
+use base::error::{Error, Exit, Kind};
+use base::pin::PinProvider;
+use base::printable::printable;
+use base::process::signals::Deferral;
+
+/// The key that every new PIV card has.
+const DEFAULT_KEY: &str = "010203040506070801020304050607080102030405060708";
+/// What a person may type instead of it, and instead of one that the PIN protects.
+const DEFAULT: &str = "default";
+const PROTECTED: &str = "pin";
+/// The hexadecimal digits of an AES-128 key, of a 3DES or AES-192 key, and of an AES-256 key.
+const DIGITS: [usize; 3] = [32, 48, 64];
+
+const LOOK_UP: &str = "look up the key that was set with `ykman piv access change-management-key` (`ykman piv info` \
+                       shows its algorithm), and run the command again; if it is lost, only a reset of the card helps";
+
+/// Asks a person something that isn't shown. `None` without a terminal, `Some(None)` for no answer.
+pub type AskHidden<'a> = &'a dyn Fn(&str) -> Option<Option<Vec<u8>>>;
+
+impl Token {
+    /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
+    /// the user logged out. The prompt says that it is wanted for `what`.
+    pub fn log_in_to_write(
+        &mut self,
+        what: &str,
+        pins: &mut dyn PinProvider,
+        ask: AskHidden<'_>,
+    ) -> Result<(), Error> {
+        if !self.state().is_yubikey() {
+            return self.log_in_if_required(what, pins);
+        }
+        if self.login.is_officer {
+            return Ok(());
+        }
+        self.log_out()?;
+        let token = self.name();
+        let failed = |text: String, help: &str| Err(Error::new(Exit::Login, text).help(help));
+        let question = format!(
+            "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
+             {PROTECTED} if the card's PIN protects it) for token {token}, {what}: "
+        );
+        let Some(Some(typed)) = ask(&printable(&question)) else {
+            return failed(
+                format!(
+                    "token {token} wants its management key, which only a person gives at a terminal"
+                ),
+                "run the command from a terminal (with ssh: -t) and type the key there",
+            );
+        };
+        if typed == PROTECTED.as_bytes() {
+            match self.authenticate(UserType::So, what, pins) {
+                Err(error) if error.is(Kind::PinNotSet) => {
+                    return failed(
+                        format!("token {token} doesn't keep its management key under its PIN"),
+                        "run the command again and type the management key itself",
+                    );
+                }
+                outcome => outcome?,
+            }
+        } else {
+            let Some(key) = management_key(&typed) else {
+                return failed(
+                    format!("that can't be the management key and was not sent to token {token}"),
+                    LOOK_UP,
+                );
+            };
+            let deferral = Deferral::for_login();
+            let outcome = self.session.raw.login(UserType::So, Some(key));
+            drop(deferral);
+            if let Err(error) = outcome {
+                // One of another length is CKR_ARGUMENTS_BAD.
+                let refused = [Some(RvError::PinIncorrect), Some(RvError::ArgumentsBad)];
+                if !refused.contains(&ckr::code(&error)) {
+                    return Err(call_failure(&self.session, &error));
+                }
+                let failure = ckr::failure(&error);
+                let text = format!("token {token} refused the management key: {failure}");
+                return failed(text, LOOK_UP);
+            }
+        }
+        (self.login.is_done, self.login.is_officer) = (true, true);
+        Ok(())
+    }
+}
+
+/// A PIN can't stand in its place: the token would count it.
+fn management_key(typed: &[u8]) -> Option<&str> {
+    let text = str::from_utf8(typed).ok()?;
+    let is_key = DIGITS.contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
+    match text {
+        DEFAULT => Some(DEFAULT_KEY),
+        text => is_key.then_some(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_management_key_has_hexadecimal_digits_and_is_no_pin() {
+        let digits = |count: usize| "aF".repeat(count / 2).into_bytes();
+        for count in DIGITS {
+            let typed = digits(count);
+            assert_eq!(management_key(&typed).map(str::as_bytes), Some(typed.as_slice()));
+        }
+        assert_eq!(management_key(b"default"), Some(DEFAULT_KEY));
+        for typed in [&b""[..], b"123456", b"12345678", &digits(16), &digits(46), b"Default"] {
+            assert_eq!(management_key(typed), None);
+        }
+        assert_eq!(management_key("g".repeat(48).as_bytes()), None);
+    }
+}

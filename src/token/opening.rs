@@ -1,0 +1,187 @@
+//! What opens a sealed file: C_DecryptInit and C_Decrypt with RSAES-OAEP, or C_DeriveKey with ECDH.
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::mechanism::elliptic_curve::{EcKdf, Ecdh1DeriveParams};
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
+
+use super::key::PrivateKey;
+use super::raw::{KeyOperation, Session};
+use super::sign::{Outcome, refuses_mechanism};
+use super::{Token, ckr};
+use base::error::{Error, Exit, listed};
+use base::hash::Hash;
+use base::pin::PinProvider;
+use crypto::certificate::{Curve, PublicKey, with_leading_zeros};
+use crypto::scheme::{ecdsa, oaep};
+
+/// In bytes, of AES-256.
+const KEY_LENGTH: usize = 32;
+
+/// What a private key is applied to, to open what was sealed to its public key.
+#[derive(Clone, Copy, Debug)]
+pub enum LockedSecret<'a> {
+    /// RSAES-OAEP with SHA-256 and without a label (RFC 8017, section 7.1), of a key for AES-256.
+    Oaep(&'a [u8]),
+    /// ECDH with this point (SEC 1, uncompressed), whose X coordinate is the secret.
+    Ecdh { curve: Curve, point: &'a [u8] },
+}
+
+impl Token {
+    /// Opens what was sealed to the key (C_Decrypt or C_DeriveKey): the message, or ECDH's shared secret.
+    pub fn open(
+        &mut self,
+        key: &PrivateKey,
+        locked: &LockedSecret<'_>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Vec<u8>, Error> {
+        self.check_usage(key, locked)?;
+        let public_key = &key.reference.public_key;
+        let opened = match (locked, public_key) {
+            (LockedSecret::Oaep(ciphertext), PublicKey::Rsa { .. })
+                if ciphertext.len() == public_key.modulus_length() =>
+            {
+                self.decrypt(key, pins, ciphertext)?
+            }
+            // A library that computes with any point could give the key away, bit by bit.
+            (LockedSecret::Ecdh { curve, point }, PublicKey::Ecdsa { curve: key_curve, .. })
+                if curve == key_curve =>
+            {
+                match ecdsa::coordinates(point, *curve) {
+                    Some(_) => self.derive(key, pins, *curve, point)?,
+                    None => None,
+                }
+            }
+            _ => {
+                let key = key.reference.describe();
+                let text = format!(
+                    "{key} ({public_key}) is of another kind than the key that it was sealed to"
+                );
+                return Err(Error::new(Exit::Signing, text).help(SEAL_AGAIN));
+            }
+        };
+        // Whatever is wrong with what comes out, it is this error.
+        opened.ok_or_else(|| not_opened(key))
+    }
+
+    /// A key that isn't for it is named before the token is asked: its refusal has many names.
+    fn check_usage(&self, key: &PrivateKey, locked: &LockedSecret<'_>) -> Result<(), Error> {
+        let (kind, attribute) = match locked {
+            LockedSecret::Oaep(_) => (AttributeType::Decrypt, "CKA_DECRYPT"),
+            // Yubico's library says of none of its keys that it derives, and derives.
+            LockedSecret::Ecdh { .. } if self.state().is_yubikey() => return Ok(()),
+            LockedSecret::Ecdh { .. } => (AttributeType::Derive, "CKA_DERIVE"),
+        };
+        match self.session.flag(key.object, kind) {
+            Ok(Some(false)) => {
+                let key = key.reference.describe();
+                let text =
+                    format!("{key} is not for opening sealed files: its {attribute} is false");
+                Err(Error::new(Exit::Signing, text).help(OTHER_KEY))
+            }
+            // A library that doesn't show it is tried.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// By the token's OAEP or, where it has none or none with these hashes, by its bare RSA.
+    fn decrypt(
+        &mut self,
+        key: &PrivateKey,
+        pins: &mut dyn PinProvider,
+        ciphertext: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let mut decrypt = |token: &mut Self, mechanism: &Mechanism<'_>| -> Outcome {
+            token.perform(KeyOperation::Decrypt, key, mechanism, ciphertext, pins)
+        };
+        let mut refusal = None;
+        if self.offers(MechanismType::RSA_PKCS_OAEP) {
+            let (hash, mask) = (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256);
+            let parameters = PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty());
+            match decrypt(self, &Mechanism::RsaPkcsOaep(parameters))? {
+                Ok(message) => return Ok(Some(message).filter(|it| it.len() == KEY_LENGTH)),
+                Err(error) if refuses_mechanism(&error) => refusal = Some(error),
+                Err(error) => return Err(self.opening_failure(key, &error)),
+            }
+        }
+        if !self.offers(MechanismType::RSA_X_509) {
+            return Err(match refusal {
+                Some(error) => self.opening_failure(key, &error),
+                None => self.no_opening_mechanism(&["CKM_RSA_PKCS_OAEP", "CKM_RSA_X_509"]),
+            });
+        }
+        log::debug!("opening: OAEP is taken off here");
+        let block = decrypt(self, &Mechanism::RsaX509)?;
+        let block = block.map_err(|error| self.opening_failure(key, &error))?;
+        // Some libraries leave out the zeros that a number begins with.
+        let block = with_leading_zeros(&block, ciphertext.len());
+        Ok(block.and_then(|block| oaep::message(Hash::Sha256, Hash::Sha256, &block, KEY_LENGTH)))
+    }
+
+    /// The value of the object that C_DeriveKey makes, which is removed again.
+    fn derive(
+        &mut self,
+        key: &PrivateKey,
+        pins: &mut dyn PinProvider,
+        curve: Curve,
+        point: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
+        if !self.offers(MechanismType::ECDH1_DERIVE) {
+            return Err(self.no_opening_mechanism(&["CKM_ECDH1_DERIVE"]));
+        }
+        let length = curve.field_length();
+        let mechanism = Mechanism::Ecdh1Derive(Ecdh1DeriveParams::new(EcKdf::null(), point));
+        let template = [
+            Attribute::Class(ObjectClass::SECRET_KEY),
+            Attribute::KeyType(KeyType::GENERIC_SECRET),
+            Attribute::Token(false),
+            Attribute::Sensitive(false),
+            Attribute::Extractable(true),
+            Attribute::ValueLen((length as u64).into()),
+        ];
+        let call = |session: &Session| {
+            let object = session.derive_key(&mechanism, key.object, &template)?;
+            let shown = session.attributes(object, &[AttributeType::Value]);
+            // It ends with the session at the latest.
+            if let Err(error) = session.destroy(object) {
+                log::info!("{}", ckr::failure(&error));
+            }
+            Ok(shown?.pop().map(|(_, value)| value).unwrap_or_default())
+        };
+        let secret = self.perform_at_once(key, pins, &call)?;
+        let secret = secret.map_err(|error| self.opening_failure(key, &error))?;
+        Ok(Some(secret).filter(|it| !it.is_empty()).and_then(|it| with_leading_zeros(&it, length)))
+    }
+
+    fn no_opening_mechanism(&self, wanted: &[&str]) -> Error {
+        let (token, wanted) = (self.name(), listed(wanted, "or"));
+        let text = format!(
+            "token {token} can't open what was sealed to such a key: it offers no {wanted}"
+        );
+        Error::new(Exit::Signing, text).help(
+            "use a token or a library that decrypts (RSA) or derives keys (EC), or a key of the other kind",
+        )
+    }
+
+    fn opening_failure(&self, key: &PrivateKey, error: &CryptokiError) -> Error {
+        match ckr::code(error) {
+            Some(
+                RvError::EncryptedDataInvalid
+                | RvError::EncryptedDataLenRange
+                | RvError::DataInvalid,
+            ) => not_opened(key),
+            _ => self.operation_failure("opening", &key.reference.describe(), error, OTHER_KEY),
+        }
+    }
+}
+
+const OTHER_KEY: &str = "seal to a key that was made with CKA_DECRYPT (RSA) or CKA_DERIVE (EC)";
+const SEAL_AGAIN: &str = "seal the passwords again, to the certificate of this key";
+
+fn not_opened(key: &PrivateKey) -> Error {
+    let key = key.reference.describe();
+    let text =
+        format!("{key} does not open what was sealed: it was sealed to another key, or is damaged");
+    Error::new(Exit::Signing, text).help(SEAL_AGAIN)
+}

@@ -1,0 +1,324 @@
+//! A signature: mechanism, C_SignInit, the key's own login, C_Sign, and the proof that it verifies.
+//!
+//! If a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done here and the token is
+//! asked for the bare RSA operation (CKM_RSA_X_509).
+
+use std::any::Any;
+use std::time::{Duration, Instant};
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::session::UserType;
+
+use super::key::PrivateKey;
+use super::raw::{CallResult, KeyOperation, Session};
+use super::{Token, ckr};
+use base::error::{Error, Exit, Kind};
+use base::hash::Hash;
+use base::pin::PinProvider;
+use crypto::certificate::PublicKey;
+use crypto::scheme::{Scheme, ecdsa, pkcs1, pss};
+use crypto::verify::{VerifiedSignature, verify};
+
+/// A token that takes longer than this is probably waiting to be touched.
+pub const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
+
+/// The notice for a token that may be waiting for a touch.
+pub const TOUCH_NOTICE: &str = "touch the token if it blinks";
+
+/// Who makes the padded block that an RSA key is applied to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Padding {
+    Ours,
+    /// The token's, or none because the scheme has none.
+    Tokens,
+}
+
+/// What the calls of an operation came to; an error of its own is one of the login between them.
+pub(super) type Outcome = Result<CallResult<Vec<u8>>, Error>;
+
+impl Token {
+    /// The schemes of TLS that key and token can make, those that TLS prefers first; an error if there is none.
+    pub fn tls_schemes(&self, public_key: &PublicKey) -> Result<Vec<Scheme>, Error> {
+        let mut schemes = Scheme::of_tls(public_key);
+        let best = schemes.first().copied();
+        schemes.retain(|scheme| self.check_mechanism(scheme).is_ok());
+        match best {
+            Some(best) if schemes.is_empty() => self.check_mechanism(&best).map(|()| schemes),
+            _ => Ok(schemes),
+        }
+    }
+
+    /// Checks that the token has a mechanism for the scheme (C_GetMechanismList).
+    pub fn check_mechanism(&self, scheme: &Scheme) -> Result<(), Error> {
+        paddings(scheme, &self.name(), |mechanism| self.offers(mechanism)).map(drop)
+    }
+
+    /// Signs (C_SignInit, C_Sign) and verifies. For Ed25519 the digest is the whole message.
+    pub fn sign(
+        &mut self,
+        key: &PrivateKey,
+        scheme: Scheme,
+        digest: &[u8],
+        pins: &mut dyn PinProvider,
+    ) -> Result<VerifiedSignature, Error> {
+        let public_key = &key.reference.public_key;
+        let started = Instant::now();
+        let signature = self.sign_unverified(key, &scheme, digest, pins)?;
+        log::info!("signature: {scheme}, {} ms", started.elapsed().as_millis());
+        let length = signature.len();
+        let signature = match scheme {
+            Scheme::Ecdsa { curve } => ecdsa::to_der(signature, curve),
+            Scheme::Ed25519 | Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => Some(signature),
+        };
+        let signature = signature.ok_or_else(|| malformed(&scheme, length))?;
+        verify(public_key, &scheme, digest, signature).ok_or_else(|| {
+            match self.session.belongs_to(key.object, public_key) {
+                Ok(Some(false)) => key.reference.mismatch(),
+                _ => invalid_signature(&key.reference.describe(), &scheme),
+            }
+        })
+    }
+
+    /// ECDSA as PKCS#11's raw `r ‖ s`. With the first padding, or with the other one if the token refuses that.
+    fn sign_unverified(
+        &mut self,
+        key: &PrivateKey,
+        scheme: &Scheme,
+        digest: &[u8],
+        pins: &mut dyn PinProvider,
+    ) -> Result<Vec<u8>, Error> {
+        let (padding, other) = paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))?;
+        let mut sign_padded = |token: &mut Self, padding| -> Outcome {
+            log::debug!("signature: {scheme}, padding: {padding:?}");
+            let (mechanism, input) = prepared(scheme, padding, digest, &key.reference.public_key)?;
+            token.perform(KeyOperation::Sign, key, &mechanism, &input, pins)
+        };
+        let mut outcome = sign_padded(self, padding)?;
+        if let (Err(refused), Some(other)) = (&outcome, other)
+            && refuses_mechanism(refused)
+        {
+            let second = sign_padded(self, other)?;
+            // Some libraries keep the first operation active, and fail for that.
+            if second.as_ref().map_or_else(ckr::is_removed, |_| true) {
+                outcome = second;
+            }
+        }
+        outcome.map_err(|error| {
+            let other = match ckr::code(&error) {
+                Some(RvError::KeyFunctionNotPermitted) => {
+                    "use another key, one that was made or imported for signing (CKA_SIGN)"
+                }
+                _ => other_token(scheme),
+            };
+            let key = format!("{} ({scheme})", key.reference.describe());
+            self.operation_failure("signing", &key, &error, other)
+        })
+    }
+
+    /// The error of an operation that failed, or that the token refuses to do with this key: then `other` helps.
+    pub(super) fn operation_failure(
+        &self,
+        doing: &str,
+        key: &str,
+        error: &CryptokiError,
+        other: &str,
+    ) -> Error {
+        self.session.failure(error, |failure| {
+            let (what, help) = match refuses_mechanism(error) {
+                true => ("is refused by the token", other),
+                false => ("failed", ckr::TAKE_OUT),
+            };
+            Error::new(Exit::Signing, format!("{doing} with {key} {what}: {failure}"))
+                .help(help)
+                .kind(Kind::CallFailed)
+        })
+    }
+
+    /// C_SignInit and C_Sign, or C_DecryptInit and C_Decrypt, with the login that the key wants.
+    pub(super) fn perform(
+        &mut self,
+        operation: KeyOperation,
+        key: &PrivateKey,
+        mechanism: &Mechanism<'_>,
+        input: &[u8],
+        pins: &mut dyn PinProvider,
+    ) -> Outcome {
+        if !key.always_authenticate {
+            let was_logged_in = self.is_logged_in();
+            let outcome = self.perform_at_once(key, pins, &|session| {
+                session.begin(operation, mechanism, key.object)?;
+                session.end(operation, input)
+            })?;
+            if !(was_logged_in && wants_login(&outcome)) {
+                return Ok(outcome);
+            }
+            // The key wants its PIN each time, but doesn't say so: OpenSC of none but slot 9c.
+        }
+        // C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may come between
+        // the login and C_Sign: some cards take it for the end of the authentication.
+        if let Err(error) = self.session.raw.begin(operation, mechanism, key.object) {
+            return Ok(Err(error));
+        }
+        if let Err(error) =
+            self.authenticate(UserType::ContextSpecific, &key.reference.describe(), pins)
+        {
+            // An operation that stays active keeps the session from beginning another one.
+            let _ = self.session.raw.end(operation, input);
+            return Err(error);
+        }
+        let _notice = self.touch_notice();
+        Ok(self.session.raw.end(operation, input))
+    }
+
+    /// An operation without a PIN of its own; again after a login that the token asks for only now.
+    pub(super) fn perform_at_once(
+        &mut self,
+        key: &PrivateKey,
+        pins: &mut dyn PinProvider,
+        call: &dyn Fn(&Session) -> CallResult<Vec<u8>>,
+    ) -> Outcome {
+        let call = |token: &Self| {
+            let _notice = token.touch_notice();
+            call(&token.session.raw)
+        };
+        let outcome = call(self);
+        if self.is_logged_in() || !wants_login(&outcome) {
+            return Ok(outcome);
+        }
+        self.authenticate(UserType::User, &key.reference.describe(), pins)?;
+        Ok(call(self))
+    }
+
+    fn touch_notice(&self) -> Box<dyn Any> {
+        let text = format!("{TOUCH_NOTICE}: {}", self.state().name);
+        self.session.module.waiting(TOUCH_NOTICE_DELAY, &text)
+    }
+}
+
+fn wants_login(outcome: &CallResult<Vec<u8>>) -> bool {
+    outcome.as_ref().err().and_then(ckr::code) == Some(RvError::UserNotLoggedIn)
+}
+
+/// The library has the mechanism, but not for this key or with these parameters.
+pub(super) fn refuses_mechanism(error: &CryptokiError) -> bool {
+    matches!(
+        ckr::code(error),
+        Some(
+            RvError::ArgumentsBad
+                | RvError::FunctionNotSupported
+                | RvError::KeyFunctionNotPermitted
+                | RvError::MechanismInvalid
+                | RvError::MechanismParamInvalid
+        )
+    )
+}
+
+/// A signature that the certificate's public key doesn't accept.
+pub fn invalid_signature(key: &str, scheme: &Scheme) -> Error {
+    let text = format!(
+        "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
+    );
+    Error::new(Exit::Signing, text).help(
+        "check that certificate and key belong together; if they do, the token or its library is faulty",
+    )
+}
+
+fn malformed(scheme: &Scheme, length: usize) -> Error {
+    let text = format!(
+        "the token returned {length} bytes that are no {scheme} signature; they were withheld"
+    );
+    Error::new(Exit::Signing, text)
+        .help("the token or its library is faulty: update the library and try again")
+}
+
+fn other_token(scheme: &Scheme) -> &'static str {
+    match scheme {
+        Scheme::RsaPss { .. } => {
+            "TLS 1.3 needs RSA-PSS: use an ECDSA key, a newer library, or hold the client to TLS 1.2"
+        }
+        _ => "use a token or a library that can sign with such a key, or a key of another kind",
+    }
+}
+
+/// How this token can pad for such a signature: the better way, and the other one if it has both.
+fn paddings(
+    scheme: &Scheme,
+    token: &str,
+    offers: impl Fn(MechanismType) -> bool,
+) -> Result<(Padding, Option<Padding>), Error> {
+    let mechanism = match scheme {
+        Scheme::RsaPss { .. } => MechanismType::RSA_PKCS_PSS,
+        Scheme::RsaPkcs1 { .. } => MechanismType::RSA_PKCS,
+        Scheme::Ecdsa { .. } => MechanismType::ECDSA,
+        Scheme::Ed25519 => MechanismType::EDDSA,
+    };
+    let is_rsa = matches!(scheme, Scheme::RsaPss { .. } | Scheme::RsaPkcs1 { .. });
+    let ours = (is_rsa && offers(MechanismType::RSA_X_509)).then_some(Padding::Ours);
+    match (offers(mechanism), ours) {
+        (true, ours) => Ok((Padding::Tokens, ours)),
+        (false, Some(ours)) => Ok((ours, None)),
+        (false, None) => {
+            let bare = if is_rsa { " or CKM_RSA_X_509" } else { "" };
+            let text = format!(
+                "token {token} can't make {scheme} signatures: it offers no {mechanism}{bare}"
+            );
+            Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
+        }
+    }
+}
+
+/// The mechanism with its parameters, and the input prepared for it. For Ed25519 the digest is the whole message.
+fn prepared(
+    scheme: &Scheme,
+    padding: Padding,
+    digest: &[u8],
+    key: &PublicKey,
+) -> Result<(Mechanism<'static>, Vec<u8>), Error> {
+    let malformed = || malformed(scheme, digest.len());
+    Ok(match (scheme, padding) {
+        (Scheme::RsaPss { hash, salt }, Padding::Tokens) => {
+            // The same hash for the digest and the mask: tokens refuse two different ones.
+            let (hash_alg, mgf) = hash_mechanisms(*hash).ok_or_else(malformed)?;
+            let s_len = (*salt).try_into().map_err(|_| malformed())?;
+            let parameters = PkcsPssParams { hash_alg, mgf, s_len };
+            (Mechanism::RsaPkcsPss(parameters), digest.to_owned())
+        }
+        (Scheme::RsaPss { hash, salt }, Padding::Ours) => {
+            let mut random = vec![0; *salt];
+            getrandom::fill(&mut random).map_err(|error| {
+                Error::new(Exit::Signing, format!("no random salt for RSA-PSS: {error}"))
+                    .help("the operating system's random source is not available")
+            })?;
+            let block = pss::encode(*hash, digest, &random, key.modulus_bits());
+            (Mechanism::RsaX509, block.ok_or_else(malformed)?)
+        }
+        (Scheme::RsaPkcs1 { hash }, Padding::Tokens) => {
+            (Mechanism::RsaPkcs, pkcs1::digest_info(*hash, digest))
+        }
+        (Scheme::RsaPkcs1 { hash }, Padding::Ours) => {
+            let block = pkcs1::pad(&pkcs1::digest_info(*hash, digest), key.modulus_length());
+            (Mechanism::RsaX509, block.ok_or_else(malformed)?)
+        }
+        // Some tokens refuse a digest that is longer or shorter than the curve's order.
+        (Scheme::Ecdsa { curve }, _) => (Mechanism::Ecdsa, ecdsa::digest_for(*curve, digest)),
+        // No parameter block: some tokens refuse one.
+        (Scheme::Ed25519, _) => {
+            (Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)), digest.to_owned())
+        }
+    })
+}
+
+/// What PKCS#11 calls a hash, and MGF1 with it; `None` for one that it has no names for.
+fn hash_mechanisms(hash: Hash) -> Option<(MechanismType, PkcsMgfType)> {
+    match hash {
+        Hash::Md5Sha1 => None,
+        Hash::Sha1 => Some((MechanismType::SHA1, PkcsMgfType::MGF1_SHA1)),
+        Hash::Sha224 => Some((MechanismType::SHA224, PkcsMgfType::MGF1_SHA224)),
+        Hash::Sha256 => Some((MechanismType::SHA256, PkcsMgfType::MGF1_SHA256)),
+        Hash::Sha384 => Some((MechanismType::SHA384, PkcsMgfType::MGF1_SHA384)),
+        Hash::Sha512 => Some((MechanismType::SHA512, PkcsMgfType::MGF1_SHA512)),
+    }
+}

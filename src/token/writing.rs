@@ -1,0 +1,184 @@
+//! What is written to a token and removed from it. Nothing is ever overwritten.
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
+
+use super::key::KeyReference;
+use super::raw::ObjectHandle;
+use super::{Token, ckr};
+use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use base::process::signals::Deferral;
+use config::{ObjectId, ObjectSelector};
+use crypto::certificate::Certificate;
+
+impl Token {
+    /// Whether an object has this CKA_ID, whatever it is.
+    pub fn is_in_use(&self, id: &ObjectId) -> Result<bool, Error> {
+        let found = self.session.search(&[Attribute::Id(id.as_bytes().to_owned())])?;
+        Ok(!found.is_empty())
+    }
+
+    /// A CKA_ID of one byte that no object has. Private objects have to be visible: [`Token::log_in_if_required`].
+    pub fn unused_id(&self) -> Result<ObjectId, Error> {
+        let all = self.session.with_values(self.session.search(&[])?, AttributeType::Id)?;
+        let is_free = |id: &Vec<u8>| all.iter().all(|(_, used)| used != id);
+        let free = (1..=u8::MAX).map(|number| vec![number]).find(is_free);
+        free.map(ObjectId::from_bytes).ok_or_else(|| {
+            let text = format!("token {} has keys under every objectId of one byte", self.name());
+            Error::new(Exit::Object, text).help("name a longer one with objectId (--object-id)")
+        })
+    }
+
+    /// Writes the certificate of a CA, from which the chain to a server is made, unless it is there; whether the
+    /// token holds it now. Behind ykcs11, each slot has room for its key's alone.
+    pub fn write_authority(&self, certificate: &Certificate) -> Result<bool, Error> {
+        if self.state().is_yubikey() {
+            return Ok(false);
+        }
+        match self.write_certificate(certificate, None) {
+            Err(error) if error.is(Kind::CertificateRefused) => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    /// Writes a certificate (C_CreateObject) beside its key, with the key's CKA_ID and label, and looks what the token
+    /// has of it afterwards. Other certificates stay. Nothing is written if it is there: by another process, or by a
+    /// call that ended with an error all the same.
+    pub fn write_certificate(
+        &self,
+        certificate: &Certificate,
+        key: Option<&KeyReference>,
+    ) -> Result<(), Error> {
+        let (label, id) = match key {
+            Some(key) => (&key.label, key.id.as_slice()),
+            None => (&certificate.subject, &[][..]),
+        };
+        let session = &self.session;
+        let same = self.same_certificates(certificate)?;
+        if id.is_empty() && !same.is_empty() {
+            return Ok(());
+        }
+        let present = session.with_values(same, AttributeType::Id)?;
+        if present.iter().any(|(_, present)| present == id) {
+            return Ok(());
+        }
+        let mut template = vec![
+            Attribute::Class(ObjectClass::CERTIFICATE),
+            Attribute::CertificateType(CertificateType::X_509),
+            Attribute::Token(true),
+            Attribute::Label(label.as_bytes().to_owned()),
+            Attribute::Value(certificate.der().to_owned()),
+        ];
+        if let Some([subject, issuer, serial_number]) = certificate.names() {
+            template.extend([
+                Attribute::Subject(subject),
+                Attribute::Issuer(issuer),
+                Attribute::SerialNumber(serial_number),
+            ]);
+        }
+        template.extend((!id.is_empty()).then(|| Attribute::Id(id.to_owned())));
+        let object = {
+            // A library that is killed while it writes may lose the whole token.
+            let _deferral = Deferral::for_files();
+            session.raw.create(&template).map_err(|error| self.certificate_failure(&error))?
+        };
+        log::info!("certificate: written");
+        for (attribute, written) in
+            [(AttributeType::Value, certificate.der()), (AttributeType::Id, id)]
+        {
+            match session.bytes(object, attribute) {
+                Ok(kept) if kept == written => {}
+                Ok(_) => return Err(self.not_kept(certificate, "")),
+                Err(error) => return Err(self.not_kept(certificate, &format!(": {error}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// `why`: the call by which it shows, behind a colon; or nothing.
+    fn not_kept(&self, certificate: &Certificate, why: &str) -> Error {
+        let (token, subject) = (self.name(), &certificate.subject);
+        let text = format!(
+            "token {token} has not kept the certificate of {subject} as it was written{why}"
+        );
+        Error::new(Exit::Object, text).help(
+            "make room for the library's objects (on a full disk), or update it, and run the command again",
+        )
+    }
+
+    /// Removes each object with exactly this certificate (C_DestroyObject); keys stay. None is removed if the
+    /// token hasn't the one that `stays`, which another process may have removed.
+    pub fn remove_certificate(
+        &self,
+        certificate: &Certificate,
+        stays: &Certificate,
+    ) -> Result<(), Error> {
+        if self.same_certificates(stays)?.is_empty() {
+            return Err(self.not_kept(stays, ""));
+        }
+        for object in self.same_certificates(certificate)? {
+            let _deferral = Deferral::for_files();
+            self.session
+                .raw
+                .destroy(object)
+                .map_err(|error| self.writing_failure("removing the old certificate", &error))?;
+        }
+        Ok(())
+    }
+
+    /// The objects that are exactly this certificate.
+    fn same_certificates(&self, certificate: &Certificate) -> Result<Vec<ObjectHandle>, Error> {
+        let session = &self.session;
+        let all = session.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())?;
+        let mut same = session.with_values(all, AttributeType::Value)?;
+        same.retain(|(_, der)| der == certificate.der());
+        Ok(same.into_iter().map(|(object, _)| object).collect())
+    }
+
+    /// A token that never takes a certificate, or the error of [`Token::writing_failure`].
+    fn certificate_failure(&self, error: &CryptokiError) -> Error {
+        let is_refusal = matches!(
+            error,
+            CryptokiError::NullFunctionPointer
+                | CryptokiError::Pkcs11(
+                    RvError::FunctionNotSupported
+                        | RvError::AttributeTypeInvalid
+                        | RvError::AttributeValueInvalid
+                        | RvError::TemplateInconsistent
+                        | RvError::UserTypeInvalid
+                        | RvError::TokenWriteProtected
+                        | RvError::SessionReadOnly,
+                    _
+                )
+        );
+        if !is_refusal {
+            return self.writing_failure("writing the certificate", error);
+        }
+        let text = format!("token {} takes no certificate: {}", self.name(), ckr::failure(error));
+        Error::new(Exit::Object, text).kind(Kind::CertificateRefused).help(
+            "write it with the token's own tool, or set certificateFile (--certificate-file) to its file",
+        )
+    }
+
+    /// The error of a call that failed to change the token.
+    pub(super) fn writing_failure(&self, doing: &str, error: &CryptokiError) -> Error {
+        let token = self.name();
+        self.session.failure(error, |failure| {
+            let text = match ckr::code(error) {
+                Some(RvError::DeviceMemory) => {
+                    format!("{doing}: token {token} has no room left: {failure}")
+                }
+                _ => format!("{doing} on token {token} failed: {failure}"),
+            };
+            Error::new(Exit::Object, text).help(match ckr::code(error) {
+                Some(RvError::DeviceMemory) => {
+                    format!("remove what is not used any more (`{PROGRAM} list{THIS_TOKEN} --login` shows it)")
+                }
+                Some(RvError::AttributeValueInvalid | RvError::KeySizeRange) => {
+                    "the token may not make keys of this kind or size: choose another with --key".to_owned()
+                }
+                _ => "check that the token is still inserted, and run the command again: it goes on".to_owned(),
+            })
+        })
+    }
+}

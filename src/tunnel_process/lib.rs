@@ -1,0 +1,25 @@
+//! The tunnel process: serves clusters with keys in tokens to programs that run the credential plugin, and
+//! ends when nothing uses it any longer.
+//!
+//! A plugin can start what its client is about to dial, since clients run plugins first. The process is
+//! this program once more, in a session of its own. It alone loads the PKCS#11 library. Clients reach it
+//! through a socket of this user's; a PIN is asked for at the client that wants the key.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod identity;
+mod lifetime;
+mod message;
+mod pins;
+mod service;
+
+pub use client::{ProcessKeys, register, status, stop};
+pub use identity::{identity, identity_or_new};
+pub use message::{Greeting, RegisteredCluster, Registration, StatusDocument};
+pub use service::{caller_error, serve};
+
+/// What this program is started with to be the process.
+pub const ARGUMENT: &str = "tunnel-process";
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
