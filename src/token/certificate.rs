@@ -133,7 +133,7 @@ impl Token {
         }
         let text = format!("no attestation of the key with {selector} on token {}", self.name());
         Err(Error::new(Exit::Object, text).help(
-            "name Yubico's library with --module (libykcs11.so) and a key that a YubiKey made: no other attests keys",
+            "name Yubico's library with --module (libykcs11.so) and a key that was not imported: no other attests keys",
         ))
     }
 }

@@ -138,8 +138,10 @@ impl Token {
         };
         let (token, kind) = (self.name(), kind.name());
         let text = format!("token {token} makes no {kind} key: it offers no {wanted}");
-        Err(Error::new(Exit::Object, text)
-            .help("choose another kind with --key, or make it with the token's own tool"))
+        Err(Error::new(Exit::Object, text).help(
+            "choose another kind with --key, or make the key with the token's own tool: \
+             docs/tokens.md#a-key-and-its-certificate",
+        ))
     }
 
     /// Makes a key pair (C_GenerateKeyPair) under a CKA_ID that no object has, or in a YubiKey's slot that may be
