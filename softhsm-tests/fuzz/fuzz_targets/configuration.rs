@@ -68,8 +68,7 @@ fn check(error: &Error) {
 fn written(config: &Config) -> Option<Vec<(&'static str, String)>> {
     let pin_source = match &config.pin {
         PinSource::Askpass => "askpass".to_owned(),
-        // The PIN itself can't be had, but its length can.
-        PinSource::Configuration(pin) => "1".repeat(pin.length()),
+        PinSource::Configuration(pin) => pin.expose().to_owned(),
         PinSource::Environment(name) => format!("env:{name}"),
         PinSource::File(path) => format!("file:{}", path.to_str()?),
         PinSource::Prompt => "prompt".to_owned(),
