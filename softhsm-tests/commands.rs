@@ -174,8 +174,8 @@ fn a_login_that_a_remedy_names_is_to_the_same_token() {
 #[test]
 fn a_program_without_that_of_the_commands_says_what_is_missing() {
     let directory = tempfile::tempdir().unwrap();
-    let copied = directory.path().join("pkcs11-external-signer");
-    fs::copy(PROGRAM, &copied).unwrap();
+    let copied = copy_of_program(directory.path());
+    fs::remove_file(copied.with_file_name("pkcs11-external-signer-commands")).unwrap();
     let outcome = program(directory.path(), &["list"]).program(&copied).run();
     assert_eq!(outcome.status.code(), Some(126), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("pkcs11-external-signer-commands can't be run: No such file"));

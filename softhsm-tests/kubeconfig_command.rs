@@ -166,9 +166,7 @@ fn the_program_is_called_by_the_name_that_path_has_for_it() {
     for place in &places {
         fs::create_dir(place).unwrap();
     }
-    let program = versioned.join("pkcs11-external-signer");
-    fs::copy(PROGRAM, &program).unwrap();
-    fs::copy(COMMANDS, versioned.join("pkcs11-external-signer-commands")).unwrap();
+    let program = copy_of_program(versioned);
     let printed = |folders: &[&PathBuf]| {
         let invocation = kubeconfig(&store, &[]).program(&program);
         let path = std::env::join_paths(folders).unwrap();

@@ -15,15 +15,14 @@ fn other_release(user: &PlainUser) -> PathBuf {
     fs::create_dir(&folder).unwrap();
     let own = env!("CARGO_PKG_VERSION").replace('.', "\\.");
     let change = format!("s/{own}/{}/g", other_version());
-    for program in [PROGRAM, COMMANDS].map(Path::new) {
-        let changed = folder.join(program.file_name().unwrap());
-        let status = Command::new("sh")
-            .args(["-c", "LC_ALL=C sed \"$1\" \"$2\" >\"$3\" && chmod 755 \"$3\"", "sh", &change])
-            .args([program, &changed])
-            .status();
-        assert!(status.unwrap().success());
-    }
-    folder.join("pkcs11-external-signer")
+    let program = copy_of_program(&folder);
+    let status = Command::new("sed")
+        .env("LC_ALL", "C")
+        .args(["-i.first", &change])
+        .args([&program, &program.with_file_name("pkcs11-external-signer-commands")])
+        .status();
+    assert!(status.unwrap().success());
+    program
 }
 
 #[test]
