@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use p256::SecretKey;
-use p256::pkcs8::{DecodePrivateKey as _, LineEnding};
-use rcgen::{
-    BasicConstraints, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
-};
+use p256::pkcs8::LineEnding;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
+use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
+use x509_cert::ext::pkix::ExtendedKeyUsage;
 
-use super::server_identity::{ServerIdentity, key_pair, lasting};
+use super::issued::IssuedCertificate;
+use super::server_identity::ServerIdentity;
 use super::{TunnelObserver, trust};
 use base::error::Error;
 use base::process::{locked, preparation, time_since_boot};
@@ -39,7 +39,7 @@ pub struct KeyUsage {
 
 /// The users of the tunnels of one process, and the CA that knows them.
 pub(super) struct Clients {
-    authority: CertifiedIssuer<'static, KeyPair>,
+    authority: IssuedCertificate,
     config: ServerConfig,
     users: Mutex<HashMap<KeyNumber, User>>,
     observer: Arc<dyn TunnelObserver>,
@@ -59,12 +59,9 @@ impl Clients {
         identity: &ServerIdentity,
         observer: Arc<dyn TunnelObserver>,
     ) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
-        let mut params = lasting("pkcs11-external-signer clients");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let authority = CertifiedIssuer::self_signed(params, key_pair()?)?;
+        let authority = IssuedCertificate::authority("pkcs11-external-signer clients", |_| Ok(()))?;
         let mut roots = RootCertStore::empty();
-        roots.add(authority.der().clone())?;
+        roots.add(authority.der()?.into())?;
         let provider = trust::provider();
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
@@ -96,15 +93,16 @@ impl Clients {
     }
 
     fn issue(&self) -> Result<User, Box<dyn std::error::Error>> {
-        let mut params = lasting("command");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let key = key_pair()?;
-        let certificate = params.signed_by(&key, &self.authority)?;
+        let issued = IssuedCertificate::new("command", Some(&self.authority), |it| {
+            it.add_extension(&ExtendedKeyUsage(vec![ID_KP_CLIENT_AUTH]))
+        })?;
+        // In SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
+        let key = SecretKey::from(&issued.key).to_sec1_pem(LineEnding::LF)?;
         Ok(User {
-            der: certificate.der().clone(),
+            der: issued.der()?.into(),
             certificate: ClientCertificate {
-                certificate_pem: certificate.pem(),
-                key_pem: sec1_pem(&key)?,
+                certificate_pem: issued.pem()?,
+                key_pem: key.to_string(),
             },
             connections: HashMap::new(),
             usage: KeyUsage::default(),
@@ -163,12 +161,6 @@ impl Drop for ClientConnection {
             self.clients.observer.idle();
         }
     }
-}
-
-/// The key in SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
-fn sec1_pem(key: &KeyPair) -> Result<String, Box<dyn std::error::Error>> {
-    let key = SecretKey::from_pkcs8_der(key.serialized_der())?;
-    Ok(key.to_sec1_pem(LineEnding::LF)?.to_string())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod answer;
 mod clients;
 mod error;
 mod exchange;
+mod issued;
 mod local;
 mod relay;
 mod resumption;

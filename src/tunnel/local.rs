@@ -12,10 +12,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor};
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use rustix::io::Errno;
 use rustls::server::Acceptor;
 use tokio::io::{AsyncReadExt as _, join, split};
@@ -199,13 +201,13 @@ impl Port {
             let upstream = Arc::clone(upstream);
             tokio::spawn(async move { upstream.ask_for_choice().await });
         }
-        tokio::select! {
-            biased;
-            connection = upstream.connect(protocol) => connection.ok(),
-            () = async {
-                client.get_mut().0.end().await;
-                sleep(HALF_CLOSED).await;
-            } => None,
+        let gone = pin!(async {
+            client.get_mut().0.end().await;
+            sleep(HALF_CLOSED).await;
+        });
+        match select(upstream.connect(protocol), gone).await {
+            Either::Left((connection, _)) => connection.ok(),
+            Either::Right(_) => None,
         }
     }
 

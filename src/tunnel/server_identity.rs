@@ -2,16 +2,17 @@
 
 use std::net::IpAddr;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, CidrSubnet, DnType,
-    ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints,
-    PKCS_ECDSA_P256_SHA256, SanType, date_time_ymd,
-};
+use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use x509_parser::extensions::GeneralName;
-use x509_parser::parse_x509_certificate;
+use x509_cert::der::asn1::{Ia5String, OctetString};
+use x509_cert::der::oid::db::rfc5280::ID_KP_SERVER_AUTH;
+use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{ExtendedKeyUsage, NameConstraints, SubjectAltName};
+use x509_parser::{extensions, parse_x509_certificate};
 
+use super::issued::IssuedCertificate;
 use base::error::Error;
 use base::printable::hex;
 use base::process::preparation;
@@ -76,44 +77,31 @@ const END: &str = "-----END CERTIFICATE-----\n";
 
 /// The certificates and the key, in PEM.
 fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std::error::Error>> {
+    let name = GeneralName::DnsName(Ia5String::new(server_name)?);
+    let usage = ExtendedKeyUsage(vec![ID_KP_SERVER_AUTH]);
     let alone = addresses.iter().map(|address| {
-        let length = if address.is_ipv4() { 32 } else { 128 };
-        GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(*address, length))
+        // An address, and a mask of as many bytes.
+        let network = match address {
+            IpAddr::V4(address) => [&address.octets()[..], &[0xff; 4]].concat(),
+            IpAddr::V6(address) => [&address.octets()[..], &[0xff; 16]].concat(),
+        };
+        OctetString::new(network).map(GeneralName::IpAddress)
     });
-    let name = GeneralSubtree::DnsName(server_name.to_owned());
-    let mut params = lasting("pkcs11-external-signer tunnel");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    params.name_constraints = Some(NameConstraints {
-        permitted_subtrees: alone.chain([name]).collect(),
-        excluded_subtrees: Vec::new(),
-    });
-    let authority = CertifiedIssuer::self_signed(params, key_pair()?)?;
-
-    let key = key_pair()?;
-    let name = SanType::DnsName(server_name.try_into()?);
-    let addresses: Vec<_> = addresses.iter().copied().map(SanType::IpAddress).collect();
-    let mut params = lasting("tunnel");
-    params.subject_alt_names = [&addresses[..], &[name]].concat();
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let server = params.signed_by(&key, &authority)?;
-    Ok([authority.pem(), server.pem(), key.serialize_pem()].concat())
-}
-
-/// Parameters of a certificate that is valid at any time: what it is for ends it.
-pub(super) fn lasting(name: &str) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    // Python refuses a server without it from 3.13 on.
-    params.use_authority_key_identifier_extension = true;
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.not_before = date_time_ymd(1970, 1, 1);
-    params.not_after = date_time_ymd(9999, 12, 31);
-    params
-}
-
-pub(super) fn key_pair() -> Result<KeyPair, rcgen::Error> {
-    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+    let permitted = alone
+        .chain([Ok(name.clone())])
+        .map(|name| name.map(|base| GeneralSubtree { base, minimum: 0, maximum: None }));
+    let permitted_subtrees = Some(permitted.collect::<Result<_, _>>()?);
+    let authority = IssuedCertificate::authority("pkcs11-external-signer tunnel", |it| {
+        it.add_extension(&usage)?;
+        it.add_extension(&NameConstraints { permitted_subtrees, excluded_subtrees: None })
+    })?;
+    let names = addresses.iter().map(|address| GeneralName::from(*address)).chain([name]);
+    let server = IssuedCertificate::new("tunnel", Some(&authority), |it| {
+        it.add_extension(&SubjectAltName(names.collect()))?;
+        it.add_extension(&usage)
+    })?;
+    let key = server.key.to_pkcs8_pem(LineEnding::LF)?;
+    Ok([authority.pem()?, server.pem()?, key.to_string()].concat())
 }
 
 /// The DNS name in a certificate.
@@ -121,7 +109,7 @@ fn server_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = parse_x509_certificate(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??.value;
     names.general_names.iter().find_map(|name| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        extensions::GeneralName::DNSName(name) => Some((*name).to_owned()),
         _ => None,
     })
 }

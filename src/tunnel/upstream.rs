@@ -2,9 +2,11 @@
 
 use std::future::pending;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use rustls::client::Resumption;
 use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -89,17 +91,21 @@ impl Upstream {
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
             let signature = Arc::new(Mutex::new(SignatureState::NotMade));
-            let unwanted = async {
-                wanted.closed().await;
-                // A signature is worth a session, even if it is no longer wanted.
-                let is_used = |it| matches!(it, SignatureState::UnderWay | SignatureState::Made(_));
-                if is_used(*locked(&signature)) {
-                    pending::<()>().await;
+            let outcome = {
+                let unwanted = pin!(async {
+                    wanted.closed().await;
+                    // A signature is worth a session, even if it is no longer wanted.
+                    let is_used =
+                        |it| matches!(it, SignatureState::UnderWay | SignatureState::Made(_));
+                    if is_used(*locked(&signature)) {
+                        pending::<()>().await;
+                    }
+                });
+                let made = pin!(upstream.make(protocol, &signature));
+                match select(made, unwanted).await {
+                    Either::Left((outcome, _)) => outcome,
+                    Either::Right(_) => return,
                 }
-            };
-            let outcome = tokio::select! {
-                outcome = upstream.make(protocol, &signature) => outcome,
-                () = unwanted => return,
             };
             let Err(unwanted) = wanted.send(outcome) else {
                 return;

@@ -1,0 +1,105 @@
+//! Certificates by which a tunnel and its clients know each other, issued in memory.
+
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use p256::ecdsa::{DerSignature, SigningKey};
+use p256::elliptic_curve::Generate as _;
+use p256::pkcs8::LineEnding;
+use x509_cert::builder::{self, Builder as _, CertificateBuilder, profile::BuilderProfile};
+use x509_cert::certificate::{Certificate, TbsCertificate};
+use x509_cert::der::asn1::UtcTime;
+use x509_cert::der::{self, Encode as _, EncodePem as _};
+use x509_cert::ext::pkix::{
+    AuthorityKeyIdentifier, BasicConstraints, KeyUsage, KeyUsages, SubjectKeyIdentifier,
+};
+use x509_cert::ext::{Extension, ToExtension as _};
+use x509_cert::name::Name;
+use x509_cert::serial_number::SerialNumber;
+use x509_cert::spki::{SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
+use x509_cert::time::{Time, Validity};
+
+/// A certificate and its key, on P-256.
+pub(super) struct IssuedCertificate {
+    certificate: Certificate,
+    pub(super) key: SigningKey,
+}
+
+impl IssuedCertificate {
+    /// A CA that issues no other CA; `extend` says for what it is good.
+    pub(super) fn authority(
+        name: &str,
+        extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        Self::new(name, None, |it| {
+            it.add_extension(&BasicConstraints { ca: true, path_len_constraint: Some(0) })?;
+            it.add_extension(&KeyUsage(KeyUsages::KeyCertSign.into()))?;
+            extend(it)
+        })
+    }
+
+    /// One with a new key, valid at any time: what it is for ends it. `extend` says what it is good for; without an
+    /// `authority` it signs itself.
+    pub(super) fn new(
+        name: &str,
+        authority: Option<&Self>,
+        extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let key = SigningKey::try_generate()?;
+        let subject = Name::from_str(&format!("CN={name}"))?;
+        let names = Names {
+            issuer: authority
+                .map_or(&subject, |it| it.certificate.tbs_certificate().subject())
+                .clone(),
+            subject,
+        };
+        let mut serial = [0; 16];
+        getrandom::fill(&mut serial)?;
+        let serial = SerialNumber::new(&serial)?;
+        let begin = UtcTime::from_unix_duration(Duration::ZERO)?;
+        let validity = Validity::new(begin.into(), Time::INFINITY);
+        let public_key = SubjectPublicKeyInfoOwned::from_key(key.verifying_key())?;
+        let mut builder = CertificateBuilder::new(names, serial, validity, public_key)?;
+        extend(&mut builder)?;
+        let signer = authority.map_or(&key, |it| &it.key);
+        let certificate = builder.build::<_, DerSignature>(signer)?;
+        Ok(Self { certificate, key })
+    }
+
+    pub(super) fn der(&self) -> der::Result<Vec<u8>> {
+        self.certificate.to_der()
+    }
+
+    pub(super) fn pem(&self) -> der::Result<String> {
+        self.certificate.to_pem(LineEnding::LF)
+    }
+}
+
+/// Whose the certificate is, and who issues it.
+pub(super) struct Names {
+    issuer: Name,
+    subject: Name,
+}
+
+impl BuilderProfile for Names {
+    fn get_issuer(&self, _: &Name) -> Name {
+        self.issuer.clone()
+    }
+
+    fn get_subject(&self) -> Name {
+        self.subject.clone()
+    }
+
+    /// Python refuses a server without them from 3.13 on.
+    fn build_extensions(
+        &self,
+        key: SubjectPublicKeyInfoRef<'_>,
+        issuers_key: SubjectPublicKeyInfoRef<'_>,
+        _: &TbsCertificate,
+    ) -> builder::Result<Vec<Extension>> {
+        Ok(vec![
+            SubjectKeyIdentifier::try_from(key)?.to_extension(&self.subject, &[])?,
+            AuthorityKeyIdentifier::try_from(issuers_key)?.to_extension(&self.subject, &[])?,
+        ])
+    }
+}
