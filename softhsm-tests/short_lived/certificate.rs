@@ -120,7 +120,7 @@ fn kubectl_is_who_the_hardware_is() {
 
 #[test]
 fn a_kubeconfig_has_the_certificate_until_it_ends() {
-    let holder = requester(Kind::P256, "/CN=erin");
+    let holder = requester(Kind::P256, "/CN=ivan");
     let out = holder.store.path("elsewhere");
     let option = format!("--out={}", out.display());
     let made = holder.program(&[
@@ -130,7 +130,7 @@ fn a_kubeconfig_has_the_certificate_until_it_ends() {
         "--duration=20m",
         &option,
     ]);
-    let outcome = approved(&holder, "erin", made);
+    let outcome = approved(&holder, "ivan", made);
     assert_eq!(outcome.printed(), "");
     assert!(outcome.stderr.contains("waiting for the CertificateSigningRequest credential-"));
     let whoami = Invocation::new(holder.store.directory.path())
@@ -138,7 +138,7 @@ fn a_kubeconfig_has_the_certificate_until_it_ends() {
         .variable("KUBECONFIG", &out)
         .arguments(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])
         .run();
-    assert_eq!(whoami.printed(), "erin");
+    assert_eq!(whoami.printed(), "ivan");
 }
 
 /// A signer may put text there, and a proxy anything.
