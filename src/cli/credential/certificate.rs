@@ -10,13 +10,12 @@ use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 
 use super::short_lived::{IssuedCredential, random_id};
 use crate::certificate::{Curve, PublicKey};
-use crate::cli::issuance::WantedCertificate;
+use crate::cli::issuance::{Issuance, IssuanceOptions};
 use crate::cluster_api::signing_request::SigningRequest;
 use crate::cluster_api::{ClusterUser, TokenConnection};
 use crate::enrollment::{Applicant, RESERVED, sign_request};
 use crate::error::{Error, Exit};
 use crate::exec_credential::ExecProof;
-use crate::process::unix_time;
 use crate::report;
 use crate::token::KeyPurpose;
 use crate::verify::verify;
@@ -53,13 +52,11 @@ pub(super) fn make(
     let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
     report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
     let request = request.wait(api, limit)?;
-    let wanted = WantedCertificate {
-        applicant: &applicant,
-        public_key: &public_key,
-        duration: Some(Duration::from_secs(life)),
-        until: unix_time(),
-    };
-    let Some(issued) = wanted.issued(&request)? else {
+    let options =
+        &IssuanceOptions { duration: Some(Duration::from_secs(life)), wait: limit, again: true };
+    let (applicant, public_key) = (&applicant, &public_key);
+    let issuance = Issuance { api, applicant, public_key, options, renewed: None };
+    let Some(issued) = issuance.issued(&request)? else {
         // Its key ends with this process. Who may not remove it leaves it to the cluster.
         let _ = request.remove(api);
         let seconds = limit.as_secs();

@@ -8,28 +8,24 @@ mod cluster;
 mod piv;
 mod token;
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{io, mem};
 
 use self::cluster::IssuingCluster;
 use self::piv::PivOptions;
 use self::token::{Enrollment, subject_text};
 use super::issuance::{
-    Issuance, IssuanceOptions, IssuedCertificate, LONGEST, WantedCertificate, file_error,
-    replace_file,
+    Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
 };
 use super::key_options::KeyOptions;
-use super::output::CommandOutput;
 use super::session::CommandSession;
 use crate::enrollment::{Applicant, ExpectedCertificate, check_issued};
 use crate::error::{Error, Exit};
-use crate::library::{self, Library};
-use crate::pin_entry::Sources;
 use crate::printable::printable;
 use crate::process::environment::TakenVariables;
 use crate::process::{read_regular, unix_time};
 use crate::report;
-use crate::token::{KeyKind, KeyPurpose, KeyReference};
+use crate::token::{KeyKind, KeyPurpose};
 
 /// Make a key on a token, request a certificate for it, and put that beside it
 #[derive(Debug, clap::Args)]
@@ -96,52 +92,6 @@ fn purpose(name: &str) -> Result<KeyPurpose, &'static str> {
     }
 }
 
-/// What is asked for, as far as it can be checked without a token.
-enum Task<'a> {
-    /// A request for any CA, in this file.
-    Request(Applicant, &'a Path),
-    Install(Box<IssuedCertificate>),
-    /// The cluster is asked for the certificate.
-    Certify(Box<IssuingCluster>),
-    /// The context uses a key already.
-    Prove,
-}
-
-impl<'a> Task<'a> {
-    fn of(
-        arguments: &'a EnrollArguments,
-        variables: &TakenVariables,
-        opened: &mut Option<Library>,
-    ) -> Result<Self, Error> {
-        match (&arguments.csr, &arguments.certificate) {
-            (Some(file), _) => {
-                let user = arguments.user.clone().ok_or_else(|| {
-                    Error::new(Exit::Request, "missing argument: --csr needs --user <NAME>")
-                        .help("`pkcs11-external-signer enroll --help` shows what goes with what")
-                })?;
-                let applicant = Applicant::new(user, arguments.groups.clone())?;
-                check_target(file)?;
-                Ok(Self::Request(applicant, file))
-            }
-            (None, Some(file)) => {
-                let issued = IssuedCertificate::from_file(file)?;
-                let expected = ExpectedCertificate {
-                    user: arguments.user.as_deref(),
-                    ..ExpectedCertificate::default()
-                };
-                if let Some(remark) = check_issued(&issued.certificate, &expected, unix_time())? {
-                    report::warning(&format!("{}: {remark}", issued.origin));
-                }
-                Ok(Self::Install(Box::new(issued)))
-            }
-            (None, None) => Ok(match IssuingCluster::find(arguments, variables, opened)? {
-                Some(cluster) => Self::Certify(Box::new(cluster)),
-                None => Self::Prove,
-            }),
-        }
-    }
-}
-
 /// Checks before anything is made that the request can be written. One that is there is replaced, any other file is not.
 fn check_target(path: &Path) -> Result<(), Error> {
     const REQUEST: &[u8] = b"-----BEGIN CERTIFICATE REQUEST-----";
@@ -167,94 +117,109 @@ pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> 
     let options = &arguments.key_options;
     options.set_call();
     let map = options.source().map_or_else(|_| options.configuration(), |it| it.configuration);
-    let variables = session.take_variables(map);
-    let CommandSession { output, library: opened, keyring, .. } = session;
+    let variables = &session.take_variables(map);
     if arguments.purpose() == KeyPurpose::Unsealing && arguments.key == Some(KeyKind::Ed25519) {
         let text = "an Ed25519 key only signs, and opens no sealed file";
         return Err(
             Error::new(Exit::Request, text).help("leave --key out, or name another kind with it")
         );
     }
-    let mut task = Task::of(arguments, &variables, opened)?;
-    if let Task::Prove = task {
-        let proof = cluster::proof(arguments, opened, None, &variables, keyring)?;
-        report::note("the context uses a key on a token already");
-        return output.print(&format!("{}\n", printable(&proof)));
-    }
-    let in_use = match &mut task {
-        Task::Certify(cluster) => cluster.key.take(),
-        _ => None,
+    let lines = match (&arguments.csr, &arguments.certificate) {
+        (Some(file), _) => request(arguments, file, variables, session)?,
+        (None, Some(file)) => install(arguments, file, variables, session)?,
+        (None, None) => certify(arguments, variables, session)?,
     };
-    let mut config = match in_use {
-        Some(config) => config,
-        None => choice::choose(options, opened)?,
-    };
-    let library = library::open_in(opened, &config)?;
-    let pins = Sources::new(mem::take(&mut config.pin), &variables);
-    let mut enrollment = Enrollment::open(arguments, library, config, pins)?;
-    match &task {
-        Task::Request(applicant, target) => {
-            let (key, is_done) = enrollment.key(applicant)?;
-            if is_done {
-                // Why nothing is left to do.
-                enrollment.installed(&key, None)?;
-            }
-            let pem = enrollment.sign_request(applicant, &key)?;
-            // The request alone, for a pipe.
-            if *target == Path::new("-") {
-                return output.print(&pem);
-            }
-            replace_file(target, &pem)?;
-            let name = subject_text(applicant.user(), applicant.groups());
-            enrollment.lines.push(format!("request: {}, for {name}", target.display()));
-        }
-        Task::Install(issued) => enrollment.install_issued(issued)?,
-        Task::Certify(cluster) => {
-            let (key, file) = certify(arguments, cluster, &mut enrollment)?;
-            enrollment.lines.push(format!("context: \"{}\", uses the key", cluster.context));
-            let (name, accepted, mut lines) = enrollment.close();
-            cluster::write_context(arguments, &cluster.context, name, &key, file, opened)?;
-            lines.push(cluster::proof(arguments, opened, accepted, &variables, keyring)?);
-            return print(output, &lines);
-        }
-        Task::Prove => {}
-    }
-    print(output, &enrollment.lines)
-}
-
-fn print(output: &mut CommandOutput, lines: &[String]) -> Result<(), Error> {
     let text: String = lines.iter().map(|line| format!("{}\n", printable(line))).collect();
-    output.print(&text)
+    session.output.print(&text)
 }
 
-/// A key, and the certificate that the cluster issues for it; the file that it is in, if it isn't on the token.
-fn certify(
+/// A key, and the request for any CA in a file, unless it is printed; what was done.
+fn request(
     arguments: &EnrollArguments,
-    cluster: &IssuingCluster,
-    enrollment: &mut Enrollment<'_>,
-) -> Result<(KeyReference, Option<PathBuf>), Error> {
-    let applicant = &cluster.applicant;
+    file: &Path,
+    variables: &TakenVariables,
+    session: &mut CommandSession,
+) -> Result<Vec<String>, Error> {
+    let user = arguments.user.clone().ok_or_else(|| {
+        Error::new(Exit::Request, "missing argument: --csr needs --user <NAME>")
+            .help("`pkcs11-external-signer enroll --help` shows what goes with what")
+    })?;
+    let applicant = &Applicant::new(user, arguments.groups.clone())?;
+    check_target(file)?;
+    let mut enrollment = Enrollment::open(arguments, None, variables, &mut session.library)?;
     let (key, is_done) = enrollment.key(applicant)?;
     if is_done {
+        // Why nothing is left to do.
+        enrollment.installed(&key, None)?;
+    }
+    let pem = enrollment.sign_request(applicant, &key)?;
+    // The request alone, for a pipe.
+    if file == Path::new("-") {
+        session.output.print(&pem)?;
+        return Ok(Vec::new());
+    }
+    replace_file(file, &pem)?;
+    let name = subject_text(applicant.user(), applicant.groups());
+    enrollment.lines.push(format!("request: {}, for {name}", file.display()));
+    Ok(enrollment.lines)
+}
+
+/// The certificate of this file, beside its key; what was done.
+fn install(
+    arguments: &EnrollArguments,
+    file: &Path,
+    variables: &TakenVariables,
+    session: &mut CommandSession,
+) -> Result<Vec<String>, Error> {
+    let issued = IssuedCertificate::from_file(file)?;
+    let user = arguments.user.as_deref();
+    let expected = ExpectedCertificate { user, ..ExpectedCertificate::default() };
+    if let Some(remark) = check_issued(&issued.certificate, &expected, unix_time())? {
+        report::warning(&format!("{}: {remark}", issued.origin));
+    }
+    let mut enrollment = Enrollment::open(arguments, None, variables, &mut session.library)?;
+    enrollment.install_issued(&issued)?;
+    Ok(enrollment.lines)
+}
+
+/// A key, the certificate that the cluster issues for it, and the context that uses both; what was done.
+fn certify(
+    arguments: &EnrollArguments,
+    variables: &TakenVariables,
+    session: &mut CommandSession,
+) -> Result<Vec<String>, Error> {
+    let CommandSession { library: opened, keyring, .. } = session;
+    let Some(mut cluster) = IssuingCluster::find(arguments, variables, opened)? else {
+        let proof = cluster::proof(arguments, opened, None, variables, keyring)?;
+        report::note("the context uses a key on a token already");
+        return Ok(vec![proof]);
+    };
+    let mut enrollment = Enrollment::open(arguments, cluster.key.take(), variables, opened)?;
+    let applicant = &cluster.applicant;
+    let (key, is_done) = enrollment.key(applicant)?;
+    let file = if is_done {
         // An earlier call has got so far.
         let line = enrollment.installed(&key, Some(applicant.user()))?;
         enrollment.lines.push(line);
-        return Ok((key, None));
-    }
-    let (public_key, options) = (&key.public_key, &arguments.issuance);
-    let (duration, until) = (options.duration, unix_time());
-    let wanted = WantedCertificate { applicant, public_key, duration, until };
-    let issuance = Issuance::new(&cluster.kubectl, wanted, None)?;
-    let kubeconfig = arguments.key_options.kubeconfig.as_deref();
-    // Others can use the token while this waits for people.
-    enrollment.unlock();
-    let issued = issuance.obtain(options, &cluster.context, kubeconfig, || {
-        enrollment.lock()?;
-        let csr = enrollment.sign_request(applicant, &key);
+        None
+    } else {
+        let (api, public_key, options) = (&cluster.kubectl, &key.public_key, &arguments.issuance);
+        let issuance = Issuance { api, applicant, public_key, options, renewed: None };
+        let kubeconfig = arguments.key_options.kubeconfig.as_deref();
+        // Others can use the token while this waits for people.
         enrollment.unlock();
-        csr
-    })?;
-    enrollment.lock()?;
-    let file = enrollment.install(&issued, &key)?;
-    Ok((key, file))
+        let issued = issuance.obtain(&cluster.context, kubeconfig, || {
+            enrollment.lock()?;
+            let csr = enrollment.sign_request(applicant, &key);
+            enrollment.unlock();
+            csr
+        })?;
+        enrollment.lock()?;
+        enrollment.install(&issued, &key)?
+    };
+    enrollment.lines.push(format!("context: \"{}\", uses the key", cluster.context));
+    let (name, accepted, mut lines) = enrollment.close();
+    cluster::write_context(arguments, &cluster.context, name, &key, file, opened)?;
+    lines.push(cluster::proof(arguments, opened, accepted, variables, keyring)?);
+    Ok(lines)
 }

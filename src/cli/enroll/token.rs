@@ -1,8 +1,10 @@
 //! What is done with the token: its keys, a new one, the signature of a request, a certificate.
 
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::EnrollArguments;
+use super::choice::choose;
 use crate::certificate::{Certificate, minute};
 use crate::cli::issuance::IssuedCertificate;
 use crate::cli::question::confirm;
@@ -15,6 +17,7 @@ use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library, LibraryLock};
 use crate::pin_entry::{Sources, ask_hidden};
 use crate::printable::{printable, quoted};
+use crate::process::environment::TakenVariables;
 use crate::process::{lock, unix_time};
 use crate::report;
 use crate::token::{
@@ -38,12 +41,19 @@ pub(super) struct Enrollment<'a> {
 }
 
 impl<'a> Enrollment<'a> {
+    /// On the token of this configuration, or of what the options say and what is found.
     pub(super) fn open(
         arguments: &'a EnrollArguments,
-        library: &Library,
-        mut config: Config,
-        pins: Sources,
+        config: Option<Config>,
+        variables: &TakenVariables,
+        opened: &mut Option<Library>,
     ) -> Result<Self, Error> {
+        let mut config = match config {
+            Some(config) => config,
+            None => choose(&arguments.key_options, opened)?,
+        };
+        let library = library::open_in(opened, &config)?;
+        let pins = Sources::new(mem::take(&mut config.pin), variables);
         let found = library.module.find_token(&config.token)?;
         let token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
         let piv = &arguments.piv;

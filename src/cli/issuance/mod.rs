@@ -28,16 +28,6 @@ const LONGEST_USER: usize = 40;
 /// Of what it says of the key, in hexadecimal digits.
 const DIGITS: usize = 10;
 
-/// What is asked for.
-pub(super) struct WantedCertificate<'a> {
-    pub(super) applicant: &'a Applicant,
-    pub(super) public_key: &'a PublicKey,
-    /// How long it is to be valid; the signer's own choice without.
-    pub(super) duration: Option<Duration>,
-    /// It has to be valid after that, in seconds since 1970.
-    pub(super) until: i64,
-}
-
 /// How a cluster is asked for a certificate.
 #[derive(Debug, clap::Args)]
 pub(super) struct IssuanceOptions {
@@ -46,10 +36,10 @@ pub(super) struct IssuanceOptions {
     pub(super) duration: Option<Duration>,
     /// How long to wait for the approval
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
-    wait: Duration,
+    pub(super) wait: Duration,
     /// Make another request, whatever became of the last one
     #[arg(long)]
-    again: bool,
+    pub(super) again: bool,
 }
 
 /// How long a certificate can be asked for.
@@ -60,33 +50,27 @@ fn life(text: &str) -> Result<Duration, &'static str> {
     life.ok_or("it is no duration from 10m on, such as 90d or 12h")
 }
 
-/// The request `jane-0a1b2c3d4e` of the cluster for a user and a key, and for a renewal with a part of the certificate
-/// that is renewed behind it.
+/// What is asked for, by the request `jane-0a1b2c3d4e` for a user and a key.
+#[derive(Clone, Copy)]
 pub(super) struct Issuance<'a> {
     pub(super) api: &'a dyn ClusterApi,
-    pub(super) wanted: WantedCertificate<'a>,
-    name: String,
+    pub(super) applicant: &'a Applicant,
+    pub(super) public_key: &'a PublicKey,
+    pub(super) options: &'a IssuanceOptions,
+    /// Is named in the request's name, too, and ends before the new certificate.
+    pub(super) renewed: Option<&'a Certificate>,
 }
 
-impl<'a> Issuance<'a> {
-    pub(super) fn new(
-        api: &'a dyn ClusterApi,
-        wanted: WantedCertificate<'a>,
-        renewed: Option<&Certificate>,
-    ) -> Result<Self, Error> {
-        let name = request_name(wanted.applicant.user(), wanted.public_key, renewed)?;
-        Ok(Self { api, wanted, name })
-    }
-
+impl Issuance<'_> {
     /// Makes the request unless it is there, waits for its end, and gives the certificate, which is the one that was
     /// asked for. `sign` has the key sign the request.
     pub(super) fn obtain(
         &self,
-        options: &IssuanceOptions,
         context: &str,
         kubeconfig: Option<&Path>,
         sign: impl FnOnce() -> Result<String, Error>,
     ) -> Result<IssuedCertificate, Error> {
+        let options = self.options;
         let request = match self.find(options.again)? {
             (_, Some(request)) => {
                 let made = request.metadata.creation_timestamp.as_deref();
@@ -95,7 +79,7 @@ impl<'a> Issuance<'a> {
                 request
             }
             (name, None) => {
-                let seconds = self.wanted.duration.and_then(|it| u32::try_from(it.as_secs()).ok());
+                let seconds = options.duration.and_then(|it| u32::try_from(it.as_secs()).ok());
                 SigningRequest::create(self.api, &name, &sign()?, seconds)?
             }
         };
@@ -111,7 +95,7 @@ impl<'a> Issuance<'a> {
             "waiting for the request {name} to be approved, at most {limit}; after Ctrl-C the same command goes on"
         ));
         let request = request.wait(self.api, options.wait)?;
-        self.wanted.issued(&request)?.ok_or_else(|| {
+        self.issued(&request)?.ok_or_else(|| {
             let text = format!("the request {name} was not approved within {limit}");
             Error::new(Exit::Cluster, text).help(
                 "when it is approved, run the same command again: it goes on with this request; --wait waits longer",
@@ -122,7 +106,7 @@ impl<'a> Issuance<'a> {
     /// The certificate, if the cluster has issued it already.
     pub(super) fn found(&self) -> Result<Option<IssuedCertificate>, Error> {
         match self.find(false)? {
-            (_, Some(request)) => self.wanted.issued(&request),
+            (_, Some(request)) => self.issued(&request),
             (_, None) => Ok(None),
         }
     }
@@ -130,18 +114,19 @@ impl<'a> Issuance<'a> {
     /// The last request that is in the cluster, an error if it ended in vain; or the name for another one, if that is
     /// wanted or what the last one was answered with doesn't last.
     fn find(&self, again: bool) -> Result<(String, Option<SigningRequest>), Error> {
-        let (mut name, mut last) = (self.name.clone(), None);
+        let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
+        let (mut name, mut last) = (first.clone(), None);
         for number in 2.. {
             let Some(request) = SigningRequest::read(self.api, &name)? else {
                 break;
             };
             last = Some(request);
-            name = format!("{}-{number}", self.name);
+            name = format!("{first}-{number}");
         }
         let Some(last) = last.filter(|_| !again) else {
             return Ok((name, None));
         };
-        match self.wanted.issued(&last) {
+        match self.issued(&last) {
             Err(error) if error.is(Kind::TooShort) => Ok((name, None)),
             outcome => outcome.map(|_| (name, Some(last))),
         }
@@ -154,7 +139,7 @@ impl<'a> Issuance<'a> {
         context: &str,
         kubeconfig: Option<&Path>,
     ) -> Result<(), Error> {
-        let WantedCertificate { applicant, public_key, .. } = &self.wanted;
+        let Self { applicant, public_key, .. } = self;
         let name = &request.metadata.name;
         let (program, context) = (start::called(), shell_word(context));
         let mut command = format!("{program} approve {} --context {context}", shell_word(name));
@@ -183,9 +168,7 @@ impl<'a> Issuance<'a> {
         );
         Ok(())
     }
-}
 
-impl WantedCertificate<'_> {
     /// The certificate that a request was answered with, if it is the one that was asked for; `None` as long as there is
     /// none.
     pub(super) fn issued(
@@ -212,8 +195,9 @@ impl WantedCertificate<'_> {
             return Err(refused("was answered with a certificate for another key"));
         }
         let now = unix_time();
-        if certificate.validity.not_after <= self.until {
-            let [ends, until] = [certificate.validity.not_after, self.until].map(minute);
+        let until = self.renewed.map_or(now, |it| it.validity.not_after);
+        if certificate.validity.not_after <= until {
+            let [ends, until] = [certificate.validity.not_after, until].map(minute);
             let text = format!(
                 "the certificate of the request {name} expires {ends}, and has to be valid after {until}"
             );
@@ -225,7 +209,7 @@ impl WantedCertificate<'_> {
         let expected = ExpectedCertificate {
             user: Some(self.applicant.user()),
             groups: Some(self.applicant.groups()),
-            duration: self.duration.map(|it| it.as_secs()),
+            duration: self.options.duration.map(|it| it.as_secs()),
         };
         if let Some(remark) = check_issued(&certificate, &expected, now)? {
             report::warning(&format!("the certificate of {}: {remark}", certificate.subject));

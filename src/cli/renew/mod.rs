@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use self::key_in_use::{KeyInUse, check_user};
 use super::connection::{connect, open};
-use super::issuance::{Issuance, IssuanceOptions, WantedCertificate};
+use super::issuance::{Issuance, IssuanceOptions};
 use super::key_options::{KeyOptions, KeySource};
 use super::session::CommandSession;
 use crate::certificate::{Certificate, minute};
@@ -58,16 +58,11 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
     let server = target.cluster.server.clone();
     let api = connect(target, number, keyring)?;
     let key = KeyInUse { keyring, map, number, context };
-    let duration = arguments.issuance.duration;
-    let public_key = present.public_key();
-    let renewing = |certificate: &Certificate| {
-        let until = certificate.validity.not_after;
-        let wanted = WantedCertificate { applicant: &applicant, public_key, duration, until };
-        Issuance::new(&api, wanted, Some(certificate))
-    };
+    let (public_key, options, applicant) = (present.public_key(), &arguments.issuance, &applicant);
+    let issuance = Issuance { api: &api, applicant, public_key, options, renewed: Some(&present) };
     // An earlier call may have been interrupted before it removed what it had renewed.
     for old in key.others(&present)? {
-        let issued = renewing(&old)?.found().ok().flatten();
+        let issued = Issuance { renewed: Some(&old), ..issuance }.found().ok().flatten();
         if issued.is_some_and(|it| it.certificate.der() == present.der()) {
             let known = api.whoami()?;
             check_user(&known, &present)?;
@@ -76,8 +71,8 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         }
     }
     let (name, file) = (&key.context.context.name, arguments.key.kubeconfig.as_deref());
-    let issued = renewing(&present)?.obtain(&arguments.issuance, name, file, || {
-        sign_request(KeyPurpose::Signing, &applicant, public_key, |scheme, digest| {
+    let issued = issuance.obtain(name, file, || {
+        sign_request(KeyPurpose::Signing, applicant, public_key, |scheme, digest| {
             keyring.sign(number, scheme, digest.to_owned())
         })
     })?;
