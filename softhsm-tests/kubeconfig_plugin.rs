@@ -112,7 +112,7 @@ fn what_is_written_is_what_stock_kubectl_reads() {
     let (store, path) = token_and_file();
     let outcome = write(&store, &path, "prod", &["--keep=terminal"]).succeeded();
     assert_eq!(outcome.printed_beside(&["context \"prod\" uses user"]), "");
-    outcome.says(&["kubectl --context=prod get namespaces"]);
+    outcome.says(&["kubectl --context=prod auth whoami"]);
     let view = view(&store, &path);
     let local = entry(&view, "clusters", "prod+token");
     let server = local["server"].as_str().unwrap();

@@ -323,7 +323,7 @@ fn a_command_that_is_told_is_fit_to_be_pasted() {
         .run()
         .stderr;
     let (_, command) = told.split_once("kubectl --kubeconfig").expect("a command");
-    let command = command.split_once(" get namespaces").unwrap().0;
+    let command = command.split_once(" auth whoami").unwrap().0;
     let print = format!("printf '%s\\n' --kubeconfig{command}");
     let words = printed(Command::new("sh").args(["-c", &print]));
     assert_eq!(words, format!("--kubeconfig={}\n--context={name}", path.display()));

@@ -57,7 +57,7 @@ impl ContextEntries<'_> {
             &format!("context \"{}\" uses user \"{user}\"; next:", self.context),
             &[
                 format!("{} check{options} --server", start::called()),
-                format!("kubectl{options} get namespaces"),
+                format!("kubectl{options} auth whoami"),
             ],
         );
         Ok(())
