@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
+use super::Token;
 use super::key::{KeyReference, mismatch};
-use super::{Token, TokenSession};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use base::pin::PinProvider;
 use base::process::{read_regular, unix_time};
@@ -31,7 +31,7 @@ impl Identity {
     /// Of the public keys under the certificate's CKA_ID, if any, one must be the certificate's.
     pub fn check_public_key(&self, token: &Token) -> Result<(), Error> {
         let public_key = self.certificate.public_key();
-        match token.session.contradicts(&self.key.neighbours(), public_key)? {
+        match token.contradicts(&self.key.neighbours(), public_key)? {
             true => Err(self.key.mismatch()),
             false => Ok(()),
         }
@@ -42,7 +42,7 @@ impl Identity {
     pub fn chain(&self, token: &Token) -> Result<Vec<Vec<u8>>, Error> {
         let mut chain = vec![self.certificate.der().to_owned()];
         match self.file_chain.is_empty() {
-            true => chain.extend(token.session.issuers(&self.certificate)?),
+            true => chain.extend(token.issuers(&self.certificate)?),
             false => chain.extend(self.file_chain.iter().cloned()),
         }
         Ok(chain)
@@ -71,7 +71,7 @@ impl Token {
         let selector = &config.object;
         let Some(path) = &config.certificate_file else { return self.certificate(selector, pins) };
         let (certificate, file_chain) = read_certificates(path)?;
-        if self.session.contradicts(selector, certificate.public_key())? {
+        if self.contradicts(selector, certificate.public_key())? {
             let key = format!("the key with {selector} on token {}", self.name());
             return Err(mismatch(&format!("the certificate in {}", path.display()), &key));
         }
@@ -86,7 +86,7 @@ impl Token {
         selector: &ObjectSelector,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<Identity, Error> {
-        let find = |token: &Self| token.session.certificate(selector);
+        let find = |token: &Self| token.visible_certificate(selector);
         let found = match self.visible_or_hidden(&selector.to_string(), pins, find) {
             Err(error) if error.is(Kind::NoPin) => None,
             found => found?,
@@ -116,18 +116,17 @@ impl Token {
     /// it, in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
     /// CKA_ID of its key. The one above it is stored on the card.
     pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
-        let session = &self.session;
         let id = match &selector.id {
             Some(id) => id.clone(),
-            None => session.labelled_id(selector)?,
+            None => self.labelled_id(selector)?,
         };
         let beside = ObjectSelector { id: Some(id), label: None };
-        for object in session.find(ObjectClass::CERTIFICATE, &beside)? {
-            if session.flag(object, AttributeType::Token)? == Some(false) {
-                let der = session.bytes(object, AttributeType::Value)?;
+        for object in self.find(ObjectClass::CERTIFICATE, &beside)? {
+            if self.flag(object, AttributeType::Token)? == Some(false) {
+                let der = self.bytes(object, AttributeType::Value)?;
                 let certificate = Certificate::from_der(&der, "the attestation")?;
                 let mut chain = vec![certificate.der().to_owned()];
-                chain.extend(session.issuers(&certificate)?);
+                chain.extend(self.issuers(&certificate)?);
                 return Ok(chain);
             }
         }
@@ -136,11 +135,9 @@ impl Token {
             "name Yubico's library with --module (libykcs11.so) and a key that was not imported: no other attests keys",
         ))
     }
-}
 
-impl TokenSession {
     /// The one certificate that fits among those that can be seen; `None` if there is none.
-    fn certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
+    fn visible_certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
         let stored = self.find_stored(ObjectClass::CERTIFICATE, selector)?;
         let stored = self.with_values(stored, AttributeType::Value)?;
         let mut found = Vec::with_capacity(stored.len());

@@ -4,7 +4,6 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki_sys::CK_RV;
 
 use base::error::{Error, Exit};
-use config::TokenName;
 
 /// Stands for success with an impossible count or length. No return value is an unknown code of this
 /// size: those with the highest bit are the vendors'.
@@ -61,11 +60,6 @@ pub(super) fn is_gone(error: &CryptokiError) -> bool {
 /// What to do about a call on an open token that failed.
 pub(super) const TAKE_OUT: &str =
     "check that the token is still inserted, take it out and put it back, then try again";
-
-pub(super) fn removed(token: &TokenName, failure: &str) -> Error {
-    Error::new(Exit::Token, format!("token {token} is gone: {failure}"))
-        .help("put the token back and try again")
-}
 
 /// A call that looks for the token, or opens a session to it, failed.
 pub(super) fn not_opened(doing: &str, error: &CryptokiError) -> Error {

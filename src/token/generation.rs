@@ -166,16 +166,15 @@ impl Token {
         });
         let (public, private) = made?;
         log::info!("key: made, {}", new.kind.description());
-        let session = &self.session;
-        let public_key = session.public_key(public)?;
+        let public_key = self.public_key(public)?;
         let public_key = public_key
             .ok_or_else(|| no_public_key(format_args!("objectId \"{}\"", new.id), &self.name()))?;
         let mut unconfirmed = Vec::new();
         for (kind, promise) in PROMISES {
-            let shown = session.flag(private, kind)?;
+            let shown = self.flag(private, kind)?;
             unconfirmed.extend((shown != Some(true)).then_some(promise));
         }
-        let key = session.named(private, public_key)?;
+        let key = self.named(private, public_key)?;
         Ok(GeneratedKey { key, unconfirmed })
     }
 
@@ -186,7 +185,7 @@ impl Token {
         options: SlotOptions,
     ) -> Result<(ObjectHandle, ObjectHandle), CryptokiError> {
         let text = format!("the token {} makes the key", self.name());
-        let _notice = self.session.module.waiting(NOTICE_DELAY, &text);
+        let _notice = self.module.waiting(NOTICE_DELAY, &text);
         let _deferral = Deferral::for_files();
         let (key_type, shape) = new.kind.shape();
         let (mechanism, to_open, to_sign): (_, &[_], &[_]) = match key_type {
@@ -208,7 +207,7 @@ impl Token {
                 });
                 private.extend(options.policies());
             }
-            self.session.raw.generate_key_pair(&mechanism, &public, &private)
+            self.session.generate_key_pair(&mechanism, &public, &private)
         };
         let opens = new.purpose == KeyPurpose::Unsealing;
         let made = generate(&shape, if opens { to_open } else { to_sign });

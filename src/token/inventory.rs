@@ -3,9 +3,9 @@
 
 use cryptoki::object::{AttributeType, ObjectClass};
 
+use super::Token;
 use super::raw::ObjectHandle;
 use super::yubikey::{ATTESTATION_KEY, is_placeholder};
-use super::{Token, TokenSession};
 use base::error::Error;
 use base::process::unix_time;
 use config::ObjectSelector;
@@ -50,93 +50,79 @@ impl Token {
     /// The certificates and keys that could authenticate, in the order of CKA_ID; without those that
     /// exist in the session alone, a YubiKey's attesting key, and what its library has made up.
     pub fn candidates(&self) -> Result<Vec<Candidate>, Error> {
-        let mut candidates = candidates(&self.session)?;
-        if self.state().is_yubikey() {
+        let mut keys = self.keys()?;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for object in self.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())? {
+            let label = self.label(object)?;
+            let id = self.bytes(object, AttributeType::Id)?;
+            let certificate =
+                Certificate::from_der(&self.bytes(object, AttributeType::Value)?, "it");
+            let public_key = certificate.as_ref().ok().map(Certificate::public_key);
+            let belongs = |key: &KeyObject| self.belongs_to(key.object, public_key?).ok().flatten();
+            let matching = KeyObject::taken(&mut keys, &id, &label, belongs);
+            let answers: Vec<_> = matching.iter().map(|key| belongs(key)).collect();
+            // A public key that doesn't show whose it is stands beside each of cackey's.
+            let has_key =
+                matching.iter().any(|key| key.shown.is_private) || answers.contains(&Some(true));
+            candidates.push(Candidate {
+                key: matching.first().map(|key| key.shown.clone()),
+                is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
+                is_authority: !has_key && certificate.as_ref().is_ok_and(|it| it.is_ca),
+                id,
+                label,
+                certificate: Some(certificate),
+                ..Candidate::default()
+            });
+        }
+        for KeyObject { shown, id, label, .. } in keys.into_iter().filter(|key| !key.is_listed) {
+            candidates.push(Candidate { key: Some(shown), id, label, ..Candidate::default() });
+        }
+        // Short ids first, so that 2 stands before 0x0101.
+        candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
+        // The same certificate twice is one.
+        candidates.dedup_by(|one, other| {
+            let same = one.certificate().zip(other.certificate());
+            same.is_some_and(|(one, other)| one.der() == other.der())
+                && (&one.id, &one.label) == (&other.id, &other.label)
+        });
+        let standings: Vec<_> =
+            candidates.iter().map(|it| it.standing_among(&candidates)).collect();
+        for (candidate, standing) in candidates.iter_mut().zip(standings) {
+            (candidate.needs_label, candidate.is_superseded, candidate.is_ambiguous) = standing;
+        }
+        if self.state.is_yubikey() {
             candidates.retain(|candidate| candidate.id != ATTESTATION_KEY);
             for candidate in &mut candidates {
-                let is_kept = |it: &Result<Certificate, _>| !it.as_ref().is_ok_and(is_placeholder);
-                candidate.certificate = candidate.certificate.take().filter(is_kept);
+                candidate.certificate.take_if(|it| it.as_ref().is_ok_and(is_placeholder));
             }
         }
         Ok(candidates)
     }
-}
 
-fn candidates(objects: &TokenSession) -> Result<Vec<Candidate>, Error> {
-    let mut keys = keys(objects)?;
-    let mut candidates: Vec<Candidate> = Vec::new();
-    for object in objects.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())? {
-        let label = objects.label(object)?;
-        let id = objects.bytes(object, AttributeType::Id)?;
-        let der = objects.bytes(object, AttributeType::Value)?;
-        let certificate = Certificate::from_der(&der, "it");
-        let public_key = certificate.as_ref().ok().map(Certificate::public_key);
-        let belongs = |key: &KeyObject| {
-            let is_of_certificate = objects.belongs_to(key.object, public_key?);
-            is_of_certificate.unwrap_or_default()
-        };
-        let matching = KeyObject::taken(&mut keys, &id, &label, belongs);
-        let answers: Vec<_> = matching.iter().map(|key| belongs(key)).collect();
-        // A public key that doesn't show whose it is stands beside each of cackey's.
-        let has_key =
-            matching.iter().any(|key| key.shown.is_private) || answers.contains(&Some(true));
-        candidates.push(Candidate {
-            key: matching.first().map(|key| key.shown.clone()),
-            is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
-            is_authority: !has_key && certificate.as_ref().is_ok_and(|it| it.is_ca),
-            id,
-            label,
-            certificate: Some(certificate),
-            ..Candidate::default()
-        });
-    }
-    let alone = keys.into_iter().filter(|key| !key.is_listed);
-    candidates.extend(alone.map(|key| Candidate {
-        key: Some(key.shown),
-        id: key.id,
-        label: key.label,
-        ..Candidate::default()
-    }));
-    // Short ids first, so that 2 stands before 0x0101.
-    candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
-    // The same certificate twice is one.
-    candidates.dedup_by(|one, other| match (one.certificate(), other.certificate()) {
-        (Some(certificate), Some(same)) => {
-            let is_same = certificate.der() == same.der();
-            is_same && one.id == other.id && one.label == other.label
-        }
-        _ => false,
-    });
-    let standings: Vec<_> = candidates.iter().map(|it| it.standing_among(&candidates)).collect();
-    for (candidate, standing) in candidates.iter_mut().zip(standings) {
-        (candidate.needs_label, candidate.is_superseded, candidate.is_ambiguous) = standing;
-    }
-    Ok(candidates)
-}
-
-/// Private keys, and public keys, which are listed if the private one isn't seen.
-fn keys(objects: &TokenSession) -> Result<Vec<KeyObject>, Error> {
-    let mut keys: Vec<KeyObject> = Vec::new();
-    for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
-        let is_private = class == ObjectClass::PRIVATE_KEY;
-        for object in objects.find_stored(class, &ObjectSelector::default())? {
-            let label = objects.label(object)?;
-            let id = objects.bytes(object, AttributeType::Id)?;
-            if id.is_empty() && label.is_empty() {
-                continue; // No configuration can name it.
+    /// Private keys, and public keys, which are listed if the private one isn't seen.
+    fn keys(&self) -> Result<Vec<KeyObject>, Error> {
+        let mut keys: Vec<KeyObject> = Vec::new();
+        for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
+            let is_private = class == ObjectClass::PRIVATE_KEY;
+            for object in self.find_stored(class, &ObjectSelector::default())? {
+                let label = self.label(object)?;
+                let id = self.bytes(object, AttributeType::Id)?;
+                if id.is_empty() && label.is_empty() {
+                    continue; // No configuration can name it.
+                }
+                let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&id, &label));
+                let own = |kind| self.flag(object, kind).ok().flatten().filter(|_| is_private);
+                let shown = VisibleKey {
+                    is_private,
+                    kind: self.key_kind(object),
+                    always_authenticate: own(AttributeType::AlwaysAuthenticate) == Some(true),
+                    can_sign: own(AttributeType::Sign) != Some(false),
+                };
+                keys.push(KeyObject { object, shown, id, label, is_listed });
             }
-            let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&id, &label));
-            let own = |kind| objects.flag(object, kind).ok().flatten().filter(|_| is_private);
-            let shown = VisibleKey {
-                is_private,
-                kind: objects.key_kind(object),
-                always_authenticate: own(AttributeType::AlwaysAuthenticate) == Some(true),
-                can_sign: own(AttributeType::Sign) != Some(false),
-            };
-            keys.push(KeyObject { object, shown, id, label, is_listed });
         }
+        Ok(keys)
     }
-    Ok(keys)
 }
 
 impl Candidate {

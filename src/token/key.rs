@@ -5,9 +5,9 @@ use std::fmt::Display;
 use cryptoki::object::{AttributeType, KeyType, ObjectClass};
 use cryptoki::session::UserType;
 
+use super::Token;
 use super::object::key_type;
 use super::raw::ObjectHandle;
-use super::{Token, TokenSession};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use base::pin::PinProvider;
 use config::ObjectSelector;
@@ -95,18 +95,18 @@ impl Token {
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<KeyReference, Error> {
         let find = |token: &Self| {
-            let mut found = token.session.public_keys(selector)?;
+            let mut found = token.public_keys(selector)?;
             if found.len() > 1 {
-                return Err(token.session.several(found.len(), "public keys", selector));
+                return Err(token.several(found.len(), "public keys", selector));
             }
             Ok(found.pop())
         };
         let found = self.visible_or_hidden(&selector.to_string(), pins, find)?;
         let missing = || {
-            let private = self.session.find(ObjectClass::PRIVATE_KEY, selector);
+            let private = self.find(ObjectClass::PRIVATE_KEY, selector);
             match private.is_ok_and(|found| !found.is_empty()) {
                 true => no_public_key(selector, &self.name()),
-                false => self.session.no_key(&selector.to_string()),
+                false => self.no_key(&selector.to_string()),
             }
         };
         found.ok_or_else(missing)
@@ -120,11 +120,11 @@ impl Token {
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<KeyReference, Error> {
         let find = |token: &Self| {
-            let mut found = token.session.public_keys(&ObjectSelector::default())?.into_iter();
+            let mut found = token.public_keys(&ObjectSelector::default())?.into_iter();
             Ok(found.find(|found| found.public_key == *public_key))
         };
         let found = self.visible_or_hidden(holder, pins, find)?;
-        found.ok_or_else(|| self.session.no_key(&format!("the public key of {holder}")))
+        found.ok_or_else(|| self.no_key(&format!("the public key of {holder}")))
     }
 
     /// What the search finds without a login, or else after one for this purpose; without `pins` there is none.
@@ -150,7 +150,7 @@ impl Token {
     ) -> Result<PrivateKey, Error> {
         let name = reference.describe();
         // What the token shows before a login is another question than what it shows after one.
-        let public = self.may_hide_objects().then(|| self.session.public_private_key(&reference));
+        let public = self.may_hide_objects().then(|| self.public_private_key(&reference));
         let object = match public.flatten() {
             Some(object) => object,
             None => {
@@ -158,8 +158,7 @@ impl Token {
                 self.find_key(&reference, &name, pins)?
             }
         };
-        let (always_authenticate, is_mismatch) =
-            self.session.key_traits(object, &reference.public_key)?;
+        let (always_authenticate, is_mismatch) = self.key_traits(object, &reference.public_key)?;
         if is_mismatch {
             return Err(reference.mismatch());
         }
@@ -175,19 +174,17 @@ impl Token {
         name: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<ObjectHandle, Error> {
-        let missing = match self.session.private_key(reference) {
+        let missing = match self.private_key(reference) {
             Err(error) if !self.login.is_done && error.is(Kind::NoKey) => error,
             outcome => return outcome,
         };
         match self.authenticate(UserType::User, name, pins) {
-            Ok(()) => self.session.private_key(reference),
+            Ok(()) => self.private_key(reference),
             Err(error) if error.is(Kind::NoPin) || error.is(Kind::PinNotSet) => Err(missing),
             Err(error) => Err(error),
         }
     }
-}
 
-impl TokenSession {
     fn private_key(&self, reference: &KeyReference) -> Result<ObjectHandle, Error> {
         let selector = &reference.selector;
         match self.private_keys(reference)?.as_slice() {

@@ -47,29 +47,13 @@ use base::error::{Error, Exit};
 
 /// A token with an open session, which ends when it is closed, or with the library (C_Finalize): then its calls fail.
 pub struct Token {
-    session: TokenSession,
+    module: Arc<Module>,
+    session: Session,
+    /// As it was when the session was opened.
+    state: TokenState,
     login: Login,
     /// What it offers; `None` if it doesn't say.
     mechanisms: OnceCell<Option<Vec<MechanismType>>>,
-}
-
-/// What of a token has no login.
-struct TokenSession {
-    module: Arc<Module>,
-    raw: Session,
-    /// As it was when the session was opened.
-    state: TokenState,
-}
-
-impl TokenSession {
-    /// The error of a call that failed: the token was taken out, or what `otherwise` says.
-    fn failure(&self, error: &CryptokiError, otherwise: impl FnOnce(String) -> Error) -> Error {
-        let failure = ckr::failure(error);
-        match ckr::is_removed(error) {
-            true => ckr::removed(&self.state.name, &failure),
-            false => otherwise(failure),
-        }
-    }
 }
 
 impl Token {
@@ -83,7 +67,7 @@ impl Token {
         let TokenState { name, login_required, pin, own_keypad, .. } = &state;
         log::info!("token {name}");
         log::debug!("token: login required: {login_required}, PIN: {pin:?}, keypad: {own_keypad}");
-        let raw = module.functions.open_session(name.slot, access).map_err(|error| {
+        let session = module.functions.open_session(name.slot, access).map_err(|error| {
             if ckr::code(&error) != Some(RvError::TokenWriteProtected) {
                 return ckr::not_opened("opening a session", &error);
             }
@@ -92,32 +76,31 @@ impl Token {
                 "name another token, or have it opened for writing (NSS: without flags=readOnly)",
             )
         })?;
-        let session = TokenSession { module: Arc::clone(module), raw, state };
-        Ok(Self { session, login: Login::default(), mechanisms: OnceCell::new() })
+        let (module, login) = (Arc::clone(module), Login::default());
+        Ok(Self { module, session, state, login, mechanisms: OnceCell::new() })
     }
 
     /// Checks that session and login are still there: both end when the token is taken out.
     pub fn check_session(&self) -> Result<(), Error> {
-        match self.session.raw.is_valid(self.is_logged_in()) {
+        match self.session.is_valid(self.is_logged_in()) {
             true => Ok(()),
-            false => Err(ckr::removed(&self.state().name, "its session has ended")),
+            false => Err(self.removed("its session has ended")),
         }
     }
 
     /// Label, serial and slot, for messages.
     pub fn name(&self) -> String {
-        self.state().name.to_string()
+        self.state.name.to_string()
     }
 
     pub fn state(&self) -> &TokenState {
-        &self.session.state
+        &self.state
     }
 
     /// Whether it has the mechanism (C_GetMechanismList); one that doesn't say what it offers is tried.
     fn offers(&self, mechanism: MechanismType) -> bool {
         // C_GetMechanismInfo of SoftHSM knows also those that its configuration excludes.
-        let TokenSession { module, state, .. } = &self.session;
-        let read = || module.functions.mechanisms(state.name.slot).ok();
+        let read = || self.module.functions.mechanisms(self.state.name.slot).ok();
         let offered = self.mechanisms.get_or_init(read);
         offered.as_ref().is_none_or(|offered| offered.contains(&mechanism))
     }
@@ -128,6 +111,19 @@ impl Token {
 
     /// Whether a login that the token requires has not been made.
     fn may_hide_objects(&self) -> bool {
-        self.state().login_required && !self.is_logged_in()
+        self.state.login_required && !self.is_logged_in()
+    }
+    /// The error of a call that failed: the token was taken out, or what `otherwise` says.
+    fn failure(&self, error: &CryptokiError, otherwise: impl FnOnce(String) -> Error) -> Error {
+        let failure = ckr::failure(error);
+        match ckr::is_removed(error) {
+            true => self.removed(&failure),
+            false => otherwise(failure),
+        }
+    }
+
+    fn removed(&self, failure: &str) -> Error {
+        Error::new(Exit::Token, format!("token {} is gone: {failure}", self.state.name))
+            .help("put the token back and try again")
     }
 }

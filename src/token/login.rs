@@ -13,7 +13,7 @@ use super::ledger::{Ledger, PinAnswer};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::slot::{PinState, TokenState};
 use super::tried::{TRIED_PINS, UNCLEAR_LOGINS};
-use super::{Token, TokenSession, ckr};
+use super::{Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
 use base::printable::shell_word;
@@ -66,15 +66,15 @@ impl Token {
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         // If no login is required, some libraries' C_Login does something else altogether.
-        if self.login.is_done || !self.session.state.login_required {
-            return Ok(());
+        match self.may_hide_objects() {
+            true => self.authenticate(UserType::User, what, pins),
+            false => Ok(()),
         }
-        self.authenticate(UserType::User, what, pins)
     }
 
     /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
     pub fn check_pin_state(&self) -> Result<(), Error> {
-        check_hopeless(&self.session, self.state())
+        self.check_hopeless(self.state.pin)
     }
 
     /// Has a stored PIN sent although the token may have refused one: the user says that it is another.
@@ -84,16 +84,15 @@ impl Token {
 
     /// Another person, or the same one once more, has all tries of a process again.
     pub fn forget_tries(&self) {
-        TRIED_PINS.forget(&self.state().name);
+        TRIED_PINS.forget(&self.state.name);
     }
 
     /// Takes over the PIN that this very token accepted before, unless the token has counted wrong
     /// PINs since: the PIN may have been changed meanwhile.
     pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
-        let TokenState { name, pin, .. } = self.state();
-        let is_own = |accepted: &AcceptedPin| accepted.token.is_same_token(name);
+        let is_own = |accepted: &AcceptedPin| accepted.token.is_same_token(&self.state.name);
         if let Some(index) = pins.iter().position(is_own)
-            && *pin == PinState::Good
+            && self.state.pin == PinState::Good
         {
             self.login.kept = Some(pins.swap_remove(index).kept);
         }
@@ -101,24 +100,21 @@ impl Token {
 
     /// The PIN that the token has accepted, for another session, or for the time after it was taken out and put back.
     pub fn into_accepted_pin(self) -> Option<AcceptedPin> {
-        let token = self.session.state.name;
         let kept = self.login.kept.filter(|kept| kept.is_accepted)?;
-        Some(AcceptedPin { token, kept })
+        Some(AcceptedPin { token: self.state.name, kept })
     }
 
     /// Ends the login and the session (C_Logout, C_CloseSession): some libraries keep the security officer's login as
     /// long as a session is open, and refuse the user's.
     pub fn close(self) -> Option<AcceptedPin> {
-        self.session.raw.close(self.login.is_done);
+        self.session.close(self.login.is_done);
         self.into_accepted_pin()
     }
-}
 
-impl Token {
     /// Logs out (C_Logout), and keeps the PIN.
     pub(super) fn log_out(&mut self) -> Result<(), Error> {
         if std::mem::take(&mut self.login.is_done) {
-            self.session.raw.logout().map_err(|error| call_failure(&self.session, &error))?;
+            self.session.logout().map_err(|error| self.call_failure(&error))?;
         }
         Ok(())
     }
@@ -137,9 +133,9 @@ impl Token {
             // A stored PIN is at hand at once, so that one look at the token is enough.
             let ledger = match origin.is_attended() {
                 true => None,
-                false => Some(Ledger::open(&self.session.state)?),
+                false => Some(Ledger::open(&self.state)?),
             };
-            let state = same_token(&self.session)?;
+            let state = self.same_token()?;
             // It may have been changed meanwhile: as if there were none.
             if state.pin == PinState::FinalTry && self.login.kept.take().is_some() {
                 origin = pins.origin();
@@ -155,18 +151,15 @@ impl Token {
                 },
             };
             let step = pin_rules::next(state.pin, state.own_keypad, source)
-                .map_err(|reason| not_sent(&self.session, reason, &state, &origin))?;
-            let name = state.name.to_string();
+                .map_err(|reason| self.not_sent(reason, &origin))?;
             let (shortest, longest) = lengths(&state);
+            let counted = (state.pin == PinState::CountLow).then_some(COUNTED);
             let request = PinRequest {
-                token: name.as_str().into(),
+                token: state.name.to_string().into(),
                 key: key.into(),
                 shortest,
                 longest,
-                notice: match &refusal {
-                    Some(refusal) => Some(refusal.as_str().into()),
-                    None => (state.pin == PinState::CountLow).then(|| COUNTED.into()),
-                },
+                notice: refusal.as_deref().or(counted).map(Into::into),
                 confirm: step.confirm.then(|| LAST_TRY.into()),
             };
             let mut pin = None;
@@ -182,7 +175,7 @@ impl Token {
             }
             let ledger = match ledger {
                 Some(ledger) => Some(ledger),
-                None => lock_after_asking(&self.session, &state)?,
+                None => self.lock_after_asking(&state)?,
             };
             let Some(mut ledger) = ledger else { continue };
             if step.at_reader {
@@ -216,10 +209,9 @@ impl Token {
         // again, so that a process that is killed in between loses the token.
         deferral: Deferral,
     ) -> Result<Option<String>, Error> {
-        let session = &self.session;
-        let token = &session.state.name;
+        let token = &self.state.name;
         log::debug!("login: C_Login as {user:?}");
-        let outcome = session.raw.login(user, Some(kept.pin.expose()));
+        let outcome = self.session.login(user, Some(kept.pin.expose()));
         let answer = answer_of(&outcome, kept.is_accepted);
         ledger.end(match answer {
             // The token has accepted this PIN before: what was pulled and is put back goes on.
@@ -229,7 +221,6 @@ impl Token {
             answer => answer,
         });
         drop(deferral);
-        let is_attended = kept.origin.is_attended();
         match answer {
             PinAnswer::Accepted => TRIED_PINS.forget(token),
             _ => TRIED_PINS.add(token, &kept.pin, answer == PinAnswer::Refused),
@@ -248,25 +239,25 @@ impl Token {
             }
             Err(error) => error,
         };
-        let origin = kept.origin.clone();
+        let (origin, tries) = (kept.origin.clone(), TRIED_PINS.count(token));
         // One that was right can't be typed again where nobody is asked any more. After several logins
         // without a clear answer it may have been changed.
         let is_right_still = match answer {
             PinAnswer::NotLookedAt => true,
-            PinAnswer::Unclear => is_attended && TRIED_PINS.count(token) < UNCLEAR_LOGINS,
+            PinAnswer::Unclear => origin.is_attended() && tries < UNCLEAR_LOGINS,
             PinAnswer::Accepted | PinAnswer::Locked | PinAnswer::Refused => false,
         };
         if kept.is_accepted && is_right_still {
             self.login.kept = Some(kept);
         }
         if answer != PinAnswer::Refused {
-            return Err(login_failure(session, &error));
+            return Err(self.login_failure(&error));
         }
-        let left = live_state(session)?.pin;
-        if is_attended && TRIED_PINS.count(token) < pin_rules::ATTENDED_TRIES {
+        let left = self.same_token()?.pin;
+        if origin.is_attended() && tries < pin_rules::ATTENDED_TRIES {
             return Ok(Some(format!("the token refused the PIN{}", left.tries_left())));
         }
-        Err(incorrect(session, &origin, left, &error))
+        Err(self.incorrect(&origin, left, &error))
     }
 
     /// C_Login without a PIN: the reader has a keypad of its own.
@@ -276,59 +267,141 @@ impl Token {
         mut ledger: Ledger,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
-        let session = &self.session;
-        let text = format!("enter the PIN at the reader of token {}", session.state.name);
+        let text = format!("enter the PIN at the reader of token {}", self.state.name);
         pins.at_reader(&text);
-        let notice = session.module.waiting(Duration::ZERO, &text);
-        let outcome = session.raw.login(user, None);
+        let notice = self.module.waiting(Duration::ZERO, &text);
+        let outcome = self.session.login(user, None);
         drop(notice);
         let answer = answer_of(&outcome, false);
         ledger.end(answer);
         match outcome {
             Err(error) if answer == PinAnswer::Refused => {
-                let left = live_state(session)?.pin;
-                return Err(incorrect(session, &PinOrigin::Reader, left, &error));
+                Err(self.incorrect(&PinOrigin::Reader, self.same_token()?.pin, &error))
             }
             Err(error) if ckr::code(&error) != Some(RvError::UserAlreadyLoggedIn) => {
-                return Err(login_failure(session, &error));
+                Err(self.login_failure(&error))
             }
-            _ => {}
+            _ => {
+                self.forget_tries();
+                self.login.is_done = true;
+                Ok(())
+            }
         }
-        TRIED_PINS.forget(&session.state.name);
-        self.login.is_done = true;
-        Ok(())
     }
-}
 
-/// The token's state now, if it is the token of the session.
-fn same_token(session: &TokenSession) -> Result<TokenState, Error> {
-    let state = live_state(session)?;
-    if state.name.is_same_token(&session.state.name) {
-        return Ok(state);
+    /// The token's state now, if it is the token of the session.
+    fn same_token(&self) -> Result<TokenState, Error> {
+        let state = self.module.token_state(self.state.name.slot);
+        let state = state.map_err(|error| self.call_failure(&error))?;
+        match state.name.is_same_token(&self.state.name) {
+            true => Ok(state),
+            false => Err(self.removed("another token is in its place")),
+        }
     }
-    Err(ckr::removed(&session.state.name, "another token is in its place"))
-}
 
-fn live_state(session: &TokenSession) -> Result<TokenState, Error> {
-    let state = session.module.token_state(session.state.name.slot);
-    state.map_err(|error| call_failure(session, &error))
-}
+    /// The record, for a PIN that a person was asked for when the token was in this state. `None` if others have
+    /// used up all tries but one meanwhile, which the person doesn't know.
+    fn lock_after_asking(&self, state: &TokenState) -> Result<Option<Ledger>, Error> {
+        let ledger = Ledger::open(state)?;
+        let now = self.same_token()?.pin;
+        self.check_hopeless(now)?;
+        let is_new = now == PinState::FinalTry && state.pin != PinState::FinalTry;
+        Ok((!is_new).then_some(ledger))
+    }
 
-/// The record, for a PIN that a person was asked for when the token was in this state. `None` if others have
-/// used up all tries but one meanwhile, which the person doesn't know.
-fn lock_after_asking(session: &TokenSession, state: &TokenState) -> Result<Option<Ledger>, Error> {
-    let ledger = Ledger::open(state)?;
-    let now = same_token(session)?;
-    check_hopeless(session, &now)?;
-    let is_new = now.pin == PinState::FinalTry && state.pin != PinState::FinalTry;
-    Ok((!is_new).then_some(ledger))
-}
+    /// Refuses a login in a state in which no PIN can help.
+    fn check_hopeless(&self, state: PinState) -> Result<(), Error> {
+        match pin_rules::hopeless(state) {
+            Some(reason) => Err(self.not_sent(reason, &PinOrigin::Person)),
+            None => Ok(()),
+        }
+    }
 
-/// Refuses a login in a state in which no PIN can help.
-fn check_hopeless(session: &TokenSession, state: &TokenState) -> Result<(), Error> {
-    match pin_rules::hopeless(state.pin) {
-        Some(reason) => Err(not_sent(session, reason, state, &PinOrigin::Person)),
-        None => Ok(()),
+    fn not_sent(&self, reason: WhyNotSent, origin: &PinOrigin) -> Error {
+        let token = &self.state.name;
+        let (text, help) = match reason {
+            WhyNotSent::FinalTry => return pin::final_try(&token.to_string(), origin),
+            WhyNotSent::Locked => return self.locked(),
+            WhyNotSent::ToBeChanged => return self.to_be_changed("CKF_USER_PIN_TO_BE_CHANGED"),
+            WhyNotSent::RefusedBefore => (
+                format!(
+                    "token {token} seems to have refused a PIN; the PIN {origin} was not sent to it"
+                ),
+                format!(
+                    "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where \
+                     nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the stored PIN once"
+                ),
+            ),
+            WhyNotSent::TriesSpent => (
+                format!(
+                    "token {token} was sent three PINs and has accepted none, so no other is asked for"
+                ),
+                format!(
+                    "make sure which PIN the token wants (`{PROGRAM} check{THIS_KEY} --no-login` shows how it \
+                     counts), then start the command again"
+                ),
+            ),
+        };
+        Error::new(Exit::Login, text).help(help)
+    }
+
+    fn locked(&self) -> Error {
+        let text = format!("the PIN of token {} is locked (CKR_PIN_LOCKED)", self.state.name);
+        Error::new(Exit::Login, text).help(UNBLOCK)
+    }
+
+    fn to_be_changed(&self, reported: &str) -> Error {
+        let token = &self.state.name;
+        let text =
+            format!("the PIN of token {token} must be changed before it can be used ({reported})");
+        Error::new(Exit::Login, text).help(format!(
+            "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
+            shell_word(&self.module.path().to_string_lossy()),
+        ))
+    }
+
+    fn incorrect(&self, origin: &PinOrigin, left: PinState, error: &CryptokiError) -> Error {
+        let (token, tries, failure) = (&self.state.name, left.tries_left(), ckr::failure(error));
+        let text = format!("token {token} refused the PIN {origin}{tries}: {failure}");
+        Error::new(Exit::Login, text).help(match origin {
+            _ if left == PinState::Locked => UNBLOCK.to_owned(),
+            PinOrigin::Person | PinOrigin::Reader => format!("{WHICH_PIN} before you try again"),
+            PinOrigin::Askpass(_) => {
+                format!("{WHICH_PIN}, or correct what that program answers by itself")
+            }
+            PinOrigin::Stored(_) => format!(
+                "correct the PIN at its source, then log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; until then no stored PIN is \
+                 sent, since every try counts"
+            ),
+        })
+    }
+
+    fn login_failure(&self, error: &CryptokiError) -> Error {
+        let (token, failure) = (&self.state.name, ckr::failure(error));
+        match ckr::code(error) {
+            Some(RvError::PinLocked) => self.locked(),
+            Some(RvError::PinExpired) => self.to_be_changed(&failure),
+            Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
+                let text = format!("the login to token {token} was cancelled: {failure}");
+                Error::new(Exit::Login, text).help(
+                    "run the command again and enter the PIN at the reader or in the library's window",
+                )
+            }
+            Some(RvError::UserPinNotInitialized) => {
+                let text = format!("token {token} has no user PIN yet: {failure}");
+                Error::new(Exit::Login, text).kind(Kind::PinNotSet).help(
+                    "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool",
+                )
+            }
+            _ => self.call_failure(error),
+        }
+    }
+
+    pub(super) fn call_failure(&self, error: &CryptokiError) -> Error {
+        self.failure(error, |failure| {
+            let text = format!("login to token {} failed: {failure}", self.state.name);
+            Error::new(Exit::Login, text).kind(Kind::CallFailed).help(ckr::TAKE_OUT)
+        })
     }
 }
 
@@ -336,39 +409,6 @@ fn check_hopeless(session: &TokenSession, state: &TokenState) -> Result<(), Erro
 fn lengths(state: &TokenState) -> (usize, usize) {
     let (shortest, longest) = state.pin_lengths;
     (shortest, if longest == 0 { MAX_PIN_LENGTH } else { longest.min(MAX_PIN_LENGTH) })
-}
-
-fn not_sent(
-    session: &TokenSession,
-    reason: WhyNotSent,
-    state: &TokenState,
-    origin: &PinOrigin,
-) -> Error {
-    let token = &state.name;
-    let (text, help) = match reason {
-        WhyNotSent::FinalTry => return pin::final_try(&token.to_string(), origin),
-        WhyNotSent::Locked => return locked(session),
-        WhyNotSent::ToBeChanged => return to_be_changed(session, "CKF_USER_PIN_TO_BE_CHANGED"),
-        WhyNotSent::RefusedBefore => (
-            format!(
-                "token {token} seems to have refused a PIN; the PIN {origin} was not sent to it"
-            ),
-            format!(
-                "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where \
-                 nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the stored PIN once"
-            ),
-        ),
-        WhyNotSent::TriesSpent => (
-            format!(
-                "token {token} was sent three PINs and has accepted none, so no other is asked for"
-            ),
-            format!(
-                "make sure which PIN the token wants (`{PROGRAM} check{THIS_KEY} --no-login` shows how it \
-                 counts), then start the command again"
-            ),
-        ),
-    };
-    Error::new(Exit::Login, text).help(help)
 }
 
 fn repeated(token: &TokenName, origin: &PinOrigin) -> Error {
@@ -390,75 +430,6 @@ fn not_recorded(token: &TokenName, origin: &PinOrigin, reason: &str) -> Error {
         "see that you can write to .local/state/pkcs11-external-signer in your home, or to one of those \
          directories, with mode 0700; or type the PIN: set pinSource (--pin-source) to prompt",
     )
-}
-
-fn locked(session: &TokenSession) -> Error {
-    let text = format!("the PIN of token {} is locked (CKR_PIN_LOCKED)", session.state.name);
-    Error::new(Exit::Login, text).help(UNBLOCK)
-}
-
-fn to_be_changed(session: &TokenSession, reported: &str) -> Error {
-    let token = &session.state.name;
-    let text =
-        format!("the PIN of token {token} must be changed before it can be used ({reported})");
-    Error::new(Exit::Login, text).help(format!(
-        "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
-        shell_word(&session.module.path().to_string_lossy()),
-    ))
-}
-
-fn incorrect(
-    session: &TokenSession,
-    origin: &PinOrigin,
-    left: PinState,
-    error: &CryptokiError,
-) -> Error {
-    let token = &session.state.name;
-    let text = format!(
-        "token {token} refused the PIN {origin}{}: {}",
-        left.tries_left(),
-        ckr::failure(error)
-    );
-    let help = match origin {
-        _ if left == PinState::Locked => UNBLOCK.to_owned(),
-        PinOrigin::Person | PinOrigin::Reader => format!("{WHICH_PIN} before you try again"),
-        PinOrigin::Askpass(_) => {
-            format!("{WHICH_PIN}, or correct what that program answers by itself")
-        }
-        PinOrigin::Stored(_) => format!(
-            "correct the PIN at its source, then log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; until then no stored PIN is \
-             sent, since every try counts"
-        ),
-    };
-    Error::new(Exit::Login, text).help(help)
-}
-
-fn login_failure(session: &TokenSession, error: &CryptokiError) -> Error {
-    let (token, failure) = (&session.state.name, ckr::failure(error));
-    match ckr::code(error) {
-        Some(RvError::PinLocked) => locked(session),
-        Some(RvError::PinExpired) => to_be_changed(session, &failure),
-        Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
-            let text = format!("the login to token {token} was cancelled: {failure}");
-            Error::new(Exit::Login, text).help(
-                "run the command again and enter the PIN at the reader or in the library's window",
-            )
-        }
-        Some(RvError::UserPinNotInitialized) => {
-            let text = format!("token {token} has no user PIN yet: {failure}");
-            Error::new(Exit::Login, text).kind(Kind::PinNotSet).help(
-                "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool",
-            )
-        }
-        _ => call_failure(session, error),
-    }
-}
-
-pub(super) fn call_failure(session: &TokenSession, error: &CryptokiError) -> Error {
-    session.failure(error, |failure| {
-        let text = format!("login to token {} failed: {failure}", session.state.name);
-        Error::new(Exit::Login, text).kind(Kind::CallFailed).help(ckr::TAKE_OUT)
-    })
 }
 
 /// What a login says of the PIN, which the token may have accepted before. A token that is gone or whose session has

@@ -10,12 +10,12 @@ use cryptoki_sys::CK_KEY_TYPE;
 
 use super::key::ED25519_PARAMETERS;
 use super::raw::ObjectHandle;
-use super::{TokenSession, ckr};
+use super::{Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
 
-impl TokenSession {
+impl Token {
     pub(super) fn find(
         &self,
         class: ObjectClass,
@@ -29,7 +29,7 @@ impl TokenSession {
     }
 
     pub(super) fn search(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>, Error> {
-        self.raw.find(template).map_err(|error| self.object_failure(&error))
+        self.session.find(template).map_err(|error| self.object_failure(&error))
     }
 
     fn attributes(
@@ -37,10 +37,10 @@ impl TokenSession {
         object: ObjectHandle,
         kinds: &[AttributeType],
     ) -> Result<Vec<(AttributeType, Vec<u8>)>, Error> {
-        self.raw.attributes(object, kinds).map_err(|error| self.object_failure(&error))
+        self.session.attributes(object, kinds).map_err(|error| self.object_failure(&error))
     }
 
-    /// [`TokenSession::find`] without the objects that exist in the session alone: a YubiKey's
+    /// [`Token::find`] without the objects that exist in the session alone: a YubiKey's
     /// attestation certificates share CKA_ID and public key with the certificate that is meant.
     pub(super) fn find_stored(
         &self,

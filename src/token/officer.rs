@@ -5,7 +5,6 @@
 use cryptoki::error::RvError;
 use cryptoki::session::UserType;
 
-use super::login::call_failure;
 use super::{Token, ckr};
 use base::error::{Error, Exit, Kind};
 use base::pin::PinProvider;
@@ -74,13 +73,13 @@ impl Token {
                 );
             };
             let deferral = Deferral::for_login();
-            let outcome = self.session.raw.login(UserType::So, Some(key));
+            let outcome = self.session.login(UserType::So, Some(key));
             drop(deferral);
             if let Err(error) = outcome {
                 // One of another length is CKR_ARGUMENTS_BAD.
                 let refused = [Some(RvError::PinIncorrect), Some(RvError::ArgumentsBad)];
                 if !refused.contains(&ckr::code(&error)) {
-                    return Err(call_failure(&self.session, &error));
+                    return Err(self.call_failure(&error));
                 }
                 let failure = ckr::failure(&error);
                 let text = format!("token {token} refused the management key: {failure}");

@@ -73,7 +73,7 @@ impl Token {
             LockedSecret::Ecdh { .. } if self.state().is_yubikey() => return Ok(()),
             LockedSecret::Ecdh { .. } => (AttributeType::Derive, "CKA_DERIVE"),
         };
-        match self.session.flag(key.object, kind) {
+        match self.flag(key.object, kind) {
             Ok(Some(false)) => {
                 let key = key.reference.describe();
                 let text =

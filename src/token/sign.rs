@@ -75,7 +75,7 @@ impl Token {
         };
         let signature = signature.ok_or_else(|| malformed(&scheme, length))?;
         verify(public_key, &scheme, digest, signature).ok_or_else(|| {
-            match self.session.belongs_to(key.object, public_key) {
+            match self.belongs_to(key.object, public_key) {
                 Ok(Some(false)) => key.reference.mismatch(),
                 _ => invalid_signature(&key.reference.describe(), &scheme),
             }
@@ -126,7 +126,7 @@ impl Token {
         error: &CryptokiError,
         other: &str,
     ) -> Error {
-        self.session.failure(error, |failure| {
+        self.failure(error, |failure| {
             let (what, help) = match refuses_mechanism(error) {
                 true => ("is refused by the token", other),
                 false => ("failed", ckr::TAKE_OUT),
@@ -159,18 +159,18 @@ impl Token {
         }
         // C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may come between
         // the login and C_Sign: some cards take it for the end of the authentication.
-        if let Err(error) = self.session.raw.begin(operation, mechanism, key.object) {
+        if let Err(error) = self.session.begin(operation, mechanism, key.object) {
             return Ok(Err(error));
         }
         if let Err(error) =
             self.authenticate(UserType::ContextSpecific, &key.reference.describe(), pins)
         {
             // An operation that stays active keeps the session from beginning another one.
-            let _ = self.session.raw.end(operation, input);
+            let _ = self.session.end(operation, input);
             return Err(error);
         }
         let _notice = self.touch_notice();
-        Ok(self.session.raw.end(operation, input))
+        Ok(self.session.end(operation, input))
     }
 
     /// An operation without a PIN of its own; again after a login that the token asks for only now.
@@ -182,7 +182,7 @@ impl Token {
     ) -> Outcome {
         let call = |token: &Self| {
             let _notice = token.touch_notice();
-            call(&token.session.raw)
+            call(&token.session)
         };
         let outcome = call(self);
         if self.is_logged_in() || !wants_login(&outcome) {
@@ -194,7 +194,7 @@ impl Token {
 
     fn touch_notice(&self) -> Box<dyn Any> {
         let text = format!("{TOUCH_NOTICE}: {}", self.state().name);
-        self.session.module.waiting(TOUCH_NOTICE_DELAY, &text)
+        self.module.waiting(TOUCH_NOTICE_DELAY, &text)
     }
 }
 

@@ -14,13 +14,13 @@ use crypto::certificate::Certificate;
 impl Token {
     /// Whether an object has this CKA_ID, whatever it is.
     pub fn is_in_use(&self, id: &ObjectId) -> Result<bool, Error> {
-        let found = self.session.search(&[Attribute::Id(id.as_bytes().to_owned())])?;
+        let found = self.search(&[Attribute::Id(id.as_bytes().to_owned())])?;
         Ok(!found.is_empty())
     }
 
     /// A CKA_ID of one byte that no object has. Private objects have to be visible: [`Token::log_in_if_required`].
     pub fn unused_id(&self) -> Result<ObjectId, Error> {
-        let all = self.session.with_values(self.session.search(&[])?, AttributeType::Id)?;
+        let all = self.with_values(self.search(&[])?, AttributeType::Id)?;
         let is_free = |id: &Vec<u8>| all.iter().all(|(_, used)| used != id);
         let free = (1..=u8::MAX).map(|number| vec![number]).find(is_free);
         free.map(ObjectId::from_bytes).ok_or_else(|| {
@@ -53,12 +53,11 @@ impl Token {
             Some(key) => (&key.label, key.id.as_slice()),
             None => (&certificate.subject, &[][..]),
         };
-        let session = &self.session;
         let same = self.same_certificates(certificate)?;
         if id.is_empty() && !same.is_empty() {
             return Ok(());
         }
-        let present = session.with_values(same, AttributeType::Id)?;
+        let present = self.with_values(same, AttributeType::Id)?;
         if present.iter().any(|(_, present)| present == id) {
             return Ok(());
         }
@@ -80,13 +79,13 @@ impl Token {
         let object = {
             // A library that is killed while it writes may lose the whole token.
             let _deferral = Deferral::for_files();
-            session.raw.create(&template).map_err(|error| self.certificate_failure(&error))?
+            self.session.create(&template).map_err(|error| self.certificate_failure(&error))?
         };
         log::info!("certificate: written");
         for (attribute, written) in
             [(AttributeType::Value, certificate.der()), (AttributeType::Id, id)]
         {
-            match session.bytes(object, attribute) {
+            match self.bytes(object, attribute) {
                 Ok(kept) if kept == written => {}
                 Ok(_) => return Err(self.not_kept(certificate, "")),
                 Err(error) => return Err(self.not_kept(certificate, &format!(": {error}"))),
@@ -119,7 +118,6 @@ impl Token {
         for object in self.same_certificates(certificate)? {
             let _deferral = Deferral::for_files();
             self.session
-                .raw
                 .destroy(object)
                 .map_err(|error| self.writing_failure("removing the old certificate", &error))?;
         }
@@ -128,9 +126,8 @@ impl Token {
 
     /// The objects that are exactly this certificate.
     fn same_certificates(&self, certificate: &Certificate) -> Result<Vec<ObjectHandle>, Error> {
-        let session = &self.session;
-        let all = session.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())?;
-        let mut same = session.with_values(all, AttributeType::Value)?;
+        let all = self.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())?;
+        let mut same = self.with_values(all, AttributeType::Value)?;
         same.retain(|(_, der)| der == certificate.der());
         Ok(same.into_iter().map(|(object, _)| object).collect())
     }
@@ -163,7 +160,7 @@ impl Token {
     /// The error of a call that failed to change the token.
     pub(super) fn writing_failure(&self, doing: &str, error: &CryptokiError) -> Error {
         let token = self.name();
-        self.session.failure(error, |failure| {
+        self.failure(error, |failure| {
             let text = match ckr::code(error) {
                 Some(RvError::DeviceMemory) => {
                     format!("{doing}: token {token} has no room left: {failure}")
