@@ -78,42 +78,44 @@ impl Lock {
         name: &str,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        let (path, directory) =
-            runtime::open_first(&runtime::SESSION).map_err(LockError::Unavailable)?;
-        let name = file_name(name, "lock");
-        let file = open_file(path, &directory, &name)?;
-        Self::wait_for(path.join(name), file, limit, on_wait)
+        Self::acquire_in(&runtime::SESSION, &file_name(name, "lock"), limit, on_wait)
     }
 
     /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].
     /// `earlier` names it in an earlier release.
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
-        let mut reasons = Vec::new();
+        let mut lock = Self::acquire_in(&runtime::LASTING, &names[0], LIMIT, &mut |_| {})?;
         for base in runtime::LASTING.iter() {
-            let directory = match runtime::open_directory(base) {
-                Ok(directory) => directory,
-                Err(reason) => {
-                    reasons.push(reason);
-                    continue;
-                }
-            };
-            let file = open_file(base, &directory, &names[0])?;
-            match Self::wait_for(base.join(&names[0]), file, LIMIT, &mut |_| {}) {
-                // A file system without locks, such as some network's.
-                Err(LockError::Unavailable(reason)) => reasons.push(reason),
-                Err(busy) => return Err(busy),
-                Ok(mut lock) => {
-                    for base in runtime::LASTING.iter() {
-                        for path in names.iter().map(|name| base.join(name)) {
-                            if path != lock.path && has_lines(base, &path)? {
-                                lock.fallback_files.push(path);
-                            }
-                        }
-                    }
-                    return Ok(lock);
+            for path in names.iter().map(|name| base.join(name)) {
+                if path != lock.path && has_lines(base, &path)? {
+                    lock.fallback_files.push(path);
                 }
             }
+        }
+        Ok(lock)
+    }
+
+    /// In the first of these directories that this user can have, on a file system with locks (some network's has none).
+    fn acquire_in(
+        directories: &[PathBuf],
+        name: &str,
+        limit: Duration,
+        on_wait: &mut dyn FnMut(Option<u32>),
+    ) -> Result<Self, LockError> {
+        let mut reasons = Vec::new();
+        for path in directories {
+            let reason = match runtime::open_directory(path) {
+                Err(reason) => reason,
+                Ok(directory) => {
+                    let file = open_file(path, &directory, name)?;
+                    match Self::wait_for(path.join(name), file, limit, on_wait) {
+                        Err(LockError::Unavailable(reason)) => reason,
+                        outcome => return outcome,
+                    }
+                }
+            };
+            reasons.push(reason);
         }
         Err(LockError::Unavailable(reasons.join("; ")))
     }
@@ -226,24 +228,11 @@ fn holder(file: &OwnedFd) -> Option<u32> {
     str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
 }
 
-/// For tests of what is kept in a lock.
 #[cfg(any(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, reason = "it is for tests")]
 pub fn in_directory(directory: &Path, name: &str) -> Lock {
     // A process that another test has just forked still has the one before.
-    acquire_in(directory, name, LIMIT, &mut |_| {}).unwrap()
-}
-
-#[cfg(any(test, feature = "testing"))]
-fn acquire_in(
-    directory: &Path,
-    name: &str,
-    limit: Duration,
-    on_wait: &mut dyn FnMut(Option<u32>),
-) -> Result<Lock, LockError> {
-    let opened = runtime::open_directory(directory).map_err(LockError::Unavailable)?;
-    let file = open_file(directory, &opened, name)?;
-    Lock::wait_for(directory.join(name), file, limit, on_wait)
+    Lock::acquire_in(&[directory.to_owned()], name, LIMIT, &mut |_| {}).unwrap()
 }
 
 #[cfg(test)]
@@ -261,7 +250,7 @@ mod tests {
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Lock, LockError> {
-        acquire_in(directory, &file_name(name, "lock"), limit, on_wait)
+        Lock::acquire_in(&[directory.to_owned()], &file_name(name, "lock"), limit, on_wait)
     }
 
     fn acquire(directory: &Path, limit: Duration) -> Result<Lock, LockError> {
