@@ -6,7 +6,7 @@
 
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use super::leave;
 use super::signals::{INTERRUPTING, handle, mask};
 use crate::error::Exit;
 
-/// The exit code, where a signal handler can read it.
-static CODE: AtomicU8 = AtomicU8::new(0);
+/// The answer's exit code, where a signal handler can read it; -1 before there is one.
+static CODE: AtomicI32 = AtomicI32::new(-1);
 
 /// The message for a crash: what is printed before and after the signal's name.
 static CRASH_MESSAGE: AtomicPtr<[String; 2]> = AtomicPtr::new(ptr::null_mut());
@@ -35,9 +35,6 @@ const CRASHES: [libc::c_int; 7] = [
     libc::SIGTRAP,
 ];
 
-/// The exit code of a library error.
-const CRASHED: u8 = Exit::Library as u8;
-
 /// In bytes: for a handler and the processor's state, which alone takes 11 KiB with AMX.
 const CRASH_STACK: usize = 64 * 1024;
 /// In bytes: the thread itself needs little, but the module's thread-local storage is in it, too.
@@ -50,11 +47,11 @@ pub fn report_crashes(before: &str, after: &str) {
     let text = [before, after].map(str::to_owned);
     // Never freed: a handler may be reading the one before.
     CRASH_MESSAGE.store(Box::leak(Box::new(text)), Ordering::Release);
-    catch(&CRASHES, report_crash);
+    catch(&CRASHES, on_signal);
     static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(|| {
         // SAFETY: the function lives as long as the process.
-        let _ = unsafe { libc::atexit(report_exit) };
+        let _ = unsafe { libc::atexit(on_exit) };
     });
 }
 
@@ -63,18 +60,18 @@ pub fn report_crashes(before: &str, after: &str) {
 /// called right before C_Finalize, when the answer is out, since a module may have set handlers
 /// before.
 pub fn arm(limit: Duration, code: u8) {
-    CODE.store(code, Ordering::Relaxed);
+    CODE.store(code.into(), Ordering::Relaxed);
     // A stack that overflows has no space for a handler. If this fails, only that case is lost.
     let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
     let stack =
         libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
     // SAFETY: the stack's memory is never freed and used for nothing else.
     let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
-    catch(&CRASHES, end);
-    catch(&INTERRUPTING, end);
+    catch(&CRASHES, on_signal);
+    catch(&INTERRUPTING, on_signal);
     // SAFETY: the function lives as long as the process. Exit functions run in the reverse order
     // of their registration: this one before any that a module has registered.
-    let _ = unsafe { libc::atexit(end_at_exit) };
+    let _ = unsafe { libc::atexit(on_exit) };
     // A thread and not an alarm, because a module can block a signal or take it over.
     let watchdog = thread::Builder::new().stack_size(WATCHDOG_STACK).spawn(move || {
         thread::sleep(limit);
@@ -95,30 +92,26 @@ fn catch(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) {
     mask(libc::SIG_UNBLOCK, signals);
 }
 
-extern "C" fn end(_signal: libc::c_int) {
-    leave(CODE.load(Ordering::Relaxed))
+extern "C" fn on_signal(signal: libc::c_int) {
+    end(signal_name(signal).unwrap_or_default())
 }
 
-extern "C" fn report_crash(signal: libc::c_int) {
-    end_as_crashed(signal_name(signal).unwrap_or_default())
+extern "C" fn on_exit() {
+    end("exit")
 }
 
-extern "C" fn report_exit() {
-    end_as_crashed("exit")
-}
-
-fn end_as_crashed(cause: &str) -> ! {
+/// Ends the process, as the answer says or, if there is none yet, because of a crash.
+fn end(cause: &str) -> ! {
+    if let Ok(code) = u8::try_from(CODE.load(Ordering::Relaxed)) {
+        leave(code)
+    }
     // SAFETY: null, or a value that is never freed nor changed.
     if let Some([before, after]) = unsafe { CRASH_MESSAGE.load(Ordering::Acquire).as_ref() } {
         for text in [before, cause, after] {
             let _ = write(stderr(), text.as_bytes());
         }
     }
-    leave(CRASHED)
-}
-
-extern "C" fn end_at_exit() {
-    leave(CODE.load(Ordering::Relaxed))
+    leave(Exit::Library as u8)
 }
 
 #[cfg(test)]
