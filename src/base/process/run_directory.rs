@@ -2,14 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{OpenOptions, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use super::runtime;
+use super::{replaced_file, runtime};
 
 /// When it is dropped, it is removed with everything in it.
 #[derive(Debug)]
@@ -28,10 +27,8 @@ impl RunDirectory {
     /// Writes a new file into it, readable by this user alone, and returns its path.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, String> {
         let path = self.0.path().join(name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        match file.and_then(|mut file| file.write_all(content)) {
-            Ok(()) => Ok(path),
-            Err(error) => Err(format!("{}: {error}", path.display())),
-        }
+        replaced_file::put(&path, content, 0o600)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
     }
 }
