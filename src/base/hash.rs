@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha1::Sha1;
-use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
+use sha2::digest::DynDigest;
+use sha2::{Sha224, Sha256, Sha384, Sha512};
 
 /// A hash, or TLS 1.0's concatenation of two.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -19,46 +20,39 @@ pub enum Hash {
 }
 
 impl Hash {
-    pub fn length(self) -> usize {
+    /// Its name, and the length of a digest in bytes.
+    fn facts(self) -> (&'static str, usize) {
         match self {
-            Self::Md5Sha1 => 36,
-            Self::Sha1 => 20,
-            Self::Sha224 => 28,
-            Self::Sha256 => 32,
-            Self::Sha384 => 48,
-            Self::Sha512 => 64,
+            Self::Md5Sha1 => ("MD5SHA1", 36),
+            Self::Sha1 => ("SHA-1", 20),
+            Self::Sha224 => ("SHA-224", 28),
+            Self::Sha256 => ("SHA-256", 32),
+            Self::Sha384 => ("SHA-384", 48),
+            Self::Sha512 => ("SHA-512", 64),
         }
+    }
+
+    pub fn length(self) -> usize {
+        self.facts().1
     }
 
     /// The digest of these parts together; `None` for TLS 1.0's, which is only ever handed in.
     pub fn digest(self, parts: &[&[u8]]) -> Option<Vec<u8>> {
-        fn of<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
-            let mut state = D::new();
-            for part in parts {
-                state.update(part);
-            }
-            state.finalize().to_vec()
-        }
-        Some(match self {
+        let mut state: Box<dyn DynDigest> = match self {
             Self::Md5Sha1 => return None,
-            Self::Sha1 => of::<Sha1>(parts),
-            Self::Sha224 => of::<Sha224>(parts),
-            Self::Sha256 => of::<Sha256>(parts),
-            Self::Sha384 => of::<Sha384>(parts),
-            Self::Sha512 => of::<Sha512>(parts),
-        })
+            Self::Sha1 => Box::<Sha1>::default(),
+            Self::Sha224 => Box::<Sha224>::default(),
+            Self::Sha256 => Box::<Sha256>::default(),
+            Self::Sha384 => Box::<Sha384>::default(),
+            Self::Sha512 => Box::<Sha512>::default(),
+        };
+        parts.iter().for_each(|part| state.update(part));
+        Some(state.finalize().into_vec())
     }
 }
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Md5Sha1 => "MD5SHA1",
-            Self::Sha1 => "SHA-1",
-            Self::Sha224 => "SHA-224",
-            Self::Sha256 => "SHA-256",
-            Self::Sha384 => "SHA-384",
-            Self::Sha512 => "SHA-512",
-        })
+        f.write_str(self.facts().0)
     }
 }

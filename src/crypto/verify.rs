@@ -6,6 +6,7 @@ mod request;
 
 pub use request::is_signed_by_its_key;
 
+use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
 use rsa::BoxedUint;
 use rsa::pkcs1v15::Pkcs1v15Sign;
 use rsa::pss::Pss;
@@ -13,7 +14,7 @@ use sha1::Sha1;
 use sha2::digest::FixedOutputReset;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-use crate::certificate::{Curve, PublicKey, with_leading_zeros};
+use crate::certificate::{PublicKey, with_leading_zeros};
 use crate::scheme::ecdsa::{self, with_crate_of};
 use crate::scheme::{Scheme, pkcs1};
 use base::hash::Hash;
@@ -65,9 +66,20 @@ pub fn verify(
             key.verify(Pkcs1v15Sign::new_unprefixed(), &info, &signature).is_ok()
         }
         (PublicKey::Ecdsa { curve, point }, Scheme::Ecdsa { .. }) => {
-            ecdsa_accepts(*curve, point, digest, &signature)
+            // The curves' crates refuse a digest shorter than half the order, which TLS 1.2 makes.
+            let digest = ecdsa::digest_for(*curve, digest);
+            let digest = with_leading_zeros(&digest, curve.field_length())?;
+            with_crate_of!(*curve, it => {
+                let key = it::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
+                let signature = it::ecdsa::Signature::from_der(&signature).ok()?;
+                key.verify_prehash(&digest, &signature).is_ok()
+            })
         }
-        (PublicKey::Ed25519(point), Scheme::Ed25519) => ed25519_accepts(point, digest, &signature),
+        (PublicKey::Ed25519(point), Scheme::Ed25519) => {
+            let key = ed25519_dalek::VerifyingKey::from_bytes(point).ok()?;
+            let signature = ed25519_dalek::Signature::from_slice(&signature).ok()?;
+            key.verify_strict(digest, &signature).is_ok()
+        }
         _ => false,
     };
     accepted.then_some(VerifiedSignature(signature))
@@ -85,28 +97,6 @@ fn pss_accepts<D: Digest + FixedOutputReset>(
     signature: &[u8],
 ) -> bool {
     key.verify(Pss::<D>::new_with_salt(salt), digest, signature).is_ok()
-}
-
-fn ecdsa_accepts(curve: Curve, point: &[u8], digest: &[u8], signature: &[u8]) -> bool {
-    use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
-    // The curves' crates refuse a digest shorter than half the order, which TLS 1.2 makes.
-    let digest = with_leading_zeros(&ecdsa::digest_for(curve, digest), curve.field_length());
-    let digest = digest.unwrap_or_default();
-    with_crate_of!(curve, it => {
-        let key = it::ecdsa::VerifyingKey::from_sec1_bytes(point);
-        match (key, it::ecdsa::Signature::from_der(signature)) {
-            (Ok(key), Ok(signature)) => key.verify_prehash(&digest, &signature).is_ok(),
-            _ => false,
-        }
-    })
-}
-
-fn ed25519_accepts(point: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
-    use ed25519_dalek::{Signature, VerifyingKey};
-    match (VerifyingKey::from_bytes(point), Signature::from_slice(signature)) {
-        (Ok(key), Ok(signature)) => key.verify_strict(message, &signature).is_ok(),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

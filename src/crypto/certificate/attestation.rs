@@ -33,25 +33,19 @@ impl KeyAttestation {
             let found = signed.extensions()?.iter().find(|extension| extension.extn_id == id)?;
             Some(found.extn_value.as_bytes())
         };
-        let policies = value(8).and_then(|value| <[u8; 2]>::try_from(value).ok());
+        let policies = value(8).filter(|value| value.len() == 2).unwrap_or_default();
+        let word = |policy: usize, from_one_on: &[&'static str]| {
+            let number = usize::from(*policies.get(policy)?);
+            from_one_on.get(number.checked_sub(1)?).copied()
+        };
         Some(Self {
             serial_number: value(7).and_then(|value| u64::from_der(value).ok()),
             firmware: match value(3) {
                 Some([major, minor, patch]) => Some(format!("{major}.{minor}.{patch}")),
                 _ => None,
             },
-            pin_policy: match policies {
-                Some([1, _]) => Some("never"),
-                Some([2 | 4, _]) => Some("once"),
-                Some([3 | 5, _]) => Some("always"),
-                _ => None,
-            },
-            touch_policy: match policies {
-                Some([_, 1]) => Some("never"),
-                Some([_, 2]) => Some("always"),
-                Some([_, 3]) => Some("cached"),
-                _ => None,
-            },
+            pin_policy: word(0, &["never", "once", "always", "once", "always"]),
+            touch_policy: word(1, &["never", "always", "cached"]),
             key_fingerprint: fingerprint(&signed.subject_public_key_info().to_der().ok()?),
         })
     }

@@ -211,13 +211,18 @@ impl Curve {
         all.find(|curve| curve.parameters() == parameters)
     }
 
+    /// Its name, CKA_EC_PARAMS, and the length of a field element in bytes.
+    fn facts(self) -> (&'static str, &'static [u8], usize) {
+        match self {
+            Self::P256 => ("P-256", b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07", 32),
+            Self::P384 => ("P-384", b"\x06\x05\x2b\x81\x04\x00\x22", 48),
+            Self::P521 => ("P-521", b"\x06\x05\x2b\x81\x04\x00\x23", 66),
+        }
+    }
+
     /// The length of a field element in bytes.
     pub fn field_length(self) -> usize {
-        match self {
-            Self::P256 => 32,
-            Self::P384 => 48,
-            Self::P521 => 66,
-        }
+        self.facts().2
     }
 
     /// The length in bytes of a point that isn't compressed (SEC 1, section 2.3.3).
@@ -227,11 +232,7 @@ impl Curve {
 
     /// [`Curve::from_parameters`], the other way round.
     pub fn parameters(self) -> &'static [u8] {
-        match self {
-            Self::P256 => b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07",
-            Self::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",
-            Self::P521 => b"\x06\x05\x2b\x81\x04\x00\x23",
-        }
+        self.facts().1
     }
 }
 
@@ -300,11 +301,7 @@ impl fmt::Display for PublicKey {
 
 impl fmt::Display for Curve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::P256 => "P-256",
-            Self::P384 => "P-384",
-            Self::P521 => "P-521",
-        })
+        f.write_str(self.facts().0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! ECDSA between PKCS#11 and JWS, which have `r ‖ s`, and TLS, which has DER (RFC 3279, section 2.2.3).
 
-use crate::certificate::Curve;
+use crate::certificate::{Curve, with_leading_zeros};
 
 /// The part of a digest that ECDSA signs: its leftmost bits, as many as the curve's order has
 /// (FIPS 186-5, section 6.4.1). A shorter one gets zeros in front, which leave the number that is
@@ -9,11 +9,10 @@ use crate::certificate::Curve;
 pub fn digest_for(curve: Curve, digest: &[u8]) -> Vec<u8> {
     let length = curve.field_length();
     let digest = digest.get(..length).unwrap_or(digest);
-    let zeros = match curve {
-        Curve::P256 | Curve::P384 => length - digest.len(),
-        Curve::P521 => 0,
-    };
-    [&vec![0; zeros], digest].concat()
+    match curve {
+        Curve::P256 | Curve::P384 => with_leading_zeros(digest, length).unwrap_or_default(),
+        Curve::P521 => digest.to_owned(),
+    }
 }
 
 /// What this is with the curve's crate, under the name that is given.
@@ -67,13 +66,11 @@ pub fn coordinates(point: &[u8], curve: Curve) -> Option<[Vec<u8>; 2]> {
 
 /// Both halves with zeros in front, each as long as a field element.
 fn widen(signature: &[u8], field: usize) -> Option<Vec<u8>> {
-    let half = signature.len() / 2;
-    if half == 0 || half > field || !signature.len().is_multiple_of(2) {
+    if signature.is_empty() || !signature.len().is_multiple_of(2) {
         return None;
     }
-    let (r, s) = signature.split_at(half);
-    let zeros = vec![0; field - half];
-    Some([&zeros, r, &zeros, s].concat())
+    let (r, s) = signature.split_at(signature.len() / 2);
+    Some([with_leading_zeros(r, field)?, with_leading_zeros(s, field)?].concat())
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! EMSA-PKCS1-v1_5 (RFC 8017, section 9.2), for tokens that have the bare RSA operation alone, too.
 
+use rsa::pkcs1v15::Pkcs1v15Sign;
+use sha1::Sha1;
+use sha2::{Sha224, Sha256, Sha384, Sha512};
+
 use base::hash::Hash;
 
 /// 0x00 0x01, at least eight 0xff, 0x00.
@@ -8,21 +12,15 @@ const SHORTEST_PADDING: usize = 11;
 /// DER of DigestInfo around a digest (RFC 8017, section 9.2, note 1). MD5SHA1 has none: TLS 1.1
 /// signs the bare digests (RFC 2246, section 7.4.3).
 pub fn digest_info(hash: Hash, digest: &[u8]) -> Vec<u8> {
-    let algorithm: &[u8] = match hash {
+    let prefix = match hash {
         Hash::Md5Sha1 => return digest.to_vec(),
-        Hash::Sha1 => b"\x2b\x0e\x03\x02\x1a",
-        Hash::Sha224 => b"\x60\x86\x48\x01\x65\x03\x04\x02\x04",
-        Hash::Sha256 => b"\x60\x86\x48\x01\x65\x03\x04\x02\x01",
-        Hash::Sha384 => b"\x60\x86\x48\x01\x65\x03\x04\x02\x02",
-        Hash::Sha512 => b"\x60\x86\x48\x01\x65\x03\x04\x02\x03",
+        Hash::Sha1 => Pkcs1v15Sign::new::<Sha1>().prefix,
+        Hash::Sha224 => Pkcs1v15Sign::new::<Sha224>().prefix,
+        Hash::Sha256 => Pkcs1v15Sign::new::<Sha256>().prefix,
+        Hash::Sha384 => Pkcs1v15Sign::new::<Sha384>().prefix,
+        Hash::Sha512 => Pkcs1v15Sign::new::<Sha512>().prefix,
     };
-    let identifier = der(0x30, &[der(0x06, algorithm), der(0x05, &[])].concat());
-    der(0x30, &[identifier, der(0x04, digest)].concat())
-}
-
-/// A value of less than 128 bytes with its tag and length.
-fn der(tag: u8, value: &[u8]) -> Vec<u8> {
-    [&[tag, value.len() as u8], value].concat()
+    [&prefix, digest].concat()
 }
 
 /// The block an RSA key is applied to; `None` where the message is too long for the modulus.

