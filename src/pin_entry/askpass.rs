@@ -3,25 +3,22 @@
 //! The environment alone says which program, and never a kubeconfig. It gets a few known variables, and answers through a
 //! pipe.
 
-use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-
 use super::prompt::{Settings, open_terminal};
 use super::queue::{CANCELLED, PromptSlot, TIMED_OUT};
+use super::stored::TimedInput;
 use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wrong_length};
 use base::error::{Error, Exit};
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
 use base::printable::printable;
 use base::process::descriptors::inherit_only_stdio;
-use base::process::wait_for;
 
 /// How often a program that has answered is looked at for its end.
 const EXIT_PAUSE: Duration = Duration::from_millis(5);
@@ -130,22 +127,22 @@ impl Program {
         let Some(output) = child.stdout.take() else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
-        let output = TimedOutput { output, deadline };
+        // Also where another program still holds it.
+        let output = TimedInput { input: output, deadline };
         if let Some(input) = child.stdin.take() {
             return pinentry::ask(request, has_terminal, input, output);
         }
         let mut bytes = Vec::new();
         output.take(MAX_PIN_LENGTH as u64 + 2).read_to_end(&mut bytes)?;
         // An empty line and a failure are how these programs say that a person has cancelled.
-        Ok(match is_success(child, deadline)? {
-            true => first_line(&bytes),
-            false => None,
-        })
+        Ok(if is_success(child, deadline)? { first_line(&bytes) } else { None })
     }
 
     fn command(&self, request: &PinRequest<'_>, has_terminal: bool) -> Command {
         let mut command = Command::new(&self.path);
-        command.env_clear().envs(kept(has_terminal));
+        let kept = KEPT.into_iter().filter(|name| has_terminal || *name != "GPG_TTY");
+        let kept = kept.filter_map(|name| Some((name, std::env::var_os(name)?)));
+        command.env_clear().envs(kept);
         if self.is_pinentry {
             command.stdin(Stdio::piped());
         } else {
@@ -156,13 +153,6 @@ impl Program {
         command.stdout(Stdio::piped());
         command
     }
-}
-
-fn kept(has_terminal: bool) -> Vec<(&'static str, OsString)> {
-    KEPT.into_iter()
-        .filter(|name| has_terminal || *name != "GPG_TTY")
-        .filter_map(|name| Some((name, std::env::var_os(name)?)))
-        .collect()
 }
 
 fn no_pin(program: &Path, reason: impl Display) -> Error {
@@ -181,21 +171,6 @@ impl Drop for Asking {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// Its output, which is waited for until the deadline, also where another program still holds it.
-struct TimedOutput {
-    output: ChildStdout,
-    deadline: Instant,
-}
-
-impl Read for TimedOutput {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match wait_for(&self.output, PollFlags::IN, self.deadline)? {
-            true => self.output.read(buffer),
-            false => Err(io::ErrorKind::TimedOut.into()),
-        }
     }
 }
 

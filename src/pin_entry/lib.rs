@@ -4,15 +4,13 @@
 #![forbid(unsafe_code)]
 
 mod askpass;
-mod notice;
 mod pinentry;
 mod prompt;
 mod queue;
 mod sources;
 mod stored;
 
-pub use notice::show_after;
-pub use prompt::{ask_hidden, ask_openly};
+pub use prompt::{ask_hidden, ask_openly, show_after};
 pub use sources::Sources;
 
 use std::time::Duration;

@@ -6,9 +6,12 @@
 //! Ctrl-Z and `fg` the prompt comes again. The terminal is opened without blocking, so that the
 //! time limit and the signals hold also where it takes no output (Ctrl-S).
 
+use std::any::Any;
 use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -33,7 +36,6 @@ const ENTRIES: usize = 3;
 const GLANCE: Duration = Duration::from_millis(50);
 /// The longest line a terminal hands over.
 const LINE: usize = 4096;
-/// Why a prompt got no line.
 enum End {
     Failed(Error),
     /// Ctrl-D, or Enter and nothing before it.
@@ -161,7 +163,16 @@ impl Prompt {
 
     fn enter_once(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
         let held = PromptSignals::hold();
-        let entry = self.converse(text, echo, &held);
+        let entry = line_mode(&self.terminal, echo).map_err(End::from).and_then(|_settings| {
+            let deadline = Instant::now() + ANSWER_LIMIT;
+            let shown = self.show(text, &held, deadline);
+            let entry = shown.and_then(|()| self.read_line(&held, deadline));
+            // What Enter would have shown.
+            if !echo || entry.is_err() {
+                let _ = write(&self.terminal, b"\n");
+            }
+            entry
+        });
         // The settings are the old ones by now. A signal goes before anything that was typed.
         match held.release() {
             Some(signal) => Err(End::Signal(signal)),
@@ -169,53 +180,37 @@ impl Prompt {
         }
     }
 
-    fn converse(&self, text: &str, echo: bool, held: &PromptSignals) -> Result<Vec<u8>, End> {
-        let _settings = line_mode(&self.terminal, echo)?;
-        let deadline = Instant::now() + ANSWER_LIMIT;
-        let shown = self.show(text, held, deadline);
-        let entry = shown.and_then(|()| self.read_line(held, deadline));
-        // What Enter would have shown.
-        if !echo || entry.is_err() {
-            let _ = write(&self.terminal, b"\n");
-        }
-        entry
-    }
-
     fn show(&self, text: &str, held: &PromptSignals, deadline: Instant) -> Result<(), End> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
-            self.wait(PollFlags::OUT, held, deadline)?;
-            match write(&self.terminal, rest) {
-                Ok(length) => rest = rest.get(length..).unwrap_or_default(),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            let write = || write(&self.terminal, rest);
+            let length = self.when_ready(PollFlags::OUT, held, deadline, write)?;
+            rest = rest.get(length..).unwrap_or_default();
         }
         Ok(())
     }
 
     fn read_line(&self, held: &PromptSignals, deadline: Instant) -> Result<Vec<u8>, End> {
         let mut line = vec![0; LINE];
-        loop {
-            self.wait(PollFlags::IN, held, deadline)?;
-            match read(&self.terminal, line.as_mut_slice()) {
-                Ok(length) => {
-                    line.truncate(length);
-                    // Half a PIN would cost a try: only Enter ends one. Ctrl-D hands over the
-                    // beginning of a line, and so would another program's change of the settings.
-                    return match line.pop() {
-                        Some(b'\n') if !line.is_empty() => Ok(line),
-                        _ => Err(End::Nothing),
-                    };
-                }
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let read = || read(&self.terminal, line.as_mut_slice());
+        let length = self.when_ready(PollFlags::IN, held, deadline, read)?;
+        line.truncate(length);
+        // Half a PIN would cost a try: only Enter ends one. Ctrl-D hands over the beginning of a line, and so would
+        // another program's change of the settings.
+        match line.pop() {
+            Some(b'\n') if !line.is_empty() => Ok(line),
+            _ => Err(End::Nothing),
         }
     }
 
-    /// Waits until it's worth trying to read or to write.
-    fn wait(&self, events: PollFlags, held: &PromptSignals, deadline: Instant) -> Result<(), End> {
+    /// Reads or writes, as soon as the terminal takes it.
+    fn when_ready(
+        &self,
+        events: PollFlags,
+        held: &PromptSignals,
+        deadline: Instant,
+        mut transfer: impl FnMut() -> Result<usize, Errno>,
+    ) -> Result<usize, End> {
         loop {
             if let Some(signal) = held.caught() {
                 return Err(End::Signal(signal));
@@ -225,23 +220,21 @@ impl Prompt {
             }
             let mut ready = [PollFd::new(&self.terminal, events)];
             match poll(&mut ready, Timespec::try_from(GLANCE).ok().as_ref()) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => {
-                    let [terminal] = &ready;
-                    // macOS can't poll /dev/tty: it is tried every so often.
-                    if terminal.revents().contains(PollFlags::NVAL) {
-                        thread::sleep(GLANCE);
-                    }
-                    return Ok(());
-                }
+                Ok(0) | Err(Errno::INTR) => continue,
+                // macOS can't poll /dev/tty: it is tried every so often.
+                Ok(_) if ready[0].revents().contains(PollFlags::NVAL) => thread::sleep(GLANCE),
+                Ok(_) => {}
                 Err(error) => return Err(error.into()),
+            }
+            match transfer() {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                outcome => return outcome.map_err(End::from),
             }
         }
     }
 }
 
-/// A message of this program's.
-pub(super) fn line(text: &str) -> String {
+fn line(text: &str) -> String {
     format!("pkcs11-external-signer: {}\n", printable(text))
 }
 
@@ -281,4 +274,27 @@ fn line_mode(terminal: &File, echo: bool) -> Result<Settings<&File>, Errno> {
     retry_on_intr(|| tcsetattr(terminal, OptionalActions::Flush, &settings))?;
     let when = OptionalActions::Flush;
     Ok(Settings { terminal, before, when })
+}
+
+/// Shows the line once `delay` has passed, unless what this gives has been dropped. Without a terminal, or
+/// without a thread to wait in, nothing is shown.
+pub fn show_after(delay: Duration, text: &str) -> Box<dyn Any> {
+    let (guard, over) = mpsc::channel::<()>();
+    if open_terminal().is_some() {
+        let text = line(text);
+        let _ = thread::Builder::new().spawn(move || {
+            if over.recv_timeout(delay) == Err(RecvTimeoutError::Timeout)
+                && let Some(mut terminal) = open_terminal().filter(is_free)
+            {
+                signals::write_in_background();
+                let _ = terminal.write_all(text.as_bytes());
+            }
+        });
+    }
+    Box::new(guard)
+}
+
+/// Not while a program draws on it (`k9s`): a line from elsewhere would be in its way.
+fn is_free(terminal: &File) -> bool {
+    tcgetattr(terminal).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ICANON))
 }

@@ -63,6 +63,23 @@ impl Sources {
         self.since.take().unwrap_or_else(SystemTime::now)
     }
 
+    /// A prompt at the terminal, unless that belongs to a command by now.
+    fn prompt(
+        &mut self,
+        request: &PinRequest<'_>,
+        none: impl FnOnce() -> Error,
+    ) -> Result<Prompt, Error> {
+        let (since, token) = (self.since(), &request.token);
+        if !self.is_left() {
+            return Prompt::open(token, since)?.ok_or_else(none);
+        }
+        let text =
+            format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
+        Err(Error::new(Exit::Login, text).help(format!(
+            "end the run or the tunnel process (`{PROGRAM} stop`) and start anew, or set pinSource (--pin-source)"
+        )))
+    }
+
     fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         let since = self.since();
         let program = askpass::Program::find()?;
@@ -87,15 +104,6 @@ impl Sources {
     }
 }
 
-fn left(request: &PinRequest<'_>) -> Error {
-    let token = &request.token;
-    let text =
-        format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
-    Error::new(Exit::Login, text).help(format!(
-        "end the run or the tunnel process (`{PROGRAM} stop`) and start anew, or set pinSource (--pin-source)"
-    ))
-}
-
 impl PinProvider for Sources {
     fn origin(&mut self) -> PinOrigin {
         PinOrigin::Stored(match &self.source {
@@ -117,15 +125,12 @@ impl PinProvider for Sources {
             PinSource::Configuration(pin) => pin.duplicate(),
             PinSource::Environment(name) => self.taken(name)?,
             PinSource::File(path) => stored::read_file(path)?,
-            // What is on standard input by then is the command's, too.
-            PinSource::Prompt | PinSource::StandardInput if self.is_left() => {
-                return Err(left(request));
+            // What is on it once a command has the terminal is the command's, too.
+            PinSource::StandardInput if !self.is_left() && !stdin().is_terminal() => {
+                stored::read_line()?
             }
-            PinSource::StandardInput if !stdin().is_terminal() => stored::read_line()?,
             PinSource::Prompt | PinSource::StandardInput => {
-                let prompt = Prompt::open(&request.token, self.since())?;
-                let prompt = prompt.ok_or_else(|| pin::no_pin(&request.token))?;
-                let pin = prompt.ask(request)?;
+                let pin = self.prompt(request, || pin::no_pin(&request.token))?.ask(request)?;
                 self.entered = Some((PromptKind::Terminal, request.token.clone().into_owned()));
                 return Ok(pin);
             }
@@ -134,12 +139,7 @@ impl PinProvider for Sources {
     }
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        let since = self.since();
-        if self.is_left() {
-            return Err(left(request));
-        }
-        let prompt = Prompt::open(&request.token, since)?;
-        let prompt = prompt.ok_or_else(|| pin::final_try(&request.token, &PinOrigin::Reader))?;
-        prompt.confirm(request, PinOrigin::Reader)
+        let none = || pin::final_try(&request.token, &PinOrigin::Reader);
+        self.prompt(request, none)?.confirm(request, PinOrigin::Reader)
     }
 }

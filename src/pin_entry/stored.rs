@@ -1,7 +1,8 @@
 //! A PIN that nobody has to be asked for: in a file that only its owner may read, or on standard input.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
     let bytes = |file: File| {
         // Of the file that was opened, since the path may lead to another one by now.
         if let Some(exposure) = exposure(&file, &[geteuid().as_raw(), 0])? {
-            return Err(std::io::Error::other(format!("it {exposure}")));
+            return Err(io::Error::other(format!("it {exposure}")));
         }
         let mut bytes = Vec::new();
         file.take(MAX_PIN_LENGTH as u64 + 2).read_to_end(&mut bytes)?;
@@ -44,21 +45,37 @@ pub(super) fn read_line() -> Result<Pin, Error> {
         Error::new(Exit::Login, format!("pinSource: standard input {reason}"))
             .help("write the PIN and a newline to it, or choose another pinSource (--pin-source)")
     };
-    let deadline = Instant::now() + LINE_LIMIT;
-    let mut line = Vec::new();
-    let mut byte = [0_u8];
+    let mut input = TimedInput { input: stdin(), deadline: Instant::now() + LINE_LIMIT };
+    let (mut line, mut byte) = (Vec::new(), [0]);
     while line.len() <= MAX_PIN_LENGTH + 2 && !line.ends_with(b"\n") {
-        if !wait_for(stdin(), PollFlags::IN, deadline).unwrap_or(false) {
-            return Err(failure("held no line within a minute"));
+        let length = input.read(&mut byte).map_err(|error| match error.kind() {
+            ErrorKind::TimedOut => failure("held no line within a minute"),
+            _ => failure(&format!("can't be read: {error}")),
+        })?;
+        if length == 0 {
+            break;
         }
-        match read(stdin(), &mut byte) {
-            Ok(0) => break,
-            Ok(_) => line.push(byte[0]),
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(error) => return Err(failure(&format!("can't be read: {error}"))),
-        }
+        line.extend(byte);
     }
     first_line(&line).ok_or_else(|| failure("holds no PIN (empty, too long, or not text)"))
+}
+
+/// What is waited for until the deadline.
+pub(super) struct TimedInput<I> {
+    pub(super) input: I,
+    pub(super) deadline: Instant,
+}
+
+impl<I: AsFd> Read for TimedInput<I> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while wait_for(&self.input, PollFlags::IN, self.deadline)? {
+            match read(&self.input, &mut *buffer) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                outcome => return Ok(outcome?),
+            }
+        }
+        Err(ErrorKind::TimedOut.into())
+    }
 }
 
 #[cfg(test)]
