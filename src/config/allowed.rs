@@ -8,8 +8,8 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use super::library::weakness;
 use super::misconfigured;
-use super::trust::weakness;
 use base::error::Error;
 use base::printable::excerpt;
 

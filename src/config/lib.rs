@@ -10,7 +10,6 @@ mod library;
 mod object_id;
 mod pin_source;
 mod selector;
-mod trust;
 mod uri;
 
 #[cfg(test)]

@@ -30,8 +30,7 @@ pub struct ObjectSelector {
 
 impl TokenSelector {
     pub fn is_given(&self) -> bool {
-        let texts = [&self.label, &self.serial, &self.manufacturer, &self.model];
-        self.slot.is_some() || texts.into_iter().any(Option::is_some)
+        *self != Self::default()
     }
 }
 
