@@ -15,7 +15,7 @@ pub use pin_entry;
 pub use protocol;
 pub use sealed;
 pub use sealed::credential_provider;
-pub use signer::{answer, library, plugin, report, start};
+pub use signer::{library, plugin, report, start};
 pub use token;
 pub use tunnel;
 pub use tunnel_process;

@@ -4,13 +4,11 @@
 
 #![forbid(unsafe_code)]
 
-// The one document that answers a request.
-pub mod answer;
 // Writes messages to standard error.
 pub mod report;
 // A library under its lock; reports what it waits for.
 pub mod library;
-// The external signer: one request, one answer.
+// The external signer: one request, and the one document that answers it.
 pub mod plugin;
 // The start of every process; whether it answers a request or runs a command.
 pub mod start;

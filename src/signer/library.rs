@@ -13,10 +13,6 @@ use base::process::{leave, locked, watchdog};
 use config::{Config, TokenSelector, TrustedLibrary};
 use token::{Module, SessionAccess, Token};
 
-/// Called when another process, with this number if it is known, has had the library for a while.
-pub type LockWait<'a> = &'a mut dyn FnMut(Option<u32>);
-
-/// A library that is loaded and initialised, under its lock.
 pub struct Library {
     pub module: Arc<Module>,
     pub lock: LibraryLock,
@@ -70,7 +66,7 @@ impl LibraryLock {
         &self,
         library: &TrustedLibrary,
         patience: Duration,
-        waiting: LockWait<'_>,
+        waiting: &mut dyn FnMut(Option<u32>),
     ) -> Result<(), Error> {
         let _turn = locked(&self.turn);
         if locked(&self.held).is_some() {

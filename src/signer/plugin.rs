@@ -2,20 +2,22 @@
 
 use std::ffi::OsString;
 
-use crate::answer::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::library::{self, Library};
 use crate::report;
 use base::error::Error;
 use base::pin::PinProvider;
 use base::process::environment::{SingleThreaded, TakenVariables};
-use base::process::output::StandardOutput;
+use base::process::output::{StandardOutput, answer_lost};
 use base::process::{lock, unix_time};
 use config::{Config, Keep, PinSource, key_selection};
 use crypto::certificate::{Certificate, of_subject};
 use crypto::scheme::{Scheme, requested};
 use crypto::verify::{VerifiedSignature, verify};
 use pin_entry::Sources;
-use protocol::{Operation, Request, SignRequest, no_request};
+use protocol::{API_VERSION, Operation, Request, SignRequest, Spelling, no_request};
 use token::invalid_signature;
 
 /// A process in which keys stay open.
@@ -140,4 +142,37 @@ fn warn_of_stored_pin() {
     report::warning(
         "the PIN stands in the kubeconfig, where every program of yours can read it; set pinSource",
     );
+}
+
+/// The answer to a client's request. A signature can leave only as a [`VerifiedSignature`].
+pub enum Response<'a> {
+    /// The DER of one X.509 certificate; the protocol has no place for intermediates.
+    Certificate(&'a [u8]),
+    /// Encoded as in TLS: for ECDSA the DER of `SEQUENCE { r, s }`.
+    Signature(&'a VerifiedSignature),
+}
+
+impl Response<'_> {
+    /// The document, without a newline.
+    pub fn encode(&self, spelling: Spelling) -> String {
+        let (field, value) = match self {
+            Self::Certificate(der) => ("certificate", *der),
+            Self::Signature(signature) => ("signature", signature.as_bytes()),
+        };
+        let kind = match (self, spelling) {
+            (Self::Certificate(_), Spelling::Proposal) => "CertificateResponse",
+            (Self::Certificate(_), Spelling::Reference) => "ExternalPublicKey",
+            (Self::Signature(_), Spelling::Proposal) => "SignResponse",
+            (Self::Signature(_), Spelling::Reference) => "ExternalSigner",
+        };
+        // None of the parts has a character that JSON escapes.
+        let value = STANDARD.encode(value);
+        format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{kind}","{field}":"{value}"}}"#)
+    }
+
+    /// Writes the document, after which nothing else can be answered.
+    pub fn send(&self, spelling: Spelling, mut client: StandardOutput) -> Result<(), Error> {
+        let document = self.encode(spelling) + "\n";
+        client.write(&document).map_err(|error| answer_lost(&error))
+    }
 }
