@@ -116,10 +116,15 @@ impl Token {
     /// it, in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
     /// CKA_ID of its key. The one above it is stored on the card.
     pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
-        let id = match &selector.id {
-            Some(id) => id.clone(),
-            None => self.labelled_id(selector)?,
-        };
+        let mut id = selector.id.clone();
+        for class in [ObjectClass::CERTIFICATE, ObjectClass::PUBLIC_KEY] {
+            if id.is_none()
+                && let Some(labelled) = self.find(class, selector)?.first()
+            {
+                id = Some(ObjectId::from_bytes(self.bytes(*labelled, AttributeType::Id)?));
+            }
+        }
+        let id = id.unwrap_or_else(|| ObjectId::from_bytes(Vec::new()));
         let beside = ObjectSelector { id: Some(id), label: None };
         for object in self.find(ObjectClass::CERTIFICATE, &beside)? {
             if self.flag(object, AttributeType::Token)? == Some(false) {
@@ -151,11 +156,8 @@ impl Token {
         }
         let certificates: Vec<_> = found.iter().map(|(_, certificate)| certificate).collect();
         let best = best_per_key(&certificates, unix_time());
-        let [index] = best[..] else {
-            return match best.len() {
-                0 => Ok(None),
-                several => Err(self.several(several, "certificates", selector)),
-            };
+        let Some(index) = self.at_most_one(best, "certificates", selector)? else {
+            return Ok(None);
         };
         let count = found.len();
         let (object, certificate) = found.swap_remove(index);
@@ -188,17 +190,5 @@ impl Token {
             chain.push(issuer.clone());
         }
         Ok(chain)
-    }
-
-    /// CKA_ID of the certificate or key with this label; empty if there is none.
-    fn labelled_id(&self, selector: &ObjectSelector) -> Result<ObjectId, Error> {
-        for class in [ObjectClass::CERTIFICATE, ObjectClass::PUBLIC_KEY] {
-            let found = self.find(class, selector)?;
-            if let Some(object) = found.first() {
-                let id = self.bytes(*object, AttributeType::Id)?;
-                return Ok(ObjectId::from_bytes(id));
-            }
-        }
-        Ok(ObjectId::from_bytes(Vec::new()))
     }
 }

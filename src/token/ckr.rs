@@ -30,31 +30,23 @@ pub(super) fn code(error: &CryptokiError) -> Option<RvError> {
     }
 }
 
+pub(super) fn is_one_of(error: &CryptokiError, codes: &[RvError]) -> bool {
+    code(error).is_some_and(|code| codes.contains(&code))
+}
+
 /// The token is no longer in its slot.
 pub(super) fn is_removed(error: &CryptokiError) -> bool {
-    matches!(
-        code(error),
-        Some(
-            RvError::DeviceRemoved
-                | RvError::TokenNotPresent
-                | RvError::TokenNotRecognized
-                | RvError::SlotIdInvalid
-        )
-    )
+    use RvError::{DeviceRemoved, SlotIdInvalid, TokenNotPresent, TokenNotRecognized};
+    is_one_of(error, &[DeviceRemoved, SlotIdInvalid, TokenNotPresent, TokenNotRecognized])
 }
 
 /// The token was taken out, or the session went with it. ykcs11 says CKR_DEVICE_ERROR then.
 pub(super) fn is_gone(error: &CryptokiError) -> bool {
-    matches!(
-        code(error),
-        Some(
-            RvError::DeviceError
-                | RvError::DeviceRemoved
-                | RvError::SessionClosed
-                | RvError::SessionHandleInvalid
-                | RvError::TokenNotPresent
-        )
-    )
+    use RvError::{
+        DeviceError, DeviceRemoved, SessionClosed, SessionHandleInvalid, TokenNotPresent,
+    };
+    let codes = [DeviceError, DeviceRemoved, SessionClosed, SessionHandleInvalid, TokenNotPresent];
+    is_one_of(error, &codes)
 }
 
 /// What to do about a call on an open token that failed.

@@ -31,7 +31,6 @@ const PROMISES: [(AttributeType, &str); 3] = [
     (AttributeType::NeverExtractable, "it was never extractable (CKA_NEVER_EXTRACTABLE)"),
 ];
 
-/// A kind of key that a token can make.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyKind {
     #[default]
@@ -104,7 +103,6 @@ fn on_curve(parameters: &[u8]) -> Vec<Attribute> {
     vec![Attribute::EcParams(parameters.to_owned())]
 }
 
-/// What a key is made for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyPurpose {
     /// Clients of TLS.
@@ -260,17 +258,15 @@ fn templates(
 
 /// Whether the library may take another template. Any other failure may have made a key.
 fn may_take_another(error: &CryptokiError) -> bool {
-    matches!(
-        ckr::code(error),
-        Some(
-            RvError::AttributeTypeInvalid
-                | RvError::AttributeValueInvalid
-                | RvError::CurveNotSupported
-                | RvError::DomainParamsInvalid
-                | RvError::GeneralError
-                | RvError::TemplateInconsistent
-        )
-    )
+    let codes = [
+        RvError::AttributeTypeInvalid,
+        RvError::AttributeValueInvalid,
+        RvError::CurveNotSupported,
+        RvError::DomainParamsInvalid,
+        RvError::GeneralError,
+        RvError::TemplateInconsistent,
+    ];
+    ckr::is_one_of(error, &codes)
 }
 
 #[cfg(test)]

@@ -34,7 +34,6 @@ pub struct Candidate {
     pub is_ambiguous: bool,
 }
 
-/// A key object that can be seen.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VisibleKey {
     pub is_private: bool,

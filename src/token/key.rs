@@ -94,13 +94,8 @@ impl Token {
         selector: &ObjectSelector,
         pins: Option<&mut dyn PinProvider>,
     ) -> Result<KeyReference, Error> {
-        let find = |token: &Self| {
-            let mut found = token.public_keys(selector)?;
-            if found.len() > 1 {
-                return Err(token.several(found.len(), "public keys", selector));
-            }
-            Ok(found.pop())
-        };
+        let find =
+            |token: &Self| token.at_most_one(token.public_keys(selector)?, "public keys", selector);
         let found = self.visible_or_hidden(&selector.to_string(), pins, find)?;
         let missing = || {
             let private = self.find(ObjectClass::PRIVATE_KEY, selector);
@@ -187,11 +182,8 @@ impl Token {
 
     fn private_key(&self, reference: &KeyReference) -> Result<ObjectHandle, Error> {
         let selector = &reference.selector;
-        match self.private_keys(reference)?.as_slice() {
-            [only] => Ok(*only),
-            [] => Err(self.no_key(&selector.to_string())),
-            several => Err(self.several(several.len(), "private keys", selector)),
-        }
+        let found = self.at_most_one(self.private_keys(reference)?, "private keys", selector)?;
+        found.ok_or_else(|| self.no_key(&selector.to_string()))
     }
 
     fn no_key(&self, wanted: &str) -> Error {

@@ -18,7 +18,6 @@ mod pin_rules;
 mod raw;
 mod sign;
 mod slot;
-mod tried;
 mod writing;
 mod yubikey;
 
@@ -116,10 +115,7 @@ impl Token {
     /// The error of a call that failed: the token was taken out, or what `otherwise` says.
     fn failure(&self, error: &CryptokiError, otherwise: impl FnOnce(String) -> Error) -> Error {
         let failure = ckr::failure(error);
-        match ckr::is_removed(error) {
-            true => self.removed(&failure),
-            false => otherwise(failure),
-        }
+        if ckr::is_removed(error) { self.removed(&failure) } else { otherwise(failure) }
     }
 
     fn removed(&self, failure: &str) -> Error {

@@ -9,10 +9,9 @@ use std::time::Duration;
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
-use super::ledger::{Ledger, PinAnswer};
+use super::ledger::{Ledger, PinAnswer, TRIED_PINS, UNCLEAR_LOGINS};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::slot::{PinState, TokenState};
-use super::tried::{TRIED_PINS, UNCLEAR_LOGINS};
 use super::{Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
@@ -66,10 +65,7 @@ impl Token {
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         // If no login is required, some libraries' C_Login does something else altogether.
-        match self.may_hide_objects() {
-            true => self.authenticate(UserType::User, what, pins),
-            false => Ok(()),
-        }
+        if self.may_hide_objects() { self.authenticate(UserType::User, what, pins) } else { Ok(()) }
     }
 
     /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
@@ -131,10 +127,7 @@ impl Token {
             let kept = self.login.kept.as_ref().map(|kept| kept.origin.clone());
             let mut origin = kept.unwrap_or_else(|| pins.origin());
             // A stored PIN is at hand at once, so that one look at the token is enough.
-            let ledger = match origin.is_attended() {
-                true => None,
-                false => Some(Ledger::open(&self.state)?),
-            };
+            let ledger = if origin.is_attended() { None } else { Some(Ledger::open(&self.state)?) };
             let state = self.same_token()?;
             // It may have been changed meanwhile: as if there were none.
             if state.pin == PinState::FinalTry && self.login.kept.take().is_some() {

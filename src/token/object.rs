@@ -151,14 +151,23 @@ impl Token {
         }
     }
 
-    /// The error of a search that has found several and should find one.
-    pub(super) fn several(&self, count: usize, what: &str, selector: &ObjectSelector) -> Error {
+    /// What a search has found that should find one.
+    pub(super) fn at_most_one<T>(
+        &self,
+        mut found: Vec<T>,
+        what: &str,
+        selector: &ObjectSelector,
+    ) -> Result<Option<T>, Error> {
+        let count = found.len();
+        if count <= 1 {
+            return Ok(found.pop());
+        }
         let text = format!("{count} {what} with {selector} on token {}", self.state.name);
-        Error::new(Exit::Object, text).help(format!(
+        Err(Error::new(Exit::Object, text).help(format!(
             "name one with objectId (--object-id) and objectLabel (--object-label) together, set certificateFile \
              (--certificate-file) to the certificate that is meant, or remove what is not used; `{PROGRAM} \
              list{THIS_TOKEN}` shows what there is"
-        ))
+        )))
     }
 
     fn object_failure(&self, error: &CryptokiError) -> Error {

@@ -53,7 +53,30 @@ impl Token {
 
     /// Checks that the token has a mechanism for the scheme (C_GetMechanismList).
     pub fn check_mechanism(&self, scheme: &Scheme) -> Result<(), Error> {
-        paddings(scheme, &self.name(), |mechanism| self.offers(mechanism)).map(drop)
+        self.paddings(scheme).map(drop)
+    }
+
+    /// How this token can pad for such a signature: the better way, and the other one if it has both.
+    fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
+        let mechanism = match scheme {
+            Scheme::RsaPss { .. } => MechanismType::RSA_PKCS_PSS,
+            Scheme::RsaPkcs1 { .. } => MechanismType::RSA_PKCS,
+            Scheme::Ecdsa { .. } => MechanismType::ECDSA,
+            Scheme::Ed25519 => MechanismType::EDDSA,
+        };
+        let is_rsa = matches!(scheme, Scheme::RsaPss { .. } | Scheme::RsaPkcs1 { .. });
+        let ours = (is_rsa && self.offers(MechanismType::RSA_X_509)).then_some(Padding::Ours);
+        match (self.offers(mechanism), ours) {
+            (true, ours) => Ok((Padding::Tokens, ours)),
+            (false, Some(ours)) => Ok((ours, None)),
+            (false, None) => {
+                let (token, bare) = (self.name(), if is_rsa { " or CKM_RSA_X_509" } else { "" });
+                let text = format!(
+                    "token {token} can't make {scheme} signatures: it offers no {mechanism}{bare}"
+                );
+                Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
+            }
+        }
     }
 
     /// Signs (C_SignInit, C_Sign) and verifies. For Ed25519 the digest is the whole message.
@@ -90,7 +113,7 @@ impl Token {
         digest: &[u8],
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
-        let (padding, other) = paddings(scheme, &self.name(), |mechanism| self.offers(mechanism))?;
+        let (padding, other) = self.paddings(scheme)?;
         let mut sign_padded = |token: &mut Self, padding| -> Outcome {
             log::debug!("signature: {scheme}, padding: {padding:?}");
             let (mechanism, input) = prepared(scheme, padding, digest, &key.reference.public_key)?;
@@ -204,16 +227,14 @@ fn wants_login(outcome: &CallResult<Vec<u8>>) -> bool {
 
 /// The library has the mechanism, but not for this key or with these parameters.
 pub(super) fn refuses_mechanism(error: &CryptokiError) -> bool {
-    matches!(
-        ckr::code(error),
-        Some(
-            RvError::ArgumentsBad
-                | RvError::FunctionNotSupported
-                | RvError::KeyFunctionNotPermitted
-                | RvError::MechanismInvalid
-                | RvError::MechanismParamInvalid
-        )
-    )
+    let codes = [
+        RvError::ArgumentsBad,
+        RvError::FunctionNotSupported,
+        RvError::KeyFunctionNotPermitted,
+        RvError::MechanismInvalid,
+        RvError::MechanismParamInvalid,
+    ];
+    ckr::is_one_of(error, &codes)
 }
 
 /// A signature that the certificate's public key doesn't accept.
@@ -240,33 +261,6 @@ fn other_token(scheme: &Scheme) -> &'static str {
             "TLS 1.3 needs RSA-PSS: use an ECDSA key, a newer library, or hold the client to TLS 1.2"
         }
         _ => "use a token or a library that can sign with such a key, or a key of another kind",
-    }
-}
-
-/// How this token can pad for such a signature: the better way, and the other one if it has both.
-fn paddings(
-    scheme: &Scheme,
-    token: &str,
-    offers: impl Fn(MechanismType) -> bool,
-) -> Result<(Padding, Option<Padding>), Error> {
-    let mechanism = match scheme {
-        Scheme::RsaPss { .. } => MechanismType::RSA_PKCS_PSS,
-        Scheme::RsaPkcs1 { .. } => MechanismType::RSA_PKCS,
-        Scheme::Ecdsa { .. } => MechanismType::ECDSA,
-        Scheme::Ed25519 => MechanismType::EDDSA,
-    };
-    let is_rsa = matches!(scheme, Scheme::RsaPss { .. } | Scheme::RsaPkcs1 { .. });
-    let ours = (is_rsa && offers(MechanismType::RSA_X_509)).then_some(Padding::Ours);
-    match (offers(mechanism), ours) {
-        (true, ours) => Ok((Padding::Tokens, ours)),
-        (false, Some(ours)) => Ok((ours, None)),
-        (false, None) => {
-            let bare = if is_rsa { " or CKM_RSA_X_509" } else { "" };
-            let text = format!(
-                "token {token} can't make {scheme} signatures: it offers no {mechanism}{bare}"
-            );
-            Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
-        }
     }
 }
 

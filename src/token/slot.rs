@@ -60,7 +60,6 @@ impl PinState {
     }
 }
 
-/// A slot with a token in it.
 pub struct OccupiedSlot {
     /// CK_SLOT_ID.
     pub slot: u64,

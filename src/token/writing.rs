@@ -134,20 +134,17 @@ impl Token {
 
     /// A token that never takes a certificate, or the error of [`Token::writing_failure`].
     fn certificate_failure(&self, error: &CryptokiError) -> Error {
-        let is_refusal = matches!(
-            error,
-            CryptokiError::NullFunctionPointer
-                | CryptokiError::Pkcs11(
-                    RvError::FunctionNotSupported
-                        | RvError::AttributeTypeInvalid
-                        | RvError::AttributeValueInvalid
-                        | RvError::TemplateInconsistent
-                        | RvError::UserTypeInvalid
-                        | RvError::TokenWriteProtected
-                        | RvError::SessionReadOnly,
-                    _
-                )
-        );
+        let refusals = [
+            RvError::FunctionNotSupported,
+            RvError::AttributeTypeInvalid,
+            RvError::AttributeValueInvalid,
+            RvError::TemplateInconsistent,
+            RvError::UserTypeInvalid,
+            RvError::TokenWriteProtected,
+            RvError::SessionReadOnly,
+        ];
+        let is_refusal =
+            matches!(error, CryptokiError::NullFunctionPointer) || ckr::is_one_of(error, &refusals);
         if !is_refusal {
             return self.writing_failure("writing the certificate", error);
         }

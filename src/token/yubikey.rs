@@ -41,7 +41,6 @@ pub(super) fn is_placeholder(certificate: &Certificate) -> bool {
         && certificate.subject.starts_with("CN=YubiKey PIV Slot ")
 }
 
-/// A slot of a PIV card.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PivSlot(u8);
 
