@@ -186,7 +186,6 @@ pub struct Call {
 
 static CALL: OnceLock<Call> = OnceLock::new();
 
-/// Sets what this process is about, once.
 pub fn set_call(call: Call) {
     let _ = CALL.set(call);
 }

@@ -102,7 +102,6 @@ impl<P: PinProvider> PinProvider for Arc<Mutex<P>> {
     }
 }
 
-/// Where a PIN came from, for messages.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum PinOrigin {
     /// A person entered it into this program.

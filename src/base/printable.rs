@@ -20,10 +20,7 @@ fn escaped(
     }
     let mut safe = String::with_capacity(text.len() + 8);
     for character in text.chars() {
-        match is_wanted(character) {
-            true => safe.push_str(&escape(character)),
-            false => safe.push(character),
-        }
+        if is_wanted(character) { safe.push_str(&escape(character)) } else { safe.push(character) }
     }
     Cow::Owned(safe)
 }
@@ -42,7 +39,6 @@ pub fn quoted(texts: &[String]) -> String {
     quoted.join(", ")
 }
 
-/// Two lower-case hexadecimal digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
