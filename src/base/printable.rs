@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 /// The text with every character made visible; borrowed when there is nothing to change.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    escaped(text, is_harmful, |character| format!("\\u{{{:x}}}", u32::from(character)))
+    escaped(text, is_harmful, |character| character.escape_unicode().to_string())
 }
 
 fn escaped(
@@ -18,11 +18,8 @@ fn escaped(
     if !text.chars().any(&is_wanted) {
         return Cow::Borrowed(text);
     }
-    let mut safe = String::with_capacity(text.len() + 8);
-    for character in text.chars() {
-        if is_wanted(character) { safe.push_str(&escape(character)) } else { safe.push(character) }
-    }
-    Cow::Owned(safe)
+    let shown = |it: char| if is_wanted(it) { escape(it) } else { it.to_string() };
+    Cow::Owned(text.chars().map(shown).collect())
 }
 
 /// The beginning of a text for a message, not yet printable.

@@ -25,18 +25,17 @@ pub(super) struct Allowed(pub(super) Vec<String>);
 impl Allowed {
     /// `None` where there is no file.
     pub(super) fn read() -> Result<Option<Self>, Error> {
-        match fs::symlink_metadata(ALLOWED_LIBRARIES) {
-            Ok(_) => read_trusted().map(Some),
-            Err(error) if error.kind() == ErrorKind::NotFound => match fs::symlink_metadata(FORMER)
-            {
-                Ok(_) => Err(misconfigured(
-                    format!("{FORMER} is no longer read, and {ALLOWED_LIBRARIES} is missing"),
-                    "have the machine's administrator write its `modules` there, one path a line",
-                )),
-                Err(_) => Ok(None),
-            },
-            Err(error) => Err(unreadable(&error)),
+        let found = fs::symlink_metadata(ALLOWED_LIBRARIES);
+        if !found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return read_trusted().map(Some);
         }
+        if fs::symlink_metadata(FORMER).is_err() {
+            return Ok(None);
+        }
+        Err(misconfigured(
+            format!("{FORMER} is no longer read, and {ALLOWED_LIBRARIES} is missing"),
+            "have the machine's administrator write its `modules` there, one path a line",
+        ))
     }
 
     /// Whether the library at this place, to which no symbolic link leads, is allowed.

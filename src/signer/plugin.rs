@@ -99,9 +99,9 @@ fn answer(
     }
     let mut token = library.token(&config.token)?;
     let identity = token.identity(&config, Some(pins))?;
+    let certificate = &identity.certificate;
     match &request.operation {
         Operation::Certificate => {
-            let certificate = &identity.certificate;
             for concern in certificate.concerns(unix_time()) {
                 report::warning(&of_subject(&certificate.subject, concern));
             }
@@ -109,12 +109,10 @@ fn answer(
         }
         Operation::Sign(sign) => {
             // Who is asked for the PIN can renew it; a script can't.
-            let certificate = &identity.certificate;
             if asks_a_person && let Some(expiry) = certificate.renewal(unix_time()) {
                 report::renewal(&certificate.subject, &expiry);
             }
-            let public_key = identity.certificate.public_key();
-            let scheme = requested(&sign.options, public_key)?;
+            let scheme = requested(&sign.options, certificate.public_key())?;
             token.check_mechanism(&scheme)?;
             let key = token.key(identity.key, pins)?;
             let signature = token.sign(&key, scheme, &sign.digest, pins)?;

@@ -55,8 +55,7 @@ pub fn note(text: &str) {
 
 /// The same with what to do next, one a line.
 pub fn steps(text: &str, next: &[String]) {
-    let next = next.iter().map(|step| format!("  {}\n", printable(step))).collect::<String>();
-    to_standard_error(&(message("", text) + &next));
+    to_standard_error(&(message("", text) + &indented(next)));
 }
 
 /// A text of several lines, as it stands, to standard error.
@@ -100,17 +99,12 @@ pub fn sentence(error: &Error) -> String {
 }
 
 fn error_message(error: &Error) -> String {
-    let help = error.remedy();
-    let mut text = message("error: ", &error.to_string());
-    text.push_str("help: ");
-    text.push_str(&printable(&help.text));
-    text.push('\n');
-    for candidate in &help.candidates {
-        text.push_str("  ");
-        text.push_str(&printable(candidate));
-        text.push('\n');
-    }
-    text
+    let (text, help) = (message("error: ", &error.to_string()), error.remedy());
+    format!("{text}help: {}\n{}", printable(&help.text), indented(&help.candidates))
+}
+
+fn indented(items: &[String]) -> String {
+    items.iter().map(|item| format!("  {}\n", printable(item))).collect()
 }
 
 fn message(kind: &str, text: &str) -> String {
