@@ -91,12 +91,10 @@ impl Token {
             Err(error) if error.is(Kind::NoPin) => None,
             found => found?,
         };
-        let identity = found.ok_or_else(|| self.no_certificate(selector))?;
-        log::info!("certificate of {}, with {selector}", identity.certificate.subject);
-        Ok(identity)
-    }
-
-    fn no_certificate(&self, selector: &ObjectSelector) -> Error {
+        if let Some(identity) = found {
+            log::info!("certificate of {}, with {selector}", identity.certificate.subject);
+            return Ok(identity);
+        }
         let (kind, why) = match self.may_hide_objects() {
             // It may be a private object, or it may not be there.
             true => (
@@ -106,10 +104,10 @@ impl Token {
             false => (Kind::NoCertificate, ""),
         };
         let text = format!("no certificate with {selector} on token {}{why}", self.name());
-        Error::new(Exit::Object, text).kind(kind).help(format!(
+        Err(Error::new(Exit::Object, text).kind(kind).help(format!(
             "correct the name (`{PROGRAM} list{THIS_TOKEN}` shows what there is), write the certificate beside the key \
              (`{PROGRAM} enroll{THIS_TOKEN} --certificate=FILE`), or set certificateFile (--certificate-file)"
-        ))
+        )))
     }
 
     /// The attestation certificate of a key, the token's own word for where it was made, and the certificates above

@@ -104,7 +104,8 @@ impl Token {
                 false => self.no_key(&selector.to_string()),
             }
         };
-        found.ok_or_else(missing)
+        let (object, public_key) = found.ok_or_else(missing)?;
+        self.named(object, public_key)
     }
 
     /// Finds the key with the public key of `holder`; logs in only if it must, and with `pins`.
@@ -116,10 +117,12 @@ impl Token {
     ) -> Result<KeyReference, Error> {
         let find = |token: &Self| {
             let mut found = token.public_keys(&ObjectSelector::default())?.into_iter();
-            Ok(found.find(|found| found.public_key == *public_key))
+            Ok(found.find(|(_, found)| found == public_key))
         };
         let found = self.visible_or_hidden(holder, pins, find)?;
-        found.ok_or_else(|| self.no_key(&format!("the public key of {holder}")))
+        let missing = || self.no_key(&format!("the public key of {holder}"));
+        let (object, public_key) = found.ok_or_else(missing)?;
+        self.named(object, public_key)
     }
 
     /// What the search finds without a login, or else after one for this purpose; without `pins` there is none.
@@ -242,13 +245,16 @@ impl Token {
 
     /// The keys under the selector whose public key can be read: from the public key object, or from the
     /// private key, which shows it if it is an RSA key. Each public key once.
-    fn public_keys(&self, selector: &ObjectSelector) -> Result<Vec<KeyReference>, Error> {
-        let mut found: Vec<KeyReference> = Vec::new();
+    fn public_keys(
+        &self,
+        selector: &ObjectSelector,
+    ) -> Result<Vec<(ObjectHandle, PublicKey)>, Error> {
+        let mut found: Vec<(_, PublicKey)> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
             for object in self.find_stored(class, selector)? {
                 let Some(public_key) = self.public_key(object)? else { continue };
-                if found.iter().all(|it| it.public_key != public_key) {
-                    found.push(self.named(object, public_key)?);
+                if found.iter().all(|(_, known)| *known != public_key) {
+                    found.push((object, public_key));
                 }
             }
         }

@@ -21,8 +21,8 @@ use cryptoki::session::UserType;
 use cryptoki::slot::{SlotInfo, TokenInfo};
 use cryptoki_sys::{
     CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FUNCTION_LIST, CK_INFO,
-    CK_INVALID_HANDLE, CK_MECHANISM, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO,
-    CK_SLOT_ID, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
+    CK_INVALID_HANDLE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_SLOT_ID,
+    CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
     CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
     CKS_RW_PUBLIC_SESSION,
 };
@@ -359,13 +359,12 @@ impl Session {
         key: ObjectHandle,
         template: &[Attribute],
     ) -> CallResult<ObjectHandle> {
-        let mut mechanism = CK_MECHANISM::from(mechanism);
-        let mut template = attributes(template);
+        let (mechanism, mut template) = (&mut mechanism.into(), attributes(template));
         let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
-        made(Function::DeriveKey, |object| {
-            let mechanism = &raw mut mechanism;
-            call_in!(self, C_DeriveKey, DeriveKey, mechanism, key.0, template, count, object)
-        })
+        let mut made = CK_INVALID_HANDLE;
+        let object = &raw mut made;
+        call_in!(self, C_DeriveKey, DeriveKey, mechanism, key.0, template, count, object)?;
+        valid(made, Function::DeriveKey)
     }
 
     /// C_GenerateKeyPair, in a session that can write: the public key and the private key.
@@ -375,33 +374,31 @@ impl Session {
         public: &[Attribute],
         private: &[Attribute],
     ) -> CallResult<(ObjectHandle, ObjectHandle)> {
-        let mut mechanism = CK_MECHANISM::from(mechanism);
         let [mut public, mut private] = [public, private].map(attributes);
-        let mut public_key = CK_INVALID_HANDLE;
-        let private_key = made(Function::GenerateKeyPair, |private_key| {
-            call_in!(
-                self,
-                C_GenerateKeyPair,
-                GenerateKeyPair,
-                &raw mut mechanism,
-                public.as_mut_ptr(),
-                public.len() as CK_ULONG,
-                private.as_mut_ptr(),
-                private.len() as CK_ULONG,
-                &raw mut public_key,
-                private_key
-            )
-        })?;
-        Ok((valid(public_key, Function::GenerateKeyPair)?, private_key))
+        let (mut public_key, mut private_key) = (CK_INVALID_HANDLE, CK_INVALID_HANDLE);
+        call_in!(
+            self,
+            C_GenerateKeyPair,
+            GenerateKeyPair,
+            &mut mechanism.into(),
+            public.as_mut_ptr(),
+            public.len() as CK_ULONG,
+            private.as_mut_ptr(),
+            private.len() as CK_ULONG,
+            &raw mut public_key,
+            &raw mut private_key
+        )?;
+        let function = Function::GenerateKeyPair;
+        Ok((valid(public_key, function)?, valid(private_key, function)?))
     }
 
     /// C_CreateObject, in a session that can write.
     pub(super) fn create(&self, template: &[Attribute]) -> CallResult<ObjectHandle> {
         let mut template = attributes(template);
         let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
-        made(Function::CreateObject, |object| {
-            call_in!(self, C_CreateObject, CreateObject, template, count, object)
-        })
+        let mut made = CK_INVALID_HANDLE;
+        call_in!(self, C_CreateObject, CreateObject, template, count, &raw mut made)?;
+        valid(made, Function::CreateObject)
     }
 
     /// C_DestroyObject, in a session that can write, or of an object of the session.
@@ -449,16 +446,6 @@ fn list(
     call(items.as_mut_ptr(), &raw mut count)?;
     items.truncate(at_most(items.len(), count, function)?);
     Ok(items)
-}
-
-/// The object that a call makes.
-fn made(
-    function: Function,
-    call: impl FnOnce(*mut CK_OBJECT_HANDLE) -> CallResult<()>,
-) -> CallResult<ObjectHandle> {
-    let mut object = CK_INVALID_HANDLE;
-    call(&raw mut object)?;
-    valid(object, function)
 }
 
 /// A template as a call takes it; the values are the borrowed ones.

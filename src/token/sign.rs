@@ -275,7 +275,14 @@ fn prepared(
     Ok(match (scheme, padding) {
         (Scheme::RsaPss { hash, salt }, Padding::Tokens) => {
             // The same hash for the digest and the mask: tokens refuse two different ones.
-            let (hash_alg, mgf) = hash_mechanisms(*hash).ok_or_else(malformed)?;
+            let (hash_alg, mgf) = match hash {
+                Hash::Md5Sha1 => return Err(malformed()),
+                Hash::Sha1 => (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1),
+                Hash::Sha224 => (MechanismType::SHA224, PkcsMgfType::MGF1_SHA224),
+                Hash::Sha256 => (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256),
+                Hash::Sha384 => (MechanismType::SHA384, PkcsMgfType::MGF1_SHA384),
+                Hash::Sha512 => (MechanismType::SHA512, PkcsMgfType::MGF1_SHA512),
+            };
             let s_len = (*salt).try_into().map_err(|_| malformed())?;
             let parameters = PkcsPssParams { hash_alg, mgf, s_len };
             (Mechanism::RsaPkcsPss(parameters), digest.to_owned())
@@ -303,16 +310,4 @@ fn prepared(
             (Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)), digest.to_owned())
         }
     })
-}
-
-/// What PKCS#11 calls a hash, and MGF1 with it; `None` for one that it has no names for.
-fn hash_mechanisms(hash: Hash) -> Option<(MechanismType, PkcsMgfType)> {
-    match hash {
-        Hash::Md5Sha1 => None,
-        Hash::Sha1 => Some((MechanismType::SHA1, PkcsMgfType::MGF1_SHA1)),
-        Hash::Sha224 => Some((MechanismType::SHA224, PkcsMgfType::MGF1_SHA224)),
-        Hash::Sha256 => Some((MechanismType::SHA256, PkcsMgfType::MGF1_SHA256)),
-        Hash::Sha384 => Some((MechanismType::SHA384, PkcsMgfType::MGF1_SHA384)),
-        Hash::Sha512 => Some((MechanismType::SHA512, PkcsMgfType::MGF1_SHA512)),
-    }
 }
