@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::reporter::Reporter;
 use crate::cluster_api::TokenConnection;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
 use crate::library;
 use crate::process::watchdog;
-use crate::report;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// Opens the key, with a prompt where it has to be.
@@ -25,19 +25,6 @@ pub(super) fn connect(
     key: KeyNumber,
     keyring: &Arc<Keyring>,
 ) -> Result<TokenConnection, Error> {
-    let observer: Arc<dyn TunnelObserver> = Arc::new(ConnectionLog);
+    let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter::default());
     TokenConnection::new(target, key, keyring, &observer)
-}
-
-/// Passes on what happens on connections; trouble is the error of the request, too.
-struct ConnectionLog;
-
-impl TunnelObserver for ConnectionLog {
-    fn connection(&self, line: &str) {
-        log::info!("{line}");
-    }
-
-    fn concern(&self, text: &str) {
-        report::warning(text);
-    }
 }

@@ -23,6 +23,7 @@ mod new_file;
 mod output;
 mod question;
 mod renew;
+mod reporter;
 mod run;
 mod seal;
 mod sealed;

@@ -1,7 +1,6 @@
 //! `run`: a command whose connections to clusters are made with keys in tokens.
 
 mod command_line;
-mod reporter;
 mod served;
 
 use std::collections::HashMap;
@@ -14,11 +13,11 @@ use std::sync::Arc;
 use rustix::process::Rlimit;
 
 use self::command_line::CommandLine;
-use self::reporter::Reporter;
 use self::served::ServedEntries;
 use super::completions;
 use super::connection::open;
 use super::key_options::KeyOptions;
+use super::reporter::Reporter;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Context, Kubeconfig, other_user, write_command};

@@ -1,4 +1,4 @@
-//! Reports what happens in the tunnels of a run and can't be told to the command.
+//! Reports what happens on connections to clusters: in the tunnels of a run what can't be told to the command.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
