@@ -47,11 +47,6 @@ impl TokenConnection {
         }
     }
 
-    /// Makes an object; `purpose` says for messages what is asked for.
-    pub(super) fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {
-        self.send(&Method::POST, path, Some(object), purpose)
-    }
-
     /// Sends the request and waits for the answer, within a bound. Names in `path` must be fit for a URL.
     pub(super) fn send(
         &self,
@@ -92,9 +87,8 @@ impl ClusterApi for TokenConnection {
         }
     }
 
-    fn create_signing_request(&self, object: &Value) -> Result<Value, Error> {
-        let purpose = "make a CertificateSigningRequest";
-        self.create(signing_request::PATH, object, purpose)
+    fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {
+        self.send(&Method::POST, path, Some(object), purpose)
     }
 
     fn cluster(&self) -> &str {

@@ -48,20 +48,9 @@ impl Kubectl {
     /// For whom the cluster takes us.
     pub fn whoami(&self) -> Result<ClusterUser, Error> {
         let purpose = "tell who this user is";
-        let output = self.run(&["auth", "whoami", "--output=json"], None, purpose, false)?;
+        let output = self.run(&["auth", "whoami", "--output=json"], None, purpose)?;
         let review = self.object(&output, purpose)?;
         ClusterUser::of_review(&self.cluster, purpose, review)
-    }
-
-    /// Whether this user may do that (`create`, `get`) with CertificateSigningRequests.
-    pub fn may(&self, verb: &str) -> Result<bool, Error> {
-        let question = ["auth", "can-i", verb, RESOURCE, "--all-namespaces"];
-        let purpose = "tell what this user may do";
-        match self.run(&question, None, purpose, true)?.trim_ascii() {
-            b"yes" => Ok(true),
-            answer if answer.starts_with(b"no") => Ok(false),
-            _ => Err(self.failure(purpose)),
-        }
     }
 
     /// Approves this request as it was read: another of its name, or a changed one, is a Conflict.
@@ -74,20 +63,19 @@ impl Kubectl {
         let path = format!("{PATH}/{}/approval", request.metadata.name);
         let object = request.approved(reason, message);
         let purpose = "approve the CertificateSigningRequest";
-        self.run(&["replace", "--raw", &path], Some(&object), purpose, false).map(drop)
+        self.run(&["replace", "--raw", &path], Some(&object), purpose).map(drop)
     }
 
     fn object(&self, output: &[u8], purpose: &str) -> Result<Value, Error> {
         serde_json::from_slice(output).map_err(|error| unusable(&self.cluster, purpose, error))
     }
 
-    /// What kubectl prints. `may_fail` where it says no by its status.
+    /// What kubectl prints.
     fn run(
         &self,
         arguments: &[&str],
         body: Option<&Value>,
         purpose: &str,
-        may_fail: bool,
     ) -> Result<Vec<u8>, Error> {
         let not_run = |error: io::Error| {
             let text = match error.kind() {
@@ -110,7 +98,7 @@ impl Kubectl {
         }
         let kept = reader.iter().map(AsRawFd::as_raw_fd).collect();
         let output = hand_on(&mut command, kept).output().map_err(not_run)?;
-        match output.status.success() || may_fail {
+        match output.status.success() {
             true => Ok(output.stdout),
             false => Err(self.failure(purpose)),
         }
@@ -130,15 +118,14 @@ impl ClusterApi for Kubectl {
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error> {
         let arguments = ["get", RESOURCE, name, "--output=json", "--ignore-not-found"];
         let purpose = "show the CertificateSigningRequest";
-        match self.run(&arguments, None, purpose, false)? {
+        match self.run(&arguments, None, purpose)? {
             output if output.is_empty() => Ok(None),
             output => self.object(&output, purpose).map(Some),
         }
     }
 
-    fn create_signing_request(&self, object: &Value) -> Result<Value, Error> {
-        let purpose = "make a CertificateSigningRequest";
-        let output = self.run(&["create", "--raw", PATH], Some(object), purpose, false)?;
+    fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {
+        let output = self.run(&["create", "--raw", path], Some(object), purpose)?;
         self.object(&output, purpose)
     }
 

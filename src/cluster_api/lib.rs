@@ -14,7 +14,7 @@ pub mod token_request;
 pub use connection::TokenConnection;
 pub use kubectl::Kubectl;
 pub use objection::objections;
-pub use review::{ClusterUser, may};
+pub use review::{ClusterUser, REQUESTS, may, may_all};
 
 use std::fmt::Display;
 
@@ -28,8 +28,8 @@ pub trait ClusterApi {
     /// The CertificateSigningRequest of this name, which is fit for a URL; `None` if there is none.
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error>;
 
-    /// Makes the CertificateSigningRequest; the object as the server has it.
-    fn create_signing_request(&self, object: &Value) -> Result<Value, Error>;
+    /// Makes an object; the object as the server has it. `purpose` says for messages what is asked for.
+    fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error>;
 
     /// The cluster in messages: `context "prod"`, or `cluster "prod" (https://…)`.
     fn cluster(&self) -> &str;

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{TokenConnection, decoded};
+use super::{ClusterApi, decoded};
 use base::error::Error;
 
 /// The group that the API server gives everybody whom it knows.
 const AUTHENTICATED: &str = "system:authenticated";
+
+/// CertificateSigningRequests.
+pub const REQUESTS: &str = "certificatesigningrequests";
 
 /// A user as the cluster knows them.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
@@ -45,8 +48,25 @@ impl ClusterUser {
     }
 }
 
+/// Whether this user may do all of that in the group of certificates: verb, resource, subresource and name.
+pub fn may_all<const N: usize>(
+    api: &dyn ClusterApi,
+    wanted: [[&str; 4]; N],
+) -> Result<bool, Error> {
+    let group = "certificates.k8s.io";
+    for [verb, resource, subresource, name] in wanted {
+        let access = json!({
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource, "name": name,
+        });
+        if !may(api, &access)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Whether this user may do what these resourceAttributes of a SelfSubjectAccessReview say.
-pub fn may(api: &TokenConnection, access: &Value) -> Result<bool, Error> {
+pub fn may(api: &dyn ClusterApi, access: &Value) -> Result<bool, Error> {
     let question = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -56,5 +76,5 @@ pub fn may(api: &TokenConnection, access: &Value) -> Result<bool, Error> {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let mut review = api.create(path, &question, purpose)?;
     let allowed = review.pointer_mut("/status/allowed").map(Value::take);
-    decoded(&api.cluster, purpose, allowed.unwrap_or_default())
+    decoded(api.cluster(), purpose, allowed.unwrap_or_default())
 }

@@ -149,7 +149,7 @@ impl SigningRequest {
         if let Some(seconds) = seconds {
             object["spec"]["expirationSeconds"] = seconds.into();
         }
-        match api.create_signing_request(&object) {
+        match api.create(PATH, &object, "make a CertificateSigningRequest") {
             Ok(made) => Self::of(api, made),
             // By the same command at the same time.
             Err(error) => Self::read(api, name)?.ok_or(error),

@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{TokenConnection, is_label, is_name, unusable};
+use super::signing_request::SHORTEST;
+use super::{ClusterApi as _, TokenConnection, is_label, is_name, unusable};
 use base::error::{Error, Kind};
 
-/// The shortest life that can be asked for, in seconds.
-pub const SHORTEST: u64 = 600;
 /// In characters, of a namespace.
 const LONGEST_LABEL: usize = 63;
 
@@ -22,19 +21,14 @@ pub struct ServiceAccount {
     pub name: String,
 }
 
-pub struct AccountToken {
-    pub token: String,
-    /// In seconds since 1970, by the server's clock. It may have made it shorter.
-    pub ends: i64,
-}
-
-/// Asks for a token; without audiences it is for the API server itself.
+/// Asks for a token, and when it ends: in seconds since 1970, by the server's clock, which may have made it shorter.
+/// Without audiences it is for the API server itself.
 pub fn request_token(
     api: &TokenConnection,
     account: &ServiceAccount,
     seconds: u64,
     audiences: &[String],
-) -> Result<AccountToken, Error> {
+) -> Result<(String, i64), Error> {
     let ServiceAccount { namespace, name } = account;
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let purpose = format!("make a token of the service account {account}");
@@ -48,21 +42,21 @@ pub fn request_token(
 
 /// Whether the account is there, by a token that is forgotten: to read it is another right.
 pub fn account_exists(api: &TokenConnection, account: &ServiceAccount) -> Result<bool, Error> {
-    match request_token(api, account, SHORTEST, &[]) {
+    match request_token(api, account, SHORTEST.into(), &[]) {
         Ok(_) => Ok(true),
         Err(error) if error.is(Kind::NotFound) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<AccountToken, Error> {
+fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<(String, i64), Error> {
     let text = |field: &str| answer["status"][field].as_str();
     let ends = text("expirationTimestamp").and_then(|it| OffsetDateTime::parse(it, &Rfc3339).ok());
     let (token, ends) = text("token")
         .filter(|it| !it.is_empty())
         .zip(ends)
         .ok_or_else(|| unusable(cluster, purpose, "it holds no token with its end"))?;
-    Ok(AccountToken { token: token.to_owned(), ends: ends.unix_timestamp() })
+    Ok((token.to_owned(), ends.unix_timestamp()))
 }
 
 impl FromStr for ServiceAccount {
@@ -88,7 +82,7 @@ impl fmt::Display for ServiceAccount {
 mod tests {
     use super::*;
 
-    fn answered(object: Value) -> Result<AccountToken, Error> {
+    fn answered(object: Value) -> Result<(String, i64), Error> {
         made(&object, "cluster \"test\"", "make a token")
     }
 
@@ -96,7 +90,7 @@ mod tests {
     fn the_servers_end_counts() {
         let status = json!({"token": "a.b-_.c", "expirationTimestamp": "2026-11-22T04:00:00Z"});
         let made = answered(json!({ "status": status })).unwrap();
-        assert_eq!((made.token.as_str(), made.ends), ("a.b-_.c", 1_795_320_000));
+        assert_eq!(made, ("a.b-_.c".to_owned(), 1_795_320_000));
     }
 
     #[test]

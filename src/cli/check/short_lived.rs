@@ -7,13 +7,12 @@ use crate::certificate::PublicKey;
 use crate::cli::credential::{ShortLived, applicant};
 use crate::cluster_api::signing_request::SIGNER;
 use crate::cluster_api::token_request::{ServiceAccount, account_exists};
-use crate::cluster_api::{ClusterUser, TokenConnection, may};
+use crate::cluster_api::{ClusterUser, REQUESTS, TokenConnection, may, may_all};
 use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
 use crate::jose;
 use crate::printable::quoted;
 use crate::token::Token;
 
-const REQUESTS: &str = "certificatesigningrequests";
 const ROLE: &str = "have an administrator apply the role in docs/short-lived.md";
 
 impl Checklist<'_> {
@@ -52,7 +51,7 @@ impl Checklist<'_> {
             return None;
         }
         let approving = [["update", REQUESTS, "approval", ""], ["approve", "signers", "", SIGNER]];
-        if self.keep(step, may_both(api, approving))? {
+        if self.keep(step, may_all(api, approving))? {
             let name = &user.name;
             let text =
                 format!("user \"{name}\" may approve requests, too, and so can be everybody");
@@ -99,24 +98,10 @@ fn token(
 
 fn certificate(api: &TokenConnection, user: &ClusterUser) -> Result<String, Error> {
     let (applicant, name) = (applicant(user)?, &user.name);
-    if !may_both(api, [["create", REQUESTS, "", ""], ["get", REQUESTS, "", ""]])? {
+    if !may_all(api, [["create", REQUESTS, "", ""], ["get", REQUESTS, "", ""]])? {
         let text = format!("user \"{name}\" may not create and get CertificateSigningRequests");
         return missing(text, ROLE);
     }
     let groups = quoted(applicant.groups());
     Ok(format!("user \"{name}\" may request a certificate with groups {groups}"))
-}
-
-/// Whether this user may do both: verb, resource, subresource and name in the group of certificates.
-fn may_both(api: &TokenConnection, wanted: [[&str; 4]; 2]) -> Result<bool, Error> {
-    let group = "certificates.k8s.io";
-    for [verb, resource, subresource, name] in wanted {
-        let access = json!({
-            "verb": verb, "group": group, "resource": resource, "subresource": subresource, "name": name,
-        });
-        if !may(api, &access)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -16,7 +16,8 @@ use crate::cli::holder::key_and_user;
 use crate::cli::key_options::KeySource;
 use crate::cli::session::CommandSession;
 use crate::cluster_api::TokenConnection;
-use crate::cluster_api::token_request::{SHORTEST, ServiceAccount, request_token};
+use crate::cluster_api::signing_request::SHORTEST;
+use crate::cluster_api::token_request::{ServiceAccount, request_token};
 use crate::config::{Config, PinSource, duration};
 use crate::error::{Error, Exit};
 use crate::exec_credential::{ExecProof, ExecRequest};
@@ -172,8 +173,9 @@ fn from_cluster(
     keyring: &Arc<Keyring>,
 ) -> Result<IssuedCredential, Error> {
     // As short as an API server makes it.
-    let life = options.duration.map_or(SHORTEST, |it| it.as_secs());
-    if life < SHORTEST {
+    let shortest = SHORTEST.into();
+    let life = options.duration.map_or(shortest, |it| it.as_secs());
+    if life < shortest {
         let text = "what an API server makes lives 10 minutes at least";
         return Err(
             Error::new(Exit::Request, text).help("leave --duration out, or give at least 10m")
@@ -184,9 +186,8 @@ fn from_cluster(
         Some(account) if kind == ShortLived::Token => account,
         _ => return certificate::make(&api, life, options.wait),
     };
-    let made = request_token(&api, account, life, &options.audience)?;
-    let proof = ExecProof::Token(made.token);
-    Ok(IssuedCredential { proof, ends: made.ends, user: account.to_string() })
+    let (token, ends) = request_token(&api, account, life, &options.audience)?;
+    Ok(IssuedCredential { proof: ExecProof::Token(token), ends, user: account.to_string() })
 }
 
 /// Opens the key, with a PIN if it takes one, and is ready to ask the cluster as its certificate's user.

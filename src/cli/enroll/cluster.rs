@@ -10,7 +10,7 @@ use crate::cli::context_key::ContextEntries;
 use crate::cli::key_choice::{tried, user_name};
 use crate::cli::key_options::{KeyOptions, SelectedContext};
 use crate::cli::selection::Selection;
-use crate::cluster_api::Kubectl;
+use crate::cluster_api::{Kubectl, REQUESTS, may_all};
 use crate::config::{Config, Filter, TokenName};
 use crate::enrollment::Applicant;
 use crate::error::{Error, Exit, PROGRAM};
@@ -73,7 +73,7 @@ impl IssuingCluster {
         };
         let applicant = Applicant::new(arguments.user.clone().unwrap_or(user), groups)?;
         for verb in ["create", "get"] {
-            if !kubectl.may(verb)? {
+            if !may_all(&kubectl, [[verb, REQUESTS, "", ""]])? {
                 let text = format!(
                     "user \"{}\" may not {verb} CertificateSigningRequests in the cluster",
                     known.name
