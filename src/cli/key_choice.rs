@@ -151,7 +151,7 @@ fn described((library, token, key): SelectedKey<'_>) -> String {
         parts.push(format!("serial number {}", certificate.serial_number));
     }
     parts.extend(key.notes.iter().map(KeyNote::to_string));
-    parts.extend(token.pin_note().map(str::to_owned));
+    parts.extend(token.pin_note().map(|(note, _)| note.to_owned()));
     let parts = parts.join(", ");
     let object = key.object_id.as_deref().unwrap_or(&key.object_label);
     let token = token.name();

@@ -1,15 +1,17 @@
 //! `list`: the tokens, keys and certificates that could authenticate.
 
+use clap::builder::styling::Style;
+
 use super::key_options::KeyOptions;
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
+use super::output::{BAD, CONCERN, CommandOutput, HEADING};
 use super::selection::{self, Selection};
 use super::session::CommandSession;
-use super::style::{Palette, Style};
 use crate::error::Error;
 use crate::printable::{printable, quoted};
-use crate::token::{PinState, not_initialized};
+use crate::token::not_initialized;
 
 /// The value of `--uri` without one, which nobody types.
 const EVERY_URI: &str = "\u{1}";
@@ -66,7 +68,8 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
         session.output.print(&uris.collect::<String>())?;
     } else {
         let names_object = options.filter()?.object.is_given();
-        session.output.print(&text(&listing, names_object, session.palette))?;
+        let text = text(&listing, names_object, &session.output);
+        session.output.print(&text)?;
     }
     match options.miss(&listing) {
         Some(error) => Err(error),
@@ -89,30 +92,30 @@ fn exit_code(listing: &Listing) -> u8 {
 }
 
 /// The list as a person reads it: a line for each library, below it its tokens, below each its keys.
-struct Lines {
+struct Lines<'a> {
     text: String,
-    palette: Palette,
+    output: &'a CommandOutput,
     /// A certain key or certificate was asked for.
     names_object: bool,
 }
 
-impl Lines {
+impl Lines<'_> {
     fn add(&mut self, style: Option<Style>, line: &str) {
         let line = printable(line);
         match style {
-            Some(style) => self.text.push_str(&self.palette.paint(style, &line)),
+            Some(style) => self.text.push_str(&self.output.paint(style, &line)),
             None => self.text.push_str(&line),
         }
         self.text.push('\n');
     }
 
     fn error(&mut self, error: &ErrorEntry) {
-        self.add(Some(Style::Bad), &format!("  {}", error.message));
+        self.add(Some(BAD), &format!("  {}", error.message));
         self.add(None, &format!("  help: {}", error.help));
     }
 
     fn library(&mut self, library: &LibraryEntry) {
-        self.add(Some(Style::Heading), &library.path_lib);
+        self.add(Some(HEADING), &library.path_lib);
         if let Some(error) = &library.error {
             self.error(error);
         } else if library.tokens.is_empty() {
@@ -134,12 +137,8 @@ impl Lines {
     }
 
     fn token(&mut self, token: &TokenEntry) {
-        let pin = token.pin_note().map(|note| format!(": {note}")).unwrap_or_default();
-        let style = match token.pin {
-            Some(PinState::Locked | PinState::ToBeChanged | PinState::FinalTry) => Some(Style::Bad),
-            Some(PinState::CountLow) => Some(Style::Concern),
-            Some(PinState::Good) | None => None,
-        };
+        let (pin, style) = token.pin_note().unzip();
+        let pin = pin.map(|note| format!(": {note}")).unwrap_or_default();
         let name = format!(
             "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"{pin}",
             token.slot_id, token.token_label, token.token_serial
@@ -148,8 +147,8 @@ impl Lines {
         for key in &token.keys {
             let style = match &*key.notes {
                 [] => None,
-                notes if notes.iter().any(KeyNote::is_grave) => Some(Style::Bad),
-                _ => Some(Style::Concern),
+                notes if notes.iter().any(KeyNote::is_grave) => Some(BAD),
+                _ => Some(CONCERN),
             };
             self.add(style, &line(key));
         }
@@ -165,8 +164,8 @@ impl Lines {
     }
 }
 
-fn text(listing: &Listing, names_object: bool, palette: Palette) -> String {
-    let mut lines = Lines { text: String::new(), palette, names_object };
+fn text(listing: &Listing, names_object: bool, output: &CommandOutput) -> String {
+    let mut lines = Lines { text: String::new(), output, names_object };
     for library in &listing.libraries {
         lines.library(library);
     }

@@ -31,7 +31,6 @@ mod selection;
 mod session;
 mod status;
 mod stop;
-mod style;
 mod unseal;
 mod version;
 

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use super::output::CommandOutput;
-use super::style::Palette;
 use crate::config::PinSource;
 use crate::error::Error;
 use crate::keyring::Keyring;
@@ -15,7 +14,6 @@ use crate::protocol::Configuration;
 
 pub(super) struct CommandSession {
     pub(super) output: CommandOutput,
-    pub(super) palette: Palette,
     pub(super) library: Option<Library>,
     pub(super) keyring: Arc<Keyring>,
     /// With which the process ends if nothing has failed.
@@ -31,13 +29,12 @@ impl CommandSession {
         show: fn(&Error) -> u8,
         command: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> u8 {
-        let palette = Palette::for_standard_output();
         let output = match CommandOutput::open() {
             Ok(output) => output,
             Err(error) => return show(&error),
         };
         let (keyring, alone) = (Arc::default(), Some(alone));
-        let mut session = Self { output, palette, library: None, keyring, exit_code: 0, alone };
+        let mut session = Self { output, library: None, keyring, exit_code: 0, alone };
         let outcome = command(&mut session);
         let code = outcome.map_or_else(|error| show(&error), |()| session.exit_code);
         let Self { output, library, keyring, .. } = session;

@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::CheckArguments;
+use crate::cli::output::{BAD, CONCERN, GOOD};
 use crate::cli::session::CommandSession;
-use crate::cli::style::Style;
 use crate::error::{Error, Exit, Help};
 use crate::printable::printable;
 
@@ -66,12 +66,12 @@ impl<'a> Checklist<'a> {
 
     fn add(&mut self, step: &'static str, text: String, help: Option<Help>, exit_code: Option<u8>) {
         let (status, mark, style) = match (&help, exit_code) {
-            (None, _) => ("good", "✔", Style::Good),
-            (Some(_), None) => ("concern", "!", Style::Concern),
-            (Some(_), Some(_)) => ("bad", "✘", Style::Bad),
+            (None, _) => ("good", "✔", GOOD),
+            (Some(_), None) => ("concern", "!", CONCERN),
+            (Some(_), Some(_)) => ("bad", "✘", BAD),
         };
         if !self.arguments.json {
-            let mark = self.session.palette.paint(style, mark);
+            let mark = self.session.output.paint(style, mark);
             let mut shown = format!("{mark} {:14} {}\n", title(step), printable(&text));
             if let Some(help) = &help {
                 shown.push_str(&format!("  help: {}\n", printable(&help.text)));

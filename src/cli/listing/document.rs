@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use clap::builder::styling::Style;
 use serde::{Deserialize, Serialize};
 
+use crate::cli::output::{BAD, CONCERN};
 use crate::config::{ObjectSelector, TokenName};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::printable::shell_word;
@@ -209,13 +211,13 @@ impl LibraryEntry {
 
 impl TokenEntry {
     /// What its PIN's state has to say to a person, if anything.
-    pub(in crate::cli) fn pin_note(&self) -> Option<&'static str> {
+    pub(in crate::cli) fn pin_note(&self) -> Option<(&'static str, Style)> {
         match self.pin? {
             PinState::Good => None,
-            PinState::CountLow => Some("a wrong PIN was counted"),
-            PinState::FinalTry => Some("one PIN try left"),
-            PinState::Locked => Some("PIN locked"),
-            PinState::ToBeChanged => Some("PIN must be changed"),
+            PinState::CountLow => Some(("a wrong PIN was counted", CONCERN)),
+            PinState::FinalTry => Some(("one PIN try left", BAD)),
+            PinState::Locked => Some(("PIN locked", BAD)),
+            PinState::ToBeChanged => Some(("PIN must be changed", BAD)),
         }
     }
 
