@@ -30,7 +30,6 @@ mod sealed;
 mod selection;
 mod session;
 mod status;
-mod stop;
 mod unseal;
 mod version;
 
@@ -99,7 +98,14 @@ enum Command {
     Kubeconfig(kubeconfig::KubeconfigArguments),
     Run(run::RunArguments),
     Status(status::StatusArguments),
-    Stop(stop::StopArguments),
+    /// End the tunnel process: its connections, and the logins to the tokens
+    #[command(after_help = "\
+Examples:
+  pkcs11-external-signer stop
+
+Connections that are open end, and the next command asks for the PIN again. A process that doesn't answer \
+is ended by signals. Without a tunnel process there is nothing to do.")]
+    Stop,
     Renew(renew::RenewArguments),
     Attestation(attestation::AttestationArguments),
     Approve(approve::ApproveArguments),
@@ -167,7 +173,7 @@ fn in_session(command: Command, session: &mut CommandSession) -> Result<(), Erro
         Command::Renew(it) => renew::run(&it, session),
         Command::Seal(it) => seal::run(&it, session),
         Command::Status(it) => status::run(&it, session),
-        Command::Stop(_) => stop::run(),
+        Command::Stop => status::stop(),
         Command::Unseal(it) => unseal::run(&it, session),
         Command::Version => session.output.print(&version::text()),
         // Without a session.

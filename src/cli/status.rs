@@ -1,10 +1,11 @@
-//! `status`: what the tunnel process serves.
+//! `status`: what the tunnel process serves; and `stop`, its end.
 
 use std::fmt::Write as _;
 
 use super::session::CommandSession;
 use crate::error::Error;
 use crate::printable::printable;
+use crate::report;
 use crate::tunnel_process::{self, StatusDocument};
 
 /// Show the tunnel process: keys, who uses them until when, and clusters
@@ -29,6 +30,15 @@ pub(super) fn run(arguments: &StatusArguments, session: &mut CommandSession) -> 
     }
     let text = status.map_or_else(|| "no tunnel process is running\n".to_owned(), |it| text(&it));
     session.output.print(&text)
+}
+
+/// Ends the tunnel process.
+#[cold]
+pub(super) fn stop() -> Result<(), Error> {
+    if !tunnel_process::stop()? {
+        report::note("no tunnel process is running");
+    }
+    Ok(())
 }
 
 /// As a person reads it, a line for each thing.
