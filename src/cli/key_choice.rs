@@ -2,9 +2,7 @@
 //! person picks; and the configuration that names it.
 
 use super::key_options::KeyOptions;
-use super::listing::{
-    CertificateEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry, insert_it, none_fits,
-};
+use super::listing::{KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry, insert_it, none_fits};
 use super::question;
 use crate::certificate::of_subject;
 use crate::config::{Config, Filter};
@@ -14,6 +12,7 @@ use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
+use crate::token::Identity;
 
 /// A key with its token and library.
 pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
@@ -75,43 +74,48 @@ impl KeyOptions {
             several => pick(several),
         }
     }
-}
 
-/// The key as the configuration that is written finds it: with the certificate of the file, if one
-/// is named. Nothing is done that needs a PIN.
-pub(super) fn tried(
-    certificate_file: Option<&str>,
-    selected: SelectedKey<'_>,
-    opened: &mut Option<Library>,
-) -> Result<KeyEntry, Error> {
-    let (_, _, key) = selected;
-    let config = Config::from_map(&mut key_configuration(certificate_file, selected, None))?;
-    let mut token = library::open_in(opened, &config)?.token(&config.token)?;
-    let has_file = config.certificate_file.is_some();
-    let certificate = match token.identity(&config, None) {
-        Ok(identity) if has_file => identity.certificate,
-        Ok(_) => return Ok(key.clone()),
-        Err(error) if error.is(Kind::CertificateUnseen) => return Ok(key.clone()),
-        // One that was named although it has none, or none yet.
-        Err(error) if !has_file && key.certificate.is_none() => {
-            report::warning(&format!("nothing works with this user yet: {error}"));
-            return Ok(key.clone());
+    /// The name of the key's user: the one that is asked for, or what the certificate or the label says. The key is
+    /// looked at as the configuration that is written finds it, with the certificate of the file, if one is named.
+    /// Nothing is done that needs a PIN.
+    pub(super) fn user_name(
+        &self,
+        requested: Option<&str>,
+        selected: SelectedKey<'_>,
+        opened: &mut Option<Library>,
+    ) -> Result<String, Error> {
+        let ((_, _, key), file) = (selected, self.certificate_file.as_deref());
+        let config = Config::from_map(&mut key_configuration(file, selected, None))?;
+        let mut token = library::open_in(opened, &config)?.token(&config.token)?;
+        let mut of_certificate = key.certificate.as_ref().and_then(|it| it.user.clone());
+        match token.identity(&config, None) {
+            Ok(Identity { certificate, .. }) if file.is_some() => {
+                let (now, subject) = (unix_time(), &certificate.subject);
+                for concern in certificate.concerns(now) {
+                    report::warning(&of_subject(subject, concern));
+                }
+                if let Some(expiry) = certificate.renewal(now) {
+                    report::renewal(subject, &expiry);
+                }
+                of_certificate = certificate.user;
+            }
+            Ok(_) => {}
+            Err(error) if error.is(Kind::CertificateUnseen) => {}
+            // One that was named although it has none, or none yet.
+            Err(error) if file.is_none() && key.certificate.is_none() => {
+                report::warning(&format!("nothing works with this user yet: {error}"));
+            }
+            Err(error) => return Err(error),
         }
-        Err(error) => return Err(error),
-    };
-    let now = unix_time();
-    let subject = &certificate.subject;
-    for concern in certificate.concerns(now) {
-        report::warning(&of_subject(subject, concern));
+        let mut names = of_certificate.into_iter().chain([key.object_label.clone()]);
+        let name = requested.map(str::to_owned).or_else(|| names.find(|name| !name.is_empty()));
+        name.filter(|name| !name.is_empty()).ok_or_else(|| {
+            Error::new(Exit::Configuration, "the kubeconfig's user would have no name").help(
+                "name it with --user; without that it is called as the certificate's CN, or else as the key's \
+                 label",
+            )
+        })
     }
-    if let Some(expiry) = certificate.renewal(now) {
-        report::renewal(subject, &expiry);
-    }
-    Ok(KeyEntry {
-        kind: certificate.public_key().to_string(),
-        certificate: Some(CertificateEntry::from(&certificate)),
-        ..key.clone()
-    })
 }
 
 /// Asks at the terminal.
@@ -157,22 +161,6 @@ fn described((library, token, key): SelectedKey<'_>) -> String {
     let token = token.name();
     let path = &library.path_lib;
     format!("{parts}; object {object} on token {token}, {path}")
-}
-
-/// The name of the key's user: the one that is asked for, or what the certificate or the label says.
-pub(super) fn user_name<'a>(
-    requested: Option<&'a str>,
-    key: &'a KeyEntry,
-) -> Result<&'a str, Error> {
-    let of_certificate = key.certificate.as_ref().and_then(|it| it.user.as_deref());
-    let names = of_certificate.into_iter().chain([key.object_label.as_str()]);
-    let name = requested.or_else(|| names.into_iter().find(|name| !name.is_empty()));
-    name.filter(|name| !name.is_empty()).ok_or_else(|| {
-        Error::new(Exit::Configuration, "the kubeconfig's user would have no name").help(
-            "name it with --user; without that it is called as the certificate's CN, or else as the key's \
-             label",
-        )
-    })
 }
 
 /// The configuration that selects the key.

@@ -168,11 +168,7 @@ impl KeyOptions {
             }
             (Err(error), _) => return Err(error),
         };
-        for (key, value) in config.pairs() {
-            if key != "pathExec" && !map.has(key) {
-                map.set(key, value);
-            }
-        }
+        *map = config.pairs().chain(map.pairs()).collect();
         Ok(Some(uri))
     }
 

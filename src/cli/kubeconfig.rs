@@ -1,7 +1,7 @@
 //! `kubeconfig`: what a kubeconfig needs for a key, printed for pasting or written where it belongs.
 
 use super::context_key::{ContextEntries, undo};
-use super::key_choice::{key_configuration, set, tried, user_name};
+use super::key_choice::{key_configuration, set};
 use super::key_options::KeyOptions;
 use super::selection::HEADING;
 use super::session::CommandSession;
@@ -69,11 +69,10 @@ pub(super) fn run(
     let pin_source = map.value("pinSource");
     let login = arguments.login.then_some(&variables);
     let listing = options.look(login, opened)?;
-    let (library, token, key) = options.choose(&listing)?;
-    let certificate_file = options.certificate_file.as_deref();
-    let key = (library, token, &tried(certificate_file, (library, token, key), opened)?);
-    let user = user_name(arguments.user.as_deref(), key.2)?;
+    let key = options.choose(&listing)?;
+    let user = &options.user_name(arguments.user.as_deref(), key, opened)?;
     let Some(context) = &options.context else {
+        let certificate_file = options.certificate_file.as_deref();
         let mut configuration = key_configuration(certificate_file, key, pin_source);
         let keep = arguments.keep.map(|keep| keep.to_string());
         set(&mut configuration, "keep", keep.as_deref());

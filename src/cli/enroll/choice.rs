@@ -69,10 +69,6 @@ fn add_found(
             })?
         }
     };
-    for (key, value) in token_configuration(library, token).pairs() {
-        if !map.has(key) {
-            map.set(key, value);
-        }
-    }
+    *map = token_configuration(library, token).pairs().chain(map.pairs()).collect();
     Ok(())
 }

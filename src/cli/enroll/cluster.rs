@@ -7,7 +7,6 @@ use super::EnrollArguments;
 use crate::certificate::{Certificate, of_subject};
 use crate::cli::connection::connect;
 use crate::cli::context_key::ContextEntries;
-use crate::cli::key_choice::{tried, user_name};
 use crate::cli::key_options::{KeyOptions, SelectedContext};
 use crate::cli::selection::Selection;
 use crate::cluster_api::{Kubectl, REQUESTS, may_all};
@@ -156,10 +155,8 @@ pub(super) fn write_context(
     let certificate_file = certificate_file.as_deref().map(path);
     let options = &KeyOptions { selection, certificate_file, ..arguments.key_options.clone() };
     let listing = options.look(None, opened)?;
-    let (library, token, key) = options.choose(&listing)?;
-    let certificate_file = options.certificate_file.as_deref();
-    let key = &tried(certificate_file, (library, token, key), opened)?;
-    let (user, key) = (user_name(None, key)?, (library, token, key));
+    let key = options.choose(&listing)?;
+    let user = &options.user_name(None, key, opened)?;
     ContextEntries { context, options, user, is_user_named: false, key, keep: None }.write()
 }
 
