@@ -41,7 +41,6 @@ pub(super) struct ApproveArguments {
     despite_mismatch: bool,
 }
 
-#[cold]
 pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone());
     options.set_call();

@@ -26,7 +26,6 @@ pub(super) struct AttestationArguments {
     key: KeyOptions,
 }
 
-#[cold]
 pub(super) fn run(
     arguments: &AttestationArguments,
     session: &mut CommandSession,

@@ -31,7 +31,6 @@ pub(super) struct CompletionsArguments {
     shell: Shell,
 }
 
-#[cold]
 pub(super) fn run(
     CompletionsArguments { shell }: &CompletionsArguments,
     session: &mut CommandSession,
@@ -48,7 +47,6 @@ pub(super) fn run(
 
 /// Answers a shell's script, if it is one that asks; the exit code. Nothing is written to standard error:
 /// it would end up in the middle of the line that a person types.
-#[cold]
 pub(super) fn complete() -> Option<u8> {
     let arguments = std::env::args_os();
     let directory = std::env::current_dir().ok();

@@ -59,7 +59,6 @@ pub(super) struct CredentialArguments {
     short_lived: ShortLivedOptions,
 }
 
-#[cold]
 pub(super) fn run(
     arguments: &CredentialArguments,
     session: &mut CommandSession,

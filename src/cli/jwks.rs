@@ -25,7 +25,6 @@ pub(super) struct JwksArguments {
     key: KeyOptions,
 }
 
-#[cold]
 pub(super) fn run(
     JwksArguments { key: options }: &JwksArguments,
     session: &mut CommandSession,

@@ -50,7 +50,6 @@ pub(super) struct KubeconfigArguments {
     undo: bool,
 }
 
-#[cold]
 pub(super) fn run(
     arguments: &KubeconfigArguments,
     session: &mut CommandSession,

@@ -46,7 +46,6 @@ pub(super) struct ProviderArguments {
     cache: Option<Duration>,
 }
 
-#[cold]
 pub(super) fn run(
     arguments: &ProviderArguments,
     session: &mut CommandSession,

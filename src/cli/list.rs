@@ -47,7 +47,6 @@ pub(super) struct ListArguments {
     json: bool,
 }
 
-#[cold]
 pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Result<(), Error> {
     let mut selection = arguments.selection.clone();
     let prints_uris = selection.uri.take_if(|uri| uri == EVERY_URI).is_some();

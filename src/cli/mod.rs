@@ -243,7 +243,6 @@ fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
 }
 
 /// Prints the help or version that was asked for, or clap's own error; the exit code.
-#[cold]
 fn not_a_command(mut error: clap::Error) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp => return print(&error.to_string()),

@@ -49,7 +49,6 @@ pub(super) struct SealArguments {
     out: Option<PathBuf>,
 }
 
-#[cold]
 pub(super) fn run(arguments: &SealArguments, session: &mut CommandSession) -> Result<(), Error> {
     let certificates = arguments.recipient.iter().map(|path| sealed::certificate(path));
     let certificates: Vec<_> = certificates.collect::<Result<_, Error>>()?;

@@ -22,7 +22,6 @@ pub(super) struct StatusArguments {
     json: bool,
 }
 
-#[cold]
 pub(super) fn run(arguments: &StatusArguments, session: &mut CommandSession) -> Result<(), Error> {
     let status = tunnel_process::status()?;
     if arguments.json {
@@ -33,7 +32,6 @@ pub(super) fn run(arguments: &StatusArguments, session: &mut CommandSession) -> 
 }
 
 /// Ends the tunnel process.
-#[cold]
 pub(super) fn stop() -> Result<(), Error> {
     if !tunnel_process::stop()? {
         report::note("no tunnel process is running");

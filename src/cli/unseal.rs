@@ -28,7 +28,6 @@ pub(super) struct UnsealArguments {
     options: OpeningOptions,
 }
 
-#[cold]
 pub(super) fn run(arguments: &UnsealArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = arguments.options.key_options();
     options.set_call();

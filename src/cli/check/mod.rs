@@ -75,7 +75,6 @@ impl CheckArguments {
     }
 }
 
-#[cold]
 pub(super) fn run(arguments: &CheckArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
     let mut checklist = Checklist::new(arguments, session);

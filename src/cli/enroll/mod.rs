@@ -112,7 +112,6 @@ fn check_target(path: &Path) -> Result<(), Error> {
     }
 }
 
-#[cold]
 pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = &arguments.key_options;
     options.set_call();

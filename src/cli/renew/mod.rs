@@ -38,7 +38,6 @@ pub(super) struct RenewArguments {
     issuance: IssuanceOptions,
 }
 
-#[cold]
 pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
     session.keyring = Arc::new(Keyring::to_write());

@@ -58,7 +58,6 @@ pub(super) struct RunArguments {
 }
 
 /// Runs the command; its exit code, or that of the error that kept it from running.
-#[cold]
 pub(super) fn run(arguments: &RunArguments, core: Rlimit, alone: SingleThreaded) -> u8 {
     let keyring = Arc::default();
     let outcome = serve(arguments, core, alone, &keyring);
