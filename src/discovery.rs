@@ -1,14 +1,47 @@
-//! p11-kit's registry: one file for each library (pkcs11.conf(5)).
+//! Which PKCS#11 libraries this machine has: those that p11-kit has registered, and those that
+//! stand where SoftHSM, OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki are usually installed.
+//!
+//! Files are looked at, none is loaded. p11-kit's own proxy is not among them: it shows the same
+//! tokens once more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Installed, locations};
+/// Where distributions and installers put libraries, below each library directory.
+const LIBRARIES: &[&str] = &[
+    // SoftHSM
+    "softhsm/libsofthsm2.so",
+    "pkcs11/libsofthsm2.so",
+    // OpenSC
+    "opensc-pkcs11.so",
+    "pkcs11/opensc-pkcs11.so",
+    // Yubico's ykcs11; Debian's package of the library alone has no link without a version
+    "libykcs11.so",
+    "libykcs11.so.2",
+    "libykcs11.dylib",
+    // tpm2-pkcs11
+    "libtpm2_pkcs11.so",
+    "libtpm2_pkcs11.so.1",
+    "pkcs11/libtpm2_pkcs11.so",
+    // opencryptoki; distributions keep one of these names or both
+    "pkcs11/libopencryptoki.so",
+    "pkcs11/PKCS11_API.so",
+    "opencryptoki/libopencryptoki.so",
+];
 
-/// Later ones win, option by option, as p11-kit has it.
 const DIRECTORIES: &[&str] = &[
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/opt/homebrew/lib",
+    "/Library/OpenSC/lib",
+];
+
+/// p11-kit's, with one file for each library (pkcs11.conf(5)). Later ones win, option by option, as p11-kit has it.
+const REGISTRIES: &[&str] = &[
     "/usr/share/p11-kit/modules",
     "/usr/local/share/p11-kit/modules",
     "/opt/homebrew/share/p11-kit/modules",
@@ -23,11 +56,51 @@ const LONGEST_FILE: u64 = 64 * 1024;
 /// The options of a registration.
 type Options = BTreeMap<String, String>;
 
+/// A library, and its parameters for C_Initialize.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Installed {
+    pub path: PathBuf,
+    pub init_args: Option<String>,
+}
+
+/// The libraries, each once with the same parameters, under the path they are installed as:
+/// links are not followed, since their targets have a version in their names. Registered ones come
+/// first.
+pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
+    let mut seen = HashSet::new();
+    registered(home)
+        .into_iter()
+        .chain(usual())
+        .filter(|library| {
+            // If it is registered but missing, the loader reports that.
+            let file = library.path.canonicalize();
+            let file = file.unwrap_or_else(|_| library.path.clone());
+            seen.insert((file, library.init_args.clone()))
+        })
+        .collect()
+}
+
+/// Those that are there.
+fn usual() -> Vec<Installed> {
+    library_directories()
+        .iter()
+        .flat_map(|directory| LIBRARIES.iter().map(|library| directory.join(library)))
+        .filter(|path| path.is_file())
+        .map(|path| Installed { path, init_args: None })
+        .collect()
+}
+
+/// With Debian's directory for this processor's architecture.
+fn library_directories() -> Vec<PathBuf> {
+    let debian = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    DIRECTORIES.iter().map(PathBuf::from).chain([PathBuf::from(debian)]).collect()
+}
+
 /// The libraries that are registered, by the names of their files.
-pub(super) fn registered(home: Option<&Path>) -> Vec<Installed> {
+fn registered(home: Option<&Path>) -> Vec<Installed> {
     let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
-    let directories = DIRECTORIES.iter().map(PathBuf::from).chain(of_user);
-    libraries(&registrations(directories), &locations::library_directories())
+    let directories = REGISTRIES.iter().map(PathBuf::from).chain(of_user);
+    of_registrations(&registrations(directories), &library_directories())
 }
 
 fn registrations(directories: impl Iterator<Item = PathBuf>) -> BTreeMap<OsString, Options> {
@@ -58,7 +131,7 @@ fn options(text: &str) -> impl Iterator<Item = (String, String)> {
         .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn libraries(
+fn of_registrations(
     registrations: &BTreeMap<OsString, Options>,
     library_directories: &[PathBuf],
 ) -> Vec<Installed> {
@@ -115,7 +188,7 @@ mod tests {
         fn installed(&self) -> Vec<Installed> {
             let directories = ["system", "own"].map(|name| self.0.path().join(name));
             let library_directories = [self.0.path().join("lib")];
-            libraries(&registrations(directories.into_iter()), &library_directories)
+            of_registrations(&registrations(directories.into_iter()), &library_directories)
         }
     }
 
