@@ -1,16 +1,72 @@
-//! Opening a sealed file: which of its recipients is a key of the token, and what that key makes of it.
+//! What the commands for sealed files share: reading one, which of its recipients is a key of the token, and what that
+//! key makes of it.
 
+use std::path::Path;
+
+use clap::ValueHint;
+
+use super::key_options::KeyOptions;
+use super::selection::{self, HEADING, Selection};
+use crate::certificate::Certificate;
 use crate::config::{Config, ObjectSelector};
 use crate::error::{Error, Exit, Help};
 use crate::pin::PinProvider;
+use crate::process::read_regular;
 use crate::sealed::{EncryptedKey, Recipient, Registries, SealedFile, describe, names};
 use crate::token::{KeyReference, LockedSecret, Token};
 
+/// In bytes; a thousand recipients take a fifth of it.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// The options that say with which token files are opened. Which key of it follows from the file.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OpeningOptions {
+    #[command(flatten)]
+    selection: Selection,
+    /// The key's certificate, for a token that holds none
+    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
+    certificate_file: Option<String>,
+}
+
+impl OpeningOptions {
+    pub(super) fn key_options(&self) -> KeyOptions {
+        let Self { selection, certificate_file } = self.clone();
+        KeyOptions { selection, certificate_file, ..KeyOptions::default() }
+    }
+}
+
+/// Reads a sealed file.
+pub(super) fn read(path: &Path) -> Result<SealedFile, Error> {
+    SealedFile::read(&content(path)?, &path.display().to_string())
+}
+
+/// The content of a regular file, which is no longer than any sealed file.
+pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
+    let reason = match read_regular(path, LONGEST_FILE + 1) {
+        Ok(bytes) if bytes.len() as u64 <= LONGEST_FILE => return Ok(bytes),
+        Ok(_) => "it is longer than 1 MiB".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let help = "name a file that is there and that you may read";
+    Err(Error::new(Exit::Configuration, format!("{}: {reason}", path.display())).help(help))
+}
+
+/// A node's certificate from a file of PEM or DER; the others of a chain are passed over.
+pub(super) fn certificate(path: &Path) -> Result<Certificate, Error> {
+    let name = path.display().to_string();
+    let parsed = Certificate::chain_from_pem_or_der(&content(path)?, &name);
+    let unusable = |error: Error| {
+        Error::new(Exit::Configuration, error.to_string())
+            .help("name a node's certificate, in PEM or DER")
+    };
+    Ok(parsed.map_err(unusable)?.0)
+}
+
 /// A key of the token that opens a file, and the place of its recipient there.
-pub(in crate::cli) type RecipientKey = (KeyReference, usize);
+pub(super) type RecipientKey = (KeyReference, usize);
 
 /// The first recipient that is a key of the token, by the certificates on it or by `certificateFile`. Logs in only if none is visible without, and not without `pins`.
-pub(in crate::cli) fn recipient_key(
+pub(super) fn recipient_key(
     token: &mut Token,
     config: &Config,
     file: &SealedFile,
@@ -22,7 +78,7 @@ pub(in crate::cli) fn recipient_key(
         let found = token.visible_or_hidden("the key of a sealed file", pins, visible)?;
         return found.ok_or_else(|| no_recipient(token, file));
     };
-    let certificate = super::certificate(path)?;
+    let certificate = certificate(path)?;
     let recipient = file.recipient(&names(&certificate));
     let recipient = recipient.ok_or_else(|| no_recipient(token, file))?;
     let reference = match selector.is_given() {
@@ -62,7 +118,7 @@ fn no_recipient(token: &Token, file: &SealedFile) -> Error {
 }
 
 /// Opens the file with a key of the token.
-pub(in crate::cli) fn open(
+pub(super) fn open(
     token: &mut Token,
     file: &SealedFile,
     (reference, recipient): RecipientKey,
