@@ -194,35 +194,28 @@ fn text(text: &str) -> Option<String> {
 
 /// `sees_all`: a private key that isn't shown isn't there.
 fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
-    let mut notes = match &candidate.certificate {
-        None => vec![KeyNote::NoCertificate],
-        // As a sentence with the words of the error that a request would have.
-        Some(Err(error)) => vec![KeyNote::UnusableCertificate(error.to_string())],
-        Some(Ok(certificate)) => {
-            let validity = match certificate.validity.at(unix_time()) {
-                ValidityState::NotYetValid => Some(KeyNote::NotYetValid),
-                ValidityState::Valid => None,
-                ValidityState::RenewalDue => Some(KeyNote::RenewalDue),
-                ValidityState::Expired => Some(KeyNote::Expired),
-            };
-            let mut notes = Vec::from_iter(validity);
-            notes.extend((!certificate.is_for_clients).then_some(KeyNote::NotForClients));
-            notes.extend(certificate.user.is_none().then_some(KeyNote::NoUser));
-            notes.extend(candidate.is_contradicted.then_some(KeyNote::OtherKey));
-            notes.extend(candidate.is_superseded.then_some(KeyNote::Superseded));
-            notes.extend(candidate.is_ambiguous.then_some(KeyNote::Ambiguous));
-            notes
-        }
-    };
-    match &candidate.key {
-        Some(key) => {
-            notes.extend(key.always_authenticate.then_some(KeyNote::PinPerSignature));
-            notes.extend((key.is_private && !key.can_sign).then_some(KeyNote::NotForSigning));
-            notes.extend((!key.is_private && sees_all).then_some(KeyNote::NoPrivateKey));
-        }
-        None => notes.extend(sees_all.then_some(KeyNote::NoPrivateKey)),
-    }
-    notes
+    let (certificate, key) = (candidate.certificate.as_ref(), candidate.key.as_ref());
+    // As a sentence with the words of the error that a request would have.
+    let unusable = certificate.and_then(|it| it.as_ref().err());
+    let unusable = unusable.map(|error| KeyNote::UnusableCertificate(error.to_string()));
+    let usable = certificate.and_then(|it| it.as_ref().ok());
+    let state = usable.map(|it| it.validity.at(unix_time()));
+    let others = [
+        (certificate.is_none(), KeyNote::NoCertificate),
+        (state == Some(ValidityState::NotYetValid), KeyNote::NotYetValid),
+        (state == Some(ValidityState::RenewalDue), KeyNote::RenewalDue),
+        (state == Some(ValidityState::Expired), KeyNote::Expired),
+        (usable.is_some_and(|it| !it.is_for_clients), KeyNote::NotForClients),
+        (usable.is_some_and(|it| it.user.is_none()), KeyNote::NoUser),
+        (usable.is_some() && candidate.is_contradicted, KeyNote::OtherKey),
+        (usable.is_some() && candidate.is_superseded, KeyNote::Superseded),
+        (usable.is_some() && candidate.is_ambiguous, KeyNote::Ambiguous),
+        (key.is_some_and(|it| it.always_authenticate), KeyNote::PinPerSignature),
+        (key.is_some_and(|it| it.is_private && !it.can_sign), KeyNote::NotForSigning),
+        (sees_all && !key.is_some_and(|it| it.is_private), KeyNote::NoPrivateKey),
+    ];
+    let others = others.into_iter().filter_map(|(is_so, note)| is_so.then_some(note));
+    unusable.into_iter().chain(others).collect()
 }
 
 impl From<&Certificate> for CertificateEntry {
