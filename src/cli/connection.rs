@@ -1,14 +1,18 @@
-//! A connection that a command makes for itself, and the key for it.
+//! Connections to clusters: one that a command makes for itself, with the key for it, and what is reported of any.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use super::reporter::Reporter;
 use crate::cluster_api::TokenConnection;
 use crate::error::Error;
 use crate::keyring::{KeyNumber, Keyring, OpenKey};
 use crate::library;
-use crate::process::watchdog;
+use crate::process::{locked, watchdog};
+use crate::report;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
+
+/// The same error is reported once in this time: kubectl tries five times before it gives up.
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Opens the key, with a prompt where it has to be.
 pub(super) fn open(keyring: &Keyring, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
@@ -27,4 +31,60 @@ pub(super) fn connect(
 ) -> Result<TokenConnection, Error> {
     let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter::default());
     TokenConnection::new(target, key, keyring, &observer)
+}
+
+/// Passes on what happens on connections, and in the tunnels of a run what can't be told to the command.
+#[derive(Default)]
+pub(super) struct Reporter {
+    /// The error that was reported last, and when.
+    reported: Mutex<Option<(String, Instant)>>,
+}
+
+impl Reporter {
+    /// Whether this is to be reported now.
+    fn is_news(&self, text: String, now: Instant) -> bool {
+        let mut reported = locked(&self.reported);
+        let is_known = reported.as_ref().is_some_and(|(known, at)| {
+            *known == text && now.saturating_duration_since(*at) < REPORT_INTERVAL
+        });
+        if !is_known {
+            *reported = Some((text, now));
+        }
+        !is_known
+    }
+}
+
+impl TunnelObserver for Reporter {
+    fn connection(&self, line: &str) {
+        log::info!("{line}");
+    }
+
+    fn trouble(&self, error: &Error) {
+        if self.is_news(error.to_string(), Instant::now()) {
+            report::error(error);
+        }
+    }
+
+    fn concern(&self, text: &str) {
+        report::warning(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_trouble_is_told_once_in_two_seconds() {
+        let reporter = Reporter::default();
+        let start = Instant::now();
+        let is_shown = |seconds, text: &str| {
+            reporter.is_news(text.to_owned(), start + Duration::from_secs_f32(seconds))
+        };
+        let attempts = [(0.0, "gone"), (0.5, "gone"), (1.9, "gone"), (2.1, "gone")];
+        assert_eq!(attempts.map(|(at, text)| is_shown(at, text)), [true, false, false, true]);
+        // Something else is told at once, and then the first anew.
+        let changing = [(2.2, "locked"), (2.3, "gone"), (2.4, "gone")];
+        assert_eq!(changing.map(|(at, text)| is_shown(at, text)), [true, true, false]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::holder::key_and_user;
+use super::key_choice::key_and_user;
 use super::key_options::KeyOptions;
 use super::session::CommandSession;
 use crate::certificate::PublicKey;

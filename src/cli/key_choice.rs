@@ -8,11 +8,12 @@ use crate::certificate::of_subject;
 use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
 use crate::library::{self, Library};
+use crate::pin::PinProvider;
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::Identity;
+use crate::token::{Identity, KeyReference, Token};
 
 /// A key with its token and library.
 pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
@@ -237,4 +238,21 @@ pub(super) fn names_key(
         && same(&wanted.label, &token.token_label)
         && same(&wanted.serial, &token.token_serial)
         && key.fits(&object)
+}
+
+/// The key by its certificate, and the user that this names; or by its public key where there is no certificate. Without
+/// `pins` only what the token shows without a login is found.
+pub(super) fn key_and_user(
+    token: &mut Token,
+    config: &Config,
+    mut pins: Option<&mut dyn PinProvider>,
+) -> Result<(KeyReference, Option<String>), Error> {
+    match token.identity(config, pins.as_mut().map(|it| &mut **it as &mut dyn PinProvider)) {
+        Ok(identity) => Ok((identity.key, identity.certificate.user)),
+        Err(error) if error.is(Kind::NoCertificate) || error.is(Kind::CertificateUnseen) => {
+            // What is missing is rather the certificate than a public key.
+            token.bare_key(&config.object, pins).map(|key| (key, None)).map_err(|_| error)
+        }
+        Err(error) => Err(error),
+    }
 }

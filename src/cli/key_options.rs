@@ -9,7 +9,7 @@ use super::key_choice::{key_configuration, token_configuration};
 use super::selection::{self, HEADING, Selection};
 use super::session::CommandSession;
 use crate::config::PinSource;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Exit, Kind};
 use crate::kubeconfig::{Context, Kubeconfig};
 use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
@@ -181,4 +181,16 @@ impl KeyOptions {
         }
         configuration
     }
+}
+
+/// Arguments don't go together.
+pub(super) fn needs(argument: &str, other: &str) -> Error {
+    Error::new(Exit::Request, format!("missing argument: {argument} needs {other}"))
+        .help("--help shows what goes with what")
+}
+
+/// `kubectl apply -f -` needs it for the manifest.
+pub(super) fn standard_input_is_the_clients() -> Error {
+    Error::new(Exit::Configuration, "pinSource is stdin, and standard input is the client's")
+        .help("choose another pinSource (--pin-source): prompt, askpass, file:/path or env:NAME")
 }

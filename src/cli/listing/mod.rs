@@ -10,9 +10,8 @@ pub(super) use self::document::{
 };
 use self::library::list_library;
 use self::machine::list_machine;
-use super::key_options::KeyOptions;
+use super::key_options::{KeyOptions, needs};
 use super::selection::Selection;
-use crate::cli::error::needs;
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
 use crate::library::Library;
