@@ -17,7 +17,6 @@ mod kubeconfig;
 mod kubelet_credential_provider;
 mod list;
 mod listing;
-mod new_file;
 mod output;
 mod question;
 mod renew;

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 
-use super::new_file;
+use super::output::write_file;
 use super::sealed;
 use super::session::CommandSession;
 use crate::certificate::ValidityState;
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &SealArguments, session: &mut CommandSession) -> Re
     let text = envelope.seal(&registries(arguments)?)?;
     match &arguments.out {
         None => session.output.print(&text),
-        Some(path) => new_file::write(path, &text, 0o600),
+        Some(path) => write_file(path, &text, 0o600),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::certificate::rfc_3339;
 use crate::cli::connection;
 use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, standard_input_is_the_clients};
+use crate::cli::output::write_file;
 use crate::cli::session::CommandSession;
 use crate::cluster_api::TokenConnection;
 use crate::cluster_api::signing_request::SHORTEST;
@@ -155,7 +156,7 @@ pub(super) fn hand_out(
     let version = version(request.as_ref(), &arguments.key);
     let text = output::text(&made, options.output, version, target.as_ref());
     match &options.out {
-        Some(path) => crate::cli::new_file::write(path, &text, 0o600),
+        Some(path) => write_file(path, &text, 0o600),
         None => session.output.print(&text),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::certificate::Certificate;
-use crate::cli::new_file;
+use crate::cli::output::write_file;
 use crate::enrollment::{certificates_pem, fingerprint, intermediates};
 use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
@@ -81,7 +81,7 @@ impl IssuedCertificate {
 /// Writes the file in one step, for everybody to read.
 pub(in crate::cli) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
     let _deferral = Deferral::for_files();
-    new_file::write(path, text, 0o644)
+    write_file(path, text, 0o644)
 }
 
 pub(in crate::cli) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error {
