@@ -6,12 +6,10 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Kind};
-use crate::process::locked;
 
 /// The longest PIN that is handed to a token, in bytes.
 pub const MAX_PIN_LENGTH: usize = 255;
@@ -81,25 +79,6 @@ pub trait PinProvider {
 
     /// The reader waits for the PIN now: said to a person who is not at this process's terminal.
     fn at_reader(&mut self, _notice: &str) {}
-}
-
-/// Shared with a thread that has it asked.
-impl<P: PinProvider> PinProvider for Arc<Mutex<P>> {
-    fn origin(&mut self) -> PinOrigin {
-        locked(self).origin()
-    }
-
-    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        locked(self).pin(request)
-    }
-
-    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
-        locked(self).confirm_at_reader(request)
-    }
-
-    fn at_reader(&mut self, notice: &str) {
-        locked(self).at_reader(notice);
-    }
 }
 
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -19,7 +19,7 @@ use crate::config::{Config, Keep, PinSource, key_selection};
 use crate::error::{Error, Exit, PROGRAM};
 use crate::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
 use crate::kubeconfig::{Kubeconfig, LocalCluster};
-use crate::pin_entry::Sources;
+use crate::pin_entry::{self, Sources};
 use crate::process::unix_time;
 use crate::process::watched::parent;
 use crate::report;
@@ -68,7 +68,8 @@ pub(super) fn run(
         None => answer(arguments, request, session),
         Some(kind) => short_lived::hand_out(kind, arguments, request, session),
     };
-    outcome.inspect_err(|_| {
+    outcome.inspect_err(|error| {
+        pin_entry::failed(error);
         let options = &arguments.key;
         let context = entries(options).and_then(|it| it.context_of_call(&own_arguments()));
         match context {
@@ -134,7 +135,7 @@ fn answer(
         },
         &mut pins,
     );
-    let (registered, _) = registered.inspect_err(|error| pins.failed(error))?;
+    let (registered, _) = registered?;
     for warning in &registered.warnings {
         report::warning(warning);
     }

@@ -11,7 +11,7 @@ mod sources;
 mod stored;
 
 pub use prompt::{ask_hidden, ask_openly, show_after};
-pub use sources::Sources;
+pub use sources::{Sources, failed};
 
 use std::time::Duration;
 

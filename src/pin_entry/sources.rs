@@ -2,8 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, stdin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use super::prompt::{Prompt, open_terminal};
@@ -12,7 +12,11 @@ use super::{askpass, stored, wrong_length};
 use base::error::{Error, Exit, PROGRAM};
 use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::environment::TakenVariables;
+use base::process::locked;
 use config::PinSource;
+
+/// Where a person has entered a PIN last, and for which token.
+static ENTERED: Mutex<Option<(PromptKind, String)>> = Mutex::new(None);
 
 pub struct Sources {
     source: PinSource,
@@ -22,8 +26,6 @@ pub struct Sources {
     unattended: Arc<AtomicBool>,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
     since: Option<SystemTime>,
-    /// Where a person entered a PIN last, and for which token.
-    entered: Option<(PromptKind, String)>,
 }
 
 impl Sources {
@@ -40,18 +42,7 @@ impl Sources {
     ) -> Self {
         let variable = source.variable().and_then(|name| variables.get(name));
         let variable = variable.map(OsStr::to_owned);
-        Self { source, variable, unattended, since: None, entered: None }
-    }
-
-    /// The command ends with this error. If a person has entered a PIN and it has led to no login, that is the same as if
-    /// none had been entered: clients run a program that has failed again.
-    pub fn failed(&mut self, error: &Error) {
-        if error.exit_code() == Exit::Login as u8
-            && let Some((kind, token)) = self.entered.take()
-            && let Ok(slot) = PromptSlot::wait(kind, &token)
-        {
-            slot.leave(REFUSED);
-        }
+        Self { source, variable, unattended, since: None }
     }
 
     fn is_left(&self) -> bool {
@@ -86,7 +77,7 @@ impl Sources {
         let has_terminal = !self.is_left() && open_terminal().is_some();
         let slot = PromptSlot::take(PromptKind::Window, &request.token, since)?;
         let pin = program.ask(request, has_terminal, &slot)?;
-        self.entered = Some((PromptKind::Window, request.token.clone().into_owned()));
+        entered(PromptKind::Window, request);
         Ok(pin)
     }
 
@@ -101,6 +92,21 @@ impl Sources {
         value.to_str().and_then(Pin::new).ok_or_else(|| {
             failure("holds no PIN (no text, empty, too long, or with a line ending or control character)")
         })
+    }
+}
+
+fn entered(kind: PromptKind, request: &PinRequest<'_>) {
+    *locked(&ENTERED) = Some((kind, request.token.clone().into_owned()));
+}
+
+/// The command ends with this error. If a person has entered a PIN and it has led to no login, that is the same as if
+/// none had been entered: clients run a program that has failed again.
+pub fn failed(error: &Error) {
+    let entered = locked(&ENTERED).take().filter(|_| error.exit_code() == Exit::Login as u8);
+    if let Some((kind, token)) = entered
+        && let Ok(slot) = PromptSlot::wait(kind, &token)
+    {
+        slot.leave(REFUSED);
     }
 }
 
@@ -131,7 +137,7 @@ impl PinProvider for Sources {
             }
             PinSource::Prompt | PinSource::StandardInput => {
                 let pin = self.prompt(request, || pin::no_pin(&request.token))?.ask(request)?;
-                self.entered = Some((PromptKind::Terminal, request.token.clone().into_owned()));
+                entered(PromptKind::Terminal, request);
                 return Ok(pin);
             }
         };

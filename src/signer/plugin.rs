@@ -49,7 +49,7 @@ pub fn run(request: OsString, alone: SingleThreaded, kept: &mut dyn KeptKeys) ->
     let code = match answer(request, alone, kept, &mut pins, &mut library) {
         Ok(()) => 0,
         Err(error) => {
-            pins.iter_mut().for_each(|pins| pins.failed(&error));
+            pin_entry::failed(&error);
             report::error(&error)
         }
     };

@@ -1,7 +1,7 @@
 //! `credential --as`: a short-lived credential that comes from the token's key, for clients that can't use a tunnel.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -15,7 +15,6 @@ use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, standard_input_is_the_clients};
 use crate::cli::output::write_file;
 use crate::cli::session::CommandSession;
-use crate::cluster_api::TokenConnection;
 use crate::cluster_api::signing_request::SHORTEST;
 use crate::cluster_api::token_request::{ServiceAccount, request_token};
 use crate::config::{Config, PinSource, duration};
@@ -26,7 +25,7 @@ use crate::keyring::Keyring;
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
-use crate::process::{locked, unix_time};
+use crate::process::unix_time;
 use crate::report;
 use crate::tunnel::TunnelTarget;
 
@@ -138,15 +137,12 @@ pub(super) fn hand_out(
     };
     let pins = Sources::new(pin_source, &variables);
     drop(variables);
-    // For the thread that opens the key, too.
-    let mut pins = Arc::new(Mutex::new(pins));
     let made = match &target {
         Some(target) if kind != ShortLived::Jwt => {
-            from_cluster(kind, options, config, &pins, target.clone(), &session.keyring)
+            from_cluster(kind, options, config, pins, target.clone(), &session.keyring)?
         }
-        _ => jwt(options, &config, &mut pins, &mut session.library),
+        _ => jwt(options, &config, pins, &mut session.library)?,
     };
-    let made = made.inspect_err(|error| locked(&pins).failed(error))?;
     if made.ends <= unix_time() {
         // Clients would ask again at once, for ever.
         let text = format!("what was issued has ended already, at {}", rfc_3339(made.ends));
@@ -161,14 +157,12 @@ pub(super) fn hand_out(
     }
 }
 
-type SharedPins = Arc<Mutex<Sources>>;
-
 /// What the API server makes for the user of the key's certificate.
 fn from_cluster(
     kind: ShortLived,
     options: &ShortLivedOptions,
     config: Config,
-    pins: &SharedPins,
+    pins: Sources,
     target: TunnelTarget,
     keyring: &Arc<Keyring>,
 ) -> Result<IssuedCredential, Error> {
@@ -181,7 +175,11 @@ fn from_cluster(
             Error::new(Exit::Request, text).help("leave --duration out, or give at least 10m")
         );
     }
-    let api = connect(config, pins, target, keyring)?;
+    let key = keyring.add_with(config, Box::new(pins))?;
+    for warning in connection::open(keyring, key)?.take_warnings() {
+        report::warning(&warning);
+    }
+    let api = connection::connect(target, key, keyring)?;
     let account = match &options.service_account {
         Some(account) if kind == ShortLived::Token => account,
         _ => return certificate::make(&api, life, options.wait),
@@ -190,29 +188,15 @@ fn from_cluster(
     Ok(IssuedCredential { proof: ExecProof::Token(token), ends, user: account.to_string() })
 }
 
-/// Opens the key, with a PIN if it takes one, and is ready to ask the cluster as its certificate's user.
-fn connect(
-    config: Config,
-    pins: &SharedPins,
-    target: TunnelTarget,
-    keyring: &Arc<Keyring>,
-) -> Result<TokenConnection, Error> {
-    let key = keyring.add_with(config, Box::new(pins.clone()))?;
-    for warning in connection::open(keyring, key)?.take_warnings() {
-        report::warning(&warning);
-    }
-    connection::connect(target, key, keyring)
-}
-
 /// A token that the key signs.
 fn jwt(
     options: &ShortLivedOptions,
     config: &Config,
-    pins: &mut SharedPins,
+    mut pins: Sources,
     opened: &mut Option<Library>,
 ) -> Result<IssuedCredential, Error> {
     let mut token = library::open_in(opened, config)?.token(&config.token)?;
-    let (key, user) = key_and_user(&mut token, config, Some(pins))?;
+    let (key, user) = key_and_user(&mut token, config, Some(&mut pins))?;
     let user = options.subject.clone().or(user).ok_or_else(|| {
         Error::new(
             Exit::Request,
@@ -241,8 +225,8 @@ fn jwt(
     let public_key = key.public_key.clone();
     let signed = jose::token(&public_key, &claims, |scheme, digest| {
         token.check_mechanism(&scheme)?;
-        let key = token.key(key, pins)?;
-        token.sign(&key, scheme, digest, pins)
+        let key = token.key(key, &mut pins)?;
+        token.sign(&key, scheme, digest, &mut pins)
     })?;
     Ok(IssuedCredential { proof: ExecProof::Token(signed), ends, user })
 }
