@@ -224,14 +224,13 @@ impl SigningRequest {
     pub fn approved(&self, reason: &str, message: &str) -> Value {
         let mut object = self.object.clone();
         let conditions = &mut object["status"]["conditions"];
-        if !conditions.is_array() {
-            *conditions = json!([]);
-        }
-        conditions.as_array_mut().into_iter().for_each(|conditions| {
-            conditions.push(json!({
-                "type": "Approved", "status": "True", "reason": reason, "message": message,
-            }));
+        let approval = json!({
+            "type": "Approved", "status": "True", "reason": reason, "message": message,
         });
+        match conditions.as_array_mut() {
+            Some(conditions) => conditions.push(approval),
+            None => *conditions = json!([approval]),
+        }
         object
     }
 
