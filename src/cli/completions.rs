@@ -61,16 +61,13 @@ pub(super) fn complete() -> Option<u8> {
 /// The contexts of kubectl's kubeconfig. Shells take a candidate as it is, so none that needs quotes is offered.
 pub(super) fn contexts() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let contexts = kubeconfig().map(|it| it.contexts()).into_iter().flatten();
+        // A pipe isn't read: its next reader would find it empty.
+        let files = super::kubeconfig_files(None);
+        let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
+        let kubeconfig = files.iter().all(is_file).then(|| Kubeconfig::load(&files).ok()).flatten();
+        let contexts = kubeconfig.iter().flat_map(Kubeconfig::contexts);
         let names = contexts.map(|context| context.name);
         let plain = names.filter(|name| matches!(shell_word(name), Cow::Borrowed(_)));
         plain.map(CompletionCandidate::new).collect()
     })
-}
-
-/// A pipe isn't read: its next reader would find it empty.
-fn kubeconfig() -> Option<Kubeconfig> {
-    let files = super::kubeconfig_files(None);
-    let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
-    files.iter().all(is_file).then(|| Kubeconfig::load(&files).ok())?
 }

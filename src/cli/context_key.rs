@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::again::option;
 use super::key_choice::{SelectedKey, key_configuration, names_key, set};
-use super::key_options::{KeyOptions, standard_input_is_the_clients};
+use super::key_options::{KeyOptions, option, standard_input_is_the_clients};
 use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::{

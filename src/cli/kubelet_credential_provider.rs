@@ -55,7 +55,10 @@ pub(super) fn run(
     options.set_call();
     let variables = session.take_variables(options.configuration());
     end_in_time();
-    let request = request()?;
+    let mut request = Vec::new();
+    // What can't be read is no request.
+    let _ = io::stdin().lock().take(LONGEST_REQUEST + 1).read_to_end(&mut request);
+    let request = ProviderRequest::decode(&request)?;
     let file = sealed::read(&arguments.sealed)?;
     let mut config = Config::of_token(&mut options.configuration())?;
     let source = std::mem::take(&mut config.pin);
@@ -90,11 +93,4 @@ fn end_in_time() {
         .help("see which process uses the token; kubelet asks again with the next image pull");
         leave(report::error_in_one_line(&error))
     });
-}
-
-fn request() -> Result<ProviderRequest, Error> {
-    let mut bytes = Vec::new();
-    // What can't be read is no request.
-    let _ = io::stdin().lock().take(LONGEST_REQUEST + 1).read_to_end(&mut bytes);
-    ProviderRequest::decode(&bytes)
 }

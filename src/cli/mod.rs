@@ -1,6 +1,5 @@
 //! Runs what the arguments and the environment ask for: a command, a request or completions.
 
-mod again;
 mod approve;
 mod attestation;
 mod check;
@@ -136,7 +135,7 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
         report::lines(&format!("help: {} --help shows the commands\n", start::called()));
         return 2;
     }
-    let parsed = of_kubelet().map_or_else(|| Arguments::try_parse_as(command()), Ok);
+    let parsed = of_kubelet().map_or_else(|| parsed(command()), Ok);
     let Arguments { verbose, command } = match parsed {
         Ok(arguments) => arguments,
         Err(error) => return not_a_command(error),
@@ -190,13 +189,11 @@ fn of_kubelet() -> Option<Arguments> {
     let command = clap::Command::new(PROGRAM)
         .arg(verbose.global(true).action(clap::ArgAction::Count))
         .subcommand(provider);
-    Arguments::try_parse_as(command).ok()
+    parsed(command).ok()
 }
 
-impl Arguments {
-    fn try_parse_as(command: clap::Command) -> Result<Self, clap::Error> {
-        Self::from_arg_matches(&command.try_get_matches()?)
-    }
+fn parsed(command: clap::Command) -> Result<Arguments, clap::Error> {
+    Arguments::from_arg_matches(&command.try_get_matches()?)
 }
 
 /// The commands and options. When kubectl has run its plugin `kubectl-pkcs11`, the examples say

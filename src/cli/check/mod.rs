@@ -182,13 +182,9 @@ impl Checklist<'_> {
 
 /// The cluster that is asked: that of the context with the key, or where options name the key of the selected context.
 fn target(options: &KeyOptions, source: &KeySource) -> Result<TunnelTarget, Error> {
-    let named;
     let SelectedContext { kubeconfig, context } = match &source.context {
-        Some(context) => context,
-        None => {
-            named = options.selected()?;
-            &named
-        }
+        Some(selected) => selected,
+        None => &options.selected()?,
     };
     let (name, cluster) = kubeconfig.real_cluster(&context.cluster)?;
     Ok(TunnelTarget::new(name, cluster))

@@ -77,7 +77,12 @@ fn serve(
     KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
     let inheritance = Inheritance::keep(core)
         .map_err(|error| preparation(format!("standard output can't be set aside: {error}")))?;
-    let mut kubeconfig = load(arguments)?;
+    let mut kubeconfig = super::load(arguments.kubeconfig.as_deref())?;
+    if let Some(name) = &arguments.only_context {
+        kubeconfig.keep_only(name)?;
+    } else if let Some(name) = &arguments.context {
+        kubeconfig.set_current_context(name)?;
+    }
     let selected = command_line.selected_context(&kubeconfig);
     let served = ServedEntries::of(&kubeconfig, selected.as_ref())?;
     if served.clusters.is_empty() || served.users.is_empty() {
@@ -169,18 +174,6 @@ fn run_with(
         );
     }
     Ok(code)
-}
-
-/// The kubeconfig that the arguments name, with the context that our own options name as its current
-/// one.
-fn load(arguments: &RunArguments) -> Result<Kubeconfig, Error> {
-    let mut kubeconfig = super::load(arguments.kubeconfig.as_deref())?;
-    if let Some(name) = &arguments.only_context {
-        kubeconfig.keep_only(name)?;
-    } else if let Some(name) = &arguments.context {
-        kubeconfig.set_current_context(name)?;
-    }
-    Ok(kubeconfig)
 }
 
 /// The variables with which the command goes to its ports directly, also where it has a proxy: Go
