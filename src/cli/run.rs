@@ -1,10 +1,8 @@
 //! `run`: a command whose connections to clusters are made with keys in tokens.
 
-mod command_line;
-mod served;
-
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -12,23 +10,25 @@ use std::sync::Arc;
 
 use rustix::process::Rlimit;
 
-use self::command_line::CommandLine;
-use self::served::ServedEntries;
 use super::completions;
 use super::connection::{Reporter, open};
 use super::key_options::KeyOptions;
+use crate::config::Config;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG};
 use crate::keyring::Keyring;
-use crate::kubeconfig::{Context, Kubeconfig, other_user, write_command};
+use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::preparation;
 use crate::process::run_directory::RunDirectory;
 use crate::report;
-use crate::tunnel::{ClientCertificate, ServerIdentity, TunnelObserver, Tunnels};
+use crate::tunnel::{ClientCertificate, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
 
 /// Set for the command, to distinguish a run inside a run from a kubeconfig without keys.
 const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
+
+/// kubectl commands whose `--user` names the subject of a role binding.
+const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];
 
 /// Run a command, such as stock kubectl, helm or k9s, with keys that stay in their tokens
 #[derive(Debug, clap::Args)]
@@ -139,6 +139,127 @@ fn serve(
         kubeconfig.identify(user, &certificate_pem, &key_pem);
     }
     run_with(arguments, &kubeconfig, inheritance)
+}
+
+/// A command's name and its arguments.
+struct CommandLine<'a>(&'a [OsString]);
+
+impl CommandLine<'_> {
+    /// The context that the arguments name, as kubectl and helm take it.
+    fn context(&self) -> Option<String> {
+        self.option("--context").or_else(|| self.option("--kube-context"))
+    }
+
+    /// Whether the arguments name a cluster, or a context that does.
+    fn names_cluster(&self) -> bool {
+        self.context().is_some() || self.option("--cluster").is_some()
+    }
+
+    /// The context that the command will use, as far as its arguments show, with the cluster and the
+    /// user that they name instead.
+    fn selected_context(&self, kubeconfig: &Kubeconfig) -> Option<Context> {
+        let named = self.context();
+        let name = named.as_deref().or_else(|| kubeconfig.current_context());
+        let known = name.and_then(|name| kubeconfig.context(name).ok());
+        let is_other_user = |word| OTHER_USERS.iter().any(|other| word == other);
+        let user = self.option("--user");
+        let user = user.filter(|_| !self.0.iter().any(is_other_user));
+        match (known, self.option("--cluster"), user) {
+            (Some(known), cluster, user) => Some(Context {
+                name: known.name,
+                cluster: cluster.unwrap_or(known.cluster),
+                user: user.unwrap_or(known.user),
+            }),
+            (None, Some(cluster), Some(user)) => {
+                Some(Context { name: String::new(), cluster, user })
+            }
+            (None, ..) => None,
+        }
+    }
+
+    /// The value of an option before a `--`.
+    fn option(&self, name: &str) -> Option<String> {
+        let arguments = self.0.iter().skip(1).map(|it| it.to_string_lossy());
+        let mut arguments = arguments.take_while(|argument| argument != "--");
+        while let Some(argument) = arguments.next() {
+            match argument.strip_prefix(name) {
+                Some("") => return Some(arguments.next().unwrap_or_default().into_owned()),
+                Some(rest) if rest.starts_with('=') => return rest.get(1..).map(str::to_owned),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+/// What the tunnels serve.
+#[derive(Default)]
+struct ServedEntries {
+    /// Each with the name of its entry, which the cluster itself need not have.
+    clusters: Vec<(String, TunnelTarget)>,
+    /// Those with a key.
+    users: Vec<(String, Config)>,
+}
+
+impl ServedEntries {
+    /// The users with a key, and the clusters that a context joins with one of them.
+    fn of(kubeconfig: &Kubeconfig, selected: Option<&Context>) -> Result<Self, Error> {
+        let mut served = Self::default();
+        let contexts = kubeconfig.contexts();
+        for user in kubeconfig.names(EntryKind::User) {
+            let mut of_user = contexts.iter().filter(|it| it.user == user).peekable();
+            let is_needed = match selected {
+                Some(selected) => selected.user == user,
+                None => of_user.peek().is_some(),
+            };
+            let config = match kubeconfig.provider(&user) {
+                Ok(Provider::None) => continue,
+                Ok(Provider::Other(name)) => {
+                    leave(of_user, &format!("its user needs the auth provider \"{name}\""));
+                    continue;
+                }
+                Ok(Provider::ExternalSigner(mut map)) => Config::from_map(&mut map),
+                Err(error) => Err(error),
+            };
+            match config {
+                Ok(config) => served.users.push((user, config)),
+                Err(error) if is_needed => return Err(error),
+                Err(error) => leave(of_user, &error),
+            }
+        }
+        // A context can name a cluster that doesn't exist.
+        let named = contexts.iter().map(|context| context.cluster.clone());
+        let names: BTreeSet<_> =
+            kubeconfig.names(EntryKind::Cluster).into_iter().chain(named).collect();
+        for name in names {
+            let has_key = |it: &&Context| {
+                it.cluster == name && served.users.iter().any(|(user, _)| *user == it.user)
+            };
+            let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
+            let is_selected = selected.as_ref().is_some_and(has_key);
+            // One that only other users need is not changed.
+            if with_key.is_empty() && !is_selected {
+                continue;
+            }
+            match kubeconfig.real_cluster(&name) {
+                Ok((real_name, cluster)) => {
+                    served.clusters.push((name, TunnelTarget::new(real_name, cluster)));
+                }
+                Err(error) if is_selected || selected.is_none() => return Err(error),
+                Err(error) => leave(with_key, &error),
+            }
+        }
+        Ok(served)
+    }
+}
+
+fn leave<'a>(contexts: impl IntoIterator<Item = &'a Context>, reason: &dyn Display) {
+    for context in contexts {
+        report::warning(&format!(
+            "context \"{}\" is left as it is, and kubectl may not be able to use it: {reason}",
+            context.name
+        ));
+    }
 }
 
 /// Runs the command with this kubeconfig; its exit code.
