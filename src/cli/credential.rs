@@ -2,7 +2,6 @@
 //! out a certificate for the local connection. With `--as`, hands out something that needs no tunnel.
 
 mod certificate;
-mod output;
 mod short_lived;
 
 use std::ffi::OsString;

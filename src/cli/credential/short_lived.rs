@@ -4,24 +4,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::json;
 
-use super::{AUDIENCE, CredentialArguments, certificate, output, version};
+use super::{AUDIENCE, CredentialArguments, certificate, version};
 use crate::certificate::rfc_3339;
 use crate::cli::connection;
 use crate::cli::key_choice::key_and_user;
-use crate::cli::key_options::{KeySource, standard_input_is_the_clients};
+use crate::cli::key_options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::output::write_file;
 use crate::cli::session::CommandSession;
 use crate::cluster_api::signing_request::SHORTEST;
 use crate::cluster_api::token_request::{ServiceAccount, request_token};
 use crate::config::{Config, PinSource, duration};
 use crate::error::{Error, Exit};
-use crate::exec_credential::{ExecProof, ExecRequest};
+use crate::exec_credential::{ExecProof, ExecRequest, exec_answer};
 use crate::jose;
 use crate::keyring::Keyring;
+use crate::kubeconfig::{Cluster, LocalCluster, tunnelled};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
@@ -98,14 +101,6 @@ pub(super) struct IssuedCredential {
     pub(super) user: String,
 }
 
-impl IssuedCredential {
-    /// When a client has to ask again, which it does not before that moment.
-    pub(super) fn renewal(&self) -> String {
-        let life = self.ends.saturating_sub(unix_time());
-        rfc_3339(self.ends.saturating_sub(MARGIN.min(life / 5)))
-    }
-}
-
 /// Makes it and prints or writes it.
 pub(super) fn hand_out(
     kind: ShortLived,
@@ -132,7 +127,7 @@ pub(super) fn hand_out(
     // Before a PIN is asked for.
     let needs_cluster = kind != ShortLived::Jwt || options.output == OutputForm::Kubeconfig;
     let target = match needs_cluster {
-        true => Some(output::target(arguments, request.as_ref(), context)?),
+        true => Some(target(arguments, request.as_ref(), context)?),
         false => None,
     };
     let pins = Sources::new(pin_source, &variables);
@@ -150,7 +145,7 @@ pub(super) fn hand_out(
         return Err(Error::new(Exit::Cluster, text).help(help));
     }
     let version = version(request.as_ref(), &arguments.key);
-    let text = output::text(&made, options.output, version, target.as_ref());
+    let text = text(&made, options.output, version, target.as_ref());
     match &options.out {
         Some(path) => write_file(path, &text, 0o600),
         None => session.output.print(&text),
@@ -236,4 +231,81 @@ pub(super) fn random_id() -> Result<String, Error> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
     Ok(hex(&random))
+}
+
+/// The cluster that the credential is for: the client's, the context's with the key, or the current context's.
+fn target(
+    arguments: &CredentialArguments,
+    request: Option<&ExecRequest>,
+    of_key: Option<SelectedContext>,
+) -> Result<TunnelTarget, Error> {
+    if let Some(entry) = request.and_then(|request| request.cluster.as_ref()) {
+        let LocalCluster { cluster, extension } = LocalCluster::requested(entry)?;
+        let (name, cluster) = match extension.is_null() {
+            true => (cluster.server.clone(), cluster),
+            false => tunnelled(&extension)?,
+        };
+        return Ok(TunnelTarget::new(name, cluster));
+    }
+    match of_key {
+        Some(selected) => selected.target(),
+        None => arguments.key.selected()?.target(),
+    }
+}
+
+/// The document; `target` is needed for a kubeconfig.
+fn text(
+    credential: &IssuedCredential,
+    form: OutputForm,
+    version: &str,
+    target: Option<&TunnelTarget>,
+) -> String {
+    match (form, target) {
+        (OutputForm::Kubeconfig, Some(target)) => kubeconfig(credential, target),
+        (OutputForm::Exec | OutputForm::Kubeconfig, _) => {
+            // When a client has to ask again, which it does not before that moment.
+            let margin = MARGIN.min(credential.ends.saturating_sub(unix_time()) / 5);
+            let renewal = rfc_3339(credential.ends.saturating_sub(margin));
+            exec_answer(version, &credential.proof, &renewal)
+        }
+        (OutputForm::Raw, _) => match &credential.proof {
+            ExecProof::Certificate { certificate, key } => {
+                format!("{}\n{}\n", certificate.trim_end(), key.trim_end())
+            }
+            ExecProof::Token(token) => format!("{token}\n"),
+        },
+    }
+}
+
+/// JSON is YAML, but for the comment.
+fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
+    let Cluster { server, authority, tls_server_name, insecure, proxy_url } = &target.cluster;
+    let mut cluster = json!({
+        "server": server,
+        "certificate-authority-data": authority.as_ref().map(|pem| STANDARD.encode(pem)),
+        "tls-server-name": tls_server_name,
+        "insecure-skip-tls-verify": insecure.then_some(true),
+        "proxy-url": proxy_url,
+    });
+    if let Some(members) = cluster.as_object_mut() {
+        members.retain(|_, value| !value.is_null());
+    }
+    let user = match &credential.proof {
+        ExecProof::Certificate { certificate, key } => json!({
+            "client-certificate-data": STANDARD.encode(certificate),
+            "client-key-data": STANDARD.encode(key),
+        }),
+        ExecProof::Token(token) => json!({ "token": token }),
+    };
+    let (name, who) = (&target.name, &credential.user);
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": who, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": who}}],
+        "current-context": name,
+    });
+    let ends = rfc_3339(credential.ends);
+    format!("# Ends at {ends}, and is of no use afterwards.\n{config:#}\n")
 }
