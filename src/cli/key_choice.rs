@@ -159,7 +159,7 @@ fn described((library, token, key): SelectedKey<'_>) -> String {
     parts.extend(token.pin_note().map(|(note, _)| note.to_owned()));
     let parts = parts.join(", ");
     let object = key.object_id.as_deref().unwrap_or(&key.object_label);
-    let token = token.name();
+    let token = &token.name;
     let path = &library.path_lib;
     format!("{parts}; object {object} on token {token}, {path}")
 }
@@ -181,7 +181,7 @@ pub(super) fn key_configuration(
 
 /// Library and token, by what stays: the serial number, since slot numbers move.
 pub(super) fn token_configuration(library: &LibraryEntry, token: &TokenEntry) -> Configuration {
-    let (label, serial) = (&token.token_label, &token.token_serial);
+    let (label, serial) = (&token.name.label, &token.name.serial);
     let mut configuration = Configuration::default();
     set(&mut configuration, "pathLib", Some(&library.path_lib));
     set(&mut configuration, "initArgs", library.init_args.as_deref());
@@ -190,7 +190,7 @@ pub(super) fn token_configuration(library: &LibraryEntry, token: &TokenEntry) ->
         set(&mut configuration, "tokenLabel", Some(label));
     }
     if token.needs_slot_id || serial.is_empty() && label.is_empty() {
-        set(&mut configuration, "slotId", Some(&token.slot_id.to_string()));
+        set(&mut configuration, "slotId", Some(&token.name.slot.to_string()));
     }
     configuration
 }
@@ -234,9 +234,9 @@ pub(super) fn names_key(
         || wanted.serial.is_some() && (wanted.label.is_some() || !token.needs_label);
     names_token
         && (object.label.is_some() || object.id.is_some() && !key.needs_label)
-        && wanted.slot.map_or(!token.needs_slot_id, |slot| slot == token.slot_id)
-        && same(&wanted.label, &token.token_label)
-        && same(&wanted.serial, &token.token_serial)
+        && wanted.slot.map_or(!token.needs_slot_id, |slot| slot == token.name.slot)
+        && same(&wanted.label, &token.name.label)
+        && same(&wanted.serial, &token.name.serial)
         && key.fits(&object)
 }
 

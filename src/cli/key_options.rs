@@ -166,7 +166,7 @@ impl KeyOptions {
             }
             // The token may hide the key.
             (Err(error), Some((library, token))) if error.is(Kind::NoneFits) => {
-                (token_configuration(library, token), format!("token {}", token.name()))
+                (token_configuration(library, token), format!("token {}", token.name))
             }
             (Err(error), _) => return Err(error),
         };

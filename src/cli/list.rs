@@ -67,7 +67,12 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
         session.output.print(&uris.collect::<String>())?;
     } else {
         let names_object = options.filter()?.object.is_given();
-        let text = text(&listing, names_object, &session.output);
+        let mut lines = Lines { text: String::new(), output: &session.output, names_object };
+        listing.libraries.iter().for_each(|library| lines.library(library));
+        if let Some(nothing) = listing.emptiness().filter(|_| !names_object) {
+            lines.add(None, &format!("  help: {}", nothing.remedy()));
+        }
+        let text = lines.text;
         session.output.print(&text)?;
     }
     match options.miss(&listing) {
@@ -140,7 +145,7 @@ impl Lines<'_> {
         let pin = pin.map(|note| format!(": {note}")).unwrap_or_default();
         let name = format!(
             "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"{pin}",
-            token.slot_id, token.token_label, token.token_serial
+            token.name.slot, token.name.label, token.name.serial
         );
         self.add(style, &name);
         for key in &token.keys {
@@ -161,17 +166,6 @@ impl Lines<'_> {
             self.add(None, seen);
         }
     }
-}
-
-fn text(listing: &Listing, names_object: bool, output: &CommandOutput) -> String {
-    let mut lines = Lines { text: String::new(), output, names_object };
-    for library in &listing.libraries {
-        lines.library(library);
-    }
-    if let Some(nothing) = listing.emptiness().filter(|_| !names_object) {
-        lines.add(None, &format!("  help: {}", nothing.remedy()));
-    }
-    lines.text
 }
 
 /// `objectId 2, objectLabel "SIGN", RSA-2048, user "jane", …`

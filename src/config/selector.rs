@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::{ObjectId, misconfigured, quoted};
 use base::error::{Error, listed};
 
@@ -86,11 +88,14 @@ pub(super) fn decimal(digits: &str) -> Option<u64> {
 }
 
 /// A token as people tell it from others.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct TokenName {
+    #[serde(rename = "slotId")]
     pub slot: u64,
     /// Without the padding.
+    #[serde(rename = "tokenLabel")]
     pub label: String,
+    #[serde(rename = "tokenSerial")]
     pub serial: String,
 }
 

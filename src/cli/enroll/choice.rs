@@ -53,13 +53,13 @@ fn add_found(
         several => {
             let names: Vec<_> = several
                 .iter()
-                .map(|(library, token)| format!("{}, {}", token.name(), library.path_lib))
+                .map(|(library, token)| format!("{}, {}", token.name, library.path_lib))
                 .collect();
             let picked = pick("Which token?", &names).and_then(|index| several.get(index));
             *picked.ok_or_else(|| {
                 let options = several.iter().map(|(library, token)| {
                     let [module, label, serial] =
-                        [&library.path_lib, &token.token_label, &token.token_serial]
+                        [&library.path_lib, &token.name.label, &token.name.serial]
                             .map(|text| shell_word(text));
                     format!("--module={module} --token-label={label} --token-serial={serial}")
                 });

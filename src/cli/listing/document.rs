@@ -42,14 +42,12 @@ pub(in crate::cli) struct LibraryEntry {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct TokenEntry {
-    pub(in crate::cli) slot_id: u64,
-    pub(in crate::cli) token_label: String,
-    pub(in crate::cli) token_serial: String,
+    #[serde(flatten)]
+    pub(in crate::cli) name: TokenName,
     pub(in crate::cli) login_required: bool,
     /// Another token of the library has the same serial number, so the label is needed too.
     pub(in crate::cli) needs_label: bool,
     /// Another one has the same serial number and the same label.
-    #[serde(default)]
     pub(in crate::cli) needs_slot_id: bool,
     /// `None`, or `unknown`, if the slot can't be read.
     #[serde(with = "pin_state")]
@@ -112,10 +110,8 @@ pub(in crate::cli) struct CertificateEntry {
     pub(in crate::cli) groups: Vec<String>,
     pub(in crate::cli) issuer: String,
     /// In hexadecimal digits.
-    #[serde(default)]
     pub(in crate::cli) serial_number: String,
     /// `X509SHA256=…`, as an API server's audit log has it.
-    #[serde(default)]
     pub(in crate::cli) credential_id: String,
     /// RFC 3339.
     pub(in crate::cli) not_before: String,
@@ -221,15 +217,6 @@ impl TokenEntry {
         }
     }
 
-    /// As errors name it.
-    pub(in crate::cli) fn name(&self) -> TokenName {
-        TokenName {
-            slot: self.slot_id,
-            label: self.token_label.clone(),
-            serial: self.token_serial.clone(),
-        }
-    }
-
     /// All that it has is listed, and that is nothing.
     pub(in crate::cli) fn is_bare(&self) -> bool {
         self.keys.is_empty() && self.error.is_none()
@@ -265,7 +252,7 @@ impl Listing {
         if !self.tokens().all(is_empty) {
             return None;
         }
-        let (module, label) = (shell_word(&library.path_lib), &token.token_label);
+        let (module, label) = (shell_word(&library.path_lib), &token.name.label);
         let named = match label.as_str() {
             "" => String::new(),
             label => format!(" --token-label {}", shell_word(label)),

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, minute, rfc_3339};
-use crate::config::{Filter, ObjectId, ObjectSelector, TokenSelector, TrustedLibrary, Uri};
+use crate::config::{
+    Filter, ObjectId, ObjectSelector, TokenName, TokenSelector, TrustedLibrary, Uri,
+};
 use crate::error::{Error, Exit, Help, Kind};
 use crate::library::{self, Library};
 use crate::pin::PinProvider as _;
@@ -55,7 +57,7 @@ pub(super) fn list_library(
                 fill(token, shown, state, objects, pins.is_some(), path)
             }
             Err(error) => TokenEntry {
-                slot_id: slot.slot,
+                name: TokenName { slot: slot.slot, ..TokenName::default() },
                 error: Some(ErrorEntry::from(error)),
                 ..TokenEntry::default()
             },
@@ -99,9 +101,7 @@ fn name(state: &TokenState, all: &[&TokenState]) -> TokenEntry {
     let same_label = |it: &&&TokenState| it.name.label == state.name.label;
     let same_both = same_serial.clone().filter(same_label).count();
     TokenEntry {
-        slot_id: state.name.slot,
-        token_label: state.name.label.clone(),
-        token_serial: state.name.serial.clone(),
+        name: state.name.clone(),
         login_required: state.login_required,
         needs_label: same_both < same_serial.count(),
         needs_slot_id: same_both > 1,
@@ -157,9 +157,9 @@ fn fill(
         let id = ObjectId::from_bytes(candidate.id.clone());
         let object_id = (!candidate.id.is_empty()).then(|| id.to_string());
         let uri = Uri::of([
-            ("token", text(&token.token_label)),
-            ("serial", text(&token.token_serial)),
-            ("slot-id", token.needs_slot_id.then(|| token.slot_id.to_string())),
+            ("token", text(&token.name.label)),
+            ("serial", text(&token.name.serial)),
+            ("slot-id", token.needs_slot_id.then(|| token.name.slot.to_string())),
             ("id", object_id.clone()),
             ("object", text(&candidate.label).filter(|_| needs_label)),
             ("module-path", text(path)),

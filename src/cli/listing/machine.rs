@@ -1,7 +1,6 @@
 //! Lists every library of the machine, each in a process of its own: one that crashes, hangs or
 //! writes nonsense is a line in the list and not its end.
 
-use std::ffi::OsString;
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -68,15 +67,13 @@ fn ask(installed: &Installed, arguments: &[String], limit: Duration) -> LibraryE
         LevelFilter::Info => (Some("-v"), Stdio::inherit()),
         _ => (Some("-vv"), Stdio::inherit()),
     };
-    let mut module = OsString::from("--module=");
-    module.push(library);
     let init_args = installed.init_args.as_ref();
     let init_args = init_args.map(|text| format!("--init-args={text}"));
     let child = std::env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
         command
-            .args(["list", "--json"])
-            .arg(module)
+            .args(["list", "--json", "--module"])
+            .arg(library)
             .args(init_args)
             .args(arguments)
             .args(verbose)
