@@ -5,7 +5,6 @@ use std::path::Path;
 use super::key_choice::key_and_user;
 use super::key_options::KeyOptions;
 use super::session::CommandSession;
-use crate::certificate::PublicKey;
 use crate::config::Config;
 use crate::error::Error;
 use crate::jose::key_set;
@@ -34,14 +33,12 @@ pub(super) fn run(
         Some(file) if !options.names_a_key() && options.context.is_none() => {
             read_certificates(Path::new(file))?.0.public_key().clone()
         }
-        _ => key_on_token(options, session)?,
+        _ => {
+            let (mut source, _) = options.whole_source(true, session)?;
+            let config = &Config::from_map(&mut source.configuration)?;
+            let mut token = library::open_in(&mut session.library, config)?.token(&config.token)?;
+            key_and_user(&mut token, config, None)?.0.public_key
+        }
     };
     session.output.print_json(&key_set(&key)?)
-}
-
-fn key_on_token(options: &KeyOptions, session: &mut CommandSession) -> Result<PublicKey, Error> {
-    let (mut source, _) = options.whole_source(true, session)?;
-    let config = &Config::from_map(&mut source.configuration)?;
-    let mut token = library::open_in(&mut session.library, config)?.token(&config.token)?;
-    Ok(key_and_user(&mut token, config, None)?.0.public_key)
 }

@@ -14,7 +14,6 @@ pub use connection::TokenConnection;
 pub use kubectl::Kubectl;
 pub use objection::objections;
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use serde::Deserialize;
@@ -48,8 +47,6 @@ pub struct ClusterUser {
     #[serde(rename = "username")]
     pub name: String,
     pub groups: Vec<String>,
-    /// What else the authenticator tells, such as `authentication.kubernetes.io/credential-id`.
-    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl ClusterUser {
