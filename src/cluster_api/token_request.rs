@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::signing_request::SHORTEST;
 use super::{ClusterApi as _, TokenConnection, is_label, is_name, unusable};
-use base::error::{Error, Kind};
+use base::error::Error;
 
 /// In characters, of a namespace.
 const LONGEST_LABEL: usize = 63;
@@ -38,15 +37,6 @@ pub fn request_token(
         "spec": {"expirationSeconds": seconds, "audiences": audiences},
     });
     made(&api.create(&path, &object, &purpose)?, &api.cluster, &purpose)
-}
-
-/// Whether the account is there, by a token that is forgotten: to read it is another right.
-pub fn account_exists(api: &TokenConnection, account: &ServiceAccount) -> Result<bool, Error> {
-    match request_token(api, account, SHORTEST.into(), &[]) {
-        Ok(_) => Ok(true),
-        Err(error) if error.is(Kind::NotFound) => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<(String, i64), Error> {

@@ -5,10 +5,10 @@ use serde_json::json;
 use super::checklist::Checklist;
 use crate::certificate::PublicKey;
 use crate::cli::credential::{ShortLived, applicant};
-use crate::cluster_api::signing_request::SIGNER;
-use crate::cluster_api::token_request::{ServiceAccount, account_exists};
+use crate::cluster_api::signing_request::{SHORTEST, SIGNER};
+use crate::cluster_api::token_request::{ServiceAccount, request_token};
 use crate::cluster_api::{ClusterUser, REQUESTS, TokenConnection, may, may_all};
-use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::jose;
 use crate::printable::quoted;
 use crate::token::Token;
@@ -87,13 +87,16 @@ fn token(
             format!("user \"{name}\" may not ask for tokens of the service account {account}");
         return missing(text, ROLE);
     }
-    if !account_exists(api, account)? {
-        let text = format!("there is no service account {account}");
-        let help =
-            "name another one, or have an administrator make it: `kubectl create serviceaccount`";
-        return missing(text, help);
+    // By a token that is forgotten: to read the account is another right.
+    match request_token(api, account, SHORTEST.into(), &[]) {
+        Err(error) if error.is(Kind::NotFound) => missing(
+            format!("there is no service account {account}"),
+            "name another one, or have an administrator make it: `kubectl create serviceaccount`",
+        ),
+        made => made.map(|_| {
+            format!("user \"{name}\" may ask for tokens of the service account {account}")
+        }),
     }
-    Ok(format!("user \"{name}\" may ask for tokens of the service account {account}"))
 }
 
 fn certificate(api: &TokenConnection, user: &ClusterUser) -> Result<String, Error> {
