@@ -93,7 +93,7 @@ fn answer(
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     // Before anything takes time.
-    let caller = parent().ok_or_else(caller_has_ended)?;
+    let caller = parent().ok_or_else(|| caller_error("it has ended"))?;
     let options = &arguments.key;
     if options.names_a_key() && options.context.is_some() {
         return Err(Error::new(Exit::Request, "both --context and other options name the key")
@@ -140,7 +140,7 @@ fn answer(
     }
     // What was watched may have been a later process with the number of one that had ended.
     if parent() != Some(caller) {
-        return Err(caller_has_ended());
+        return Err(caller_error("it has ended"));
     }
     let client = registered.client.unwrap_or_default();
     let proof = ExecProof::Certificate { certificate: client.certificate_pem, key: client.key_pem };
@@ -156,10 +156,6 @@ fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> &'static str 
         VERSIONS.into_iter().find(|it| *it == version)
     };
     request.map(|it| it.version).or_else(of_entry).unwrap_or(VERSIONS[0])
-}
-
-fn caller_has_ended() -> Error {
-    caller_error("it has ended")
 }
 
 /// Those of the kubeconfig, for a client that names none.

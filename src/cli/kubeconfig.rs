@@ -2,8 +2,7 @@
 
 use super::context_key::{ContextEntries, undo};
 use super::key_choice::{key_configuration, set};
-use super::key_options::KeyOptions;
-use super::selection::HEADING;
+use super::key_options::{HEADING, KeyOptions};
 use super::session::CommandSession;
 use crate::config::{Filter, Keep};
 use crate::error::Error;

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use super::key_options::KeyOptions;
+use super::key_options::{self, KeyOptions};
 use super::sealed::{self, OpeningOptions};
-use super::selection;
 use super::session::CommandSession;
 use crate::config::{Config, PinSource, duration};
 use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
@@ -39,7 +38,7 @@ pub(super) struct ProviderArguments {
     #[command(flatten)]
     opening: OpeningOptions,
     /// Where the PIN comes from: file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source)]
+    #[arg(long, value_name = "SOURCE", value_parser = key_options::pin_source)]
     pin_source: Option<String>,
     /// How long kubelet keeps a login, such as 30m; without it, kubelet's defaultCacheDuration
     #[arg(long, value_name = "DURATION", value_parser = duration)]

@@ -2,12 +2,11 @@
 
 use clap::builder::styling::Style;
 
-use super::key_options::KeyOptions;
+use super::key_options::{self, KeyOptions, Selection};
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
 use super::output::{BAD, CONCERN, CommandOutput, HEADING};
-use super::selection::{self, Selection};
 use super::session::CommandSession;
 use crate::error::Error;
 use crate::printable::{printable, quoted};
@@ -40,7 +39,7 @@ pub(super) struct ListArguments {
     #[arg(long)]
     login: bool,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = selection::pin_source, requires = "login")]
+    #[arg(long, value_name = "SOURCE", value_parser = key_options::pin_source, requires = "login")]
     pin_source: Option<String>,
     /// Print a JSON document
     #[arg(long)]

@@ -22,7 +22,6 @@ mod renew;
 mod run;
 mod seal;
 mod sealed;
-mod selection;
 mod session;
 mod status;
 mod unseal;
@@ -33,6 +32,7 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
+use self::output::CommandOutput;
 use self::session::CommandSession;
 use crate::error::{Error, PLUGIN, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, files};
@@ -237,10 +237,14 @@ fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
 
 /// Prints the help or version that was asked for, or clap's own error; the exit code.
 fn not_a_command(mut error: clap::Error) -> u8 {
-    match error.kind() {
-        ErrorKind::DisplayHelp => return print(&error.to_string()),
-        ErrorKind::DisplayVersion => return print(&version::text()),
-        _ => {}
+    let text = match error.kind() {
+        ErrorKind::DisplayHelp => Some(error.to_string()),
+        ErrorKind::DisplayVersion => Some(version::text()),
+        _ => None,
+    };
+    if let Some(text) = text {
+        let printed = CommandOutput::open().and_then(|mut output| output.print(&text));
+        return printed.map_or_else(|error| report::error(&error), |()| 0);
     }
     // A stray word is not repeated, since it could be a PIN.
     for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue]
@@ -259,10 +263,4 @@ fn not_a_command(mut error: clap::Error) -> u8 {
     error.remove(ContextKind::Suggested);
     report::lines(&format!("{PROGRAM}: {error}"));
     2
-}
-
-/// Prints this text to standard output; the exit code.
-fn print(text: &str) -> u8 {
-    let printed = output::CommandOutput::open().and_then(|mut output| output.print(text));
-    printed.map_or_else(|error| report::error(&error), |()| 0)
 }

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use clap::ValueHint;
 
-use super::key_options::KeyOptions;
-use super::selection::{self, HEADING, Selection};
+use super::key_options::{self, HEADING, KeyOptions, Selection};
 use crate::certificate::Certificate;
 use crate::config::{Config, ObjectSelector};
 use crate::error::{Error, Exit, Help};
@@ -24,7 +23,7 @@ pub(super) struct OpeningOptions {
     #[command(flatten)]
     selection: Selection,
     /// The key's certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", value_parser = selection::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_parser = key_options::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     certificate_file: Option<String>,
 }
 

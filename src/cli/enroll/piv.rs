@@ -1,6 +1,6 @@
 //! What a YubiKey's slot is made with: `--slot`, `--pin-policy` and `--touch-policy`.
 
-use crate::cli::selection::HEADING;
+use crate::cli::key_options::HEADING;
 use crate::token::{PivSlot, SlotOptions, SlotPolicy};
 
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -234,13 +234,6 @@ impl KeyEntry {
 }
 
 impl Listing {
-    /// Why there may be more than was seen.
-    pub(in crate::cli) fn faults_of_tokens(&self) -> impl Iterator<Item = &ErrorEntry> {
-        let of_libraries = self.libraries.iter().filter_map(|it| it.error.as_ref());
-        let of_tokens = self.tokens().filter_map(|token| token.error.as_ref());
-        of_libraries.filter(|fault| fault.is_busy).chain(of_tokens)
-    }
-
     pub(in crate::cli) fn new(libraries: Vec<LibraryEntry>) -> Self {
         Self { api_version: API_VERSION.to_owned(), libraries }
     }
@@ -267,7 +260,9 @@ impl Listing {
     }
 
     /// The tokens, each with its library.
-    fn tokens_of_libraries(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
+    pub(in crate::cli) fn tokens_of_libraries(
+        &self,
+    ) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
         self.libraries.iter().flat_map(|library| {
             let tokens = library.tokens.iter();
             tokens.map(move |token| (library, token))
@@ -276,13 +271,6 @@ impl Listing {
 
     pub(in crate::cli) fn tokens(&self) -> impl Iterator<Item = &TokenEntry> {
         self.tokens_of_libraries().map(|(_, token)| token)
-    }
-
-    /// The token, if there is only one.
-    pub(in crate::cli) fn only_token(&self) -> Option<(&LibraryEntry, &TokenEntry)> {
-        let mut tokens_of_libraries = self.tokens_of_libraries();
-        let only = tokens_of_libraries.next();
-        only.filter(|_| tokens_of_libraries.next().is_none())
     }
 
     /// The keys, each with its library and token.

@@ -51,10 +51,8 @@ pub(super) fn list_library(
     for slot in chosen {
         tokens.push(match &slot.token {
             Ok(state) => {
-                let token = name(state, &states);
-                let objects = &filter.object;
                 let shown = shown(library, state, pins.as_mut());
-                fill(token, shown, state, objects, pins.is_some(), path)
+                entry(state, &states, shown, &filter.object, pins.is_some(), path)
             }
             Err(error) => TokenEntry {
                 name: TokenName { slot: slot.slot, ..TokenName::default() },
@@ -95,21 +93,6 @@ fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Erro
     }
 }
 
-/// The token with what names it among the library's others, without its keys.
-fn name(state: &TokenState, all: &[&TokenState]) -> TokenEntry {
-    let same_serial = all.iter().filter(|it| it.name.serial == state.name.serial);
-    let same_label = |it: &&&TokenState| it.name.label == state.name.label;
-    let same_both = same_serial.clone().filter(same_label).count();
-    TokenEntry {
-        name: state.name.clone(),
-        login_required: state.login_required,
-        needs_label: same_both < same_serial.count(),
-        needs_slot_id: same_both > 1,
-        pin: Some(state.pin),
-        ..TokenEntry::default()
-    }
-}
-
 /// What the token shows, and why that isn't everything.
 fn shown(
     library: &Library,
@@ -134,11 +117,11 @@ fn shown(
     Ok((candidates?, refused))
 }
 
-/// The token with the keys it shows.
-fn fill(
-    mut token: TokenEntry,
-    shown: Result<(Vec<Candidate>, Option<Error>), Error>,
+/// The token with what names it among all of the library's, and the keys it shows.
+fn entry(
     state: &TokenState,
+    all: &[&TokenState],
+    shown: Result<(Vec<Candidate>, Option<Error>), Error>,
     wanted: &ObjectSelector,
     is_logged_in: bool,
     path: &str,
@@ -146,7 +129,18 @@ fn fill(
     let (candidates, error) = shown.unwrap_or_else(|error| (Vec::new(), Some(error)));
     let is_shut = matches!(state.pin, PinState::Locked | PinState::ToBeChanged);
     let sees_all = error.is_none() && (is_logged_in || !state.login_required);
-    token.error = error.as_ref().map(ErrorEntry::from);
+    let same_serial = all.iter().filter(|it| it.name.serial == state.name.serial);
+    let same_label = |it: &&&TokenState| it.name.label == state.name.label;
+    let same_both = same_serial.clone().filter(same_label).count();
+    let mut token = TokenEntry {
+        name: state.name.clone(),
+        login_required: state.login_required,
+        needs_label: same_both < same_serial.count(),
+        needs_slot_id: same_both > 1,
+        pin: Some(state.pin),
+        error: error.as_ref().map(ErrorEntry::from),
+        ..TokenEntry::default()
+    };
     for candidate in candidates {
         // A hidden key may belong to a CA's certificate, so one that is asked for is listed.
         if candidate.is_authority && !wanted.is_given() {

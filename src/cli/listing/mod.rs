@@ -10,8 +10,7 @@ pub(super) use self::document::{
 };
 use self::library::list_library;
 use self::machine::list_machine;
-use super::key_options::{KeyOptions, needs};
-use super::selection::Selection;
+use super::key_options::{KeyOptions, Selection, needs};
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
 use crate::library::Library;
