@@ -93,10 +93,6 @@ impl Selection {
             .filter_map(|((key, option), value)| Some((option, key, value.as_deref()?)))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.pairs().next().is_none()
-    }
-
     pub(super) fn configuration(&self) -> Configuration {
         self.pairs().map(|(_, key, value)| (key, value)).collect()
     }
@@ -169,7 +165,7 @@ impl KeyOptions {
 
     /// Rather than have a context name it.
     pub(super) fn names_a_key(&self) -> bool {
-        !self.selection.is_empty()
+        self.selection.pairs().next().is_some()
     }
 
     /// The key of the options or, if they name none, that of the context's user.

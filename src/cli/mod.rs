@@ -20,11 +20,9 @@ mod output;
 mod question;
 mod renew;
 mod run;
-mod seal;
 mod sealed;
 mod session;
 mod status;
-mod unseal;
 mod version;
 
 use std::path::{Path, PathBuf};
@@ -106,9 +104,9 @@ is ended by signals. Without a tunnel process there is nothing to do.")]
     Approve(approve::ApproveArguments),
     Credential(credential::CredentialArguments),
     Jwks(jwks::JwksArguments),
-    Seal(seal::SealArguments),
+    Seal(sealed::SealArguments),
     KubeletCredentialProvider(kubelet_credential_provider::ProviderArguments),
-    Unseal(unseal::UnsealArguments),
+    Unseal(sealed::UnsealArguments),
     Completions(completions::CompletionsArguments),
     /// What the credential plugin starts
     #[command(hide = true, name = tunnel_process::ARGUMENT)]
@@ -166,10 +164,10 @@ fn in_session(command: Command, session: &mut CommandSession) -> Result<(), Erro
         Command::KubeletCredentialProvider(it) => kubelet_credential_provider::run(&it, session),
         Command::List(it) => list::run(&it, session),
         Command::Renew(it) => renew::run(&it, session),
-        Command::Seal(it) => seal::run(&it, session),
+        Command::Seal(it) => sealed::seal(&it, session),
         Command::Status(it) => status::run(&it, session),
         Command::Stop => status::stop(),
-        Command::Unseal(it) => unseal::run(&it, session),
+        Command::Unseal(it) => sealed::unseal(&it, session),
         Command::Version => session.output.print(&version::text()),
         // Without a session.
         Command::Run(_) | Command::TunnelProcess => Ok(()),
