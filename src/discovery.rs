@@ -68,7 +68,9 @@ pub struct Installed {
 /// first.
 pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
-    registered(home)
+    let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
+    let registrations = registrations(REGISTRIES.iter().map(PathBuf::from).chain(of_user));
+    of_registrations(&registrations, &library_directories())
         .into_iter()
         .chain(usual())
         .filter(|library| {
@@ -94,13 +96,6 @@ fn usual() -> Vec<Installed> {
 fn library_directories() -> Vec<PathBuf> {
     let debian = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     DIRECTORIES.iter().map(PathBuf::from).chain([PathBuf::from(debian)]).collect()
-}
-
-/// The libraries that are registered, by the names of their files.
-fn registered(home: Option<&Path>) -> Vec<Installed> {
-    let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
-    let directories = REGISTRIES.iter().map(PathBuf::from).chain(of_user);
-    of_registrations(&registrations(directories), &library_directories())
 }
 
 fn registrations(directories: impl Iterator<Item = PathBuf>) -> BTreeMap<OsString, Options> {

@@ -2,7 +2,7 @@
 //! person picks; and the configuration that names it.
 
 use super::key_options::KeyOptions;
-use super::listing::{KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry, insert_it, none_fits};
+use super::listing::{KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry, among, none_fits};
 use super::question;
 use crate::certificate::of_subject;
 use crate::config::{Config, Filter};
@@ -137,15 +137,11 @@ fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
 
 /// `found` is what there is, each with what is wrong with it.
 fn no_usable(found: &[String]) -> Error {
-    let help = match found {
-        [] => insert_it(),
-        _ => Help::from(
-            "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how a \
-             certificate is issued), or choose one as it is with --object-id:",
-        )
-        .with_candidates(found),
-    };
-    Error::new(Exit::Object, "no key that can be used was found").help(help).kind(Kind::NoUsableKey)
+    let help = "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how a \
+                certificate is issued), or choose one as it is with --object-id:";
+    Error::new(Exit::Object, "no key that can be used was found")
+        .help(among(found, help))
+        .kind(Kind::NoUsableKey)
 }
 
 /// In one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token "prod"

@@ -147,30 +147,28 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     match command {
         Command::Run(it) => run::run(&it, core, alone),
         Command::TunnelProcess => tunnel_process::serve(),
-        command => CommandSession::run(alone, show, |session| in_session(command, session)),
-    }
-}
-
-fn in_session(command: Command, session: &mut CommandSession) -> Result<(), Error> {
-    match command {
-        Command::Approve(it) => approve::run(&it, session),
-        Command::Attestation(it) => attestation::run(&it, session),
-        Command::Check(it) => check::run(&it, session),
-        Command::Completions(it) => completions::run(&it, session),
-        Command::Credential(it) => credential::run(&it, session),
-        Command::Enroll(it) => enroll::run(&it, session),
-        Command::Jwks(it) => jwks::run(&it, session),
-        Command::Kubeconfig(it) => kubeconfig::run(&it, session),
-        Command::KubeletCredentialProvider(it) => kubelet_credential_provider::run(&it, session),
-        Command::List(it) => list::run(&it, session),
-        Command::Renew(it) => renew::run(&it, session),
-        Command::Seal(it) => sealed::seal(&it, session),
-        Command::Status(it) => status::run(&it, session),
-        Command::Stop => status::stop(),
-        Command::Unseal(it) => sealed::unseal(&it, session),
-        Command::Version => session.output.print(&version::text()),
-        // Without a session.
-        Command::Run(_) | Command::TunnelProcess => Ok(()),
+        command => CommandSession::run(alone, show, |session| match command {
+            Command::Approve(it) => approve::run(&it, session),
+            Command::Attestation(it) => attestation::run(&it, session),
+            Command::Check(it) => check::run(&it, session),
+            Command::Completions(it) => completions::run(&it, session),
+            Command::Credential(it) => credential::run(&it, session),
+            Command::Enroll(it) => enroll::run(&it, session),
+            Command::Jwks(it) => jwks::run(&it, session),
+            Command::Kubeconfig(it) => kubeconfig::run(&it, session),
+            Command::KubeletCredentialProvider(it) => {
+                kubelet_credential_provider::run(&it, session)
+            }
+            Command::List(it) => list::run(&it, session),
+            Command::Renew(it) => renew::run(&it, session),
+            Command::Seal(it) => sealed::seal(&it, session),
+            Command::Status(it) => status::run(&it, session),
+            Command::Stop => status::stop(),
+            Command::Unseal(it) => sealed::unseal(&it, session),
+            Command::Version => session.output.print(&version::text()),
+            // Without a session.
+            Command::Run(_) | Command::TunnelProcess => Ok(()),
+        }),
     }
 }
 

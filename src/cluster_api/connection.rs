@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{ClusterApi, ClusterUser, signing_request, unusable};
+use super::{ClusterApi, ClusterUser, parsed, signing_request};
 use base::error::{Error, Exit, Kind};
 use keyring::{KeyNumber, Keyring};
 use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
@@ -58,8 +58,7 @@ impl TokenConnection {
         let body = body.map(ToString::to_string);
         let (status, body) = self.exchange.send(method, path, body.as_deref())?;
         if (200..300).contains(&status) {
-            let object = serde_json::from_slice(&body);
-            return object.map_err(|error| unusable(&self.cluster, purpose, error));
+            return parsed(&self.cluster, purpose, &body);
         }
         let refusal = refusal(status, &body).map_err(|failure| self.exchange.error(failure))?;
         let (cluster, [reason, message]) = (&self.cluster, &refusal);

@@ -12,7 +12,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 use super::signing_request::{PATH, SigningRequest};
-use super::{ClusterApi, ClusterUser, unusable};
+use super::{ClusterApi, ClusterUser, parsed};
 use base::error::{Error, Exit};
 use base::printable::shell_word;
 use base::process::descriptors::hand_on;
@@ -49,7 +49,7 @@ impl Kubectl {
     pub fn whoami(&self) -> Result<ClusterUser, Error> {
         let purpose = "tell who this user is";
         let output = self.run(&["auth", "whoami", "--output=json"], None, purpose)?;
-        let review = self.object(&output, purpose)?;
+        let review = parsed(&self.cluster, purpose, &output)?;
         ClusterUser::of_review(&self.cluster, purpose, review)
     }
 
@@ -64,10 +64,6 @@ impl Kubectl {
         let object = request.approved(reason, message);
         let purpose = "approve the CertificateSigningRequest";
         self.run(&["replace", "--raw", &path], Some(&object), purpose).map(drop)
-    }
-
-    fn object(&self, output: &[u8], purpose: &str) -> Result<Value, Error> {
-        serde_json::from_slice(output).map_err(|error| unusable(&self.cluster, purpose, error))
     }
 
     /// What kubectl prints.
@@ -120,13 +116,13 @@ impl ClusterApi for Kubectl {
         let purpose = "show the CertificateSigningRequest";
         match self.run(&arguments, None, purpose)? {
             output if output.is_empty() => Ok(None),
-            output => self.object(&output, purpose).map(Some),
+            output => parsed(&self.cluster, purpose, &output).map(Some),
         }
     }
 
     fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {
         let output = self.run(&["create", "--raw", path], Some(object), purpose)?;
-        self.object(&output, purpose)
+        parsed(&self.cluster, purpose, &output)
     }
 
     fn cluster(&self) -> &str {

@@ -99,6 +99,10 @@ pub fn may(api: &dyn ClusterApi, access: &Value) -> Result<bool, Error> {
     decoded(api.cluster(), purpose, allowed.unwrap_or_default())
 }
 
+fn parsed(cluster: &str, purpose: &str, answer: &[u8]) -> Result<Value, Error> {
+    serde_json::from_slice(answer).map_err(|error| unusable(cluster, purpose, error))
+}
+
 fn decoded<T: DeserializeOwned>(cluster: &str, purpose: &str, object: Value) -> Result<T, Error> {
     serde_json::from_value(object).map_err(|error| unusable(cluster, purpose, error))
 }

@@ -126,10 +126,7 @@ pub(super) fn hand_out(
     }
     // Before a PIN is asked for.
     let needs_cluster = kind != ShortLived::Jwt || options.output == OutputForm::Kubeconfig;
-    let target = match needs_cluster {
-        true => Some(target(arguments, request.as_ref(), context)?),
-        false => None,
-    };
+    let target = needs_cluster.then(|| target(arguments, request.as_ref(), context)).transpose()?;
     let pins = Sources::new(pin_source, &variables);
     drop(variables);
     let made = match &target {

@@ -88,23 +88,20 @@ impl KeyOptions {
 
 /// `found` is what there is instead.
 pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
-    let help = match found {
-        [] => insert_it(),
-        _ => Help::from(
-            "name one of those that are there; --login shows also what a token hides without a PIN:",
-        )
-        .with_candidates(found),
-    };
+    let help =
+        "name one of those that are there; --login shows also what a token hides without a PIN:";
     Error::new(Exit::Object, format!("no key or certificate with {selector}"))
-        .help(help)
+        .help(among(found, help))
         .kind(Kind::NoneFits)
 }
 
-/// What to do where nothing that could be used was seen.
-pub(super) fn insert_it() -> Help {
-    format!(
-        "insert the token that holds it; `{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides \
-         without a PIN, and `{PROGRAM} kubeconfig{THIS_TOKEN} --login` writes it down"
-    )
-    .into()
+/// What to do with what was found, or where nothing that could be used was seen.
+pub(super) fn among(found: &[String], help: &str) -> Help {
+    match found {
+        [] => Help::from(format!(
+            "insert the token that holds it; `{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides \
+             without a PIN, and `{PROGRAM} kubeconfig{THIS_TOKEN} --login` writes it down"
+        )),
+        _ => Help::from(help).with_candidates(found),
+    }
 }
