@@ -71,8 +71,10 @@ fn serve(
     alone: SingleThreaded,
     keyring: &Arc<Keyring>,
 ) -> Result<u8, Error> {
-    let command_line = CommandLine(&arguments.command);
-    let named = command_line.context().or_else(|| arguments.only_context.clone());
+    let command = &arguments.command;
+    let named = context_of(command);
+    let names_cluster = named.is_some() || option_of(command, "--cluster").is_some();
+    let named = named.or_else(|| arguments.only_context.clone());
     let named = named.or_else(|| arguments.context.clone());
     KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
     let inheritance = Inheritance::keep(core)
@@ -83,12 +85,12 @@ fn serve(
     } else if let Some(name) = &arguments.context {
         kubeconfig.set_current_context(name)?;
     }
-    let selected = command_line.selected_context(&kubeconfig);
+    let selected = selected_context(command, &kubeconfig);
     let served = ServedEntries::of(&kubeconfig, selected.as_ref())?;
     if served.clusters.is_empty() || served.users.is_empty() {
         return Err(nothing_to_serve(arguments, &kubeconfig));
     }
-    if !command_line.names_cluster() && kubeconfig.current_context().is_none() {
+    if !names_cluster && kubeconfig.current_context().is_none() {
         let help = Help::from(format!(
             "name one with `{PROGRAM} run --context NAME{THIS_KUBECONFIG} -- COMMAND`, or set it with `kubectl \
              config use-context NAME{THIS_KUBECONFIG}` outside of the run"
@@ -141,55 +143,43 @@ fn serve(
     run_with(arguments, &kubeconfig, inheritance)
 }
 
-/// A command's name and its arguments.
-struct CommandLine<'a>(&'a [OsString]);
+/// The context that the arguments of a command name, as kubectl and helm take it.
+fn context_of(command: &[OsString]) -> Option<String> {
+    option_of(command, "--context").or_else(|| option_of(command, "--kube-context"))
+}
 
-impl CommandLine<'_> {
-    /// The context that the arguments name, as kubectl and helm take it.
-    fn context(&self) -> Option<String> {
-        self.option("--context").or_else(|| self.option("--kube-context"))
+/// The context that the command will use, as far as its arguments show, with the cluster and the
+/// user that they name instead.
+fn selected_context(command: &[OsString], kubeconfig: &Kubeconfig) -> Option<Context> {
+    let named = context_of(command);
+    let name = named.as_deref().or_else(|| kubeconfig.current_context());
+    let known = name.and_then(|name| kubeconfig.context(name).ok());
+    let is_other_user = |word| OTHER_USERS.iter().any(|other| word == other);
+    let user = option_of(command, "--user");
+    let user = user.filter(|_| !command.iter().any(is_other_user));
+    match (known, option_of(command, "--cluster"), user) {
+        (Some(known), cluster, user) => Some(Context {
+            name: known.name,
+            cluster: cluster.unwrap_or(known.cluster),
+            user: user.unwrap_or(known.user),
+        }),
+        (None, Some(cluster), Some(user)) => Some(Context { name: String::new(), cluster, user }),
+        (None, ..) => None,
     }
+}
 
-    /// Whether the arguments name a cluster, or a context that does.
-    fn names_cluster(&self) -> bool {
-        self.context().is_some() || self.option("--cluster").is_some()
-    }
-
-    /// The context that the command will use, as far as its arguments show, with the cluster and the
-    /// user that they name instead.
-    fn selected_context(&self, kubeconfig: &Kubeconfig) -> Option<Context> {
-        let named = self.context();
-        let name = named.as_deref().or_else(|| kubeconfig.current_context());
-        let known = name.and_then(|name| kubeconfig.context(name).ok());
-        let is_other_user = |word| OTHER_USERS.iter().any(|other| word == other);
-        let user = self.option("--user");
-        let user = user.filter(|_| !self.0.iter().any(is_other_user));
-        match (known, self.option("--cluster"), user) {
-            (Some(known), cluster, user) => Some(Context {
-                name: known.name,
-                cluster: cluster.unwrap_or(known.cluster),
-                user: user.unwrap_or(known.user),
-            }),
-            (None, Some(cluster), Some(user)) => {
-                Some(Context { name: String::new(), cluster, user })
-            }
-            (None, ..) => None,
+/// The value of an option before a `--`.
+fn option_of(command: &[OsString], name: &str) -> Option<String> {
+    let arguments = command.iter().skip(1).map(|it| it.to_string_lossy());
+    let mut arguments = arguments.take_while(|argument| argument != "--");
+    while let Some(argument) = arguments.next() {
+        match argument.strip_prefix(name) {
+            Some("") => return Some(arguments.next().unwrap_or_default().into_owned()),
+            Some(rest) if rest.starts_with('=') => return rest.get(1..).map(str::to_owned),
+            _ => {}
         }
     }
-
-    /// The value of an option before a `--`.
-    fn option(&self, name: &str) -> Option<String> {
-        let arguments = self.0.iter().skip(1).map(|it| it.to_string_lossy());
-        let mut arguments = arguments.take_while(|argument| argument != "--");
-        while let Some(argument) = arguments.next() {
-            match argument.strip_prefix(name) {
-                Some("") => return Some(arguments.next().unwrap_or_default().into_owned()),
-                Some(rest) if rest.starts_with('=') => return rest.get(1..).map(str::to_owned),
-                _ => {}
-            }
-        }
-        None
-    }
+    None
 }
 
 /// What the tunnels serve.
