@@ -30,7 +30,7 @@ impl KeyOptions {
         let mut listing = of_token.list(login, opened)?;
         // What wasn't seen can be why nothing is found.
         let of_libraries = listing.libraries.iter().filter_map(|it| it.error.as_ref());
-        let of_tokens = listing.tokens().filter_map(|token| token.error.as_ref());
+        let of_tokens = listing.tokens().filter_map(|(_, token)| token.error.as_ref());
         for fault in of_libraries.filter(|fault| fault.is_busy).chain(of_tokens) {
             report::warning(&format!("not everything was seen: {}", fault.message));
         }

@@ -259,7 +259,7 @@ impl KeyOptions {
             true => only_key.ok_or(error),
             false => Err(error),
         });
-        let mut tokens = listing.tokens_of_libraries();
+        let mut tokens = listing.tokens();
         let (config, uri) = match (chosen, tokens.next().filter(|_| tokens.next().is_none())) {
             (Ok(chosen @ (_, _, key)), _) => {
                 (key_configuration(None, chosen, None), key.uri.clone())

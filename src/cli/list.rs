@@ -6,7 +6,7 @@ use super::key_options::{self, KeyOptions, Selection};
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
-use super::output::{BAD, CONCERN, CommandOutput, HEADING};
+use super::output::{BAD, CONCERN, CommandOutput, HEADING, PLAIN};
 use super::session::CommandSession;
 use crate::error::Error;
 use crate::printable::{printable, quoted};
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
         let mut lines = Lines { text: String::new(), output: &session.output, names_object };
         listing.libraries.iter().for_each(|library| lines.library(library));
         if let Some(nothing) = listing.emptiness().filter(|_| !names_object) {
-            lines.add(None, &format!("  help: {}", nothing.remedy()));
+            lines.add(PLAIN, &format!("  help: {}", nothing.remedy()));
         }
         let text = lines.text;
         session.output.print(&text)?;
@@ -89,7 +89,7 @@ fn exit_code(listing: &Listing) -> u8 {
         return 0;
     }
     let libraries = listing.libraries.iter().map(|library| &library.error);
-    let tokens = listing.tokens().map(|token| &token.error);
+    let tokens = listing.tokens().map(|(_, token)| &token.error);
     let first = tokens.chain(libraries).find_map(Option::as_ref);
     first.map_or(0, |error| error.exit_code)
 }
@@ -103,22 +103,17 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    fn add(&mut self, style: Option<Style>, line: &str) {
-        let line = printable(line);
-        match style {
-            Some(style) => self.text.push_str(&self.output.paint(style, &line)),
-            None => self.text.push_str(&line),
-        }
-        self.text.push('\n');
+    fn add(&mut self, style: Style, line: &str) {
+        self.text += &format!("{}\n", self.output.paint(style, &printable(line)));
     }
 
     fn error(&mut self, error: &ErrorEntry) {
-        self.add(Some(BAD), &format!("  {}", error.message));
-        self.add(None, &format!("  help: {}", error.help));
+        self.add(BAD, &format!("  {}", error.message));
+        self.add(PLAIN, &format!("  help: {}", error.help));
     }
 
     fn library(&mut self, library: &LibraryEntry) {
-        self.add(Some(HEADING), &library.path_lib);
+        self.add(HEADING, &library.path_lib);
         if let Some(error) = &library.error {
             self.error(error);
         } else if library.tokens.is_empty() {
@@ -127,11 +122,11 @@ impl Lines<'_> {
                     let error = not_initialized(*slot, &library.path_lib, &[]);
                     self.error(&ErrorEntry::from(&error));
                 }
-                (None, Some([])) => self.add(None, "  no token, and no reader for one"),
+                (None, Some([])) => self.add(PLAIN, "  no token, and no reader for one"),
                 (None, Some(names)) => {
-                    self.add(None, &format!("  no token in {}", names.join(", ")));
+                    self.add(PLAIN, &format!("  no token in {}", names.join(", ")));
                 }
-                (None, None) => self.add(None, "  no such token"),
+                (None, None) => self.add(PLAIN, "  no such token"),
             }
         }
         for token in &library.tokens {
@@ -140,18 +135,18 @@ impl Lines<'_> {
     }
 
     fn token(&mut self, token: &TokenEntry) {
-        let (pin, style) = token.pin_note().unzip();
-        let pin = pin.map(|note| format!(": {note}")).unwrap_or_default();
+        let (pin, style) = token.pin_note().unwrap_or_default();
+        let separator = if pin.is_empty() { "" } else { ": " };
         let name = format!(
-            "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"{pin}",
+            "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"{separator}{pin}",
             token.name.slot, token.name.label, token.name.serial
         );
         self.add(style, &name);
         for key in &token.keys {
             let style = match &*key.notes {
-                [] => None,
-                notes if notes.iter().any(KeyNote::is_grave) => Some(BAD),
-                _ => Some(CONCERN),
+                [] => PLAIN,
+                notes if notes.iter().any(KeyNote::is_grave) => BAD,
+                _ => CONCERN,
             };
             self.add(style, &line(key));
         }
@@ -162,7 +157,7 @@ impl Lines<'_> {
                 0 => "  no visible key or certificate",
                 _ => "  no visible key, and no certificate but those of CAs",
             };
-            self.add(None, seen);
+            self.add(PLAIN, seen);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::process::output::StandardOutput;
 use crate::process::output::answer_lost;
 use crate::process::replaced_file;
 
+pub(super) const PLAIN: Style = Style::new();
 pub(super) const HEADING: Style = Style::new().bold();
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const CONCERN: Style = AnsiColor::Yellow.on_default();

@@ -241,8 +241,8 @@ impl Listing {
     /// The error if tokens are seen, all of them, and none has a key or a certificate.
     pub(in crate::cli) fn emptiness(&self) -> Option<Error> {
         let is_empty = |token: &TokenEntry| token.is_bare() && token.ca_certificates == 0;
-        let (library, token) = self.tokens_of_libraries().next()?;
-        if !self.tokens().all(is_empty) {
+        let (library, token) = self.tokens().next()?;
+        if !self.tokens().all(|(_, token)| is_empty(token)) {
             return None;
         }
         let (module, label) = (shell_word(&library.path_lib), &token.name.label);
@@ -260,24 +260,18 @@ impl Listing {
     }
 
     /// The tokens, each with its library.
-    pub(in crate::cli) fn tokens_of_libraries(
-        &self,
-    ) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
+    pub(in crate::cli) fn tokens(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
         self.libraries.iter().flat_map(|library| {
             let tokens = library.tokens.iter();
             tokens.map(move |token| (library, token))
         })
     }
 
-    pub(in crate::cli) fn tokens(&self) -> impl Iterator<Item = &TokenEntry> {
-        self.tokens_of_libraries().map(|(_, token)| token)
-    }
-
     /// The keys, each with its library and token.
     pub(in crate::cli) fn keys(
         &self,
     ) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry, &KeyEntry)> {
-        self.tokens_of_libraries().flat_map(|(library, token)| {
+        self.tokens().flat_map(|(library, token)| {
             let keys = token.keys.iter();
             keys.map(move |key| (library, token, key))
         })

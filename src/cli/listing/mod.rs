@@ -74,7 +74,7 @@ impl KeyOptions {
                 "insert the token, or correct what names it; `{PROGRAM} list` shows what is there"
             )))
         // A token that couldn't be seen whole may have it.
-        } else if object.is_given() && listing.tokens().all(TokenEntry::is_bare) {
+        } else if object.is_given() && listing.tokens().all(|(_, token)| token.is_bare()) {
             Some(none_fits(&object, &[]))
         } else {
             None
