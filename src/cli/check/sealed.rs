@@ -3,7 +3,7 @@
 use std::mem;
 use std::path::Path;
 
-use super::checklist::Checklist;
+use super::Checklist;
 use crate::cli::sealed;
 use crate::config::Config;
 use crate::credential_provider::Image;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::checklist::Checklist;
+use super::Checklist;
 use crate::certificate::PublicKey;
 use crate::cli::credential::{ShortLived, applicant};
 use crate::cluster_api::signing_request::{SHORTEST, SIGNER};

@@ -2,7 +2,7 @@
 //! [token]. A step that fails ends the check only if later ones need what it
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
-use super::checklist::Checklist;
+use super::Checklist;
 use crate::certificate::{Certificate, minute, of_subject, renewal_remedy};
 use crate::cli::credential::ShortLived;
 use crate::config::Config;
