@@ -1,16 +1,14 @@
 //! `credential`: the exec credential plugin. Has the tunnel process serve the client's cluster, and hands
 //! out a certificate for the local connection. With `--as`, hands out something that needs no tunnel.
 
-mod certificate;
 mod short_lived;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-pub(super) use self::certificate::applicant;
-pub(super) use self::short_lived::ShortLived;
 use self::short_lived::ShortLivedOptions;
+pub(super) use self::short_lived::{ShortLived, applicant};
 use super::key_options::{KeyOptions, KeySource, standard_input_is_the_clients};
 use super::session::CommandSession;
 use crate::certificate::rfc_3339;

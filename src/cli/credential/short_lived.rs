@@ -8,18 +8,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use clap::builder::NonEmptyStringValueParser;
+use p256::SecretKey;
+use p256::ecdsa::signature::hazmat::PrehashSigner as _;
+use p256::ecdsa::{Signature, SigningKey};
+use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 use serde_json::json;
 
-use super::{AUDIENCE, CredentialArguments, certificate, version};
-use crate::certificate::rfc_3339;
+use super::{AUDIENCE, CredentialArguments, version};
+use crate::certificate::{Curve, PublicKey, rfc_3339};
 use crate::cli::connection;
+use crate::cli::issuance::{Issuance, IssuanceOptions};
 use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::output::write_file;
 use crate::cli::session::CommandSession;
-use crate::cluster_api::signing_request::SHORTEST;
+use crate::cluster_api::signing_request::{SHORTEST, SigningRequest};
 use crate::cluster_api::token_request::{ServiceAccount, request_token};
+use crate::cluster_api::{ClusterUser, TokenConnection};
 use crate::config::{Config, PinSource, duration};
+use crate::enrollment::{Applicant, RESERVED, sign_request};
 use crate::error::{Error, Exit};
 use crate::exec_credential::{ExecProof, ExecRequest, exec_answer};
 use crate::jose;
@@ -30,7 +37,9 @@ use crate::pin_entry::Sources;
 use crate::printable::hex;
 use crate::process::unix_time;
 use crate::report;
+use crate::token::KeyPurpose;
 use crate::tunnel::TunnelTarget;
+use crate::verify::verify;
 
 /// A margin before the end, in seconds, in which a request that was begun is still answered.
 const MARGIN: i64 = 30;
@@ -174,10 +183,78 @@ fn from_cluster(
     let api = connection::connect(target, key, keyring)?;
     let account = match &options.service_account {
         Some(account) if kind == ShortLived::Token => account,
-        _ => return certificate::make(&api, life, options.wait),
+        _ => return certificate(&api, life, options.wait),
     };
     let (token, ends) = request_token(&api, account, life, &options.audience)?;
     Ok(IssuedCredential { proof: ExecProof::Token(token), ends, user: account.to_string() })
+}
+
+/// This user of the cluster, unless no certificate is requested for it.
+pub(in crate::cli) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
+    let (name, groups) = (&user.name, user.assigned_groups());
+    if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
+        let text =
+            format!("user \"{name}\" is in group {group}, for which no certificate is requested");
+        return Err(Error::new(Exit::Cluster, text).help(
+            "use --as token for a service account with these rights, or the tunnel (`run`, `credential`)",
+        ));
+    }
+    Applicant::new(name.clone(), groups)
+}
+
+/// A certificate for a key that is made here and now, requested with the token's key for exactly the user of this
+/// connection and approved by somebody else; `life` in seconds.
+fn certificate(
+    api: &TokenConnection,
+    life: u64,
+    limit: Duration,
+) -> Result<IssuedCredential, Error> {
+    let user = api.whoami()?;
+    let applicant = applicant(&user)?;
+    let (secret, public_key) = new_key()?;
+    let csr = sign_request(KeyPurpose::Signing, &applicant, &public_key, |scheme, digest| {
+        let signature: Result<Signature, _> = SigningKey::from(&secret).sign_prehash(digest);
+        let der = signature.ok().map(|it| it.to_der().as_bytes().to_vec());
+        der.and_then(|der| verify(&public_key, &scheme, digest, der))
+            .ok_or_else(|| Error::internal("a signature of a key that was just made"))
+    })?;
+    let name = format!("credential-{}", random_id()?);
+    let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
+    report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
+    let request = request.wait(api, limit)?;
+    let options =
+        &IssuanceOptions { duration: Some(Duration::from_secs(life)), wait: limit, again: true };
+    let (applicant, public_key) = (&applicant, &public_key);
+    let issuance = Issuance { api, applicant, public_key, options, renewed: None };
+    let Some(issued) = issuance.issued(&request)? else {
+        // Its key ends with this process. Who may not remove it leaves it to the cluster.
+        let _ = request.remove(api);
+        let seconds = limit.as_secs();
+        let text =
+            format!("the CertificateSigningRequest {name} was not approved within {seconds} s");
+        return Err(Error::new(Exit::Cluster, text).help(
+            "have an approver run for such requests (docs/short-lived.md shows one), or give it more time: --wait 5m",
+        ));
+    };
+    let key = secret.to_pkcs8_pem(LineEnding::LF).map_err(Error::internal)?.to_string();
+    Ok(IssuedCredential {
+        // Not what stands between and behind the certificates.
+        proof: ExecProof::Certificate { certificate: issued.pem()?, key },
+        ends: issued.certificate.validity.not_after,
+        user: user.name,
+    })
+}
+
+/// A key in memory, which is wiped with it.
+fn new_key() -> Result<(SecretKey, PublicKey), Error> {
+    // On the heap, which is wiped when it is freed.
+    let mut random = vec![0; 32];
+    getrandom::fill(&mut random).map_err(Error::internal)?;
+    // Hardly any number is none.
+    let secret = SecretKey::from_slice(&random).map_err(Error::internal)?;
+    let point = SigningKey::from(&secret).verifying_key().to_sec1_point(false);
+    let public = PublicKey::Ecdsa { curve: Curve::P256, point: point.as_bytes().to_vec() };
+    Ok((secret, public))
 }
 
 /// A token that the key signs.
@@ -224,7 +301,7 @@ fn jwt(
 }
 
 /// Never the same again.
-pub(super) fn random_id() -> Result<String, Error> {
+fn random_id() -> Result<String, Error> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
     Ok(hex(&random))
