@@ -1,7 +1,5 @@
 //! `status`: what the tunnel process serves; and `stop`, its end.
 
-use std::fmt::Write as _;
-
 use super::session::CommandSession;
 use crate::error::Error;
 use crate::printable::printable;
@@ -47,25 +45,15 @@ fn text(status: &StatusDocument) -> String {
             1 => "1 connection".to_owned(),
             count => format!("{count} connections"),
         };
-        let _ = writeln!(
-            text,
-            "key of {}: {connections}; open until {}",
-            printable(&key.subject),
-            printable(&key.until)
-        );
+        let (subject, until) = (printable(&key.subject), printable(&key.until));
+        text += &format!("key of {subject}: {connections}; open until {until}\n");
         for caller in &key.callers {
-            let _ =
-                writeln!(text, "  used by {} (process {})", printable(&caller.name), caller.pid);
+            text += &format!("  used by {} (process {})\n", printable(&caller.name), caller.pid);
         }
     }
     for cluster in &status.clusters {
-        let _ = writeln!(
-            text,
-            "cluster \"{}\" ({}) at {}",
-            printable(&cluster.name),
-            printable(&cluster.server),
-            cluster.address
-        );
+        let (name, server) = (printable(&cluster.name), printable(&cluster.server));
+        text += &format!("cluster \"{name}\" ({server}) at {}\n", cluster.address);
     }
     text
 }
