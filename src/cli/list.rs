@@ -6,8 +6,7 @@ use super::key_options::{self, KeyOptions, Selection};
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
-use super::output::{BAD, CONCERN, CommandOutput, HEADING, PLAIN};
-use super::session::CommandSession;
+use super::session::{BAD, CONCERN, CommandOutput, CommandSession, HEADING, PLAIN};
 use crate::error::Error;
 use crate::printable::{printable, quoted};
 use crate::token::not_initialized;

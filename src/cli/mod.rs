@@ -16,7 +16,6 @@ mod kubeconfig;
 mod kubelet_credential_provider;
 mod list;
 mod listing;
-mod output;
 mod question;
 mod renew;
 mod run;
@@ -30,8 +29,7 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
-use self::output::CommandOutput;
-use self::session::CommandSession;
+use self::session::{CommandOutput, CommandSession};
 use crate::error::{Error, PLUGIN, PROGRAM};
 use crate::kubeconfig::{Kubeconfig, files};
 use crate::process::environment::SingleThreaded;

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 
 use super::key_options::{self, HEADING, KeyOptions, Selection};
-use super::output::write_file;
-use super::session::CommandSession;
+use super::session::{CommandSession, write_file};
 use crate::certificate::{Certificate, ValidityState};
 use crate::config::{Config, ObjectSelector, PinSource};
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KEY};

@@ -1,16 +1,29 @@
-//! What a command has open while it runs: standard output for what it prints, and the library or the keyring, which are
-//! finalised when that is out.
+//! What a command has open while it runs: standard output for what it prints, or a file, and the library or the keyring,
+//! which are finalised when that is out.
 
 use std::ffi::OsString;
+use std::io::{self, ErrorKind, IsTerminal as _};
+use std::path::Path;
 use std::sync::Arc;
 
-use super::output::CommandOutput;
+use clap::builder::styling::{AnsiColor, Style};
+use serde::Serialize;
+
 use crate::config::PinSource;
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::keyring::Keyring;
 use crate::library::Library;
+use crate::printable::printable_json;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
+use crate::process::output::{StandardOutput, answer_lost};
+use crate::process::replaced_file;
 use crate::protocol::Configuration;
+
+pub(super) const PLAIN: Style = Style::new();
+pub(super) const HEADING: Style = Style::new().bold();
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+pub(super) const CONCERN: Style = AnsiColor::Yellow.on_default();
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
 
 pub(super) struct CommandSession {
     pub(super) output: CommandOutput,
@@ -59,5 +72,101 @@ impl CommandSession {
         let name = source.as_ref().and_then(PinSource::variable);
         let alone = self.alone.take();
         alone.map_or_else(TakenVariables::default, |alone| TakenVariables::take(name, alone))
+    }
+}
+
+/// Standard output, out of the reach of modules, for a command's text.
+pub(super) struct CommandOutput {
+    output: StandardOutput,
+    is_coloured: bool,
+}
+
+impl CommandOutput {
+    /// To be called once, before a module is loaded.
+    pub(super) fn open() -> Result<Self, Error> {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        // Never with NO_COLOR (no-color.org).
+        let is_coloured = io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb;
+        Ok(Self { output: StandardOutput::set_aside()?, is_coloured })
+    }
+
+    /// `text` must be fit for a terminal already.
+    pub(super) fn paint(&self, style: Style, text: &str) -> String {
+        match self.is_coloured && !text.is_empty() {
+            true => format!("{style}{text}{style:#}"),
+            false => text.to_owned(),
+        }
+    }
+
+    /// Prints the text. A reader that stops reading, such as `head`, is no error.
+    pub(super) fn print(&mut self, text: &str) -> Result<(), Error> {
+        match self.output.write(text) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(answer_lost(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prints a JSON document.
+    pub(super) fn print_json(&mut self, document: &impl Serialize) -> Result<(), Error> {
+        let document = serde_json::to_string_pretty(document)
+            .map_err(|error| Error::internal(format!("JSON: {error}")))?;
+        self.print(&format!("{}\n", printable_json(&document)))
+    }
+}
+
+/// Writes a file with this mode, 0600 for one that this user alone may read: it is there as a whole or not at all, and put
+/// in place of an older one in one step.
+pub(super) fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), Error> {
+    replaced_file::put(path, content.as_bytes(), mode).map_err(|reason| {
+        Error::new(Exit::Cluster, format!("{} can't be written: {reason}", path.display()))
+            .help("name a place where you may write, on a file system with room")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_replaces_an_older_one_with_its_own_mode() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("file");
+        write_file(&path, "first", 0o644).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        write_file(&path, "second", 0o600).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_not_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let [other, link] = ["other", "link"].map(|name| base.path().join(name));
+        fs::write(&other, "kept").unwrap();
+        symlink(&other, &link).unwrap();
+        write_file(&link, "new", 0o600).unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "kept");
+        assert_eq!(fs::read_to_string(&link).unwrap(), "new");
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("directory");
+        fs::create_dir_all(directory.join("full")).unwrap();
+        let error = write_file(&directory, "text", 0o600).unwrap_err();
+        assert!(error.to_string().contains("directory"), "{error}");
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 1);
+        let missing = base.path().join("none/file");
+        assert_eq!(write_file(&missing, "text", 0o600).unwrap_err().exit_code(), 9);
     }
 }

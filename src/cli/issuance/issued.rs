@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::certificate::Certificate;
-use crate::cli::output::write_file;
+use crate::cli::session::write_file;
 use crate::enrollment::{certificates_pem, fingerprint, intermediates};
 use crate::error::{Error, Exit};
 use crate::pin::PinProvider;

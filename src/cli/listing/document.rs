@@ -5,7 +5,7 @@ use std::fmt;
 use clap::builder::styling::Style;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::output::{BAD, CONCERN};
+use crate::cli::session::{BAD, CONCERN};
 use crate::config::{ObjectSelector, TokenName};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::printable::shell_word;
