@@ -5,7 +5,7 @@ use std::fmt;
 /// The names of Docker Hub; clients of Kubernetes call it by the first.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// What an entry is for. Its text is the same for all spellings of it: without scheme, API version and the slash at
+/// What an entry is for, or where an image is. Its text is the same for all spellings of it: without scheme, API version and the slash at
 /// the end, with the host in lower case.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Registry {
@@ -28,13 +28,7 @@ impl Registry {
         Self::of_parts(authority, path)
     }
 
-    /// Where an image is, whose path may begin with `v1`; `None` for a text that names no registry.
-    pub fn of_image(name: &str) -> Option<Self> {
-        let (authority, path) = name.split_once('/')?;
-        Self::of_parts(authority, path)
-    }
-
-    fn of_parts(authority: &str, path: &str) -> Option<Self> {
+    pub(super) fn of_parts(authority: &str, path: &str) -> Option<Self> {
         let (host, port) = match authority.rsplit_once(':') {
             // An IPv6 address stands in brackets.
             Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse::<u16>().ok()?)),

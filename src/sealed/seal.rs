@@ -45,17 +45,16 @@ impl NewEnvelope {
     }
 
     pub fn seal(self, registries: &Registries) -> Result<String, Error> {
-        self.sealed(registries).ok_or_else(|| Error::internal("the sealed file can't be encoded"))
-    }
-
-    fn sealed(self, registries: &Registries) -> Option<String> {
-        let key = RandomizedNonceKey::new(&AES_256_GCM, &self.content_key).ok()?;
-        let mut content = registries.to_config().into_bytes();
-        let nonce = key.seal_in_place_append_tag(Aad::empty(), &mut content).ok()?;
-        let tag = content.split_off(content.len().checked_sub(TAG_LENGTH.into())?);
-        let recipients = RecipientInfos::try_from(self.recipients).ok()?;
-        let der = enveloped(recipients, nonce.as_ref(), &content, &tag).ok()?;
-        pem::encode_string(LABEL, pem::LineEnding::LF, &der).ok()
+        let sealed = || {
+            let key = RandomizedNonceKey::new(&AES_256_GCM, &self.content_key).ok()?;
+            let mut content = registries.to_config().into_bytes();
+            let nonce = key.seal_in_place_append_tag(Aad::empty(), &mut content).ok()?;
+            let tag = content.split_off(content.len().checked_sub(TAG_LENGTH.into())?);
+            let recipients = RecipientInfos::try_from(self.recipients).ok()?;
+            let der = enveloped(recipients, nonce.as_ref(), &content, &tag).ok()?;
+            pem::encode_string(LABEL, pem::LineEnding::LF, &der).ok()
+        };
+        sealed().ok_or_else(|| Error::internal("the sealed file can't be encoded"))
     }
 }
 

@@ -31,6 +31,6 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(answer["apiVersion"], request.version);
     // kubelet compares the beginnings of paths: the key is this image or its registry.
     for key in answer["auth"].as_object().unwrap().keys() {
-        assert!(*key == request.image.to_string() || *key == request.image.registry());
+        assert!(*key == request.image.to_string() || *key == request.image.authority);
     }
 });

@@ -6,12 +6,12 @@ use std::path::Path;
 use super::Checklist;
 use crate::cli::sealed;
 use crate::config::Config;
-use crate::credential_provider::Image;
 use crate::error::{Error, Exit};
 use crate::library;
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
+use crate::sealed::Registry;
 
 impl Checklist<'_> {
     /// Makes the steps; `None` after one that failed.
@@ -20,7 +20,7 @@ impl Checklist<'_> {
         let image = arguments.image.as_ref().map(|text| {
             let refused = format!("\"{}\" is not an image with its registry", excerpt(text));
             let help = "name it without tag and digest, as kubelet does: registry.example/team/app";
-            Image::parse(text).ok_or_else(|| Error::new(Exit::Request, refused).help(help))
+            Registry::of_image(text).ok_or_else(|| Error::new(Exit::Request, refused).help(help))
         });
         let image = self.keep("configuration", image.transpose())?;
         let file = self.keep("sealed", sealed::read(path))?;

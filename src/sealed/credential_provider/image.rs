@@ -1,48 +1,32 @@
 //! An image's name, and which registry's login it is pulled with.
 
-use std::fmt;
 use std::path::Path;
 
 use crate::{Registry, RegistryLogin};
 
-/// An image as kubelet names it: with its registry, without tag and digest.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Image(Registry);
-
-impl Image {
-    /// What kubelet asks for; `None` for another name.
-    pub fn parse(text: &str) -> Option<Self> {
+impl Registry {
+    /// Where an image is, as kubelet names it: with its registry, without tag and digest. `None` for another name.
+    pub fn of_image(text: &str) -> Option<Self> {
         // Not what only an entry's name may have.
         let is_name = |it: &str| it.starts_with(|it: char| it.is_ascii_alphanumeric());
-        let location = Registry::of_image(text)?;
-        (location.to_string() == text && location.path.split('/').all(is_name))
-            .then_some(Self(location))
+        let (authority, path) = text.split_once('/')?;
+        let image = Self::of_parts(authority, path)?;
+        (image.to_string() == text && image.path.split('/').all(is_name)).then_some(image)
     }
 
-    /// Host and port of its registry.
-    pub fn registry(&self) -> &str {
-        &self.0.authority
-    }
-
-    /// The login with the longest fitting path, and whether it is for this image alone, not its registry.
+    /// An image's login with the longest fitting path, and whether it is for this image alone, not its registry.
     ///
     /// A login for a path answers for the image alone, because kubelet compares paths by their first characters and would
     /// use it for `host/teamster`, too. So does one for a registry of which another login is for a part: kubelet would take
     /// what it keeps for the registry without asking.
     pub fn login<'a>(&self, logins: &'a [RegistryLogin]) -> Option<(&'a RegistryLogin, bool)> {
         // Ports have to be equal, as for kubelet.
-        let of_host = || logins.iter().filter(|it| it.registry.authority == self.0.authority);
+        let of_host = || logins.iter().filter(|it| it.registry.authority == self.authority);
         // By whole segments.
-        let path = Path::new(&self.0.path);
+        let path = Path::new(&self.path);
         let fitting = of_host().filter(|it| path.starts_with(&it.registry.path));
         let is_for_image = of_host().any(|it| !it.registry.path.is_empty());
         fitting.max_by_key(|it| it.registry.path.len()).map(|it| (it, is_for_image))
-    }
-}
-
-impl fmt::Display for Image {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -58,7 +42,7 @@ mod tests {
             "docker.io/v1/app",
             "registry.example/v2/team/app",
         ] {
-            assert_eq!(Image::parse(text).unwrap().to_string(), text);
+            assert_eq!(Registry::of_image(text).unwrap().to_string(), text);
         }
         for text in [
             "registry.example/app:v1",
@@ -71,7 +55,7 @@ mod tests {
             "",
             "a b/c",
         ] {
-            assert_eq!(Image::parse(text), None, "{text}");
+            assert_eq!(Registry::of_image(text), None, "{text}");
         }
     }
 
@@ -96,12 +80,12 @@ mod tests {
             ("registry.example:5000/team/app", 0, false),
             ("docker.io/library/nginx", 4, false),
         ] {
-            let (found, for_image) = Image::parse(image).unwrap().login(&logins).unwrap();
+            let (found, for_image) = Registry::of_image(image).unwrap().login(&logins).unwrap();
             assert_eq!(found.registry, logins[index].registry, "{image}");
             assert_eq!(for_image, is_for_image, "{image}");
         }
         for image in ["registry.example:5001/team/app", "other.example/team", "example/team"] {
-            assert!(Image::parse(image).unwrap().login(&logins).is_none(), "{image}");
+            assert!(Registry::of_image(image).unwrap().login(&logins).is_none(), "{image}");
         }
     }
 }

@@ -4,13 +4,11 @@
 
 mod image;
 
-pub use image::Image;
-
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::RegistryLogin;
+use crate::{Registry, RegistryLogin};
 use base::error::{Error, Exit, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use base::printable::excerpt;
 use kubeconfig::exec_credential::document;
@@ -30,7 +28,8 @@ pub const VERSIONS: [&str; 3] = [
 #[derive(Debug)]
 pub struct ProviderRequest {
     pub version: &'static str,
-    pub image: Image,
+    /// Where it is.
+    pub image: Registry,
 }
 
 impl ProviderRequest {
@@ -42,7 +41,7 @@ impl ProviderRequest {
         let decoded = document(bytes, "CredentialProviderRequest", VERSIONS);
         let (document, version) = decoded.map_err(|reason| refused(&reason))?;
         let image = document["image"].as_str().unwrap_or_default();
-        let image = Image::parse(image).ok_or_else(|| {
+        let image = Registry::of_image(image).ok_or_else(|| {
             let image = excerpt(image);
             refused(&format!(
                 "\"{image}\" is not an image with its registry, without tag and digest"
@@ -73,7 +72,7 @@ pub fn answer(
         Some((RegistryLogin { username, password, .. }, is_for_image)) => {
             let (kind, key) = match is_for_image {
                 true => ("Image", image.to_string()),
-                false => ("Registry", image.registry().to_owned()),
+                false => ("Registry", image.authority.clone()),
             };
             (kind, json!({ key: { "username": username, "password": password } }), kept_for)
         }
