@@ -3,6 +3,7 @@
 
 use std::error::Error as StandardError;
 use std::io;
+use std::iter::successors;
 
 use rustls::{AlertDescription, CertificateError};
 
@@ -56,15 +57,9 @@ impl UpstreamFailure {
 
     /// What an error of a connection with this key means, or of a protocol above it.
     pub(super) fn of(error: &(dyn StandardError + 'static), key: Option<&OpenKey>) -> Self {
-        let mut reason = error;
-        loop {
-            if let Some(tls) = reason.downcast_ref().and_then(tls_error) {
-                return Self::of_tls(tls, key);
-            }
-            match reason.source() {
-                Some(source) => reason = source,
-                None => return Self::broken(reason),
-            }
+        match causes(error).find_map(|cause| cause.downcast_ref().and_then(tls_error)) {
+            Some(tls) => Self::of_tls(tls, key),
+            None => Self::broken(innermost(error)),
         }
     }
 
@@ -144,6 +139,18 @@ impl UpstreamFailure {
 
 pub(super) const NEEDS_PSS: &str =
     "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";
+
+/// The error, what has caused it, and so on.
+fn causes<'a>(
+    error: &'a (dyn StandardError + 'static),
+) -> impl Iterator<Item = &'a (dyn StandardError + 'static)> {
+    successors(Some(error), |it| (**it).source())
+}
+
+/// What has caused the error in the end.
+pub(super) fn innermost(error: &(dyn StandardError + 'static)) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
+}
 
 /// rustls's error behind one of a stream.
 pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::error::UpstreamFailure;
+use super::error::{UpstreamFailure, innermost};
 use super::trust;
 use super::wire::Stream;
 use kubeconfig::Cluster;
@@ -153,14 +153,6 @@ fn not_connected(error: &(dyn StandardError + 'static)) -> UpstreamFailure {
             "check that the API server runs, and the network, VPN or proxy-url that leads to it",
         ),
     }
-}
-
-/// What has caused the error.
-fn innermost(mut error: &(dyn StandardError + 'static)) -> String {
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }
 
 /// Host and port.
