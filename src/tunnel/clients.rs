@@ -13,6 +13,7 @@ use rustls::{RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
+use x509_cert::der::{Encode as _, EncodePem as _};
 use x509_cert::ext::pkix::ExtendedKeyUsage;
 
 use super::issued::IssuedCertificate;
@@ -61,7 +62,7 @@ impl Clients {
     ) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
         let authority = IssuedCertificate::authority("pkcs11-external-signer clients", |_| Ok(()))?;
         let mut roots = RootCertStore::empty();
-        roots.add(authority.der()?.into())?;
+        roots.add(authority.certificate.to_der()?.into())?;
         let provider = trust::provider();
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
@@ -99,9 +100,9 @@ impl Clients {
         // In SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
         let key = SecretKey::from(&issued.key).to_sec1_pem(LineEnding::LF)?;
         Ok(User {
-            der: issued.der()?.into(),
+            der: issued.certificate.to_der()?.into(),
             certificate: ClientCertificate {
-                certificate_pem: issued.pem()?,
+                certificate_pem: issued.certificate.to_pem(LineEnding::LF)?,
                 key_pem: key.to_string(),
             },
             connections: HashMap::new(),

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use p256::ecdsa::{DerSignature, SigningKey};
 use p256::elliptic_curve::Generate as _;
-use p256::pkcs8::LineEnding;
 use x509_cert::builder::{self, Builder as _, CertificateBuilder, profile::BuilderProfile};
 use x509_cert::certificate::{Certificate, TbsCertificate};
+use x509_cert::der;
 use x509_cert::der::asn1::UtcTime;
-use x509_cert::der::{self, Encode as _, EncodePem as _};
 use x509_cert::ext::pkix::{
     AuthorityKeyIdentifier, BasicConstraints, KeyUsage, KeyUsages, SubjectKeyIdentifier,
 };
@@ -21,7 +20,7 @@ use x509_cert::time::{Time, Validity};
 
 /// A certificate and its key, on P-256.
 pub(super) struct IssuedCertificate {
-    certificate: Certificate,
+    pub(super) certificate: Certificate,
     pub(super) key: SigningKey,
 }
 
@@ -64,14 +63,6 @@ impl IssuedCertificate {
         let signer = authority.map_or(&key, |it| &it.key);
         let certificate = builder.build::<_, DerSignature>(signer)?;
         Ok(Self { certificate, key })
-    }
-
-    pub(super) fn der(&self) -> der::Result<Vec<u8>> {
-        self.certificate.to_der()
-    }
-
-    pub(super) fn pem(&self) -> der::Result<String> {
-        self.certificate.to_pem(LineEnding::LF)
     }
 }
 

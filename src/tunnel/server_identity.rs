@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use x509_cert::der::EncodePem as _;
 use x509_cert::der::asn1::{Ia5String, OctetString};
 use x509_cert::der::oid::db::rfc5280::ID_KP_SERVER_AUTH;
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
@@ -100,8 +101,9 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
         it.add_extension(&SubjectAltName(names.collect()))?;
         it.add_extension(&usage)
     })?;
-    let key = server.key.to_pkcs8_pem(LineEnding::LF)?;
-    Ok([authority.pem()?, server.pem()?, key.to_string()].concat())
+    let [authority, server_pem] =
+        [&authority, &server].map(|it| it.certificate.to_pem(LineEnding::LF));
+    Ok([&*authority?, &server_pem?, &server.key.to_pkcs8_pem(LineEnding::LF)?].concat())
 }
 
 /// The DNS name in a certificate.

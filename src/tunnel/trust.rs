@@ -6,7 +6,9 @@ use std::time::Duration;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -31,7 +33,7 @@ pub(super) fn server_provider() -> Arc<CryptoProvider> {
 /// Decides about the certificate that a cluster's server shows.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
-    provider: Arc<CryptoProvider>,
+    algorithms: WebPkiSupportedAlgorithms,
     /// `None` for `insecure-skip-tls-verify`: any certificate is accepted.
     issuers: Option<Arc<WebPkiServerVerifier>>,
     /// Those of `certificate-authority`. Go accepts them as the server's own, too, whether a CA's or
@@ -41,9 +43,9 @@ pub(super) struct ServerVerifier {
 
 impl ServerVerifier {
     pub(super) fn new(cluster: &Cluster, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
-        let provider = Arc::clone(provider);
+        let algorithms = provider.signature_verification_algorithms;
         if cluster.insecure {
-            return Ok(Self { provider, issuers: None, authorities: Vec::new() });
+            return Ok(Self { algorithms, issuers: None, authorities: Vec::new() });
         }
         let authorities = cluster.authority.as_ref().map(|pem| configured(pem)).transpose()?;
         let mut roots = match &authorities {
@@ -56,9 +58,9 @@ impl ServerVerifier {
             added.map_err(|error| format!("its certificate-authority can't be used: {error}"))?;
         }
         let issuers =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
         let issuers = Some(issuers.build().map_err(|error| error.to_string())?);
-        Ok(Self { provider, issuers, authorities })
+        Ok(Self { algorithms, issuers, authorities })
     }
 }
 
@@ -109,8 +111,7 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -119,12 +120,11 @@ impl ServerCertVerifier for ServerVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
