@@ -24,8 +24,7 @@ use tokio::io::{AsyncReadExt as _, join, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::LazyConfigAcceptor;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::answer;
 use super::clients::{ClientConnection, Clients};
@@ -147,7 +146,6 @@ impl Port {
             Some(Err(error)) => (Vec::new(), error),
             Some(Ok(mut server)) => {
                 upstream.connected(&server);
-                client.get_mut().1.set_buffer_limit(Some(SEGMENT));
                 let broken = relay(&mut *client, &mut *server.stream).await;
                 match (upstream.end_error(&broken), broken.unanswered) {
                     (None, _) => return,
@@ -172,8 +170,10 @@ impl Port {
             let offer = hello.client_hello().alpn().into_iter().flatten();
             let offer: Vec<_> = offer.map(<[u8]>::to_owned).collect();
             let protocol = self.server.choice(&offer);
-            let client = hello.into_stream(self.clients.speaking(protocol.as_deref())).await?;
-            io::Result::Ok((Box::new(client), offer.len() > 1))
+            let config = self.clients.speaking(protocol.as_deref());
+            let mut client = hello.into_stream(config).await?;
+            client.get_mut().1.set_buffer_limit(Some(SEGMENT));
+            io::Result::Ok((Box::new(TlsStream::from(client)), offer.len() > 1))
         };
         let (client, has_choice) = match timeout(HANDSHAKE_LIMIT, shaken).await {
             Ok(Ok(shaken)) => shaken,

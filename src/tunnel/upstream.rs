@@ -13,8 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::error::{NEEDS_PSS, UpstreamFailure, tls_error};
 use super::relay::Broken;
@@ -138,7 +137,7 @@ impl Upstream {
         let permit = self.identity.sessions.permit().await;
         let stream = Wire::new(self.server.dial().await?);
         let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        let handshake = async { handshake.await.map(Box::new) };
+        let handshake = async { handshake.await.map(|it| Box::new(it.into())) };
         let mut task = JoinSet::new();
         // A task of its own, since it may go on when the runtime has ended: then its timers panic.
         task.spawn(SIGNATURE.scope(Arc::clone(signature), handshake));

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_rustls::{client, server};
+use tokio_rustls::TlsStream;
 
 use super::relay::Side;
 
@@ -155,13 +155,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 }
 
 /// Closes without the alert `close_notify`, which says that nothing is missing (RFC 8446, section 6.1).
-impl<S: AsyncRead + AsyncWrite + Unpin> Side for client::TlsStream<S> {
-    fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.get_mut().get_mut().0).poll_shutdown(context)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Side for server::TlsStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Side for TlsStream<S> {
     fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(self.get_mut().get_mut().0).poll_shutdown(context)
     }
