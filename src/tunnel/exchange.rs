@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::error::UpstreamFailure;
 use super::server::{HTTP_1_1, Server};
-use super::upstream::{Authentication, Upstream};
+use super::upstream::Upstream;
 use super::{Network, TunnelObserver, TunnelTarget, route};
 use base::error::{Error, PROGRAM};
 use base::process::locked;
@@ -81,25 +81,19 @@ impl ServerExchange {
         };
         let mut connection = locked(&self.connection);
         self.network.handle.block_on(async {
-            let kept = match connection.take() {
-                // A server closes a connection that was idle for long.
-                Some(mut kept) => kept.0.ready().await.is_ok().then_some(kept),
-                None => None,
-            };
-            let is_kept = kept.is_some();
-            let mut used = match kept {
-                Some(kept) => kept,
-                None => self.connect().await?,
-            };
-            let mut answer = self.ask(&mut used, request()?).await;
-            // It may have done so just now, and what is only read can be asked for once more.
-            if is_kept && answer.is_err() && method == Method::GET {
-                used = self.connect().await?;
-                answer = self.ask(&mut used, request()?).await;
+            // A server closes a connection that was idle for long.
+            if let Some(mut kept) = connection.take()
+                && kept.0.ready().await.is_ok()
+            {
+                let answer = self.ask(&mut kept, request()?).await;
+                // It may have done so just now, and what is only read can be asked for once more.
+                if answer.is_ok() || method != Method::GET {
+                    *connection = answer.is_ok().then_some(kept);
+                    return answer;
+                }
             }
-            let answer = answer?;
-            *connection = Some(used);
-            Ok(answer)
+            let new = connection.insert(self.connect().await?);
+            self.ask(new, request()?).await.inspect_err(|_| *connection = None)
         })
     }
 
@@ -111,7 +105,7 @@ impl ServerExchange {
         let connection = self.upstream.connect(Some(HTTP_1_1.to_vec())).await;
         let connection = connection.map_err(|_| Error::internal("a connection was lost"))??;
         self.upstream.connected(&connection);
-        if connection.authentication == Authentication::NotRequested {
+        if connection.authentication.is_none() {
             return Err(self.error(UpstreamFailure::new(
                 "the server asked for no client certificate, so it knows no user by it",
                 "something between here and the API server ends TLS, where client certificates get \

@@ -42,19 +42,11 @@ pub(super) struct Upstream {
 /// A connection on which the server has agreed to a protocol (ALPN), or to none.
 pub(super) struct Connection {
     pub(super) stream: ServerStream,
-    pub(super) authentication: Authentication,
+    /// How the handshake has authenticated us, in words; `None` if the server asked for no client certificate.
+    pub(super) authentication: Option<String>,
 }
 
-pub(super) type ServerStream = Box<TlsStream<Wire<Box<dyn Stream>>>>;
-
-/// How the handshake has authenticated us.
-#[derive(Clone, Copy, Eq, PartialEq)]
-pub(super) enum Authentication {
-    /// The server asked for no client certificate.
-    NotRequested,
-    Resumed,
-    Signed,
-}
+type ServerStream = Box<TlsStream<Wire<Box<dyn Stream>>>>;
 
 impl Upstream {
     pub(super) fn new(server: Arc<Server>, keyring: &Arc<Keyring>, key: KeyNumber) -> Self {
@@ -155,9 +147,9 @@ impl Upstream {
             return Err(self.server.error(UpstreamFailure::broken(reason)));
         }
         let authentication = match (tls.handshake_kind(), *locked(signature)) {
-            (Some(HandshakeKind::Resumed), _) => Authentication::Resumed,
-            (_, SignatureState::Made(_)) => Authentication::Signed,
-            _ => Authentication::NotRequested,
+            (Some(HandshakeKind::Resumed), _) => Some("session resumed".to_owned()),
+            (_, SignatureState::Made(_)) => Some(format!("signed by {}", self.subject())),
+            _ => None,
         };
         Ok(Connection { stream, authentication })
     }
@@ -250,11 +242,8 @@ impl Upstream {
         };
         let protocol =
             tls.alpn_protocol().map_or_else(|| "no ALPN".into(), String::from_utf8_lossy);
-        let how = match connection.authentication {
-            Authentication::Resumed => "session resumed".to_owned(),
-            Authentication::Signed => format!("signed by {}", self.subject()),
-            Authentication::NotRequested => "the server asked for no client certificate".to_owned(),
-        };
+        let how = connection.authentication.as_deref();
+        let how = how.unwrap_or("the server asked for no client certificate");
         self.server.report_connection(&format!("connected, {version}, {protocol}, {how}"));
     }
 
