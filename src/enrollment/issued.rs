@@ -94,9 +94,10 @@ fn sorted(groups: &[String]) -> Vec<&str> {
     groups
 }
 
-fn in_groups(groups: &[String]) -> String {
+/// As in `groups "dev", "ops"`.
+pub fn in_groups(groups: &[String]) -> String {
     match groups {
-        [] => "no group".to_owned(),
+        [] => "no groups".to_owned(),
         [only] => format!("group {only:?}"),
         several => format!("groups {}", quoted(several)),
     }

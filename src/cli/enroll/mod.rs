@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 use self::cluster::IssuingCluster;
 use self::piv::PivOptions;
-use self::token::{Enrollment, subject_text};
+use self::token::Enrollment;
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
 };
 use super::key_options::KeyOptions;
 use super::session::CommandSession;
-use crate::enrollment::{Applicant, ExpectedCertificate, check_issued};
+use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, in_groups};
 use crate::error::{Error, Exit};
 use crate::printable::printable;
 use crate::process::environment::TakenVariables;
@@ -158,8 +158,8 @@ fn request(
         return Ok(Vec::new());
     }
     replace_file(file, &pem)?;
-    let name = subject_text(applicant.user(), applicant.groups());
-    enrollment.lines.push(format!("request: {}, for {name}", file.display()));
+    let (file, user, groups) = (file.display(), applicant.user(), in_groups(applicant.groups()));
+    enrollment.lines.push(format!("request: {file}, for user {user:?}, {groups}"));
     Ok(enrollment.lines)
 }
 

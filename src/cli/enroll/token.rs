@@ -10,13 +10,13 @@ use crate::cli::issuance::IssuedCertificate;
 use crate::cli::question::confirm;
 use crate::config::{Config, ObjectId, ObjectSelector, TokenName};
 use crate::enrollment::{
-    Applicant, KeyWish, find_key, fingerprint, for_another, has_valid_certificate, installation,
-    of_key, selector, sign_request,
+    Applicant, KeyWish, find_key, fingerprint, for_another, has_valid_certificate, in_groups,
+    installation, of_key, selector, sign_request,
 };
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library, LibraryLock};
 use crate::pin_entry::{Sources, ask_hidden};
-use crate::printable::{printable, quoted};
+use crate::printable::printable;
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, unix_time};
 use crate::report;
@@ -310,20 +310,11 @@ fn replacement(token: &TokenName, key: &KeyReference, old: &[&Certificate]) -> S
 fn describe(certificate: &Certificate, location: &str) -> String {
     let user = certificate.user.as_deref().unwrap_or_default();
     format!(
-        "certificate: {}, expires {}, issued by {}, {location}",
-        subject_text(user, &certificate.groups),
+        "certificate: user {user:?}, {}, expires {}, issued by {}, {location}",
+        in_groups(&certificate.groups),
         minute(certificate.validity.not_after),
         certificate.issuer_text
     )
-}
-
-/// As in `user "jane", groups "dev", "ops"`.
-pub(super) fn subject_text(user: &str, groups: &[String]) -> String {
-    match groups {
-        [] => format!("user {user:?}, no groups"),
-        [only] => format!("user {user:?}, group {only:?}"),
-        several => format!("user {user:?}, groups {}", quoted(several)),
-    }
 }
 
 /// `option` would do nothing on this token.
