@@ -6,28 +6,21 @@ use crate::config::{ObjectId, ObjectSelector};
 use crate::error::{Error, Exit, Help, THIS_TOKEN};
 use crate::token::{Candidate, KeyKind};
 
-/// Which key is wanted.
-pub struct KeyWish<'a> {
-    /// The key's CKA_LABEL: the user, or what stands for one.
-    pub label: &'a str,
-    /// The key that is named.
-    pub id: Option<&'a ObjectId>,
-    pub kind: Option<KeyKind>,
-}
-
-/// The key that is named, or the only one with the label; `None` if there is none yet. `candidates` is what the token
-/// shows after a login; `now` in seconds since 1970.
+/// The key with this CKA_ID, or the only one with this CKA_LABEL; `None` if there is none yet, and an error if it isn't of
+/// the kind that is wanted. `candidates` is what the token shows after a login; `now` in seconds since 1970.
 pub fn find_key<'a>(
     candidates: &'a [Candidate],
-    wish: &KeyWish<'_>,
+    id: Option<&ObjectId>,
+    label: &str,
+    wanted: Option<KeyKind>,
     now: i64,
 ) -> Result<Option<&'a Candidate>, Error> {
-    let found = match wish.id {
+    let found = match id {
         Some(id) => named(candidates, id)?,
-        None => labelled(candidates, wish.label, now)?,
+        None => labelled(candidates, label, now)?,
     };
     let kind = found.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
-    match (found, wish.kind) {
+    match (found, wanted) {
         (Some(found), Some(wanted)) if wanted.description() != kind => Err(Error::new(
             Exit::Object,
             format!("the key with {} is {kind}, not {}", selector(found), wanted.description()),
@@ -179,8 +172,8 @@ mod tests {
         kind: Option<KeyKind>,
     ) -> Result<Option<Vec<u8>>, Error> {
         let id = id.map(|id| ObjectId::from_bytes(vec![id]));
-        let wish = KeyWish { label: "jane", id: id.as_ref(), kind };
-        Ok(find_key(candidates, &wish, NOW)?.map(|it| it.id.clone()))
+        let found = find_key(candidates, id.as_ref(), "jane", kind, NOW)?;
+        Ok(found.map(|it| it.id.clone()))
     }
 
     fn refusal(candidates: &[Candidate], id: Option<u8>, kind: Option<KeyKind>) -> String {
@@ -224,9 +217,8 @@ mod tests {
         let pair = KeyPair::generate().unwrap();
         let [valid, expired] = [2031, 2030].map(|until| with(issued(&pair, until)));
         assert!(has_valid_certificate(&valid, NOW) && !has_valid_certificate(&expired, NOW));
-        let wish = KeyWish { label: "jane", id: None, kind: None };
         let both = [expired, valid];
-        let found = find_key(&both, &wish, NOW).unwrap().unwrap();
+        let found = find_key(&both, None, "jane", None, NOW).unwrap().unwrap();
         assert!(has_valid_certificate(found, NOW));
     }
 

@@ -10,8 +10,8 @@ use crate::cli::issuance::IssuedCertificate;
 use crate::cli::question::confirm;
 use crate::config::{Config, ObjectId, ObjectSelector, TokenName};
 use crate::enrollment::{
-    Applicant, KeyWish, find_key, fingerprint, for_another, has_valid_certificate, in_groups,
-    installation, of_key, selector, sign_request,
+    Applicant, find_key, fingerprint, for_another, has_valid_certificate, in_groups, installation,
+    of_key, selector, sign_request,
 };
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library, LibraryLock};
@@ -108,11 +108,10 @@ impl<'a> Enrollment<'a> {
         self.look(applicant.user())?;
         let ObjectSelector { id, label } = self.config.object.clone();
         let label = label.unwrap_or_else(|| applicant.user().to_owned());
-        let wish = KeyWish { label: &label, id: id.as_ref(), kind };
         let now = unix_time();
         let found = match replaces {
             true => None,
-            false => find_key(&self.candidates, &wish, now)?,
+            false => find_key(&self.candidates, id.as_ref(), &label, kind, now)?,
         };
         let (key, is_done, origin) = match found {
             Some(found) => {
