@@ -31,10 +31,7 @@ fn add_found(
 ) -> Result<(), Error> {
     // Whatever key.
     let listing = options.of_token().look(None, opened)?;
-    let tokens = listing.libraries.iter().flat_map(|library| {
-        let tokens = library.tokens.iter().map(move |token| (library, token));
-        tokens.filter(|(_, token)| token.error.is_none())
-    });
+    let tokens = listing.tokens().filter(|(_, token)| token.error.is_none());
     let tokens: Vec<_> = tokens.collect();
     let (library, token) = match tokens.as_slice() {
         [] => {

@@ -7,7 +7,7 @@ use super::EnrollArguments;
 use crate::certificate::{Certificate, of_subject};
 use crate::cli::connection::connect;
 use crate::cli::context_key::ContextEntries;
-use crate::cli::key_options::{KeyOptions, SelectedContext, Selection};
+use crate::cli::key_options::{SelectedContext, Selection};
 use crate::cluster_api::{Kubectl, REQUESTS, may_all};
 use crate::config::{Config, Filter, TokenName};
 use crate::enrollment::Applicant;
@@ -137,22 +137,21 @@ pub(super) fn write_context(
     certificate_file: Option<PathBuf>,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
-    let selection = &arguments.key_options.selection;
-    let object = key.selector.clone();
     let given = |text: String| Some(text).filter(|it| !it.is_empty());
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let found = opened.as_ref().map(|library| path(library.module.path()));
-    let selection = Selection {
-        module: selection.module.clone().or(found),
-        init_args: selection.init_args.clone(),
+    let mut options = arguments.key_options.clone();
+    options.certificate_file = certificate_file.as_deref().map(path);
+    options.selection = Selection {
+        module: options.selection.module.or(found),
+        init_args: options.selection.init_args,
         token_label: given(token.label),
         token_serial: given(token.serial),
-        object_id: object.id.map(|id| id.to_string()),
-        object_label: object.label,
+        object_id: key.selector.id.as_ref().map(ToString::to_string),
+        object_label: key.selector.label.clone(),
         ..Selection::default()
     };
-    let certificate_file = certificate_file.as_deref().map(path);
-    let options = &KeyOptions { selection, certificate_file, ..arguments.key_options.clone() };
+    let options = &options;
     let listing = options.look(None, opened)?;
     let key = options.choose(&listing)?;
     let user = &options.user_name(None, key, opened)?;

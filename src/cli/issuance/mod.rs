@@ -61,6 +61,9 @@ pub(super) struct Issuance<'a> {
     pub(super) renewed: Option<&'a Certificate>,
 }
 
+/// A request, and the certificate if it was issued.
+type Found = (SigningRequest, Option<IssuedCertificate>);
+
 impl Issuance<'_> {
     /// Makes the request unless it is there, waits for its end, and gives the certificate, which is the one that was
     /// asked for. `sign` has the key sign the request.
@@ -72,7 +75,7 @@ impl Issuance<'_> {
     ) -> Result<IssuedCertificate, Error> {
         let options = self.options;
         let request = match self.find(options.again)? {
-            (_, Some(request)) => {
+            (_, Some((request, _))) => {
                 let made = request.metadata.creation_timestamp.as_deref();
                 let made = made.unwrap_or("some time ago");
                 report::note(&format!("found the request {} of {made}", request.metadata.name));
@@ -105,15 +108,12 @@ impl Issuance<'_> {
 
     /// The certificate, if the cluster has issued it already.
     pub(super) fn found(&self) -> Result<Option<IssuedCertificate>, Error> {
-        match self.find(false)? {
-            (_, Some(request)) => self.issued(&request),
-            (_, None) => Ok(None),
-        }
+        Ok(self.find(false)?.1.and_then(|(_, issued)| issued))
     }
 
-    /// The last request that is in the cluster, an error if it ended in vain; or the name for another one, if that is
-    /// wanted or what the last one was answered with doesn't last.
-    fn find(&self, again: bool) -> Result<(String, Option<SigningRequest>), Error> {
+    /// The last request that is in the cluster and what it was answered with, an error if it ended in vain; or the name for
+    /// another one, if that is wanted or what the last one was answered with doesn't last.
+    fn find(&self, again: bool) -> Result<(String, Option<Found>), Error> {
         let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
         let (mut name, mut last) = (first.clone(), None);
         for number in 2.. {
@@ -128,7 +128,7 @@ impl Issuance<'_> {
         };
         match self.issued(&last) {
             Err(error) if error.is(Kind::TooShort) => Ok((name, None)),
-            outcome => outcome.map(|_| (name, Some(last))),
+            outcome => outcome.map(|issued| (name, Some((last, issued)))),
         }
     }
 
