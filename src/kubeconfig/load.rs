@@ -11,9 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::error::{error, missing, unreadable};
-use super::shape::{self, Misfit};
+use super::shape::KUBECONFIG;
 use super::yaml::{self, Position};
-use super::{EntryKind, Kubeconfig, name_of, text};
+use super::{EntryKind, Kubeconfig, name_of};
 use base::error::Error;
 use base::printable::shell_word;
 
@@ -53,13 +53,13 @@ impl Kubeconfig {
     /// All of these files that are there, of which one has to be: of entries with the same name the first counts,
     /// whole; of other fields the first that is set.
     pub fn load(files: &[PathBuf]) -> Result<Self, Error> {
-        let mut merged = Self::default();
-        let mut is_there = false;
+        let mut merged = None::<Self>;
         for path in files {
             let (content, found) = match read(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 read => read.map_err(|error| unreadable(path, error))?,
             };
+            let merged = merged.get_or_insert_default();
             if found.is_file() {
                 if is_writable_by_others(&found) {
                     let (mode, file) = (found.mode() & 0o7777, path.display());
@@ -76,12 +76,8 @@ impl Kubeconfig {
                 merged.concerns.extend(concern(&found).map(|who| (path.clone(), who)));
             }
             merged.add(Self::parse(&content, path)?);
-            is_there = true;
         }
-        match is_there {
-            true => Ok(merged),
-            false => Err(missing(files)),
-        }
+        merged.ok_or_else(|| missing(files))
     }
 
     /// The content of one file, whose path is where relative paths start and what errors name.
@@ -110,16 +106,8 @@ impl Kubeconfig {
         if config.is_null() {
             return Ok(Self::default());
         }
-        let refused =
-            |misfit: &Misfit| malformed(yaml::position(text, &misfit.path), &misfit.to_string());
-        if let Some(misfit) = shape::KUBECONFIG.misfit(&config) {
-            return Err(refused(&misfit));
-        }
-        for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
-            if self::text(&config, field).is_some_and(|it| it != expected) {
-                let path = vec![shape::PathStep::Member(field.to_owned())];
-                return Err(refused(&Misfit { path, expected }));
-            }
+        if let Some(misfit) = KUBECONFIG.misfit(&config) {
+            return Err(malformed(yaml::position(text, &misfit.path), &misfit.to_string()));
         }
         Ok(Self { config, ..Self::default() })
     }

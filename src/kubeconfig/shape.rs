@@ -14,6 +14,8 @@ use base::printable::excerpt;
 pub(super) enum Shape {
     Any,
     Text,
+    /// This text, or an empty one.
+    Only(&'static str),
     Flag,
     Base64,
     List(&'static Self),
@@ -24,14 +26,14 @@ pub(super) enum Shape {
     Each(&'static Self),
 }
 
-use Shape::{Any, Base64, Each, Flag, List, Map, Named, Text};
+use Shape::{Any, Base64, Each, Flag, List, Map, Named, Only, Text};
 
 const TEXTS: Shape = List(&Text);
 const EXTENSIONS: Shape = Named(&Map(&[("name", Text), ("extension", Any)]));
 
 pub(super) const KUBECONFIG: Shape = Map(&[
-    ("apiVersion", Text),
-    ("kind", Text),
+    ("apiVersion", Only("v1")),
+    ("kind", Only("Config")),
     ("preferences", Map(&[("colors", Flag), ("extensions", EXTENSIONS)])),
     ("clusters", Named(&Map(&[("name", Text), ("cluster", CLUSTER)]))),
     ("users", Named(&Map(&[("name", Text), ("user", USER)]))),
@@ -126,6 +128,9 @@ impl Shape {
     fn look(&self, value: &Value, path: &mut Vec<PathStep>) -> Option<&'static str> {
         match (self, value) {
             (Any, _) | (_, Value::Null) | (Text, Value::String(_)) | (Flag, Value::Bool(_)) => None,
+            (Only(wanted), Value::String(text)) => {
+                (!text.is_empty() && text != wanted).then_some(*wanted)
+            }
             (Base64, Value::String(text)) => decode_base64(text).is_none().then_some("base64"),
             (List(shape) | Named(shape), Value::Array(items)) => {
                 let mut names = HashSet::new();
@@ -147,7 +152,7 @@ impl Shape {
             (Each(shape), Value::Object(members)) => members.iter().find_map(|(name, value)| {
                 shape.look(value, path).inspect(|_| path.push(PathStep::Member(name.clone())))
             }),
-            (Text | Base64, _) => Some("a string"),
+            (Text | Only(_) | Base64, _) => Some("a string"),
             (Flag, _) => Some("a boolean"),
             (List(_) | Named(_), _) => Some("a list"),
             (Map(_) | Each(_), _) => Some("a map"),
