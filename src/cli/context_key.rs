@@ -94,10 +94,9 @@ impl ContextEntries<'_> {
         set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
         let process = tunnel_process::status().ok().flatten();
         let served = process.map(|it| it.clusters).unwrap_or_default();
+        let host = local_address().to_string();
         let hop = LocalEndpoint {
-            address: local_address(),
-            server_name: identity.server_name(),
-            authority_pem: identity.authority_pem(),
+            tunnel: identity.endpoint(&host),
             ports: &|cluster: &Cluster| {
                 preferred_ports(&cluster.identity(), Some(identity.server_name())).collect()
             },

@@ -185,14 +185,19 @@ fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
         )),
     }
 }
+
 /// A password in a URL would end up in messages, and none is sent to the server.
 pub(super) fn without_user(server: &str) -> String {
-    let start = server.find("://").map_or(0, |at| at + "://".len());
-    let (scheme, rest) = server.split_at(start);
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let host = authority.rsplit_once('@').map_or(authority, |(_, it)| it);
+    let (scheme, host, path) = parts(server);
     format!("{scheme}{host}{path}")
+}
+
+/// The parts of a URL that kubectl takes for a server's, which can lack a scheme: scheme with `://`, host and port without
+/// a user, and the rest.
+pub(super) fn parts(server: &str) -> (&str, &str, &str) {
+    let (scheme, rest) = server.split_at(server.find("://").map_or(0, |at| at + "://".len()));
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    (scheme, authority.rsplit_once('@').map_or(authority, |(_, host)| host), path)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::entries::without_user;
+use super::entries::{parts, without_user};
 use super::error::{error, unwritable};
 use super::redirect::point_at;
 use super::{
@@ -24,9 +24,8 @@ const ORIGINAL: &str = "pkcs11-external-signer";
 
 /// Where the plugin's tunnel serves clusters, and how clients know it.
 pub struct LocalEndpoint<'a> {
-    pub address: Ipv4Addr,
-    pub server_name: &'a str,
-    pub authority_pem: &'a str,
+    /// With the host alone as its address.
+    pub tunnel: TunnelEndpoint<'a>,
     /// The ports that follow from what the cluster's entry says, the best one first.
     pub ports: &'a dyn Fn(&Cluster) -> Vec<u16>,
     /// Whether nothing but this cluster is served at the port.
@@ -228,14 +227,8 @@ fn local_cluster(
     let entry = kubeconfig.entry(EntryKind::Cluster, real);
     let port = free_port(kubeconfig, &cluster, port_of(&local), hop);
     local["server"] = cluster.server.as_str().into();
-    point_at(
-        &mut local,
-        &TunnelEndpoint {
-            address: &format!("{}:{port}", hop.address),
-            server_name: hop.server_name,
-            authority_pem: hop.authority_pem,
-        },
-    );
+    let address = &format!("{}:{port}", hop.tunnel.address);
+    point_at(&mut local, &TunnelEndpoint { address, ..hop.tunnel });
     match entry.get("disable-compression") {
         Some(value) => local["disable-compression"] = value.clone(),
         None => super::remove(&mut local, &["disable-compression"]),
@@ -271,7 +264,7 @@ fn free_port(
     kept: Option<u16>,
     hop: &LocalEndpoint<'_>,
 ) -> u16 {
-    let prefix = format!("https://{}:", hop.address);
+    let prefix = format!("https://{}:", hop.tunnel.address);
     let leads_elsewhere = |port| {
         kubeconfig.elements(EntryKind::Cluster).any(|element| {
             let server = text(&element["cluster"], "server").unwrap_or_default();
@@ -288,10 +281,8 @@ fn free_port(
 
 /// The port of a local address.
 fn port_of(entry: &Value) -> Option<u16> {
-    let (_, rest) = entry["server"].as_str()?.split_once("://")?;
-    let (address, _) = rest.split_once('/').unwrap_or((rest, ""));
-    let (_, port) = address.rsplit_once(':')?;
-    port.parse().ok()
+    let (_, host, _) = parts(entry["server"].as_str()?);
+    host.rsplit_once(':')?.1.parse().ok()
 }
 
 /// The user with the plugin, by its name: that of the context if it was given one already, or a new one
@@ -351,9 +342,7 @@ mod tests {
         let cluster = config.cluster("real").unwrap_or_else(|error| panic!("{error}"));
         let port = |kept, served: &[u16]| {
             let hop = LocalEndpoint {
-                address: Ipv4Addr::LOCALHOST,
-                server_name: "",
-                authority_pem: "",
+                tunnel: TunnelEndpoint { address: "127.0.0.1", server_name: "", authority_pem: "" },
                 ports: &|_| vec![1, 2, 3, 4],
                 is_free: &|port, _| !served.contains(&port),
             };

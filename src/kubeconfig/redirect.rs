@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use serde_json::Value;
 
+use super::entries::parts;
 use super::{Context, EntryKind, Kubeconfig, remove, set_extension, tunnelled};
 
 /// Where a tunnel serves a cluster.
@@ -74,12 +75,8 @@ pub(super) fn point_at(cluster: &mut Value, endpoint: &TunnelEndpoint<'_>) {
 }
 
 /// The path in a server's URL, as in Rancher's, without query and fragment, as for client-go.
-pub(super) fn path_of(server: &str) -> &str {
-    let after_scheme = server.split_once("://").map_or(server, |(_, rest)| rest);
-    let end = after_scheme.find(['?', '#']).unwrap_or(after_scheme.len());
-    let (address, _) = after_scheme.split_at(end);
-    let start = address.find('/').unwrap_or(address.len());
-    address.split_at(start).1
+fn path_of(server: &str) -> &str {
+    parts(server).2.split(['?', '#']).next().unwrap_or_default()
 }
 
 #[cfg(test)]
