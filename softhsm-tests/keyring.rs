@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::keyring::{KeyClient, KeyNumber, Keyring};
+use pkcs11_external_signer::keyring::{KeyClient, KeyNumber, Keyring, OpenKeys as _};
 use pkcs11_external_signer::kubeconfig::Kubeconfig;
 use pkcs11_external_signer::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use pkcs11_external_signer::process::environment::TakenVariables;
@@ -327,7 +327,7 @@ impl Served {
         let identity = ServerIdentity::from_pem(identity.to_pem().to_owned()).unwrap();
         let connections = Arc::new(Connections::default());
         let observer: Arc<dyn TunnelObserver> = connections.clone();
-        let tunnels = Tunnels::start(&identity, keyring, &observer).unwrap();
+        let tunnels = Tunnels::start(&identity, keyring.clone(), &observer).unwrap();
         let target =
             TunnelTarget { name: "test".to_owned(), cluster: given.cluster("test").unwrap() };
         Self {

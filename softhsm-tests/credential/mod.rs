@@ -16,6 +16,7 @@ mod pins;
 mod refused;
 mod requests;
 mod strangers;
+mod token_processes;
 mod upgrade;
 
 /// A user whose kubeconfig was made by `kubeconfig --write`.
@@ -253,6 +254,13 @@ impl PlainUser {
         processes.retain(|it| it.is_ours && it.session == it.pid.as_raw_nonzero().get());
         assert!(processes.len() <= 1, "{processes:#?}");
         processes.pop()
+    }
+
+    /// The token processes.
+    fn token_processes(&self) -> Vec<Process> {
+        let mut processes = self.processes();
+        processes.retain(|it| it.is_ours && it.command.contains(" token-process"));
+        processes
     }
 
     /// What is there in the runtime directory, apart from the files that are only locked.

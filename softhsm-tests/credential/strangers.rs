@@ -144,6 +144,7 @@ fn another_process_of_the_same_user_can_not_read_the_tunnel() {
     let user = PlainUser::unprivileged(NOBODY, &["--keep=15m", "--pin-source=env:TOKEN_PIN"]);
     user.plugin(&user.request().to_string()).run().answer();
     assert_hidden(user.tunnel().unwrap().pid);
+    assert_hidden(user.token_processes().pop().unwrap().pid);
 }
 
 /// Says $2 to the tunnel process at the socket $1, with its own number and, if there is to be one, a stranger's as the
@@ -156,6 +157,7 @@ lines.readline()
 greeting = json.loads(sys.argv[2])
 greeting['process'] = os.getpid()
 registration = greeting['request']['Register']
+registration['environment'] = [[{'Unix': list(it)} for it in pair] for pair in os.environb.items()]
 if registration['caller']:
     stranger = subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=2)
     atexit.register(stranger.kill)
@@ -199,40 +201,19 @@ fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller(
     user.program(&["stop"]).run().printed();
 }
 
-/// The user's library is the fault module; SoftHSM's is root's. Nobody else has this user's tunnel process.
-#[test]
-fn a_library_of_the_users_own_is_not_loaded_beside_another() {
-    let user = PlainUser::unprivileged(61_205, &["--keep=15m", "--pin-source=env:TOKEN_PIN"]);
-    let request = user.request().to_string();
-    let own = fs::read_to_string(user.kubeconfig()).unwrap();
-    let module = user.store.faulty_module();
-    let (_, module) = module.split_once('=').unwrap();
-    let roots = own.replace(module, softhsm_library().to_str().unwrap());
-    assert_ne!(own, roots);
-    for (first, second, is_own_loaded) in [(&own, &roots, true), (&roots, &own, false)] {
-        fs::write(user.kubeconfig(), first).unwrap();
-        user.plugin(&request).run().answer();
-        fs::write(user.kubeconfig(), second).unwrap();
-        let outcome = user.plugin(&request).run();
-        let said = ["only if nobody but root can change either", "`pkcs11-external-signer stop`"];
-        outcome.fails_in_one_line(9, &said);
-        assert_eq!(user.path("calls").exists(), is_own_loaded);
-        user.program(&["stop"]).run().printed();
-        // Each has its turn.
-        user.plugin(&request).run().answer();
-        user.program(&["stop"]).run().printed();
-        let _ = fs::remove_file(user.path("calls"));
-    }
-}
-
 #[test]
 fn what_the_first_client_has_loaded_is_not_loaded_for_others() {
     let user = PlainUser::new(&["--keep=15m"]);
     let ask = user.shell(ASK).variable("LD_BIND_NOW", "1");
     assert_eq!(ask.variable("LANGUAGE", "en").run().printed(), ANSWER);
-    let tunnel = user.tunnel().unwrap().pid.as_raw_nonzero();
-    let environment = fs::read(format!("/proc/{tunnel}/environ")).unwrap();
-    let environment = String::from_utf8(environment).unwrap();
-    assert!(environment.contains("LANGUAGE=en") && !environment.contains("LD_"), "{environment}");
+    for process in [user.tunnel().unwrap(), user.token_processes().pop().unwrap()] {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero()));
+        let environment = String::from_utf8(environment.unwrap()).unwrap();
+        assert!(environment.contains("LANGUAGE=en"), "{environment}");
+        assert!(
+            !environment.contains("LD_") && !environment.contains("TOKEN_PIN"),
+            "{environment}"
+        );
+    }
     user.program(&["stop"]).run().printed();
 }

@@ -128,7 +128,7 @@ fn answer(
             caller: Some(caller),
             clusters,
             authority: Some(identity.authority_pem().to_owned()),
-            signs: false,
+            ..Registration::default()
         },
         &mut pins,
     );

@@ -109,6 +109,9 @@ is ended by signals. Without a tunnel process there is nothing to do.")]
     /// What the credential plugin starts
     #[command(hide = true, name = tunnel_process::ARGUMENT)]
     TunnelProcess,
+    /// What the tunnel process starts
+    #[command(hide = true, name = tunnel_process::TOKEN_ARGUMENT)]
+    TokenProcess,
     /// Print the version, and what it was built from
     #[command(after_help = "\
 Examples:
@@ -144,6 +147,7 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     };
     match command {
         Command::Run(it) => run::run(&it, core, alone),
+        Command::TokenProcess => tunnel_process::serve_token(),
         Command::TunnelProcess => tunnel_process::serve(),
         command => CommandSession::run(alone, show, |session| match command {
             Command::Approve(it) => approve::run(&it, session),
@@ -165,7 +169,7 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
             Command::Unseal(it) => sealed::unseal(&it, session),
             Command::Version => session.output.print(&version::text()),
             // Without a session.
-            Command::Run(_) | Command::TunnelProcess => Ok(()),
+            Command::Run(_) | Command::TokenProcess | Command::TunnelProcess => Ok(()),
         }),
     }
 }

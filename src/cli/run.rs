@@ -125,7 +125,7 @@ fn serve(
 
     let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter::default());
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
-    let tunnels = Tunnels::start(&identity, keyring, &observer)?;
+    let tunnels = Tunnels::start(&identity, keyring.clone(), &observer)?;
     for (name, target) in served.clusters {
         let address = tunnels.listen(target, None)?.to_string();
         // The others have no certificate for the tunnel.

@@ -28,7 +28,7 @@ impl TokenConnection {
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
         let described = format!("cluster \"{}\" ({})", cluster.name, cluster.cluster.server);
-        let exchange = ServerExchange::new(cluster, key, keyring, observer)?;
+        let exchange = ServerExchange::new(cluster, key, keyring.clone(), observer)?;
         Ok(Self { exchange, cluster: described })
     }
 

@@ -67,11 +67,6 @@ impl TrustedLibrary {
         }
     }
 
-    /// Whether nobody but root can change it.
-    pub fn is_roots(&self) -> bool {
-        self.is_there && matches!(weakness(&self.path, 0, true), Ok(None))
-    }
-
     /// What to call it: absolute, and without symbolic links if the file was there.
     pub fn path(&self) -> &Path {
         &self.path

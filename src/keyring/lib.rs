@@ -39,8 +39,23 @@ const FINISH_LIMIT: Duration = Duration::from_secs(2);
 /// A configured key: which library's thread serves it, and its index there.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct KeyNumber {
-    library: usize,
-    key: usize,
+    pub library: usize,
+    pub key: usize,
+}
+
+/// Keys for TLS clients, in this process or in others.
+pub trait OpenKeys: Send + Sync {
+    /// The key, which is opened if it isn't open while a client waits, 60 s at most, unless the key was closed.
+    fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error>;
+
+    /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
+    /// is the whole message. Blocks up to 60 s.
+    fn sign(
+        &self,
+        key: KeyNumber,
+        scheme: Scheme,
+        digest: Vec<u8>,
+    ) -> Result<VerifiedSignature, Error>;
 }
 
 /// Keys, and the threads of their libraries.
@@ -156,25 +171,6 @@ impl Keyring {
         self.request(key, access, waiting, |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
-    /// [`Keyring::open`] while a client waits, 60 s at most, unless the key was closed.
-    pub fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        let access = KeyAccess::InTime;
-        self.request(key, access, Box::new(|_| ()), |_, opened, _| Ok(Arc::clone(&opened.shown)))
-    }
-
-    /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
-    /// is the whole message. Blocks up to 60 s.
-    pub fn sign(
-        &self,
-        key: KeyNumber,
-        scheme: Scheme,
-        digest: Vec<u8>,
-    ) -> Result<VerifiedSignature, Error> {
-        self.request(key, KeyAccess::InTime, Box::new(|_| ()), move |token, opened, pins| {
-            token.sign(&opened.key, scheme, &digest, pins)
-        })
-    }
-
     /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
     /// of time. The token can be changed only in a keyring [that writes](Keyring::to_write).
     pub fn with_token<T: Send + 'static>(
@@ -261,6 +257,24 @@ impl Keyring {
                 let _ = done.recv_timeout(FINISH_LIMIT);
             }
         }
+    }
+}
+
+impl OpenKeys for Keyring {
+    fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
+        let access = KeyAccess::InTime;
+        self.request(key, access, Box::new(|_| ()), |_, opened, _| Ok(Arc::clone(&opened.shown)))
+    }
+
+    fn sign(
+        &self,
+        key: KeyNumber,
+        scheme: Scheme,
+        digest: Vec<u8>,
+    ) -> Result<VerifiedSignature, Error> {
+        self.request(key, KeyAccess::InTime, Box::new(|_| ()), move |token, opened, pins| {
+            token.sign(&opened.key, scheme, &digest, pins)
+        })
     }
 }
 

@@ -5,6 +5,8 @@ use std::ffi::CString;
 use std::mem;
 use std::sync::{Arc, Mutex};
 
+use serde::{Deserialize, Serialize};
+
 use super::ended;
 use base::error::{Error, Exit};
 use base::pin::PinProvider;
@@ -17,7 +19,7 @@ use signer::library::LibraryLock;
 use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token};
 
 /// What a TLS client has to know of a key that is open.
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct OpenKey {
     /// The certificate and its issuers, in DER.
     pub chain: Vec<Vec<u8>>,

@@ -18,7 +18,7 @@ use super::upstream::Upstream;
 use super::{Network, TunnelObserver, TunnelTarget, route};
 use base::error::{Error, PROGRAM};
 use base::process::locked;
-use keyring::{KeyNumber, Keyring};
+use keyring::{KeyNumber, OpenKeys};
 
 /// How long an answer may take, once there is a connection.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ impl ServerExchange {
     pub fn new(
         cluster: TunnelTarget,
         key: KeyNumber,
-        keyring: &Arc<Keyring>,
+        keyring: Arc<dyn OpenKeys>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
         // One that can't be used is an error of the first connection.

@@ -49,7 +49,7 @@ use self::local::{Handshakes, Port};
 use self::server::Server;
 use base::error::{Error, THIS_KUBECONFIG};
 use base::process::{locked, preparation, signals};
-use keyring::{KeyNumber, Keyring};
+use keyring::{KeyNumber, OpenKeys};
 use kubeconfig::Cluster;
 
 /// How long the end waits for a thread that waits for a token.
@@ -88,7 +88,7 @@ pub trait TunnelObserver: Send + Sync {
 /// Ports that lead to clusters; they end when this is dropped.
 pub struct Tunnels {
     clients: Arc<Clients>,
-    keyring: Arc<Keyring>,
+    keyring: Arc<dyn OpenKeys>,
     observer: Arc<dyn TunnelObserver>,
     handshakes: Arc<Handshakes>,
     ports: Mutex<Vec<Arc<Port>>>,
@@ -99,13 +99,13 @@ impl Tunnels {
     /// Tunnels without a port yet, for clients that know this identity.
     pub fn start(
         identity: &ServerIdentity,
-        keyring: &Arc<Keyring>,
+        keyring: Arc<dyn OpenKeys>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
         let clients = Clients::new(identity, Arc::clone(observer));
         Ok(Self {
             clients: clients.map_err(|error| preparation(&*error))?,
-            keyring: Arc::clone(keyring),
+            keyring,
             observer: Arc::clone(observer),
             handshakes: Arc::default(),
             ports: Mutex::default(),
@@ -157,7 +157,7 @@ impl Tunnels {
 
     /// From now on, refuses the certificate of the user with this key, ends the connections that were
     /// made with it, and forgets the sessions at servers. To be called before the key is
-    /// [closed](Keyring::close).
+    /// [closed](keyring::Keyring::close).
     pub fn withdraw(&self, key: KeyNumber) {
         self.clients.withdraw(key);
         self.forget_sessions(key);
@@ -233,7 +233,8 @@ mod tests {
     fn ports_are_open_until_all_are_closed() {
         let observer: Arc<dyn TunnelObserver> = Arc::new(Silent);
         let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
-        let tunnels = Tunnels::start(&identity, &Arc::default(), &observer).unwrap();
+        let tunnels =
+            Tunnels::start(&identity, Arc::new(keyring::Keyring::default()), &observer).unwrap();
         let addresses = ["one", "two"].map(|name| {
             let cluster = Cluster {
                 server: format!("https://{name}.invalid"),

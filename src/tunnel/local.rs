@@ -36,7 +36,7 @@ use super::wire::Wire;
 use base::error::Error;
 use base::printable::printable;
 use base::process::{fnv_1a, locked};
-use keyring::{KeyNumber, Keyring};
+use keyring::{KeyNumber, OpenKeys};
 
 /// A connection whose handshake takes longer is no client's.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ pub(super) struct Handshakes {
 
 pub(super) struct Port {
     pub(super) server: Arc<Server>,
-    pub(super) keyring: Arc<Keyring>,
+    pub(super) keyring: Arc<dyn OpenKeys>,
     pub(super) clients: Arc<Clients>,
     pub(super) handshakes: Arc<Handshakes>,
     /// By the key to show.
@@ -231,7 +231,8 @@ impl Port {
 
     fn upstream(&self, key: KeyNumber) -> Arc<Upstream> {
         let mut upstreams = locked(&self.upstreams);
-        let new = || Arc::new(Upstream::new(Arc::clone(&self.server), &self.keyring, key));
+        let keyring = || Arc::clone(&self.keyring);
+        let new = || Arc::new(Upstream::new(Arc::clone(&self.server), keyring(), key));
         Arc::clone(upstreams.entry(key).or_insert_with(new))
     }
 

@@ -17,7 +17,7 @@ use base::process::locked;
 use crypto::certificate::Curve;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
-use keyring::{KeyNumber, Keyring, OpenKey};
+use keyring::{KeyNumber, OpenKey, OpenKeys};
 
 tokio::task_local! {
     /// Of this task's handshake: rustls resumes sessions only with the same resolver.
@@ -42,14 +42,14 @@ fn note(state: SignatureState) {
 
 /// The certificate to show and the key to sign with: those of the token, once it is open.
 pub(super) struct TokenIdentity {
-    keyring: Arc<Keyring>,
+    keyring: Arc<dyn OpenKeys>,
     number: KeyNumber,
     pub(super) sessions: Arc<Sessions>,
     shown: Mutex<Option<(Arc<OpenKey>, Arc<CertifiedKey>)>>,
 }
 
 impl TokenIdentity {
-    pub(super) fn new(keyring: Arc<Keyring>, number: KeyNumber) -> Self {
+    pub(super) fn new(keyring: Arc<dyn OpenKeys>, number: KeyNumber) -> Self {
         Self { keyring, number, sessions: Arc::default(), shown: Mutex::default() }
     }
 

@@ -24,7 +24,7 @@ use super::trust::{self, ServerVerifier};
 use super::wire::{Stream, Wire};
 use base::error::Error;
 use base::process::locked;
-use keyring::{KeyNumber, Keyring, OpenKey};
+use keyring::{KeyNumber, OpenKey, OpenKeys};
 
 /// How long a server may be silent in a handshake, in seconds: as long as kubectl gives it for the whole.
 const SILENCE_LIMIT: u64 = 10;
@@ -49,8 +49,8 @@ pub(super) struct Connection {
 type ServerStream = Box<TlsStream<Wire<Box<dyn Stream>>>>;
 
 impl Upstream {
-    pub(super) fn new(server: Arc<Server>, keyring: &Arc<Keyring>, key: KeyNumber) -> Self {
-        let identity = Arc::new(TokenIdentity::new(Arc::clone(keyring), key));
+    pub(super) fn new(server: Arc<Server>, keyring: Arc<dyn OpenKeys>, key: KeyNumber) -> Self {
+        let identity = Arc::new(TokenIdentity::new(keyring, key));
         Self { server, identity, config: Mutex::default() }
     }
 

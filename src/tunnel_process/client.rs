@@ -35,9 +35,10 @@ const TRIES: usize = 3;
 /// from if the key isn't open. What is waited for is reported. The conversation is for what the client wants to have
 /// signed.
 pub fn register(
-    registration: Registration,
+    mut registration: Registration,
     pins: &mut dyn PinProvider,
 ) -> Result<(Registered, Conversation), Error> {
+    registration.environment = std::env::vars_os().collect();
     match ask(ControlRequest::Register(registration), Some(pins))? {
         Some((Reply::Registered(registered), conversation)) => Ok((registered, conversation)),
         Some((Reply::Failed(failure), _)) => Err(failure),
@@ -124,7 +125,8 @@ fn ask(
             return Ok(None);
         };
         is_here = false;
-        let outcome = Conversation::new(stream, FIRST_WORD).and_then(|mut conversation| {
+        let mut conversation = Conversation::new(stream);
+        let outcome = conversation.be_patient(FIRST_WORD).and_then(|()| {
             let Reply::Here = conversation.receive()? else {
                 return Err(io::Error::other("it is another version of this program"));
             };
@@ -187,7 +189,7 @@ fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
     let listener = socket.listen();
     let listener =
         listener.map_err(|reason| no_socket(&format!("{}: {reason}", socket.path().display())))?;
-    background::start(ARGUMENT, listener.into()).map_err(|reason| {
+    background::start(ARGUMENT, listener.into(), std::env::vars_os()).map_err(|reason| {
         if let Ok(identity) = socket.identity() {
             socket.remove(identity);
         }

@@ -2,8 +2,8 @@
 //! ends when nothing uses it any longer.
 //!
 //! A plugin can start what its client is about to dial, since clients run plugins first. The process is
-//! this program once more, in a session of its own. It alone loads the PKCS#11 library. Clients reach it
-//! through a socket of this user's; a PIN is asked for at the client that wants the key.
+//! this program once more, in a session of its own. It loads no PKCS#11 library: each has a token process.
+//! Clients reach it through a socket of this user's; a PIN is asked for at the client that wants the key.
 
 #![forbid(unsafe_code)]
 
@@ -13,11 +13,13 @@ mod lifetime;
 mod message;
 mod pins;
 mod service;
+mod token_process;
 
 pub use client::{ProcessKeys, register, status, stop};
 pub use identity::{identity, identity_or_new};
 pub use message::{Greeting, RegisteredCluster, Registration, StatusDocument};
 pub use service::{caller_error, serve};
+pub use token_process::{TOKEN_ARGUMENT, serve_token};
 
 /// What this program is started with to be the process.
 pub const ARGUMENT: &str = "tunnel-process";

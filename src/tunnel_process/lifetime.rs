@@ -1,13 +1,14 @@
 //! How long a key stays open, by the `keep` settings of those who use it.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::token_process::TokenProcess;
 use base::process::watched::WatchedProcess;
 use base::process::{session_of, time_since_boot};
 use config::Keep;
-use keyring::OpenKey;
+use keyring::{KeyNumber, OpenKey};
 use tunnel::KeyUsage;
 
 /// How long a key stays open for a client that can't be watched: it was handed the credential by a program
@@ -18,10 +19,10 @@ const FIRST_USE: Duration = Duration::from_secs(15);
 #[derive(Default)]
 pub(super) struct ServedKey {
     pub(super) configuration: Vec<(String, String)>,
-    /// Its library, which stays loaded.
-    pub(super) library: PathBuf,
-    /// Whether nobody but root can change that.
-    pub(super) is_roots: bool,
+    /// Names its token process.
+    pub(super) name: OsString,
+    /// The one in which it is open, or is being opened.
+    pub(super) process: Option<Arc<TokenProcess>>,
     pub(super) open: Option<Arc<OpenKey>>,
     /// Clients that wait for it to be opened.
     pub(super) waiting: usize,
@@ -54,14 +55,30 @@ pub(super) struct KeepRequest {
 }
 
 impl ServedKey {
+    pub(super) fn close(&mut self, number: KeyNumber) {
+        self.open = None;
+        self.keep_requests.clear();
+        self.callers.clear();
+        self.process.take().into_iter().for_each(|process| process.close(number));
+    }
+
+    /// Whether it is open no longer, with its process.
+    pub(super) fn is_lost(&self) -> bool {
+        self.open.is_some() && self.process.as_ref().is_none_or(|process| process.has_ended())
+    }
+
     /// How much longer the key stays open if nothing changes: nothing for one that is to be closed now, and
     /// [`Duration::MAX`] for one in use, or one that only the end of a process closes.
     pub(super) fn rest(&mut self, usage: KeyUsage) -> Duration {
         self.callers.retain(|it| !it.process.has_ended() || !it.awaits(usage).is_zero());
         let awaited = self.callers.iter().map(|it| it.awaits(usage)).max();
         let requested = self.requested(usage);
-        match usage.open > 0 || self.has_callers() {
-            true => Duration::MAX,
+        // Who is connected is told, or needs no signature.
+        let is_used = self.waiting > 0 || usage.open > 0;
+        match self.is_lost() {
+            _ if is_used => Duration::MAX,
+            true => Duration::ZERO,
+            false if self.has_callers() => Duration::MAX,
             false => requested.max(awaited.unwrap_or_default()),
         }
     }

@@ -2,9 +2,11 @@
 //!
 //! A client begins with a [`Greeting`]. The process may ask it questions, and ends with a reply.
 
+use std::ffi::OsString;
 use std::io;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -15,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use base::error::{Error, Exit};
 use base::pin::PinRequest;
 use base::printable::excerpt;
-use config::Keep;
+use config::{Config, Keep};
 use kubeconfig::{Cluster, LocalCluster, tunnelled, write_command};
 use tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
 
-/// The longest message, in bytes: a chain of certificates and a cluster's authorities fit many times.
-const LONGEST: u64 = 4 << 20;
+/// The longest message, in bytes: a chain of certificates, a cluster's authorities and an environment fit many times.
+const LONGEST: u64 = 16 << 20;
 
 #[derive(Deserialize, Serialize)]
 pub struct Greeting {
@@ -51,6 +53,16 @@ pub struct Registration {
     pub authority: Option<String>,
     /// Whether the client will send a [`Scheme`](crypto::scheme::Scheme) and a digest to be signed.
     pub signs: bool,
+    /// The client's own, for the library.
+    pub environment: Environment,
+}
+
+pub(super) type Environment = Vec<(OsString, OsString)>;
+
+/// The configuration of a key that a client has named by these.
+pub(super) fn config_of(pairs: &[(String, String)]) -> Result<Config, Error> {
+    let pairs = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    Config::from_map(&mut pairs.collect())
 }
 
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -171,11 +183,12 @@ pub struct ClusterStatus {
 pub struct Conversation(BufReader<UnixStream>);
 
 impl Conversation {
-    /// The other end may be silent for `patience`.
-    pub(super) fn new(stream: UnixStream, patience: Duration) -> io::Result<Self> {
-        let conversation = Self(BufReader::new(stream));
-        conversation.be_patient(patience)?;
-        Ok(conversation)
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self(BufReader::new(stream))
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_ref().as_fd()
     }
 
     /// From now on the other end may be silent for so long.

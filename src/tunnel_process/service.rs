@@ -1,15 +1,15 @@
 //! The tunnel process itself: serves keys and clusters for as long as they are used.
 //!
 //! Each client has a thread; the main thread waits for clients, for the ends of the programs that use a
-//! key, and for times. Only the threads of the keyring call a PKCS#11 library.
+//! key, and for times. PKCS#11 libraries are in other processes.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::io::Write as _;
+use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -20,20 +20,21 @@ use super::VERSION;
 use super::identity::identity;
 use super::lifetime::ServedKey;
 use super::message::{
-    CallerStatus, ClusterStatus, ControlRequest, Conversation, Greeting, KeyStatus, Registered,
-    RegisteredCluster, Registration, Reply, StatusDocument,
+    CallerStatus, ClusterStatus, ControlRequest, Conversation, Environment, Greeting, KeyStatus,
+    Registered, RegisteredCluster, Registration, Reply, StatusDocument, config_of,
 };
-use super::pins::ClientPins;
+use super::token_process::{self, Task, TokenProcess};
 use base::error::Error;
 use base::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
-use base::process::environment::TakenVariables;
 use base::process::watched::{WatchedProcess, is_caller};
-use base::process::{background, locked, time_since_boot};
-use config::{Config, Keep, TrustedLibrary};
+use base::process::{background, locked, preparation, time_since_boot};
+use config::{Config, Keep};
+use crypto::certificate::Certificate;
 use crypto::scheme::Scheme;
-use crypto::verify::VerifiedSignature;
-use keyring::{KeyClient, KeyNumber, Keyring};
+use crypto::verify::{VerifiedSignature, verify};
+use keyring::{KeyNumber, OpenKey, OpenKeys};
 use kubeconfig::{Cluster, write_command};
+use token::invalid_signature;
 use tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
 
 /// How long a process that serves nothing waits for a client.
@@ -59,12 +60,10 @@ pub fn serve() -> u8 {
     service.run(&listener, &woken);
     service.end();
     drop(listener);
-    service.keyring.finish(0);
     0
 }
 
 struct Service {
-    keyring: Arc<Keyring>,
     socket: Option<(ControlSocket, FileIdentity)>,
     state: Mutex<State>,
     waker: Arc<Waker>,
@@ -108,14 +107,12 @@ impl Service {
         let (woken, wake) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         let waker = Arc::new(Waker(wake));
-        let keyring = Keyring::default();
-        keyring.leave_terminal();
         let socket = ControlSocket::find().ok();
         let socket = socket.and_then(|socket| {
             let identity = socket.identity().ok()?;
             Some((socket, identity))
         });
-        Ok((Self { keyring: Arc::new(keyring), socket, state: Mutex::default(), waker }, woken))
+        Ok((Self { socket, state: Mutex::default(), waker }, woken))
     }
 
     /// Serves clients until there is nothing left to be kept.
@@ -130,7 +127,7 @@ impl Service {
                 let mut state = locked(&self.state);
                 // Taken before the look at what has ended: an end in between is polled for.
                 let watched = state.watched();
-                let limit = state.tidy(&self.keyring);
+                let limit = state.tidy();
                 let is_idle = state.clients == 0 && !state.holds_keys();
                 let waits = FIRST_CLIENT.saturating_sub(time_since_boot().saturating_sub(start));
                 if state.is_stopping || is_idle && (state.has_served || waits.is_zero()) {
@@ -187,23 +184,22 @@ impl Service {
         }
     }
 
-    fn converse(&self, stream: UnixStream) -> io::Result<()> {
+    fn converse(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
         let peer = peer(&stream)?;
         if !peer.is_this_user() {
             return Ok(());
         }
-        let mut conversation = Conversation::new(stream, PATIENCE)?;
+        let mut conversation = Conversation::new(stream);
+        conversation.be_patient(PATIENCE)?;
         conversation.send(&Reply::Here)?;
         let Greeting { version, process, request } = conversation.receive()?;
         match request {
             ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
             ControlRequest::Register(registration) if version == VERSION => {
-                let pairs = registration.configuration.iter();
-                let mut map = pairs.map(|(key, value)| (key.as_str(), value.as_str())).collect();
-                let config = Config::from_map(&mut map);
-                if !locked(&self.state).can_serve(&registration, config.as_ref().ok()) {
+                if !locked(&self.state).can_serve(&registration) {
                     return self.stop(conversation);
                 }
+                let config = config_of(&registration.configuration);
                 let config = config.and_then(|config| match peer.process == process {
                     true => Ok(config),
                     false => Err(caller_error("it is in another container")),
@@ -225,17 +221,15 @@ impl Service {
     }
 
     fn register(
-        &self,
-        conversation: Conversation,
+        self: &Arc<Self>,
+        mut conversation: Conversation,
         peer: Peer,
         registration: Registration,
         config: Result<Config, Error>,
     ) -> io::Result<()> {
         let signs = registration.signs;
-        let conversation = Arc::new(Mutex::new(conversation));
         let registered =
-            config.and_then(|config| self.registered(&conversation, peer, registration, config));
-        let mut conversation = locked(&conversation);
+            config.and_then(|config| self.registered(&conversation, peer, registration, &config));
         let (number, registered) = match registered {
             Ok(registered) => registered,
             Err(error) => return conversation.send(&Reply::Failed(error)),
@@ -243,66 +237,52 @@ impl Service {
         conversation.send(&Reply::Registered(registered))?;
         if signs {
             let (scheme, digest): (Scheme, Vec<u8>) = conversation.receive()?;
-            let signature = self.keyring.sign(number, scheme, digest);
+            let signature = self.sign(number, scheme, digest);
             conversation.send(&signature.map(VerifiedSignature::into_bytes))?;
         }
         Ok(())
     }
 
     fn registered(
-        &self,
-        conversation: &Arc<Mutex<Conversation>>,
+        self: &Arc<Self>,
+        conversation: &Conversation,
         peer: Peer,
         registration: Registration,
-        config: Config,
+        config: &Config,
     ) -> Result<(KeyNumber, Registered), Error> {
-        let Registration { configuration, keep, caller, clusters, signs, .. } = registration;
+        let Registration { configuration, keep, caller, clusters, signs, environment, .. } =
+            registration;
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
-        let number = {
+        let (number, process, is_admitted) = {
             let mut state = locked(&self.state);
-            if let Some(loaded) = state.library_beside(&config.library) {
-                let (loaded, wanted) = (loaded.display(), config.library.path().display());
-                return Err(tunnel_error(
-                    format!(
-                        "the tunnel process has {loaded} loaded, and loads {wanted} beside it only if nobody but root can \
-                         change either"
-                    ),
-                    "end what is served with `pkcs11-external-signer stop` and run the command again; or give the \
-                     library and the directories above it to root",
-                ));
-            }
             for cluster in clusters {
                 self.listen(&mut state, cluster)?;
             }
-            let number = state.key(configuration, config, &self.keyring)?;
+            let number = state.key(&configuration, config, environment)?;
             let (key, usage) = state.used_key(number)?;
             let is_admitted = key.admits_clients(usage);
             key.waiting += 1;
-            if !is_admitted {
-                self.keyring.dismiss_clients(number);
-                if let Some(tunnels) = &state.tunnels {
-                    tunnels.forget_sessions(number);
-                }
+            let process = key.process.clone();
+            if let Some(tunnels) = state.tunnels.as_ref().filter(|_| !is_admitted) {
+                tunnels.forget_sessions(number);
             }
-            number
+            (number, process.ok_or_else(closed)?, is_admitted)
         };
-        let pins = Box::new(ClientPins(Arc::clone(conversation)));
-        let client = ClientPins(Arc::clone(conversation));
-        let notices = Box::new(move |holder| drop(client.send(&Reply::Waiting(holder))));
-        let opened = self.keyring.open(number, Some(KeyClient { pins, signs }), notices);
+        let task = Task::Open { configuration, signs, is_admitted };
+        let opened: Result<OpenKey, Error> = process.ask(number, &task, Some(conversation));
         let mut state = locked(&self.state);
         let client = state.tunnels.as_ref().map(|tunnels| tunnels.certificate(number));
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
         if opened.is_err() && key.waiting == 0 && key.open.is_none() {
             // The library is finalised.
-            self.keyring.close(number);
+            key.close(number);
         }
         let opened = opened?;
         let is_new = key.open.is_none();
         let warnings = opened.take_warnings();
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();
-        key.open = Some(opened);
+        key.open = Some(Arc::new(opened));
         key.last_use = time_since_boot();
         if let (Some(caller), Keep::Command | Keep::Terminal) = (caller, keep) {
             let awaits_client = caller.number() != peer.process;
@@ -314,7 +294,11 @@ impl Service {
     }
 
     /// Serves the cluster at its address, unless it is served there already.
-    fn listen(&self, state: &mut State, cluster: RegisteredCluster) -> Result<(), Error> {
+    fn listen(
+        self: &Arc<Self>,
+        state: &mut State,
+        cluster: RegisteredCluster,
+    ) -> Result<(), Error> {
         if let Some(served) = state.clusters.get(&cluster.address) {
             if served.cluster == cluster.cluster {
                 return Ok(());
@@ -338,7 +322,7 @@ impl Service {
                 let identity = identity()?;
                 state.authority = Some(identity.authority_pem().to_owned());
                 let observer: Arc<dyn TunnelObserver> = Arc::clone(&self.waker) as _;
-                state.tunnels.insert(Tunnels::start(&identity, &self.keyring, &observer)?)
+                state.tunnels.insert(Tunnels::start(&identity, Arc::clone(self) as _, &observer)?)
             }
         };
         let proxy_url = cluster.proxy_url.clone();
@@ -351,7 +335,8 @@ impl Service {
 
     fn status(&self) -> StatusDocument {
         let state = locked(&self.state);
-        let open = state.keys.iter().filter_map(|(number, key)| {
+        let keys = state.keys.iter().filter(|(_, key)| !key.is_lost());
+        let open = keys.filter_map(|(number, key)| {
             let callers = key.callers.iter().map(|caller| &caller.process);
             let callers = callers.filter(|process| !process.has_ended()).map(|process| {
                 CallerStatus { pid: process.number(), name: process.name().to_owned() }
@@ -379,22 +364,49 @@ impl Service {
 
     /// Frees the addresses, then the socket's name: the next process finds both free.
     fn end(&self) {
-        let tunnels = locked(&self.state).tunnels.take();
-        drop(tunnels);
+        let ended = {
+            let mut state = locked(&self.state);
+            (state.tunnels.take(), mem::take(&mut state.keys))
+        };
+        drop(ended);
         if let Some((socket, identity)) = &self.socket {
             socket.remove(*identity);
         }
     }
 }
 
+impl OpenKeys for Service {
+    fn open_in_time(&self, number: KeyNumber) -> Result<Arc<OpenKey>, Error> {
+        let (process, _) = locked(&self.state).open_key(number)?;
+        process.ask(number, &Task::OpenInTime, None).map(Arc::new)
+    }
+
+    fn sign(
+        &self,
+        number: KeyNumber,
+        scheme: Scheme,
+        digest: Vec<u8>,
+    ) -> Result<VerifiedSignature, Error> {
+        let (process, open) = locked(&self.state).open_key(number)?;
+        let signature = process.ask(number, &Task::Sign(scheme, digest.clone()), None)?;
+        let certificate = open.chain.first().map(Vec::as_slice).unwrap_or_default();
+        let certificate = Certificate::from_der(certificate, "the token process")?;
+        let verified = verify(certificate.public_key(), &scheme, &digest, signature);
+        verified.ok_or_else(|| invalid_signature(&open.subject, &scheme))
+    }
+}
+
 impl State {
+    fn open_key(&self, number: KeyNumber) -> Result<(Arc<TokenProcess>, Arc<OpenKey>), Error> {
+        let key = self.keys.get(&number);
+        let open = key.and_then(|key| key.process.clone().zip(key.open.clone()));
+        open.ok_or_else(closed)
+    }
+
     /// Whether this process can serve the client, or has to make way for another one.
-    fn can_serve(&self, registration: &Registration, config: Option<&Config>) -> bool {
+    fn can_serve(&self, registration: &Registration) -> bool {
         let authorities = self.authority.as_ref().zip(registration.authority.as_ref());
-        let is_alone = config.is_none_or(|config| self.library_beside(&config.library).is_none());
-        !self.is_stopping
-            && authorities.is_none_or(|(served, wanted)| served == wanted)
-            && (is_alone || self.holds_keys())
+        !self.is_stopping && authorities.is_none_or(|(served, wanted)| served == wanted)
     }
 
     /// Whether a key is open, or a client waits for one.
@@ -403,58 +415,62 @@ impl State {
     }
 
     /// Closes the keys that are kept no longer; returns when to look again, if at a certain time.
-    fn tidy(&mut self, keyring: &Keyring) -> Option<Duration> {
+    fn tidy(&mut self) -> Option<Duration> {
         let Self { keys, tunnels, .. } = self;
         let rests = keys.iter_mut().filter(|(_, key)| key.open.is_some()).map(|(number, key)| {
             let rest = key.rest(usage(tunnels.as_ref(), *number));
             if rest.is_zero() {
-                key.open = None;
-                key.keep_requests.clear();
-                key.callers.clear();
                 if let Some(tunnels) = tunnels {
                     tunnels.withdraw(*number);
                 }
-                keyring.close(*number);
+                key.close(*number);
             }
             rest
         });
         rests.filter(|rest| !rest.is_zero() && *rest != Duration::MAX).min()
     }
 
-    fn watched(&self) -> Vec<Arc<WatchedProcess>> {
+    fn watched(&self) -> Vec<Arc<dyn AsFd>> {
         let callers = self.keys.values().flat_map(|key| &key.callers);
         let callers = callers.map(|caller| &caller.process);
         let leaders = self.keys.values().flat_map(|key| &key.keep_requests);
         let leaders = leaders.filter_map(|wish| wish.bound_to.as_ref());
         // An end that was seen and didn't close the key would be seen again and again.
         let watched = callers.chain(leaders).filter(|it| !it.has_ended());
-        watched.cloned().collect()
+        let watched = watched.cloned().map(|it| it as Arc<dyn AsFd>);
+        let open = self.keys.values().filter(|key| key.open.is_some() && !key.is_lost());
+        let processes = open.filter_map(|key| Some(Arc::clone(&key.process.as_ref()?.socket) as _));
+        watched.chain(processes).collect()
     }
 
-    /// What keeps this library from being loaded here. One that the user's own programs can change is the only one of
-    /// its process: it could read the PINs of the others there.
-    fn library_beside(&self, wanted: &TrustedLibrary) -> Option<&PathBuf> {
-        let loaded = self.keys.values().filter(|key| key.library != wanted.path());
-        loaded.filter(|key| !(key.is_roots && wanted.is_roots())).map(|key| &key.library).next()
-    }
-
-    /// The number of the key with this configuration, which may be closed.
+    /// The number of the key with this configuration, in a token process that runs.
     fn key(
         &mut self,
-        configuration: Vec<(String, String)>,
-        config: Config,
-        keyring: &Keyring,
+        configuration: &[(String, String)],
+        config: &Config,
+        environment: Environment,
     ) -> Result<KeyNumber, Error> {
-        let mut keys = self.keys.iter();
-        let is_same = |key: &ServedKey| is_same_key(&key.configuration, &configuration);
-        if let Some((number, _)) = keys.find(|(_, key)| is_same(key)) {
-            return Ok(*number);
+        let name = token_process::name(config, &environment);
+        let is_same =
+            |key: &ServedKey| key.name == name && is_same_key(&key.configuration, configuration);
+        let known = self.keys.iter().find(|(_, key)| is_same(key)).map(|(number, _)| *number);
+        let number = known.unwrap_or(KeyNumber { library: 0, key: self.keys.len() });
+        let mut processes = self.keys.values().filter_map(|key| key.process.as_ref());
+        let process = match processes.find(|it| it.name == name && !it.has_ended()) {
+            Some(process) => Arc::clone(process),
+            None => {
+                let started = TokenProcess::start(name.clone(), config.library.path(), environment);
+                Arc::new(started.map_err(preparation)?)
+            }
+        };
+        let key = self.keys.entry(number).or_insert_with(|| {
+            let (configuration, last_use) = (configuration.to_vec(), time_since_boot());
+            ServedKey { configuration, name, last_use, ..ServedKey::default() }
+        });
+        if key.is_lost() {
+            key.open = None;
         }
-        let (library, is_roots) = (config.library.path().to_owned(), config.library.is_roots());
-        let number = keyring.add(config, &TakenVariables::default())?;
-        let last_use = time_since_boot();
-        let key = ServedKey { configuration, library, is_roots, last_use, ..ServedKey::default() };
-        self.keys.insert(number, key);
+        key.process = Some(process);
         Ok(number)
     }
 
@@ -465,6 +481,10 @@ impl State {
         let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
         Ok((key, usage))
     }
+}
+
+fn closed() -> Error {
+    Error::internal("the key was closed")
 }
 
 /// The process that the plugin names as its client.

@@ -1,10 +1,11 @@
 //! This program once more, as a process that outlives the one that started it.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{chdir, setsid};
@@ -14,22 +15,25 @@ use signal_hook::low_level::pipe;
 
 use super::descriptors::{inherit_only_stdio, raise_limit};
 
-/// Starts this program with this argument. It gets `input` as its standard input and no other
-/// descriptor: a client waits until everybody has closed its standard output.
-pub fn start(argument: &str, input: OwnedFd) -> io::Result<()> {
+/// Starts this program with this argument and environment. It gets `input` as its standard input and no
+/// other descriptor: a client waits until everybody has closed its standard output.
+pub fn start(
+    argument: &str,
+    input: OwnedFd,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> io::Result<Child> {
     let current = std::env::current_exe()?;
     // It was replaced while this process ran.
     let program = if current.exists() { current } else { "/proc/self/exe".into() };
     let mut command = Command::new(program);
     command.arg(argument).stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
     // What the system's loader loads into this process shall not be in those of other commands.
-    for (name, _) in std::env::vars_os() {
+    let is_loaders = |name: &OsString| {
         let text = name.as_encoded_bytes();
-        if text.starts_with(b"LD_") || text.starts_with(b"DYLD_") || text == b"GCONV_PATH" {
-            command.env_remove(name);
-        }
-    }
-    inherit_only_stdio(&mut command).spawn().map(drop)
+        text.starts_with(b"LD_") || text.starts_with(b"DYLD_") || text == b"GCONV_PATH"
+    };
+    command.env_clear().envs(environment.into_iter().filter(|(name, _)| !is_loaders(name)));
+    inherit_only_stdio(&mut command).spawn()
 }
 
 /// Leaves the session, the terminal and the directory of the process that has started this one.
@@ -40,15 +44,21 @@ pub fn leave_session() {
     raise_limit();
 }
 
-/// The listening socket that this process got as its standard input, which is /dev/null then.
+/// What this process got as its standard input, which is /dev/null then.
+pub fn take_input() -> io::Result<OwnedFd> {
+    let input = fcntl_dupfd_cloexec(stdin(), 3)?;
+    dup2_stdin(File::open("/dev/null")?)?;
+    Ok(input)
+}
+
+/// The listening socket that this process got as its standard input.
 pub fn take_listener() -> io::Result<UnixListener> {
-    let listener = UnixListener::from(fcntl_dupfd_cloexec(stdin(), 3)?);
+    let listener = UnixListener::from(take_input()?);
     // From now on clients see that this process listens, and not the one that made the socket.
     // SAFETY: listen has no preconditions; it fails for what is no socket.
     if unsafe { libc::listen(listener.as_raw_fd(), -1) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    dup2_stdin(File::open("/dev/null")?)?;
     Ok(listener)
 }
 

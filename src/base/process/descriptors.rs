@@ -1,14 +1,55 @@
 //! Which descriptors the programs that we start inherit: the three standard streams, except for the
-//! command of a run, which gets those of our caller, too.
+//! command of a run, which gets those of our caller, too. And which are sent to another process of ours.
 //!
 //! Our own descriptors are closed on exec, as Rust opens them. A library's need not be, and a program
 //! that asks for a PIN must not get those of our caller.
 
-use std::os::fd::RawFd;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use rustix::cmsg_space;
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// How many are sent at once.
+const MOST: usize = 2;
+
+/// Sends these over the socket.
+pub fn send(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST))];
+    let mut message = SendAncillaryBuffer::new(&mut space);
+    message.push(SendAncillaryMessage::ScmRights(descriptors));
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut message, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Waits for what [`send`] has sent; an error at the socket's end.
+pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
+    #[cfg(target_os = "linux")]
+    const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+    #[cfg(not(target_os = "linux"))]
+    const FLAGS: RecvFlags = RecvFlags::empty();
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST))];
+    let mut message = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut byte = [IoSliceMut::new(&mut byte)];
+    let received = retry_on_intr(|| recvmsg(&socket, &mut byte, &mut message, FLAGS))?;
+    if received.bytes == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    let descriptors = message.drain().filter_map(|it| match it {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok(descriptors.flatten().collect())
+}
 
 /// Has the program inherit only its standard streams.
 pub fn inherit_only_stdio(command: &mut Command) -> &mut Command {

@@ -6,7 +6,7 @@
 
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rustix::stdio::stderr;
 use signal_hook::low_level::signal_name;
 
 use super::leave;
-use super::signals::{INTERRUPTING, handle, mask};
+use super::signals::{INTERRUPTING, die_of, handle, mask};
 use crate::error::Exit;
 
 /// The answer's exit code, where a signal handler can read it; -1 before there is one.
@@ -23,6 +23,9 @@ static CODE: AtomicI32 = AtomicI32::new(-1);
 
 /// The message for a crash: what is printed before and after the signal's name.
 static CRASH_MESSAGE: AtomicPtr<[String; 2]> = AtomicPtr::new(ptr::null_mut());
+
+/// Whether a crash ends the process by its signal.
+static ENDS_BY_SIGNAL: AtomicBool = AtomicBool::new(false);
 
 /// The signals of a crash; SIGTRAP is a compiler's trap on some processors, SIGSYS a filter's.
 const CRASHES: [libc::c_int; 7] = [
@@ -53,6 +56,12 @@ pub fn report_crashes(before: &str, after: &str) {
         // SAFETY: the function lives as long as the process.
         let _ = unsafe { libc::atexit(on_exit) };
     });
+}
+
+/// From now on, until [`arm`], a crash that would be reported ends the process by its signal, for the one that has
+/// started it.
+pub fn end_by_signal() {
+    ENDS_BY_SIGNAL.store(true, Ordering::Relaxed);
 }
 
 /// From now on the process ends with `code`, independently of the module: after `limit` at the
@@ -93,6 +102,9 @@ fn catch(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) {
 }
 
 extern "C" fn on_signal(signal: libc::c_int) {
+    if ENDS_BY_SIGNAL.load(Ordering::Relaxed) && CODE.load(Ordering::Relaxed) < 0 {
+        die_of(signal);
+    }
     end(signal_name(signal).unwrap_or_default())
 }
 

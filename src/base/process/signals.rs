@@ -112,7 +112,7 @@ fn print_announcement(signal: libc::c_int) {
 }
 
 /// Ends the process as the signal does without a handler.
-fn die_of(signal: libc::c_int) {
+pub(super) fn die_of(signal: libc::c_int) {
     // The kernel keeps a default action from the first process of a container.
     if getpid().is_init() && signal != STOP {
         super::leave(u8::try_from(128 + signal).unwrap_or(u8::MAX));

@@ -18,7 +18,7 @@ use crate::cluster_api::ClusterUser;
 use crate::config::Config;
 use crate::enrollment::{Applicant, sign_request};
 use crate::error::Error;
-use crate::keyring::Keyring;
+use crate::keyring::{Keyring, OpenKeys as _};
 use crate::token::KeyPurpose;
 
 /// Have the cluster issue a new certificate for the key, before the present one expires

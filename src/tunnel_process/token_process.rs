@@ -1,0 +1,278 @@
+//! Token processes: this program once more, each with one PKCS#11 library for the tunnel process.
+//!
+//! So no PIN is in one memory with another maker's code, a library that crashes or hangs ends no tunnel, and it has the
+//! environment of who has opened the key. For each request the tunnel process sends a socket for the answer and, where
+//! somebody may be asked for the PIN, the client's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::message::{Conversation, Environment, Reply, config_of};
+use super::pins::ClientPins;
+use base::error::{Error, Exit};
+use base::process::environment::TakenVariables;
+use base::process::{background, descriptors, exit_guard, locked, preparation, wait_for};
+use config::Config;
+use crypto::scheme::Scheme;
+use crypto::verify::VerifiedSignature;
+use keyring::{KeyClient, KeyNumber, Keyring, OpenKeys as _};
+use signer::library;
+
+/// What this program is started with to be such a process.
+pub const TOKEN_ARGUMENT: &str = "token-process";
+
+/// How long one may take to end, in which its library is finalised.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
+/// What is in the names of variables that libraries read, such as SOFTHSM2_CONF, TPM2_PKCS11_STORE and P11_KIT_STRICT.
+const OF_LIBRARIES: [&str; 15] = [
+    "CHRYSTOKI",
+    "CS11",
+    "HSM",
+    "KRYOPTIC",
+    "NFAST",
+    "NSS",
+    "OPENSC",
+    "P11",
+    "PCSC",
+    "TCTI",
+    "TPM",
+    "TSS2",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+];
+
+/// Names the process for a key: there is one for each library, initialised in one way, in one environment.
+pub(super) fn name(config: &Config, environment: &Environment) -> OsString {
+    let environment = environment.iter().filter(|(name, _)| is_of_libraries(name));
+    let environment: BTreeSet<_> = environment.collect();
+    format!("{:?}", (config.library.path(), &config.init_args, environment)).into()
+}
+
+fn is_of_libraries(name: &OsStr) -> bool {
+    let name = name.to_string_lossy().to_uppercase();
+    let is_ours = name.starts_with("PKCS11_EXTERNAL_SIGNER_");
+    name == "HOME" || !is_ours && OF_LIBRARIES.iter().any(|part| name.contains(part))
+}
+
+/// What is asked about a key.
+#[derive(Deserialize, Serialize)]
+pub(super) enum Task {
+    /// Unless the client `is_admitted`, it logs in itself.
+    Open {
+        configuration: Vec<(String, String)>,
+        signs: bool,
+        is_admitted: bool,
+    },
+    OpenInTime,
+    Sign(Scheme, Vec<u8>),
+    /// Without an answer.
+    Close,
+}
+
+/// A token process that was started. It ends when this is dropped, or with the tunnel process.
+pub(super) struct TokenProcess {
+    pub(super) name: OsString,
+    library: PathBuf,
+    /// Readable once it has ended.
+    pub(super) socket: Arc<UnixStream>,
+    child: Mutex<Child>,
+}
+
+impl TokenProcess {
+    pub(super) fn start(
+        name: OsString,
+        library: &Path,
+        environment: Environment,
+    ) -> io::Result<Self> {
+        let (socket, input) = UnixStream::pair()?;
+        let child = background::start(TOKEN_ARGUMENT, input.into(), environment)?;
+        Ok(Self {
+            name,
+            library: library.to_owned(),
+            socket: Arc::new(socket),
+            child: Mutex::new(child),
+        })
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ends_within(Duration::ZERO)
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        wait_for(&*self.socket, PollFlags::IN, Instant::now() + limit).unwrap_or(true)
+    }
+
+    /// The answer, for which there is no limit of time with [`Task::Open`].
+    pub(super) fn ask<T: DeserializeOwned>(
+        &self,
+        key: KeyNumber,
+        task: &Task,
+        client: Option<&Conversation>,
+    ) -> Result<T, Error> {
+        let answer = self.send(key, task, client).and_then(|mut it| it.receive());
+        answer.unwrap_or_else(|reason| Err(self.failure(&reason)))
+    }
+
+    fn send(
+        &self,
+        key: KeyNumber,
+        task: &Task,
+        client: Option<&Conversation>,
+    ) -> io::Result<Conversation> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let sent: Vec<_> =
+            [theirs.as_fd()].into_iter().chain(client.map(Conversation::as_fd)).collect();
+        descriptors::send(&*self.socket, &sent)?;
+        let mut conversation = Conversation::new(ours);
+        conversation.send(&(key.key, task))?;
+        Ok(conversation)
+    }
+
+    fn failure(&self, reason: &io::Error) -> Error {
+        // Its sockets end in any order.
+        if !self.ends_within(END_LIMIT) {
+            return preparation(reason);
+        }
+        let mut child = locked(&self.child);
+        let _ = child.kill();
+        let status = child.wait();
+        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let library = self.library.display();
+        let text = format!(
+            "PKCS#11 library {library} has crashed or hung: its process has ended ({status})"
+        );
+        Error::new(Exit::Library, text).help(
+            "check that the token is still inserted and its service runs (pcscd, tpm2-abrmd), and run the command again; \
+             if it comes again, update the library",
+        )
+    }
+
+    /// Closes the key; without another one, the process ends. Doesn't wait for that.
+    pub(super) fn close(self: Arc<Self>, key: KeyNumber) {
+        let _ = self.send(key, &Task::Close, None);
+        let _ = thread::Builder::new().spawn(move || drop(self));
+    }
+}
+
+impl Drop for TokenProcess {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let mut child = locked(&self.child);
+        if !self.ends_within(END_LIMIT) {
+            let _ = child.kill();
+        }
+        let _ = child.wait();
+    }
+}
+
+/// Runs a token process, whose standard input is the tunnel process's socket; its exit code.
+pub fn serve_token() -> u8 {
+    let Ok(socket) = background::take_input().map(UnixStream::from) else {
+        return Exit::Cluster as u8;
+    };
+    exit_guard::end_by_signal();
+    let keyring = Keyring::default();
+    keyring.leave_terminal();
+    let (keyring, mut keys) = (Arc::new(keyring), BTreeMap::new());
+    while let Ok(received) = descriptors::receive(&socket) {
+        let mut streams = received.into_iter().map(|it| Conversation::new(it.into()));
+        let Some(mut answer) = streams.next() else { continue };
+        let Ok((number, task)) = answer.receive::<(usize, Task)>() else { continue };
+        let key = match (keys.get(&number), &task) {
+            (Some(key), _) => Ok(*key),
+            (None, Task::Open { configuration, .. }) => add(configuration, &keyring),
+            (None, _) => Err(Error::internal("a token process doesn't know the key")),
+        };
+        let key = match key {
+            Ok(key) => key,
+            Err(error) => {
+                let _ = answer.send(&Err::<(), _>(error));
+                continue;
+            }
+        };
+        keys.insert(number, key);
+        // In the order in which they come.
+        match task {
+            Task::Close => keyring.close(key),
+            Task::Open { is_admitted: false, .. } => keyring.dismiss_clients(key),
+            _ => {}
+        }
+        let (client, keyring) = (streams.next(), Arc::clone(&keyring));
+        let work = move || drop(work(&keyring, key, task, client, answer));
+        let _ = thread::Builder::new().spawn(work);
+    }
+    keyring.finish(0);
+    0
+}
+
+/// Adds a key of the one library.
+fn add(configuration: &[(String, String)], keyring: &Keyring) -> Result<KeyNumber, Error> {
+    let config = config_of(configuration)?;
+    library::end_if_it_hangs(config.library.path());
+    keyring.add(config, &TakenVariables::default())
+}
+
+fn work(
+    keyring: &Keyring,
+    key: KeyNumber,
+    task: Task,
+    client: Option<Conversation>,
+    mut answer: Conversation,
+) -> io::Result<()> {
+    match (task, client) {
+        (Task::Open { signs, .. }, Some(client)) => {
+            let client = Arc::new(Mutex::new(client));
+            let pins = Box::new(ClientPins(Arc::clone(&client)));
+            let notices = ClientPins(client);
+            let waiting = Box::new(move |holder| drop(notices.send(&Reply::Waiting(holder))));
+            let opened = keyring.open(key, Some(KeyClient { pins, signs }), waiting);
+            answer.send(&opened.as_deref())?;
+            // They are told.
+            opened.iter().for_each(|it| drop(it.take_warnings()));
+            Ok(())
+        }
+        (Task::Sign(scheme, digest), _) => {
+            let signature = keyring.sign(key, scheme, digest);
+            answer.send(&signature.map(VerifiedSignature::into_bytes))
+        }
+        (Task::OpenInTime, _) => answer.send(&keyring.open_in_time(key).as_deref()),
+        (Task::Open { .. } | Task::Close, _) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminals_own_variables_make_no_other_process() {
+        for (name, counts) in [
+            ("SOFTHSM2_CONF", true),
+            ("TPM2_PKCS11_STORE", true),
+            ("P11_KIT_SERVER_ADDRESS", true),
+            ("ChrystokiConfigurationPath", true),
+            ("HOME", true),
+            ("PKCS11_EXTERNAL_SIGNER_RUN", false),
+            ("TERM", false),
+            ("SSH_TTY", false),
+            ("PWD", false),
+        ] {
+            assert_eq!(is_of_libraries(OsStr::new(name)), counts, "{name}");
+        }
+    }
+}
