@@ -21,7 +21,7 @@ impl ClusterApi for Answering {
         Ok(Some(self.0.clone()))
     }
 
-    fn create_signing_request(&self, _: &Value) -> Result<Value, Error> {
+    fn create(&self, _: &str, _: &Value, _: &str) -> Result<Value, Error> {
         Ok(self.0.clone())
     }
 

@@ -67,7 +67,7 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     let observer: Arc<dyn TunnelObserver> = Arc::new(Teller(tell));
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]);
     let identity = identity.expect("an identity");
-    let tunnels = Tunnels::start(&identity, &Arc::new(keyring), &observer);
+    let tunnels = Tunnels::start(&identity, Arc::new(keyring), &observer);
     let tunnels = tunnels.unwrap_or_else(|error| panic!("{error}"));
     let certificate = tunnels.certificate(key);
     certificate.unwrap_or_else(|error| panic!("{error}"));
