@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{AUDIENCE, CredentialArguments, version};
 use crate::certificate::{Curve, PublicKey, rfc_3339};
 use crate::cli::connection;
-use crate::cli::issuance::{Issuance, IssuanceOptions};
+use crate::cli::issuance::Issuance;
 use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::session::{CommandSession, write_file};
@@ -221,10 +221,9 @@ fn certificate(
     let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
     report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
     let request = request.wait(api, limit)?;
-    let options =
-        &IssuanceOptions { duration: Some(Duration::from_secs(life)), wait: limit, again: true };
+    let duration = Some(Duration::from_secs(life));
     let (applicant, public_key) = (&applicant, &public_key);
-    let issuance = Issuance { api, applicant, public_key, options, renewed: None };
+    let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
     let Some(issued) = issuance.issued(&request)? else {
         // Its key ends with this process. Who may not remove it leaves it to the cluster.
         let _ = request.remove(api);

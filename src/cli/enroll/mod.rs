@@ -203,11 +203,12 @@ fn certify(
         None
     } else {
         let (api, public_key, options) = (&cluster.kubectl, &key.public_key, &arguments.issuance);
-        let issuance = Issuance { api, applicant, public_key, options, renewed: None };
+        let duration = options.duration;
+        let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
         let kubeconfig = arguments.key_options.kubeconfig.as_deref();
         // Others can use the token while this waits for people.
         enrollment.unlock();
-        let issued = issuance.obtain(&cluster.context, kubeconfig, || {
+        let issued = issuance.obtain(options, &cluster.context, kubeconfig, || {
             enrollment.lock()?;
             let csr = enrollment.sign_request(applicant, &key);
             enrollment.unlock();

@@ -36,10 +36,10 @@ pub(super) struct IssuanceOptions {
     pub(super) duration: Option<Duration>,
     /// How long to wait for the approval
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
-    pub(super) wait: Duration,
+    wait: Duration,
     /// Make another request, whatever became of the last one
     #[arg(long)]
-    pub(super) again: bool,
+    again: bool,
 }
 
 /// How long a certificate can be asked for.
@@ -56,7 +56,8 @@ pub(super) struct Issuance<'a> {
     pub(super) api: &'a dyn ClusterApi,
     pub(super) applicant: &'a Applicant,
     pub(super) public_key: &'a PublicKey,
-    pub(super) options: &'a IssuanceOptions,
+    /// How long the certificate is to be valid; the signer's own choice without.
+    pub(super) duration: Option<Duration>,
     /// Is named in the request's name, too, and ends before the new certificate.
     pub(super) renewed: Option<&'a Certificate>,
 }
@@ -69,11 +70,11 @@ impl Issuance<'_> {
     /// asked for. `sign` has the key sign the request.
     pub(super) fn obtain(
         &self,
+        options: &IssuanceOptions,
         context: &str,
         kubeconfig: Option<&Path>,
         sign: impl FnOnce() -> Result<String, Error>,
     ) -> Result<IssuedCertificate, Error> {
-        let options = self.options;
         let request = match self.find(options.again)? {
             (_, Some((request, _))) => {
                 let made = request.metadata.creation_timestamp.as_deref();
@@ -82,7 +83,7 @@ impl Issuance<'_> {
                 request
             }
             (name, None) => {
-                let seconds = options.duration.and_then(|it| u32::try_from(it.as_secs()).ok());
+                let seconds = self.duration.and_then(|it| u32::try_from(it.as_secs()).ok());
                 SigningRequest::create(self.api, &name, &sign()?, seconds)?
             }
         };
@@ -209,7 +210,7 @@ impl Issuance<'_> {
         let expected = ExpectedCertificate {
             user: Some(self.applicant.user()),
             groups: Some(self.applicant.groups()),
-            duration: self.options.duration.map(|it| it.as_secs()),
+            duration: self.duration.map(|it| it.as_secs()),
         };
         if let Some(remark) = check_issued(&certificate, &expected, now)? {
             report::warning(&format!("the certificate of {}: {remark}", certificate.subject));

@@ -58,7 +58,8 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
     let api = connect(target, number, keyring)?;
     let key = KeyInUse { keyring, map, number, context };
     let (public_key, options, applicant) = (present.public_key(), &arguments.issuance, &applicant);
-    let issuance = Issuance { api: &api, applicant, public_key, options, renewed: Some(&present) };
+    let (api, duration) = (&api, options.duration);
+    let issuance = Issuance { api, applicant, public_key, duration, renewed: Some(&present) };
     // An earlier call may have been interrupted before it removed what it had renewed.
     for old in key.others(&present)? {
         let issued = Issuance { renewed: Some(&old), ..issuance }.found().ok().flatten();
@@ -70,7 +71,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         }
     }
     let (name, file) = (&key.context.context.name, arguments.key.kubeconfig.as_deref());
-    let issued = issuance.obtain(name, file, || {
+    let issued = issuance.obtain(options, name, file, || {
         sign_request(KeyPurpose::Signing, applicant, public_key, |scheme, digest| {
             keyring.sign(number, scheme, digest.to_owned())
         })
