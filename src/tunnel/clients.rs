@@ -18,7 +18,7 @@ use x509_cert::ext::pkix::ExtendedKeyUsage;
 
 use super::issued::IssuedCertificate;
 use super::server_identity::ServerIdentity;
-use super::{TunnelObserver, trust};
+use super::trust;
 use base::error::Error;
 use base::process::{locked, preparation, time_since_boot};
 use keyring::KeyNumber;
@@ -43,7 +43,6 @@ pub(super) struct Clients {
     authority: IssuedCertificate,
     config: ServerConfig,
     users: Mutex<HashMap<KeyNumber, User>>,
-    observer: Arc<dyn TunnelObserver>,
 }
 
 struct User {
@@ -56,10 +55,7 @@ struct User {
 
 impl Clients {
     /// Of tunnels with this identity. Fails if its certificate and its key don't belong together.
-    pub(super) fn new(
-        identity: &ServerIdentity,
-        observer: Arc<dyn TunnelObserver>,
-    ) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
+    pub(super) fn new(identity: &ServerIdentity) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
         let authority = IssuedCertificate::authority("pkcs11-external-signer clients", |_| Ok(()))?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.to_der()?.into())?;
@@ -73,7 +69,7 @@ impl Clients {
         // Each connection shows its certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Arc::new(Self { authority, config, users: Mutex::default(), observer }))
+        Ok(Arc::new(Self { authority, config, users: Mutex::default() }))
     }
 
     /// The configuration with this protocol (ALPN) as the only choice, or with none.
@@ -156,11 +152,6 @@ impl Drop for ClientConnection {
         }
         user.usage.open -= 1;
         user.usage.last_end = Some(time_since_boot());
-        let is_idle = user.usage.open == 0;
-        drop(users);
-        if is_idle {
-            self.clients.observer.idle();
-        }
     }
 }
 
@@ -168,7 +159,6 @@ impl Drop for ClientConnection {
 mod tests {
     use std::future::pending;
     use std::net::Ipv4Addr;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use rustls::pki_types::pem::PemObject as _;
     use tokio::runtime::Builder;
@@ -181,20 +171,9 @@ mod tests {
         ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()]).unwrap()
     }
 
-    /// Counts how often a key became idle.
-    #[derive(Default)]
-    struct IdleCount(AtomicUsize);
-
-    impl TunnelObserver for IdleCount {
-        fn idle(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     #[test]
     fn connections_are_counted_until_they_end_and_end_with_the_certificate() {
-        let observer = Arc::new(IdleCount::default());
-        let clients = Clients::new(&identity(), Arc::clone(&observer) as _).unwrap();
+        let clients = Clients::new(&identity()).unwrap();
         let key = KeyNumber::default();
         let certificate = || {
             let pem = clients.certificate(key).unwrap().certificate_pem;
@@ -217,7 +196,6 @@ mod tests {
             let KeyUsage { open, made, last_end } = clients.usage(key);
             assert_eq!((open, made), (1, 2));
             assert!(last_end.is_some_and(|end| end >= before));
-            assert_eq!(observer.0.load(Ordering::Relaxed), 0);
             clients.withdraw(key);
             assert!(second_task.await.unwrap_err().is_cancelled());
             assert!(connect(&shown, 3).1.is_none());
@@ -226,14 +204,14 @@ mod tests {
             drop(second);
             assert_eq!(clients.usage(key), KeyUsage::default());
             drop(connect(&shown, 2).1);
-            assert_eq!(observer.0.load(Ordering::Relaxed), 1);
+            assert_eq!((clients.usage(key).open, clients.usage(key).made), (0, 1));
         });
     }
 
     #[test]
     fn certificates_are_valid_by_any_clock() {
         let identity = identity();
-        let clients = Clients::new(&identity, Arc::new(IdleCount::default())).unwrap();
+        let clients = Clients::new(&identity).unwrap();
         let client = clients.certificate(KeyNumber::default()).unwrap();
         let pems = identity.to_pem().to_owned() + &client.certificate_pem;
         let pems: Vec<_> = Pem::iter_from_buffer(pems.as_bytes()).collect();

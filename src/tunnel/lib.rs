@@ -75,9 +75,6 @@ pub trait TunnelObserver: Send + Sync {
     /// A connection was made or refused; of interest to verbose users only.
     fn connection(&self, _line: &str) {}
 
-    /// The last connection with a key has ended.
-    fn idle(&self) {}
-
     /// A connection failed, and the client could not be told.
     fn trouble(&self, _error: &Error) {}
 
@@ -102,9 +99,8 @@ impl Tunnels {
         keyring: Arc<dyn OpenKeys>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
-        let clients = Clients::new(identity, Arc::clone(observer));
         Ok(Self {
-            clients: clients.map_err(|error| preparation(&*error))?,
+            clients: Clients::new(identity).map_err(|error| preparation(&*error))?,
             keyring,
             observer: Arc::clone(observer),
             handshakes: Arc::default(),

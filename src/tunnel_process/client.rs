@@ -176,8 +176,8 @@ fn reply(
     }
 }
 
-/// Connects to the process. Where there is none, listens in its place and starts it with the listening
-/// socket, so that it finds this connection waiting.
+/// Connects to the process. Where there is none, listens in its place, connects and starts it with the listening
+/// socket: one that finds no connection waiting ends.
 fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
@@ -189,6 +189,7 @@ fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
     let listener = socket.listen();
     let listener =
         listener.map_err(|reason| no_socket(&format!("{}: {reason}", socket.path().display())))?;
+    let stream = connect(socket)?;
     background::start(ARGUMENT, listener.into(), std::env::vars_os()).map_err(|reason| {
         if let Ok(identity) = socket.identity() {
             socket.remove(identity);
@@ -198,7 +199,7 @@ fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
             "the system lacks something: memory, processes, or open files (`ulimit -u`, `ulimit -n`)",
         )
     })?;
-    connect(socket)?.ok_or_else(lost)
+    stream.ok_or_else(lost)
 }
 
 fn socket() -> Result<ControlSocket, Error> {

@@ -34,7 +34,7 @@ pub(super) struct ServedKey {
 
 /// A program that was given the credential.
 pub(super) struct Caller {
-    pub(super) process: Arc<WatchedProcess>,
+    pub(super) process: WatchedProcess,
     /// In time since boot: how long its own client may take to connect once it has ended.
     awaited_until: Duration,
     /// How many connections the key will have had then.
@@ -42,16 +42,15 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    fn awaits(&self, usage: KeyUsage) -> Duration {
-        let rest = self.awaited_until.saturating_sub(time_since_boot());
-        Some(rest).filter(|_| usage.made < self.awaited).unwrap_or_default()
+    fn awaits(&self, usage: KeyUsage) -> bool {
+        usage.made < self.awaited && time_since_boot() < self.awaited_until
     }
 }
 
 pub(super) struct KeepRequest {
     keep: Keep,
     /// With [`Keep::Terminal`], the session's leader.
-    pub(super) bound_to: Option<Arc<WatchedProcess>>,
+    bound_to: Option<WatchedProcess>,
 }
 
 impl ServedKey {
@@ -67,45 +66,36 @@ impl ServedKey {
         self.open.is_some() && self.process.as_ref().is_none_or(|process| process.has_ended())
     }
 
-    /// How much longer the key stays open if nothing changes: nothing for one that is to be closed now, and
-    /// [`Duration::MAX`] for one in use, or one that only the end of a process closes.
-    pub(super) fn rest(&mut self, usage: KeyUsage) -> Duration {
-        self.callers.retain(|it| !it.process.has_ended() || !it.awaits(usage).is_zero());
-        let awaited = self.callers.iter().map(|it| it.awaits(usage)).max();
-        let requested = self.requested(usage);
+    /// Whether it stays open for now.
+    pub(super) fn is_kept(&mut self, usage: KeyUsage) -> bool {
+        self.callers.retain(|it| !it.process.has_ended() || it.awaits(usage));
+        let is_requested = self.is_requested(usage);
         // Who is connected is told, or needs no signature.
         let is_used = self.waiting > 0 || usage.open > 0;
-        match self.is_lost() {
-            _ if is_used => Duration::MAX,
-            true => Duration::ZERO,
-            false if self.has_callers() => Duration::MAX,
-            false => requested.max(awaited.unwrap_or_default()),
-        }
+        is_used || !self.is_lost() && (is_requested || !self.callers.is_empty())
     }
 
     /// Whether a further client may use it without a PIN: not what one whose caller has ended had opened.
     pub(super) fn admits_clients(&mut self, usage: KeyUsage) -> bool {
-        self.has_callers() || !self.requested(usage).is_zero()
-    }
-
-    fn has_callers(&self) -> bool {
-        self.waiting > 0 || self.callers.iter().any(|it| !it.process.has_ended())
+        let has_callers = self.callers.iter().any(|it| !it.process.has_ended());
+        self.is_requested(usage) || self.waiting > 0 || has_callers
     }
 
     /// A key that isn't in use is closed with the first `keep` that has run out.
-    fn requested(&mut self, usage: KeyUsage) -> Duration {
+    fn is_requested(&mut self, usage: KeyUsage) -> bool {
         let now = time_since_boot();
         self.last_use = match usage.last_end {
             _ if usage.open > 0 => now,
             last_end => self.last_use.max(last_end.unwrap_or_default()),
         };
-        let rests = self.keep_requests.iter().map(|it| match (it.keep, &it.bound_to) {
-            (Keep::Terminal, Some(leader)) if !leader.has_ended() => Duration::MAX,
+        let unused = now.saturating_sub(self.last_use);
+        let keeps = |it: &KeepRequest| match (it.keep, &it.bound_to) {
+            (Keep::Terminal, Some(leader)) => !leader.has_ended(),
             // If the session leader can't be watched, the terminal counts as closed.
-            (Keep::Command | Keep::Terminal, _) => Duration::ZERO,
-            (Keep::For(limit), _) => limit.saturating_sub(now.saturating_sub(self.last_use)),
-        });
-        rests.min().unwrap_or_default()
+            (Keep::Command | Keep::Terminal, _) => false,
+            (Keep::For(limit), _) => unused < limit,
+        };
+        !self.keep_requests.is_empty() && self.keep_requests.iter().all(keeps)
     }
 
     /// Keeps it open for the caller; one that is not the client itself may end before the client connects.
@@ -120,9 +110,9 @@ impl ServedKey {
         if self.callers.iter().any(is_known) {
             return;
         }
-        let awaited = self.callers.iter().filter(|it| !it.awaits(usage).is_zero()).count();
+        let awaited = self.callers.iter().filter(|it| it.awaits(usage)).count();
         self.callers.push(Caller {
-            process: Arc::new(process),
+            process,
             awaited_until: time_since_boot().saturating_add(FIRST_USE),
             awaited: usage.made + awaited + usize::from(awaits_client),
         });
@@ -130,9 +120,9 @@ impl ServedKey {
 
     /// Keeps it open as this client wants it.
     pub(super) fn keep(&mut self, keep: Keep, client: i32) {
-        let leader = || WatchedProcess::new(session_of(client)).ok().map(Arc::new);
+        let leader = || WatchedProcess::new(session_of(client)).ok();
         let bound_to = (keep == Keep::Terminal).then(leader).flatten();
-        let number = |it: &Option<Arc<WatchedProcess>>| it.as_ref().map(|it| it.number());
+        let number = |it: &Option<WatchedProcess>| it.as_ref().map(|it| it.number());
         let is_known =
             |it: &KeepRequest| it.keep == keep && number(&it.bound_to) == number(&bound_to);
         if !self.keep_requests.iter().any(is_known) {

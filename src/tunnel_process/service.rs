@@ -1,14 +1,12 @@
 //! The tunnel process itself: serves keys and clusters for as long as they are used.
 //!
-//! Each client has a thread; the main thread waits for clients, for the ends of the programs that use a
-//! key, and for times. PKCS#11 libraries are in other processes.
+//! Each client has a thread; the main thread waits for clients, and closes what is used no longer. PKCS#11
+//! libraries are in other processes.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::io::Write as _;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -37,12 +35,10 @@ use kubeconfig::{Cluster, write_command};
 use token::invalid_signature;
 use tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
 
-/// How long a process that serves nothing waits for a client.
-const FIRST_CLIENT: Duration = Duration::from_secs(10);
 /// How long a client may take to say what it wants, and a person to answer one of its questions.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Then it looks at the time again: poll's own stands still while the machine sleeps.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// How often it looks at what has ended: programs, connections, token processes, times.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Clients that are served at once. A connection beyond them is closed.
 const CLIENTS: usize = 512;
 
@@ -53,11 +49,8 @@ pub fn serve() -> u8 {
     let Ok(listener) = background::take_listener() else {
         return 2;
     };
-    let Ok((service, woken)) = Service::new() else {
-        return 9;
-    };
-    let service = Arc::new(service);
-    service.run(&listener, &woken);
+    let service = Arc::new(Service::new());
+    service.run(&listener);
     service.end();
     drop(listener);
     0
@@ -66,7 +59,6 @@ pub fn serve() -> u8 {
 struct Service {
     socket: Option<(ControlSocket, FileIdentity)>,
     state: Mutex<State>,
-    waker: Arc<Waker>,
 }
 
 #[derive(Default)]
@@ -77,7 +69,6 @@ struct State {
     clusters: BTreeMap<SocketAddr, RegisteredCluster>,
     keys: BTreeMap<KeyNumber, ServedKey>,
     clients: usize,
-    has_served: bool,
     is_stopping: bool,
 }
 
@@ -87,69 +78,26 @@ fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
     one.iter().filter(counts).eq(other.iter().filter(counts))
 }
 
-/// Has the main thread look when a key is used no longer. Its client is told what becomes of a connection.
-struct Waker(UnixStream);
-
-impl Waker {
-    fn wake(&self) {
-        let _ = (&self.0).write(&[0]);
-    }
-}
-
-impl TunnelObserver for Waker {
-    fn idle(&self) {
-        self.wake();
-    }
-}
-
 impl Service {
-    fn new() -> io::Result<(Self, UnixStream)> {
-        let (woken, wake) = UnixStream::pair()?;
-        wake.set_nonblocking(true)?;
-        let waker = Arc::new(Waker(wake));
+    fn new() -> Self {
         let socket = ControlSocket::find().ok();
         let socket = socket.and_then(|socket| {
             let identity = socket.identity().ok()?;
             Some((socket, identity))
         });
-        Ok((Self { socket, state: Mutex::default(), waker }, woken))
+        Self { socket, state: Mutex::default() }
     }
 
-    /// Serves clients until there is nothing left to be kept.
-    fn run(self: &Arc<Self>, listener: &UnixListener, woken: &UnixStream) {
+    /// Serves clients until there is nothing left to be kept. The first one has connected already.
+    fn run(self: &Arc<Self>, listener: &UnixListener) {
         let Ok(termination) = background::on_termination() else {
             return;
         };
-        let _ = woken.set_nonblocking(true);
-        let start = time_since_boot();
         loop {
-            let (watched, limit) = {
-                let mut state = locked(&self.state);
-                // Taken before the look at what has ended: an end in between is polled for.
-                let watched = state.watched();
-                let limit = state.tidy();
-                let is_idle = state.clients == 0 && !state.holds_keys();
-                let waits = FIRST_CLIENT.saturating_sub(time_since_boot().saturating_sub(start));
-                if state.is_stopping || is_idle && (state.has_served || waits.is_zero()) {
-                    state.is_stopping = true;
-                    return;
-                }
-                (watched, if state.has_served { limit } else { Some(waits) })
-            };
-            let fixed = [listener.as_fd(), termination.as_fd(), woken.as_fd()];
-            let processes = watched.iter().map(|process| process.as_fd());
-            let mut polled: Vec<_> = fixed
-                .into_iter()
-                .chain(processes)
-                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
-                .collect();
-            let limit = limit.and_then(|limit| Timespec::try_from(limit.min(LONGEST_WAIT)).ok());
-            let _ = poll(&mut polled, limit.as_ref());
-            let is_ready =
-                |index: usize| polled.get(index).is_some_and(|it| !it.revents().is_empty());
-            let (has_client, is_ended) = (is_ready(0), is_ready(1));
-            drop(polled);
-            let _ = io::Read::read(&mut &*woken, &mut [0; 64]);
+            let mut polled =
+                [PollFd::new(listener, PollFlags::IN), PollFd::new(&termination, PollFlags::IN)];
+            let _ = poll(&mut polled, Some(&PAUSE));
+            let [has_client, is_ended] = polled.map(|it| !it.revents().is_empty());
             if is_ended {
                 return;
             }
@@ -159,6 +107,12 @@ impl Service {
                     // There are no descriptors left: it will be ready again at once.
                     Err(_) => thread::sleep(PAUSE_AFTER_FAILURE),
                 }
+            }
+            let mut state = locked(&self.state);
+            state.tidy();
+            state.is_stopping |= state.clients == 0 && !state.holds_keys();
+            if state.is_stopping {
+                return;
             }
         }
     }
@@ -170,14 +124,12 @@ impl Service {
                 return;
             }
             state.clients += 1;
-            state.has_served = true;
         }
         let service = Arc::clone(self);
         let thread = thread::Builder::new().name("client".to_owned());
         let started = thread.spawn(move || {
             let _ = service.converse(stream);
             locked(&service.state).clients -= 1;
-            service.waker.wake();
         });
         if started.is_err() {
             locked(&self.state).clients -= 1;
@@ -213,7 +165,6 @@ impl Service {
     /// Ends this process; the client may start one that can serve it.
     fn stop(&self, mut conversation: Conversation) -> io::Result<()> {
         locked(&self.state).is_stopping = true;
-        self.waker.wake();
         conversation.send(&Reply::Gone)?;
         // The client waits for the end of this process.
         conversation.wait_for_end();
@@ -321,7 +272,7 @@ impl Service {
             None => {
                 let identity = identity()?;
                 state.authority = Some(identity.authority_pem().to_owned());
-                let observer: Arc<dyn TunnelObserver> = Arc::clone(&self.waker) as _;
+                let observer: Arc<dyn TunnelObserver> = Arc::clone(self) as _;
                 state.tunnels.insert(Tunnels::start(&identity, Arc::clone(self) as _, &observer)?)
             }
         };
@@ -375,6 +326,9 @@ impl Service {
     }
 }
 
+/// Its clients are told what becomes of a connection.
+impl TunnelObserver for Service {}
+
 impl OpenKeys for Service {
     fn open_in_time(&self, number: KeyNumber) -> Result<Arc<OpenKey>, Error> {
         let (process, _) = locked(&self.state).open_key(number)?;
@@ -414,33 +368,17 @@ impl State {
         self.keys.values().any(|it| it.open.is_some() || it.waiting > 0)
     }
 
-    /// Closes the keys that are kept no longer; returns when to look again, if at a certain time.
-    fn tidy(&mut self) -> Option<Duration> {
+    /// Closes the keys that are kept no longer.
+    fn tidy(&mut self) {
         let Self { keys, tunnels, .. } = self;
-        let rests = keys.iter_mut().filter(|(_, key)| key.open.is_some()).map(|(number, key)| {
-            let rest = key.rest(usage(tunnels.as_ref(), *number));
-            if rest.is_zero() {
+        for (number, key) in keys.iter_mut().filter(|(_, key)| key.open.is_some()) {
+            if !key.is_kept(usage(tunnels.as_ref(), *number)) {
                 if let Some(tunnels) = tunnels {
                     tunnels.withdraw(*number);
                 }
                 key.close(*number);
             }
-            rest
-        });
-        rests.filter(|rest| !rest.is_zero() && *rest != Duration::MAX).min()
-    }
-
-    fn watched(&self) -> Vec<Arc<dyn AsFd>> {
-        let callers = self.keys.values().flat_map(|key| &key.callers);
-        let callers = callers.map(|caller| &caller.process);
-        let leaders = self.keys.values().flat_map(|key| &key.keep_requests);
-        let leaders = leaders.filter_map(|wish| wish.bound_to.as_ref());
-        // An end that was seen and didn't close the key would be seen again and again.
-        let watched = callers.chain(leaders).filter(|it| !it.has_ended());
-        let watched = watched.cloned().map(|it| it as Arc<dyn AsFd>);
-        let open = self.keys.values().filter(|key| key.open.is_some() && !key.is_lost());
-        let processes = open.filter_map(|key| Some(Arc::clone(&key.process.as_ref()?.socket) as _));
-        watched.chain(processes).collect()
+        }
     }
 
     /// The number of the key with this configuration, in a token process that runs.

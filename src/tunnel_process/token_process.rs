@@ -89,7 +89,7 @@ pub(super) struct TokenProcess {
     pub(super) name: OsString,
     library: PathBuf,
     /// Readable once it has ended.
-    pub(super) socket: Arc<UnixStream>,
+    socket: UnixStream,
     child: Mutex<Child>,
 }
 
@@ -101,12 +101,7 @@ impl TokenProcess {
     ) -> io::Result<Self> {
         let (socket, input) = UnixStream::pair()?;
         let child = background::start(TOKEN_ARGUMENT, input.into(), environment)?;
-        Ok(Self {
-            name,
-            library: library.to_owned(),
-            socket: Arc::new(socket),
-            child: Mutex::new(child),
-        })
+        Ok(Self { name, library: library.to_owned(), socket, child: Mutex::new(child) })
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -114,7 +109,7 @@ impl TokenProcess {
     }
 
     fn ends_within(&self, limit: Duration) -> bool {
-        wait_for(&*self.socket, PollFlags::IN, Instant::now() + limit).unwrap_or(true)
+        wait_for(&self.socket, PollFlags::IN, Instant::now() + limit).unwrap_or(true)
     }
 
     /// The answer, for which there is no limit of time with [`Task::Open`].
@@ -137,7 +132,7 @@ impl TokenProcess {
         let (ours, theirs) = UnixStream::pair()?;
         let sent: Vec<_> =
             [theirs.as_fd()].into_iter().chain(client.map(Conversation::as_fd)).collect();
-        descriptors::send(&*self.socket, &sent)?;
+        descriptors::send(&self.socket, &sent)?;
         let mut conversation = Conversation::new(ours);
         conversation.send(&(key.key, task))?;
         Ok(conversation)

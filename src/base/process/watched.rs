@@ -1,7 +1,7 @@
 //! Another process, watched for its end.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -58,13 +58,6 @@ impl WatchedProcess {
             }
         }
         Err(io::Error::other("it doesn't end"))
-    }
-}
-
-/// To be polled for input: there is some once the process has ended.
-impl AsFd for WatchedProcess {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.end.as_fd()
     }
 }
 
