@@ -133,7 +133,11 @@ impl Module {
         let present: Vec<_> = present.into_iter().map(|state| state.name).collect();
         let library = self.path.to_string_lossy();
         let mut new = new.into_iter().map(|state| state.name.slot);
-        let is_meant = |slot: &u64| selector.slot.map_or(present.is_empty(), |id| id == *slot);
+        // One that has a label or serial number can't be meant.
+        let is_meant = |slot: &u64| match selector.slot {
+            Some(id) => id == *slot,
+            None => present.is_empty() && !selector.is_given(),
+        };
         if let Some(slot) = new.find(is_meant) {
             return not_initialized(slot, &library, &present);
         }
@@ -144,7 +148,7 @@ impl Module {
         Error::new(Exit::Token, text).help(match present.as_slice() {
             [] => format!(
                 "insert the token, check its reader, the reader's service (pcscd) or server (P11_KIT_SERVER_ADDRESS), \
-                 and the library's configuration; `{PROGRAM} list --module {}` shows its readers",
+                 and the library's configuration (SOFTHSM2_CONF, TPM2_PKCS11_STORE and the like); `{PROGRAM} list --module {}` shows its readers",
                 shell_word(&library)
             )
             .into(),

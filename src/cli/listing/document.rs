@@ -251,8 +251,8 @@ impl Listing {
             label => format!(" --token-label {}", shell_word(label)),
         };
         let help = format!(
-            "make one, and have a cluster issue its certificate: `{PROGRAM} enroll --module {module}{named} \
-             --context NAME` (docs/enroll.md has it with other CAs); `{PROGRAM} list{THIS_TOKEN} --login` shows \
+            "make one, and have a cluster issue its certificate: `{PROGRAM} enroll --module {module}{named}` \
+             (docs/enroll.md has it with other CAs); `{PROGRAM} list{THIS_TOKEN} --login` shows \
              also what a token hides without a PIN"
         );
         let text = format!("token \"{label}\" shows no key and no certificate");
