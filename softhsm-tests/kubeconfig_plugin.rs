@@ -448,7 +448,7 @@ fn what_the_tunnel_is_known_by_is_this_users_alone() {
     refused(&[
         "the tunnel's own key can't be used",
         "tunnel.pem belongs to another user (uid 1)",
-        "kubeconfig --write --context NAME",
+        "kubeconfig --write --context lab`",
     ]);
     chown(&identity, Some(0), None).unwrap();
     fs::set_permissions(&identity, fs::Permissions::from_mode(0o644)).unwrap();

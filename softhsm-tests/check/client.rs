@@ -133,29 +133,29 @@ fn where_a_client_connects_is_told_before_the_key() {
     assert_eq!(of_client(&told(&other.arguments(&["check", "--no-login"]).run(), 0)), [""; 0]);
 }
 
-/// What of the kubeconfig is another, what `check` says of it, and by which command it is mended.
+/// What of the kubeconfig is another, and what `check` says of it.
 const KEEPS_FROM: &str = r#"
-extensions           | null        | exec is missing                           | NAME
-extension/plugin     | "other"     | or another program's                      | NAME
-extension/server     | null        | has no server                             | NAME
-server               | "https://10.0.0.1:6443" | https://10.0.0.1:6443 is no address of this machine | NAME
-certificate-authority-data | "Zm9v"| was written on another machine or for another user | NAME
-tls-server-name      | "other.run.invalid" | was written on another machine or for another user | NAME
+extensions           | null        | exec is missing
+extension/plugin     | "other"     | or another program's
+extension/server     | null        | has no server
+server               | "https://10.0.0.1:6443" | https://10.0.0.1:6443 is no address of this user's tunnel
+server               | "https://127.0.0.1:PORT" | is no address of this user's tunnel
+certificate-authority-data | "Zm9v"| was written on another machine or for another user
+tls-server-name      | "other.run.invalid" | was written on another machine or for another user
 "#;
 
 /// The same of what keeps some clients from it.
 const NOT_EVERYWHERE: &str = r#"
-real                 | {"server": "https://127.0.0.1:2", "certificate-authority-data": "Zm9v"} | cluster "real" has changed since it was copied: server | prod
-real                 | {"server": "https://127.0.0.1:1", "certificate-authority-data": "YmFy", "proxy-url": "http://127.0.0.1:3"} | copied: certificate-authority, proxy-url | prod
-real                 | {"server": "https://127.0.0.1:1", "certificate-authority": "/nowhere"} | certificate-authority /nowhere of cluster "real" can't be read | prod
-server               | "https://127.0.0.1:PORT" | 127.0.0.1 is not this user's own address | prod
+real                 | {"server": "https://127.0.0.1:2", "certificate-authority-data": "Zm9v"} | cluster "real" has changed since it was copied: server
+real                 | {"server": "https://127.0.0.1:1", "certificate-authority-data": "YmFy", "proxy-url": "http://127.0.0.1:3"} | copied: certificate-authority, proxy-url
+real                 | {"server": "https://127.0.0.1:1", "certificate-authority": "/nowhere"} | certificate-authority /nowhere of cluster "real" can't be read
 "#;
 
 /// What comes of each row's change, with what is to be said and the remedy.
 fn each_changed(rows: &str, judge: impl Fn(&Outcome, &str, &str)) {
     for row in rows.lines().skip(1) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        let [place, value, what, context] = cells[..] else { panic!("{row}") };
+        let [place, value, what] = cells[..] else { panic!("{row}") };
         let place = match place.split_once('/') {
             Some((_, field)) => format!("/clusters/1/cluster/extensions/0/extension/{field}"),
             None if place == "real" => "/clusters/0/cluster".to_owned(),
@@ -164,7 +164,7 @@ fn each_changed(rows: &str, judge: impl Fn(&Outcome, &str, &str)) {
         let mut changed = PluginContext::new();
         let value = value.replace("PORT", &changed.port.to_string());
         *changed.config.pointer_mut(&place).unwrap() = serde_json::from_str(&value).unwrap();
-        judge(&changed.check(), what, &format!("kubeconfig --write --context {context}"));
+        judge(&changed.check(), what, "kubeconfig --write --context prod`");
     }
 }
 
@@ -178,10 +178,10 @@ fn what_keeps_clients_from_the_cluster_is_told() {
     each_changed(KEEPS_FROM, is_kept);
     let context = PluginContext::new();
     fs::remove_file(context.path("data/tunnel.pem")).unwrap();
-    is_kept(&context.check(), "tunnel.pem", "kubeconfig --write --context NAME");
+    is_kept(&context.check(), "tunnel.pem", "kubeconfig --write --context prod`");
     context.make_identity();
     let what = "was written on another machine or for another user";
-    is_kept(&context.check(), what, "kubeconfig --write --context NAME");
+    is_kept(&context.check(), what, "kubeconfig --write --context prod`");
 }
 
 #[test]

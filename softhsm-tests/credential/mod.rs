@@ -7,6 +7,7 @@ mod check;
 mod clients;
 mod counts;
 mod endings;
+mod helps;
 mod k9s;
 pub(crate) mod kills;
 mod kubectl;

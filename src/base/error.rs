@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::printable::shell_word;
+
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
 /// The name under which kubectl finds this program.
@@ -22,6 +24,8 @@ pub const THIS_TOKEN: &str = "\u{2}";
 pub const THIS_PIN_SOURCE: &str = "\u{3}";
 /// The option with this call's kubeconfig.
 pub const THIS_KUBECONFIG: &str = "\u{4}";
+/// The name of this call's context, for a shell; NAME if it has none.
+pub const THIS_CONTEXT: &str = "\u{5}";
 
 /// More candidates than this are no help: a trust module's token holds hundreds of certificates.
 const MOST_CANDIDATES: usize = 20;
@@ -185,9 +189,15 @@ pub struct Call {
 }
 
 static CALL: OnceLock<Call> = OnceLock::new();
+static CONTEXT: OnceLock<String> = OnceLock::new();
 
 pub fn set_call(call: Call) {
     let _ = CALL.set(call);
+}
+
+/// The context that this call names, or uses.
+pub fn set_context(name: &str) {
+    let _ = CONTEXT.set(shell_word(name).into_owned());
 }
 
 impl Call {
@@ -200,6 +210,7 @@ impl Call {
             .replace(THIS_TOKEN, &self.token)
             .replace(THIS_PIN_SOURCE, &self.pin_source)
             .replace(THIS_KUBECONFIG, &self.kubeconfig)
+            .replace(THIS_CONTEXT, CONTEXT.get().map_or("NAME", |it| it))
     }
 }
 

@@ -227,6 +227,7 @@ impl KeyOptions {
     pub(super) fn selected(&self) -> Result<SelectedContext, Error> {
         let kubeconfig = self.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
+        error::set_context(&context.name);
         Ok(SelectedContext { kubeconfig, context })
     }
 
@@ -288,6 +289,7 @@ impl KeyOptions {
     /// instance, logs in to the token of the current context, unless it is given this call's kubeconfig, context or token.
     pub(super) fn set_call(&self) {
         error::set_call(self.call());
+        self.context.iter().for_each(|it| error::set_context(it));
     }
 
     fn call(&self) -> Call {

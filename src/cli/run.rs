@@ -14,7 +14,7 @@ use super::completions;
 use super::connection::{Reporter, open};
 use super::key_options::KeyOptions;
 use crate::config::Config;
-use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG};
+use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG, set_context};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
 use crate::process::command::{Inheritance, Running, Signals};
@@ -86,6 +86,7 @@ fn serve(
         kubeconfig.set_current_context(name)?;
     }
     let selected = selected_context(command, &kubeconfig);
+    selected.iter().for_each(|it| set_context(&it.name));
     let served = ServedEntries::of(&kubeconfig, selected.as_ref())?;
     if served.clusters.is_empty() || served.users.is_empty() {
         return Err(nothing_to_serve(arguments, &kubeconfig));
@@ -321,7 +322,7 @@ fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error 
         true => "this shell is inside a run already: start the command as it is".to_owned(),
         false => format!(
             "name the file with --kubeconfig or KUBECONFIG, or have a context of it use a key: {}",
-            write_command("NAME")
+            write_command()
         ),
     };
     let text = format!("no context of {files} has a user with a key for this program");

@@ -6,8 +6,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use base::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KUBECONFIG, listed};
-use base::printable::shell_word;
+use base::error::{Error, Exit, Help, Kind, PROGRAM, THIS_CONTEXT, THIS_KUBECONFIG, listed};
 
 /// An error of a context that names no key: some commands look for one themselves then.
 fn no_key(text: impl Into<String>, help: impl Into<Help>) -> Error {
@@ -38,7 +37,7 @@ pub(super) fn no_current_context() -> Error {
 
 /// The context's user has neither this program as its `exec` plugin nor the auth provider.
 pub fn other_user(user: &str, context: &str) -> Error {
-    let write = write_command(&shell_word(context));
+    let write = write_command();
     no_key(
         format!("user \"{user}\" of context \"{context}\" has no key for this program"),
         format!("name a context with --context, or write the user with {write}"),
@@ -49,9 +48,9 @@ pub(super) fn error(text: impl Into<String>, help: impl Into<Help>) -> Error {
     Error::new(Exit::Configuration, text).help(help)
 }
 
-/// The command that writes what this context needs.
-pub fn write_command(context: &str) -> String {
-    format!("`{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context {context}`")
+/// The command that writes what this call's context needs.
+pub fn write_command() -> String {
+    format!("`{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context {THIS_CONTEXT}`")
 }
 
 pub(super) fn absent(kind: &str, name: &str) -> Error {

@@ -88,10 +88,7 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
     let refused = |problem: String| {
         error(
             format!("in the plugin arguments of user \"{user}\", {problem}"),
-            format!(
-                "correct exec.args of that user, or have it written with {}",
-                write_command("NAME")
-            ),
+            format!("correct exec.args of that user, or have it written with {}", write_command()),
         )
     };
     let mut configuration = Configuration::default();

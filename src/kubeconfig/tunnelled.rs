@@ -22,7 +22,7 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
     let refused = |problem: &str| {
         error(
             format!("the cluster's extension {EXTENSION} {problem}"),
-            format!("have the context's entries written with {}", write_command("NAME")),
+            format!("have the context's entries written with {}", write_command()),
         )
     };
     if extension["plugin"] != PLUGIN {

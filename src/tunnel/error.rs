@@ -49,10 +49,7 @@ impl UpstreamFailure {
     }
 
     pub(super) fn timed_out(doing: &str, seconds: u64) -> Self {
-        Self::new(
-            format!("{doing} took longer than {seconds} s"),
-            "check that the API server runs, and the network, VPN or proxy-url that leads to it",
-        )
+        Self::new(format!("{doing} took longer than {seconds} s"), NO_WAY)
     }
 
     /// What an error of a connection with this key means, or of a protocol above it.
@@ -136,6 +133,10 @@ impl UpstreamFailure {
         }
     }
 }
+
+/// The help where the API server can't be reached.
+pub(super) const NO_WAY: &str = "check that the API server runs, and the network, VPN or proxy-url that leads to it; \
+    `pkcs11-external-signer check` tells whether the cluster's entry in the kubeconfig has changed";
 
 pub(super) const NEEDS_PSS: &str =
     "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";

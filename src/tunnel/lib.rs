@@ -47,7 +47,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use self::clients::Clients;
 use self::local::{Handshakes, Port};
 use self::server::Server;
-use base::error::{Error, THIS_KUBECONFIG};
+use base::error::{Error, THIS_CONTEXT, THIS_KUBECONFIG};
 use base::process::{locked, preparation, signals};
 use keyring::{KeyNumber, OpenKeys};
 use kubeconfig::Cluster;
@@ -177,7 +177,7 @@ fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) 
             format!("cluster \"{cluster}\": another program listens on {address}, its port"),
             format!(
                 "end that program, or have the cluster use another port: `pkcs11-external-signer kubeconfig \
-                 --write{THIS_KUBECONFIG} --context NAME`"
+                 --write{THIS_KUBECONFIG} --context {THIS_CONTEXT}`"
             ),
         );
     }

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::error::{UpstreamFailure, innermost};
+use super::error::{NO_WAY, UpstreamFailure, innermost};
 use super::trust;
 use super::wire::Stream;
 use kubeconfig::Cluster;
@@ -148,10 +148,7 @@ fn not_connected(error: &(dyn StandardError + 'static)) -> UpstreamFailure {
             format!("the name has no address: {reason}"),
             "check the cluster's server in the kubeconfig, and DNS or the VPN that provides it",
         ),
-        false => UpstreamFailure::new(
-            format!("no connection: {reason}"),
-            "check that the API server runs, and the network, VPN or proxy-url that leads to it",
-        ),
+        false => UpstreamFailure::new(format!("no connection: {reason}"), NO_WAY),
     }
 }
 

@@ -21,7 +21,7 @@ fn read() -> Result<Option<ServerIdentity>, Error> {
         Error::new(Exit::Cluster, format!("the tunnel's own key can't be used: {reason}")).help(format!(
             "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, remove the \
              file and have the contexts written again: {}",
-            write_command("NAME")
+            write_command()
         ))
     };
     let Some(content) = data_file::read(FILE).map_err(not_read)? else {

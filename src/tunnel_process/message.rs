@@ -18,7 +18,7 @@ use base::error::{Error, Exit};
 use base::pin::PinRequest;
 use base::printable::excerpt;
 use config::{Config, Keep};
-use kubeconfig::{Cluster, LocalCluster, tunnelled, write_command};
+use kubeconfig::{Cluster, LocalCluster, local_address, tunnelled, write_command};
 use tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
 
 /// The longest message, in bytes: a chain of certificates, a cluster's authorities and an environment fit many times.
@@ -82,8 +82,10 @@ impl RegisteredCluster {
         let entry = &local.cluster;
         let server = excerpt(&entry.server);
         let (name, cluster) = tunnelled(&local.extension)?;
-        let address = local_address(&entry.server).ok_or_else(|| {
-            foreign_entry(format!("the cluster's server {server} is no address of this machine"))
+        let address = own_address(&entry.server).ok_or_else(|| {
+            foreign_entry(format!(
+                "the cluster's server {server} is no address of this user's tunnel"
+            ))
         })?;
         let is_own = entry.authority.as_deref() == Some(identity.authority_pem().as_bytes());
         // Without a name a client asks for the address's certificate.
@@ -100,15 +102,17 @@ impl RegisteredCluster {
 /// The entries of a kubeconfig are of no use here.
 pub(super) fn foreign_entry(what: impl Into<String>) -> Error {
     Error::new(Exit::Configuration, what).help(format!(
-        "have the context's entries written for this user on this machine: {}",
-        write_command("NAME")
+        "have the context's entries written for this user on this machine: {}; a client's own options for the server, \
+         such as --server, don't go with them",
+        write_command()
     ))
 }
 
-fn local_address(server: &str) -> Option<SocketAddr> {
+/// Where another user may listen it is none.
+fn own_address(server: &str) -> Option<SocketAddr> {
     let uri = Uri::try_from(server).ok()?;
     let address: SocketAddr = uri.authority()?.as_str().parse().ok()?;
-    (uri.scheme_str() == Some("https") && address.ip().is_loopback()).then_some(address)
+    (uri.scheme_str() == Some("https") && address.ip() == local_address()).then_some(address)
 }
 
 /// What a client gets when its key is open and its clusters are served.

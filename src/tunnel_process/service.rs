@@ -263,7 +263,7 @@ impl Service {
                 ),
                 format!(
                     "give one of them another address: {}; or end what is served with `pkcs11-external-signer stop`",
-                    write_command("NAME")
+                    write_command()
                 ),
             ));
         }

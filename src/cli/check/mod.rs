@@ -18,9 +18,9 @@ use crate::cluster_api::token_request::ServiceAccount;
 use crate::config::{Config, PinSource};
 use crate::error::{Error, Exit, Help};
 use crate::keyring::KeyNumber;
-use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, local_address, write_command};
+use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
 use crate::pin_entry::Sources;
-use crate::printable::{printable, quoted, shell_word};
+use crate::printable::{printable, quoted};
 use crate::process::environment::TakenVariables;
 use crate::process::watchdog;
 use crate::tunnel::{TunnelTarget, check_port};
@@ -234,7 +234,7 @@ impl Checklist<'_> {
             (Some((uri, Some(why))), _) => self.concern(
                 step,
                 format!("{why}; the only key that can be used is checked: {uri}"),
-                format!("have a context use it: {}", write_command("NAME")),
+                format!("have a context use it: {}", write_command()),
             ),
             (Some((uri, None)), _) => {
                 self.good(step, format!("from the options, completed: {uri}"));
@@ -284,13 +284,10 @@ impl Checklist<'_> {
             return;
         };
         let RegisteredCluster { address, name, cluster, .. } = &served;
-        let concerns = concerns(kubeconfig, context, &served);
-        for text in &concerns {
-            let write = write_command(&shell_word(&context.name));
-            let help = format!("have the context's entries written again: {write}");
+        if let Some(text) = changed(kubeconfig, context, &served) {
+            let help = format!("have the context's entries written again: {}", write_command());
             self.concern("client", text, help);
-        }
-        if concerns.is_empty() {
+        } else {
             let (local, server) = (&context.cluster, &cluster.server);
             let text = format!(
                 "cluster \"{local}\" leads by {address} to cluster \"{name}\" ({server}), and is this user's"
@@ -328,23 +325,21 @@ fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluste
     Ok(served)
 }
 
-fn concerns(kubeconfig: &Kubeconfig, context: &Context, served: &RegisteredCluster) -> Vec<String> {
-    let (ip, name) = (served.address.ip(), &served.name);
-    let local = local_address();
-    let foreign = (ip != local).then(|| {
-        format!("{ip} is not this user's own address, {local}: another user can listen there")
-    });
-    // The copy, without the proxy that the environment would add.
+/// Why the copy of the cluster's entry doesn't fit it any more.
+fn changed(
+    kubeconfig: &Kubeconfig,
+    context: &Context,
+    served: &RegisteredCluster,
+) -> Option<String> {
+    let name = &served.name;
+    // Without the proxy that the environment would add.
     let copy = kubeconfig.cluster(&context.cluster).ok();
-    let copy = copy.filter(|_| kubeconfig.has(EntryKind::Cluster, name));
-    let changed = copy.and_then(|copy| match kubeconfig.cluster(name) {
-        Ok(real) => Some(differences(&copy, &real)).filter(|it| !it.is_empty()),
-        Err(error) => Some(error.to_string()),
-    });
-    let changed = changed.map(|what| {
-        format!("the entry of cluster \"{name}\" has changed since it was copied: {what}")
-    });
-    foreign.into_iter().chain(changed).collect()
+    let copy = copy.filter(|_| kubeconfig.has(EntryKind::Cluster, name))?;
+    let what = match kubeconfig.cluster(name) {
+        Ok(real) => Some(differences(&copy, &real)).filter(|it| !it.is_empty())?,
+        Err(error) => error.to_string(),
+    };
+    Some(format!("the entry of cluster \"{name}\" has changed since it was copied: {what}"))
 }
 
 /// The fields that two entries have differently.
