@@ -21,7 +21,10 @@ const WRITE: &str = " kubeconfig --write";
 const STATES: &[State] = &[
     State {
         name: "the tunnel's own key is gone",
-        happens: |user| Box::new(fs::remove_file(user.path("data/tunnel.pem")).unwrap()),
+        happens: |user| {
+            fs::remove_file(user.path("data/tunnel.pem")).unwrap();
+            Box::new(())
+        },
         command: ASK,
         helps: &[WRITE],
     },
