@@ -10,7 +10,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful, |character| character.escape_unicode().to_string())
 }
 
-fn escaped(
+/// The text with every character that is wanted escaped in this way.
+pub fn escaped(
     text: &str,
     is_wanted: impl Fn(char) -> bool,
     escape: impl Fn(char) -> String,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::error::{error, missing, unreadable};
 use super::shape::KUBECONFIG;
-use super::yaml::{self, Position};
+use super::yaml;
 use super::{EntryKind, Kubeconfig, name_of};
 use base::error::Error;
 use base::printable::shell_word;
@@ -89,8 +89,7 @@ impl Kubeconfig {
 
     /// As the file has it, relative paths included.
     pub(super) fn as_written(content: &[u8], path: &Path) -> Result<Self, Error> {
-        let malformed = |position: Option<Position>, reason: &str| {
-            let position = position.map(|position| format!(", {position}")).unwrap_or_default();
+        let malformed = |position: String, reason: &str| {
             error(
                 format!("kubeconfig {}{position}: {reason}", path.display()),
                 "correct the file, which kubectl has to read, too; a number or a word such as yes that is meant \
@@ -99,8 +98,7 @@ impl Kubeconfig {
         };
         let text = str::from_utf8(content).map_err(|error| {
             let (before, _) = content.split_at(error.valid_up_to());
-            let place = Position::after(&String::from_utf8_lossy(before));
-            malformed(Some(place), "it is not UTF-8")
+            malformed(yaml::end(&String::from_utf8_lossy(before)), "it is not UTF-8")
         })?;
         let config = yaml::read(text).map_err(|(position, reason)| malformed(position, reason))?;
         if config.is_null() {

@@ -12,32 +12,21 @@ use serde_saphyr::{Location, Options, Spanned};
 
 use super::shape::PathStep;
 use base::error::Error;
-use base::printable::is_harmful;
+use base::printable::{escaped, is_harmful};
 
-/// Where something stands in a text, both from 1.
-#[derive(Clone, Copy)]
-pub(super) struct Position {
-    pub(super) line: u64,
-    pub(super) column: u64,
+/// Where a text ends, as `, line 1, column 5`.
+pub(super) fn end(text: &str) -> String {
+    let (line, last) = text.split('\n').enumerate().last().unwrap_or_default();
+    place(line as u64 + 1, last.chars().count() as u64 + 1)
 }
 
-impl Position {
-    pub(super) fn after(text: &str) -> Self {
-        let (line, last) = text.split('\n').enumerate().last().unwrap_or_default();
-        Self { line: line as u64 + 1, column: last.chars().count() as u64 + 1 }
-    }
+fn place(line: u64, column: u64) -> String {
+    format!(", line {line}, column {column}")
 }
 
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}", self.line, self.column)
-    }
-}
-
-impl From<Location> for Position {
-    fn from(location: Location) -> Self {
-        Self { line: location.line(), column: location.column() }
-    }
+/// The same for where something stands; nothing where that isn't known.
+fn shown(location: Option<Location>) -> String {
+    location.map(|it| place(it.line(), it.column())).unwrap_or_default()
 }
 
 fn options() -> Options {
@@ -48,11 +37,11 @@ fn options() -> Options {
 }
 
 /// The data, or where it can't be read, and why.
-pub(super) fn read(text: &str) -> Result<Value, (Option<Position>, &'static str)> {
+pub(super) fn read(text: &str) -> Result<Value, (String, &'static str)> {
     // YAML 1.1, and so kubectl, has three more line breaks: it would read another document.
     if let Some((before, _)) = text.split_once(['\u{85}', '\u{2028}', '\u{2029}']) {
         return Err((
-            Some(Position::after(before)),
+            end(before),
             "U+0085, U+2028 or U+2029, which kubectl takes for a line break, has to be an escape in double \
              quotes",
         ));
@@ -62,24 +51,14 @@ pub(super) fn read(text: &str) -> Result<Value, (Option<Position>, &'static str)
             serde_saphyr::Error::Budget { .. } => "it holds more than a kubeconfig can",
             _ => "YAML can't be read there",
         };
-        (error.location().map(Position::from), reason)
+        (shown(error.location()), reason)
     })
 }
 
 /// Without what JSON takes as it is, and go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a line break.
 pub(super) fn json(data: &Value) -> String {
-    escaped(data, |it| it <= '\u{ffff}', |it| format!("\\u{it:04x}"))
-}
-
-fn escaped(data: &Value, fits: impl Fn(char) -> bool, escape: impl Fn(u32) -> String) -> String {
-    let mut text = String::new();
-    for character in data.to_string().chars() {
-        match is_harmful(character) && fits(character) {
-            true => text += &escape(character.into()),
-            false => text.push(character),
-        }
-    }
-    text
+    let is_unfit = |it| it <= '\u{ffff}' && is_harmful(it);
+    escaped(&data.to_string(), is_unfit, |it| format!("\\u{:04x}", u32::from(it))).into_owned()
 }
 
 /// `None` for what would be read as something else.
@@ -88,7 +67,8 @@ pub(super) fn write(data: &Value) -> Option<String> {
     let mut text = serde_saphyr::to_string_with_options(data, options).ok()?;
     // A token's names could show something else on a terminal.
     if text.chars().any(|it| is_harmful(it) && it != '\n') {
-        text = escaped(data, |_| true, |it| format!("\\U{it:08x}"));
+        let escape = |it| format!("\\U{:08x}", u32::from(it));
+        text = escaped(&data.to_string(), is_harmful, escape).into_owned();
     }
     read(&text).is_ok_and(|it| it == *data).then_some(text)
 }
@@ -99,11 +79,11 @@ pub(super) fn excerpt(data: &Value) -> Result<String, Error> {
 }
 
 /// Where the value stands to which the path leads.
-pub(super) fn position(text: &str, path: &[PathStep]) -> Option<Position> {
+pub(super) fn position(text: &str, path: &[PathStep]) -> String {
     let found = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |it| {
         Descent(path).deserialize(it)
     });
-    found.ok().flatten().map(Position::from)
+    shown(found.ok().flatten())
 }
 
 /// Follows a path; what is beside it is passed over.
