@@ -9,9 +9,9 @@ use clap::ValueHint;
 use super::completions;
 use super::key_choice::{key_configuration, token_configuration};
 use super::session::CommandSession;
-use crate::config::{PinSource, Uri, without_object, without_pin};
+use crate::config::{OPTIONS, PinSource, Uri, without_object, without_pin};
 use crate::error::{self, Call, Error, Exit, Kind};
-use crate::kubeconfig::{Context, Kubeconfig, SELECTORS};
+use crate::kubeconfig::{Context, Kubeconfig};
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
@@ -87,7 +87,7 @@ impl Selection {
             &self.object_label,
             &self.uri,
         ];
-        let names = SELECTORS.into_iter().chain([("uri", "--uri")]);
+        let names = OPTIONS.into_iter().skip_while(|(key, _)| *key != "pathLib");
         names
             .zip(values)
             .filter_map(|((key, option), value)| Some((option, key, value.as_deref()?)))

@@ -31,6 +31,21 @@ use base::error::{Error, Exit, PROGRAM, THIS_TOKEN};
 use base::printable::{excerpt, shell_word};
 use protocol::Configuration;
 
+/// The keys that are options of commands, too, and the options. What isn't about the key comes first.
+pub const OPTIONS: [(&str, &str); 11] = [
+    ("keep", "--keep"),
+    ("pathLib", "--module"),
+    ("initArgs", "--init-args"),
+    ("slotId", "--slot-id"),
+    ("tokenLabel", "--token-label"),
+    ("tokenSerial", "--token-serial"),
+    ("objectId", "--object-id"),
+    ("objectLabel", "--object-label"),
+    ("uri", "--uri"),
+    ("certificateFile", "--certificate-file"),
+    ("pinSource", "--pin-source"),
+];
+
 /// A configuration in which nothing is missing and nothing malformed.
 pub struct Config {
     pub library: TrustedLibrary,
@@ -181,13 +196,10 @@ fn init_args(value: &str) -> Result<CString, Error> {
 
 /// What a configuration says of the key and of its PIN's source, without a PIN.
 pub fn key_selection(map: &Configuration) -> Vec<(String, String)> {
-    let is_setting = |key: &str| key != "pin" && uri::has_key(key);
-    let pairs = map.pairs().filter_map(|(key, value)| match key {
-        "uri" => Some((key, without_pin(value))),
-        "certificateFile" | "initArgs" => Some((key, value.to_owned())),
-        _ => is_setting(key).then(|| (key, value.to_owned())),
-    });
-    pairs.map(|(key, value)| (key.to_owned(), value)).collect()
+    let is_wanted = |key| key != "keep" && OPTIONS.iter().any(|(known, _)| *known == key);
+    let pairs = map.pairs().filter(|(key, _)| is_wanted(*key));
+    let value = |key, value: &str| if key == "uri" { without_pin(value) } else { value.to_owned() };
+    pairs.map(|(key, it)| (key.to_owned(), value(key, it))).collect()
 }
 
 fn kept(value: &str) -> Result<Keep, Error> {

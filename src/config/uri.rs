@@ -33,11 +33,6 @@ const ATTRIBUTES: [(&str, Option<&str>, bool); 10] = [
     (PIN_VALUE, Some("pin"), true),
 ];
 
-/// Whether an attribute stands for this key of the configuration.
-pub(super) fn has_key(key: &str) -> bool {
-    ATTRIBUTES.iter().any(|(_, of_key, _)| *of_key == Some(key))
-}
-
 /// Never printed.
 const PIN_VALUE: &str = "pin-value";
 

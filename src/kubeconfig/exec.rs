@@ -10,6 +10,7 @@ use super::error::{error, write_command};
 use super::{EntryKind, Kubeconfig, name_of, text, yaml};
 use base::error::{Error, PLUGIN, PROGRAM};
 use base::printable::excerpt;
+use config::OPTIONS;
 use protocol::Configuration;
 
 /// What this program is called as a plugin.
@@ -21,30 +22,8 @@ pub(super) const COMMAND: &str = "credential";
 /// What clients show where the program is missing.
 const HINT: &str = "Install pkcs11-external-signer where this user's exec.command says.";
 
-/// The keys of a configuration that select, and their options.
-pub const SELECTORS: [(&str, &str); 7] = [
-    ("pathLib", "--module"),
-    ("initArgs", "--init-args"),
-    ("slotId", "--slot-id"),
-    ("tokenLabel", "--token-label"),
-    ("tokenSerial", "--token-serial"),
-    ("objectId", "--object-id"),
-    ("objectLabel", "--object-label"),
-];
-
 /// An option that is no key of a configuration: where clusters are, if the client doesn't say it.
 pub(super) const KUBECONFIG: (&str, &str) = ("kubeconfig", "--kubeconfig");
-
-/// The keys of a configuration that can be given as options, and the options.
-pub fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
-    // What isn't about the key comes first.
-    let others = [
-        ("uri", "--uri"),
-        ("certificateFile", "--certificate-file"),
-        ("pinSource", "--pin-source"),
-    ];
-    [("keep", "--keep")].into_iter().chain(SELECTORS).chain(others)
-}
 
 impl Kubeconfig {
     /// The version that a plugin which is called with these arguments has in its entry.
@@ -106,7 +85,7 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
             Some((option, value)) => (option, Some(value)),
             None => (word, words.next()),
         };
-        let Some((key, _)) = options().find(|(_, known)| *known == option) else {
+        let Some((key, _)) = OPTIONS.iter().find(|(_, known)| *known == option) else {
             // It says where the cluster is, or what is handed out.
             if option == KUBECONFIG.1 || is_short_lived(exec) {
                 continue;
@@ -136,7 +115,7 @@ pub(super) fn with(configuration: &Configuration, old: &Value) -> Value {
         exec[key] = value.clone();
     }
     // In one word each, since a value could begin with a hyphen.
-    let words = options().chain([KUBECONFIG]).filter_map(|(key, option)| {
+    let words = OPTIONS.into_iter().chain([KUBECONFIG]).filter_map(|(key, option)| {
         Some(format!("{option}={}", configuration.value(key).filter(|it| !it.is_empty())?))
     });
     exec["args"] = [COMMAND.to_owned()].into_iter().chain(words).collect();

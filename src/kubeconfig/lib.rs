@@ -22,7 +22,7 @@ mod yaml;
 
 pub use entries::{Cluster, Context, Provider};
 pub use error::{other_user, unreadable, write_command};
-pub use exec::{SELECTORS, options, user_excerpt};
+pub use exec::user_excerpt;
 pub use file::change;
 pub use load::files;
 pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
