@@ -49,9 +49,7 @@ pub(in crate::cli) struct TokenEntry {
     pub(in crate::cli) needs_label: bool,
     /// Another one has the same serial number and the same label.
     pub(in crate::cli) needs_slot_id: bool,
-    /// `None`, or `unknown`, if the slot can't be read.
-    #[serde(with = "pin_state")]
-    pub(in crate::cli) pin: Option<PinState>,
+    pub(in crate::cli) pin: PinEntry,
     /// Why not all of its objects are listed.
     pub(in crate::cli) error: Option<ErrorEntry>,
     /// Those without a key, which are not listed.
@@ -59,27 +57,14 @@ pub(in crate::cli) struct TokenEntry {
     pub(in crate::cli) keys: Vec<KeyEntry>,
 }
 
-/// [`PinState`], with `unknown` for none.
-mod pin_state {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    use super::PinState;
-
-    pub(super) fn serialize<S: Serializer>(
-        state: &Option<PinState>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match state {
-            Some(state) => state.serialize(serializer),
-            None => "unknown".serialize(serializer),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<PinState>, D::Error> {
-        Ok(PinState::deserialize(deserializer).ok())
-    }
+/// What is known of the token's PIN: nothing if the slot can't be read.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::cli) enum PinEntry {
+    #[default]
+    Unknown,
+    #[serde(untagged)]
+    Read(PinState),
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -208,7 +193,8 @@ impl LibraryEntry {
 impl TokenEntry {
     /// What its PIN's state has to say to a person, if anything.
     pub(in crate::cli) fn pin_note(&self) -> Option<(&'static str, Style)> {
-        match self.pin? {
+        let PinEntry::Read(pin) = self.pin else { return None };
+        match pin {
             PinState::Good => None,
             PinState::CountLow => Some(("a wrong PIN was counted", CONCERN)),
             PinState::FinalTry => Some(("one PIN try left", BAD)),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::document::PinEntry;
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, minute, rfc_3339};
 use crate::config::{
@@ -137,7 +138,7 @@ fn entry(
         login_required: state.login_required,
         needs_label: same_both < same_serial.count(),
         needs_slot_id: same_both > 1,
-        pin: Some(state.pin),
+        pin: PinEntry::Read(state.pin),
         error: error.as_ref().map(ErrorEntry::from),
         ..TokenEntry::default()
     };
