@@ -1,16 +1,16 @@
 //! Lists every library of the machine, each in a process of its own: one that crashes, hangs or
 //! writes nonsense is a line in the list and not its end.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use log::LevelFilter;
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::{LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
@@ -69,8 +69,11 @@ fn ask(installed: &Installed, arguments: &[String], limit: Duration) -> LibraryE
     };
     let init_args = installed.init_args.as_ref();
     let init_args = init_args.map(|text| format!("--init-args={text}"));
-    let child = std::env::current_exe().and_then(|program| {
-        let mut command = Command::new(program);
+    let start = || -> io::Result<(Child, UnixStream)> {
+        // A socket, since it can be read for a limited time.
+        let (output, theirs) = UnixStream::pair()?;
+        output.set_read_timeout(Some(limit))?;
+        let mut command = Command::new(std::env::current_exe()?);
         command
             .args(["list", "--json", "--module"])
             .arg(library)
@@ -79,32 +82,26 @@ fn ask(installed: &Installed, arguments: &[String], limit: Duration) -> LibraryE
             .args(verbose)
             // A PIN on standard input is for one token, not for all that are found.
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(OwnedFd::from(theirs))
             .stderr(noise);
-        inherit_only_stdio(&mut command).spawn()
-    });
-    let child = child.map_err(|error| format!("no process to look at it: {error}"));
-    let entry = child.and_then(|child| answer(child, limit));
+        Ok((inherit_only_stdio(&mut command).spawn()?, output))
+    };
+    let started = start().map_err(|error| format!("no process to look at it: {error}"));
+    let entry = started.and_then(|(child, output)| answer(child, output, limit));
     entry.unwrap_or_else(|reason| failed(library, &reason))
 }
 
 /// What the process has listed, or why it listed nothing. It is killed after `limit`.
-fn answer(mut child: Child, limit: Duration) -> Result<LibraryEntry, String> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let (sender, receiver) = mpsc::channel();
-    let waiting = thread::spawn(move || {
-        let mut document = Vec::new();
-        if let Some(output) = child.stdout.take() {
-            let _ = output.take(LONGEST_DOCUMENT).read_to_end(&mut document);
-        }
-        let _ = sender.send((child.wait().ok(), document));
-    });
-    let Ok((status, document)) = receiver.recv_timeout(limit) else {
-        // Not waited for yet, so the number is still its own.
-        let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
-        let _ = waiting.join();
+fn answer(mut child: Child, output: UnixStream, limit: Duration) -> Result<LibraryEntry, String> {
+    let mut document = Vec::new();
+    let read = output.take(LONGEST_DOCUMENT).read_to_end(&mut document);
+    if read.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait().ok();
+    if read.is_err() {
         return Err(format!("no answer within {} s", limit.as_secs()));
-    };
+    }
     let listing = serde_json::from_slice::<Listing>(&document).ok();
     let entry = listing.and_then(|listing| listing.libraries.into_iter().next());
     entry.ok_or_else(|| ended(status))
