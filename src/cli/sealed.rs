@@ -18,10 +18,8 @@ use crate::printable::{printable, shell_word};
 use crate::process::environment::TakenVariables;
 use crate::process::{read_regular, unix_time};
 use crate::report;
-use crate::sealed::{
-    EncryptedKey, NewEnvelope, Recipient, Registries, RegistryLogin, SealedFile, describe, names,
-};
-use crate::token::{KeyReference, LockedSecret, Token};
+use crate::sealed::{NewEnvelope, Registries, RegistryLogin, SealedFile, describe, names};
+use crate::token::{KeyReference, Token};
 
 /// In bytes; a thousand recipients take a fifth of it.
 const LONGEST_FILE: u64 = 1 << 20;
@@ -262,14 +260,10 @@ pub(super) fn open(
     (reference, recipient): RecipientKey,
     pins: &mut dyn PinProvider,
 ) -> Result<Registries, Error> {
-    let Some(Recipient { key: encrypted, .. }) = file.recipients.get(recipient) else {
+    let Some(recipient) = file.recipients.get(recipient) else {
         return Err(Error::internal("a recipient that isn't there"));
     };
-    let locked = match encrypted {
-        EncryptedKey::RsaOaep(ciphertext) => LockedSecret::Oaep(ciphertext),
-        EncryptedKey::Ecdh { curve, point, .. } => LockedSecret::Ecdh { curve: *curve, point },
-    };
     let key = token.key(reference, pins)?;
-    let decrypted = token.open(&key, &locked, pins)?;
-    file.open(encrypted, &decrypted)
+    let decrypted = token.open(&key, &recipient.locked, pins)?;
+    file.open(recipient, &decrypted)
 }

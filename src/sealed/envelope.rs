@@ -14,6 +14,7 @@ use super::encoding::{GcmParameters, TAG_LENGTH, agreed, enveloped, transported,
 use super::registries::Registries;
 use base::error::{Error, Exit};
 use crypto::certificate::Curve;
+use crypto::scheme::LockedSecret;
 
 pub(super) const LABEL: &str = "CMS";
 
@@ -35,16 +36,10 @@ pub struct SealedFile {
 #[derive(Debug)]
 pub struct Recipient {
     pub name: RecipientIdentifier,
-    pub key: EncryptedKey,
-}
-
-/// The content's key, as the recipient's private key has to decrypt it.
-#[derive(Debug)]
-pub enum EncryptedKey {
-    /// RSAES-OAEP with SHA-256, whose result is the content's key.
-    RsaOaep(Vec<u8>),
-    /// ECDH with this point (SEC 1, uncompressed), whose result is the shared secret.
-    Ecdh { curve: Curve, point: Vec<u8>, wrapped: Vec<u8> },
+    /// The content's key, or the secret by which that is wrapped.
+    pub locked: LockedSecret,
+    /// Of ECDH.
+    wrapped: Option<Vec<u8>>,
 }
 
 impl SealedFile {
@@ -86,10 +81,9 @@ impl SealedFile {
         self.recipients.iter().position(|it| names.contains(&it.name))
     }
 
-    /// The registries, with what the token has made of a recipient's key: the content's key, or the shared secret. Whatever
-    /// is wrong with it is the same error.
-    pub fn open(&self, key: &EncryptedKey, decrypted: &[u8]) -> Result<Registries, Error> {
-        let content = self.content(key, decrypted).ok_or_else(|| {
+    /// The registries, with what the recipient's token has made of its secret. Whatever is wrong with it is the same error.
+    pub fn open(&self, recipient: &Recipient, decrypted: &[u8]) -> Result<Registries, Error> {
+        let content = self.content(recipient, decrypted).ok_or_else(|| {
             Error::new(
                 Exit::Configuration,
                 format!("{} is damaged, or was sealed to another key", self.name),
@@ -99,10 +93,10 @@ impl SealedFile {
         Registries::from_config(&content, &format!("what is sealed in {}", self.name))
     }
 
-    fn content(&self, key: &EncryptedKey, decrypted: &[u8]) -> Option<Vec<u8>> {
-        let key = match key {
-            EncryptedKey::RsaOaep(_) => decrypted.to_owned(),
-            EncryptedKey::Ecdh { wrapped, .. } => unwrap(decrypted, wrapped)?,
+    fn content(&self, recipient: &Recipient, decrypted: &[u8]) -> Option<Vec<u8>> {
+        let key = match &recipient.wrapped {
+            None => decrypted.to_owned(),
+            Some(wrapped) => unwrap(decrypted, wrapped)?,
         };
         let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).ok()?);
         let nonce = Nonce::assume_unique_for_key(self.nonce);
@@ -122,13 +116,10 @@ impl Recipient {
                 let is_ours = encodings.any(|of_hash| {
                     transported(name.clone(), encrypted, of_hash).as_ref() == Ok(info)
                 });
-                let key = EncryptedKey::RsaOaep(encrypted.to_owned());
-                is_ours.then(|| Self { name: name.clone(), key })
+                let locked = LockedSecret::Oaep(encrypted.to_owned());
+                is_ours.then(|| Self { name: name.clone(), locked, wrapped: None })
             }
-            RecipientInfo::Kari(it) => Self::agreed(it).filter(|recipient| {
-                matches!(&recipient.key, EncryptedKey::Ecdh { point, wrapped, .. }
-                    if agreed(recipient.name.clone(), point, wrapped).as_ref() == Ok(info))
-            }),
+            RecipientInfo::Kari(it) => Self::agreed(it),
             _ => None,
         };
         recipient.ok_or(
@@ -156,6 +147,9 @@ impl Recipient {
         let mut curves = [Curve::P256, Curve::P384, Curve::P521].into_iter();
         let curve = curves.find(|it| it.point_length() == point.len())?;
         let wrapped = key.enc_key.as_bytes().to_owned();
-        Some(Self { name, key: EncryptedKey::Ecdh { curve, point, wrapped } })
+        let ours = agreed(name.clone(), &point, &wrapped).ok()?;
+        let is_ours = matches!(&ours, RecipientInfo::Kari(ours) if ours == info);
+        let locked = LockedSecret::Ecdh { curve, point };
+        is_ours.then_some(Self { name, locked, wrapped: Some(wrapped) })
     }
 }

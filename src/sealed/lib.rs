@@ -17,7 +17,7 @@ mod registries;
 mod registry;
 mod seal;
 
-pub use envelope::{EncryptedKey, Recipient, SealedFile};
+pub use envelope::{Recipient, SealedFile};
 pub use recipient::{describe, names};
 pub use registries::{Registries, RegistryLogin};
 pub use registry::Registry;

@@ -28,7 +28,6 @@ pub use key::{KeyReference, PrivateKey};
 pub use login::AcceptedPin;
 pub use module::Module;
 pub use officer::AskHidden;
-pub use opening::LockedSecret;
 pub use raw::SessionAccess;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
 pub use slot::{OccupiedSlot, PinState, TokenState, not_initialized};

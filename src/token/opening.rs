@@ -14,26 +14,17 @@ use base::error::{Error, Exit, listed};
 use base::hash::Hash;
 use base::pin::PinProvider;
 use crypto::certificate::{Curve, PublicKey, with_leading_zeros};
-use crypto::scheme::{ecdsa, oaep};
+use crypto::scheme::{LockedSecret, ecdsa, oaep};
 
 /// In bytes, of AES-256.
 const KEY_LENGTH: usize = 32;
-
-/// What a private key is applied to, to open what was sealed to its public key.
-#[derive(Clone, Copy, Debug)]
-pub enum LockedSecret<'a> {
-    /// RSAES-OAEP with SHA-256 and without a label (RFC 8017, section 7.1), of a key for AES-256.
-    Oaep(&'a [u8]),
-    /// ECDH with this point (SEC 1, uncompressed), whose X coordinate is the secret.
-    Ecdh { curve: Curve, point: &'a [u8] },
-}
 
 impl Token {
     /// Opens what was sealed to the key (C_Decrypt or C_DeriveKey): the message, or ECDH's shared secret.
     pub fn open(
         &mut self,
         key: &PrivateKey,
-        locked: &LockedSecret<'_>,
+        locked: &LockedSecret,
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
         self.check_usage(key, locked)?;
@@ -66,7 +57,7 @@ impl Token {
     }
 
     /// A key that isn't for it is named before the token is asked: its refusal has many names.
-    fn check_usage(&self, key: &PrivateKey, locked: &LockedSecret<'_>) -> Result<(), Error> {
+    fn check_usage(&self, key: &PrivateKey, locked: &LockedSecret) -> Result<(), Error> {
         let (kind, attribute) = match locked {
             LockedSecret::Oaep(_) => (AttributeType::Decrypt, "CKA_DECRYPT"),
             // Yubico's library says of none of its keys that it derives, and derives.

@@ -15,6 +15,15 @@ use serde::{Deserialize, Serialize};
 use crate::certificate::{Curve, PublicKey};
 use base::hash::Hash;
 
+/// What a private key is applied to, to open what was sealed to its public key.
+#[derive(Debug, Eq, PartialEq)]
+pub enum LockedSecret {
+    /// RSAES-OAEP with SHA-256 and without a label (RFC 8017, section 7.1), of a key for AES-256.
+    Oaep(Vec<u8>),
+    /// ECDH with this point (SEC 1, uncompressed), whose X coordinate is the secret.
+    Ecdh { curve: Curve, point: Vec<u8> },
+}
+
 /// A signature scheme with everything that is left open in its name.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Scheme {
