@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::asn1::{ObjectIdentifier, UintRef};
+use x509_cert::der::oid::db::{rfc5912, rfc8410};
 use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::ext::pkix::{
     AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, SubjectKeyIdentifier,
@@ -33,14 +34,12 @@ use self::name::Subject;
 /// RSA keys that are signed with, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
 
+/// Of extended key usage, each of which allows TLS clients.
+const CLIENT_USAGES: [ObjectIdentifier; 2] =
+    [rfc5912::ID_KP_CLIENT_AUTH, rfc5912::ANY_EXTENDED_KEY_USAGE];
+
 /// With serial numbers of any length.
 type Parsed = CertificateInner<Raw>;
-
-const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
-const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
-const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
-const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
 /// One X.509 certificate (RFC 5280) that TLS clients can sign with. Its texts may hold anything.
 #[derive(Clone, Debug)]
@@ -105,9 +104,8 @@ impl Certificate {
                 not_before: time(signed.validity().not_before),
                 not_after: time(signed.validity().not_after),
             },
-            is_for_clients: usages.is_none_or(|(_, usages)| {
-                usages.0.iter().any(|it| [CLIENT_AUTH, ANY_USAGE].contains(it))
-            }),
+            is_for_clients: usages
+                .is_none_or(|(_, usages)| usages.0.iter().any(|it| CLIENT_USAGES.contains(it))),
             der,
         })
     }
@@ -253,11 +251,11 @@ impl PublicKey {
     fn from_info(info: &SubjectPublicKeyInfoOwned) -> Result<Self, String> {
         let algorithm = info.algorithm.oid;
         let bits = info.subject_public_key.as_bytes().unwrap_or_default();
-        if algorithm == ED25519 {
+        if algorithm == rfc8410::ID_ED_25519 {
             let point = bits.try_into();
             return Ok(Self::Ed25519(point.map_err(|_| "Ed25519 with a malformed key")?));
         }
-        if algorithm == EC_PUBLIC_KEY {
+        if algorithm == rfc5912::ID_EC_PUBLIC_KEY {
             let parameters = info.algorithm.parameters.as_ref();
             let name = parameters.and_then(|named| named.decode_as::<ObjectIdentifier>().ok());
             let name = name.ok_or("an elliptic curve without a name")?;
@@ -268,7 +266,7 @@ impl PublicKey {
             let point = bits.to_vec();
             return Ok(Self::Ecdsa { curve, point });
         }
-        if algorithm != RSA {
+        if algorithm != rfc5912::RSA_ENCRYPTION {
             return Err(algorithm.to_string());
         }
         // RSAPublicKey: modulus and exponent.

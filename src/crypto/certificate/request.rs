@@ -2,6 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::oid::db::{rfc5912, rfc8410};
 use x509_cert::der::pem::LineEnding;
 use x509_cert::der::{DecodePem as _, Encode as _, EncodePem as _};
 use x509_cert::request::CertReq;
@@ -13,23 +14,19 @@ use base::printable::hex;
 
 /// What signature algorithms are called (RFC 3279, RFC 5758, RFC 8410). Of RSA, PKCS #1 v1.5.
 const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [
-    (oid("1.2.840.113549.1.1.11"), Hash::Sha256),
-    (oid("1.2.840.113549.1.1.12"), Hash::Sha384),
-    (oid("1.2.840.113549.1.1.13"), Hash::Sha512),
-    (oid("1.2.840.10045.4.3.1"), Hash::Sha224),
-    (oid("1.2.840.10045.4.3.2"), Hash::Sha256),
-    (oid("1.2.840.10045.4.3.3"), Hash::Sha384),
-    (oid("1.2.840.10045.4.3.4"), Hash::Sha512),
+    (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Hash::Sha256),
+    (rfc5912::SHA_384_WITH_RSA_ENCRYPTION, Hash::Sha384),
+    (rfc5912::SHA_512_WITH_RSA_ENCRYPTION, Hash::Sha512),
+    (rfc5912::ECDSA_WITH_SHA_224, Hash::Sha224),
+    (rfc5912::ECDSA_WITH_SHA_256, Hash::Sha256),
+    (rfc5912::ECDSA_WITH_SHA_384, Hash::Sha384),
+    (rfc5912::ECDSA_WITH_SHA_512, Hash::Sha512),
     // Ed25519 hashes by itself.
-    (oid("1.3.101.112"), Hash::Sha512),
+    (rfc8410::ID_ED_25519, Hash::Sha512),
 ];
 
 const NOT_CANONICAL: &str =
     "it is not one CERTIFICATE REQUEST in canonical PEM and DER, with nothing else in the text";
-
-const fn oid(text: &str) -> ObjectIdentifier {
-    ObjectIdentifier::new_unwrap(text)
-}
 
 /// Texts are as they stand in it, not yet fit for a terminal.
 #[derive(Debug)]
