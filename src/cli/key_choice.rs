@@ -4,7 +4,6 @@
 use super::key_options::KeyOptions;
 use super::listing::{KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry, among, none_fits};
 use super::question;
-use crate::certificate::of_subject;
 use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
 use crate::library::{self, Library};
@@ -93,13 +92,7 @@ impl KeyOptions {
         let mut of_certificate = key.certificate.as_ref().and_then(|it| it.user.clone());
         match token.identity(&config, None) {
             Ok(Identity { certificate, .. }) if file.is_some() => {
-                let (now, subject) = (unix_time(), &certificate.subject);
-                for concern in certificate.concerns(now) {
-                    report::warning(&of_subject(subject, concern));
-                }
-                if let Some(expiry) = certificate.renewal(now) {
-                    report::renewal(subject, &expiry);
-                }
+                certificate.warnings(unix_time()).iter().for_each(|it| report::warning(it));
                 of_certificate = certificate.user;
             }
             Ok(_) => {}

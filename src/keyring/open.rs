@@ -12,7 +12,7 @@ use base::error::{Error, Exit};
 use base::pin::PinProvider;
 use base::process::{locked, unix_time};
 use config::Config;
-use crypto::certificate::{Certificate, of_subject, renewal_remedy};
+use crypto::certificate::Certificate;
 use crypto::scheme::Scheme;
 use pin_entry::show_after;
 use signer::library::LibraryLock;
@@ -44,11 +44,8 @@ impl OpenKey {
 
 /// What should not stay as it is, of a certificate and what its key can make.
 fn warnings(certificate: &Certificate, schemes: &[Scheme]) -> Vec<String> {
-    let (subject, now) = (&certificate.subject, unix_time());
-    let renewal = certificate.renewal(now);
-    let renewal = renewal.map(|expiry| format!("{expiry}; {}", renewal_remedy().in_this_call()));
-    let concerns = certificate.concerns(now).into_iter().chain(renewal);
-    let mut warnings: Vec<_> = concerns.map(|it| of_subject(subject, it)).collect();
+    let subject = &certificate.subject;
+    let mut warnings = certificate.warnings(unix_time());
     if !schemes.iter().any(Scheme::is_of_tls_1_3) {
         warnings.push(format!(
             "the key of {subject} can serve TLS 1.2 only, which not every server speaks: an RSA key \

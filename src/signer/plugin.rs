@@ -109,8 +109,8 @@ fn answer(
         }
         Operation::Sign(sign) => {
             // Who is asked for the PIN can renew it; a script can't.
-            if asks_a_person && let Some(expiry) = certificate.renewal(unix_time()) {
-                report::renewal(&certificate.subject, &expiry);
+            if asks_a_person && let Some(warning) = certificate.renewal_warning(unix_time()) {
+                report::warning(&warning);
             }
             let scheme = requested(&sign.options, certificate.public_key())?;
             token.check_mechanism(&scheme)?;

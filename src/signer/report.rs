@@ -14,7 +14,6 @@ use rustix::event::PollFlags;
 use base::error::{Error, PROGRAM};
 use base::printable::printable;
 use base::process::wait_for;
-use crypto::certificate;
 
 /// Reports the error, what to do, and the candidates, one a line. Returns its exit code.
 pub fn error(error: &Error) -> u8 {
@@ -39,13 +38,6 @@ pub fn last_error(error: &Error) {
 /// Something that works, but should not stay as it is.
 pub fn warning(text: &str) {
     to_standard_error(&message("warning: ", text));
-}
-
-/// That the certificate of this subject should be renewed; `expiry` is a sentence.
-pub fn renewal(subject: &str, expiry: &str) {
-    let help = certificate::renewal_remedy().in_this_call();
-    let text = format!("{expiry}; {help}");
-    warning(&certificate::of_subject(subject, text));
 }
 
 /// Something worth knowing, such as what is being waited for.

@@ -182,6 +182,18 @@ impl Certificate {
             .then(|| "its extended key usage does not allow TLS clients".to_owned());
         self.validity.concern(now).into_iter().chain(usage).collect()
     }
+
+    /// [`Self::renewal`], with what to do.
+    pub fn renewal_warning(&self, now: i64) -> Option<String> {
+        let help = renewal_remedy().in_this_call();
+        self.renewal(now).map(|expiry| of_subject(&self.subject, format!("{expiry}; {help}")))
+    }
+
+    /// All that should not stay as it is.
+    pub fn warnings(&self, now: i64) -> Vec<String> {
+        let concerns = self.concerns(now).into_iter().map(|it| of_subject(&self.subject, it));
+        concerns.chain(self.renewal_warning(now)).collect()
+    }
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
