@@ -38,7 +38,7 @@ pub fn selector(candidate: &Candidate) -> ObjectSelector {
 
 /// Whether it has a certificate that hasn't expired.
 pub fn has_valid_certificate(candidate: &Candidate, now: i64) -> bool {
-    certificate(candidate).is_some_and(|it| it.validity.at(now) != ValidityState::Expired)
+    candidate.certificate().is_some_and(|it| it.validity.at(now) != ValidityState::Expired)
 }
 
 /// Whether a certificate is on the token already, and the others of its key that it takes the place of: with
@@ -75,12 +75,8 @@ pub fn installation<'a>(
 
 /// The certificates of this key on the token.
 pub fn of_key<'a>(candidates: &'a [Candidate], key: &PublicKey) -> Vec<&'a Certificate> {
-    let certificates = candidates.iter().filter_map(certificate);
+    let certificates = candidates.iter().filter_map(Candidate::certificate);
     certificates.filter(|it| it.public_key() == key).collect()
-}
-
-fn certificate(candidate: &Candidate) -> Option<&Certificate> {
-    candidate.certificate.as_ref()?.as_ref().ok()
 }
 
 /// The key with this CKA_ID; `None` if no object that is seen has it.

@@ -125,7 +125,8 @@ impl Token {
 }
 
 impl Candidate {
-    fn certificate(&self) -> Option<&Certificate> {
+    /// One that can be used.
+    pub fn certificate(&self) -> Option<&Certificate> {
         self.certificate.as_ref()?.as_ref().ok()
     }
 

@@ -159,7 +159,7 @@ impl<'a> Enrollment<'a> {
         if is_in_use {
             let lost = self.candidates.iter().find(|it| it.id == id.as_bytes());
             let kind = lost.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
-            let certificate = lost.and_then(|it| it.certificate.as_ref()?.as_ref().ok());
+            let certificate = lost.and_then(Candidate::certificate);
             let certificate = certificate
                 .map(|it| format!(", which has a certificate of {}", it.subject))
                 .unwrap_or_default();
