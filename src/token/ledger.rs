@@ -13,7 +13,6 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{LazyLock, Mutex, MutexGuard};
-use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 
@@ -22,7 +21,7 @@ use base::error::Error;
 use base::pin::Pin;
 use base::printable::{hex, printable};
 use base::process::lock::{self, Lock, LockError};
-use base::process::locked;
+use base::process::{locked, unix_time};
 use config::TokenName;
 
 /// What a line is about. Any other line is taken for the first.
@@ -118,9 +117,8 @@ impl Ledger {
 
     /// For people, too, who find the file.
     fn line(&self, what: &str) -> String {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let seconds = now.map_or(0, |now| now.as_secs());
-        format!("{what} token {} at {seconds} ({})", printable(&self.token), self.id)
+        let (token, now) = (printable(&self.token), unix_time());
+        format!("{what} token {token} at {now} ({})", self.id)
     }
 }
 
