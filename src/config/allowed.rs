@@ -16,9 +16,6 @@ use base::printable::excerpt;
 /// The file's only place: the user can't choose another one.
 pub(super) const ALLOWED_LIBRARIES: &str = "/etc/pkcs11-external-signer/libraries";
 
-/// The list of earlier releases. Where it stands alone, what it forbade must not become allowed in silence.
-const FORMER: &str = "/etc/pkcs11-external-signer/config.toml";
-
 /// The libraries, and directories of libraries, that are allowed.
 pub(super) struct Allowed(pub(super) Vec<String>);
 
@@ -26,16 +23,10 @@ impl Allowed {
     /// `None` where there is no file.
     pub(super) fn read() -> Result<Option<Self>, Error> {
         let found = fs::symlink_metadata(ALLOWED_LIBRARIES);
-        if !found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            return read_trusted().map(Some);
-        }
-        if fs::symlink_metadata(FORMER).is_err() {
+        if found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Ok(None);
         }
-        Err(misconfigured(
-            format!("{FORMER} is no longer read, and {ALLOWED_LIBRARIES} is missing"),
-            "have the machine's administrator write its `modules` there, one path a line",
-        ))
+        read_trusted().map(Some)
     }
 
     /// Whether the library at this place, to which no symbolic link leads, is allowed.
