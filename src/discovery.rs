@@ -5,9 +5,10 @@
 //! tokens once more.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::process::read_regular;
 
 /// Where distributions and installers put libraries, below each library directory.
 const LIBRARIES: &[&str] = &[
@@ -50,7 +51,7 @@ const REGISTRIES: &[&str] = &[
     "/etc/pkcs11/modules",
 ];
 
-/// A longer file is no registration.
+/// In bytes; a longer file is no registration.
 const LONGEST_FILE: u64 = 64 * 1024;
 
 /// The options of a registration.
@@ -69,10 +70,16 @@ pub struct Installed {
 pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
     let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
-    let registrations = registrations(REGISTRIES.iter().map(PathBuf::from).chain(of_user));
-    of_registrations(&registrations, &library_directories())
+    let registries = REGISTRIES.iter().map(PathBuf::from).chain(of_user);
+    let directories = library_directories();
+    let usual = directories
+        .iter()
+        .flat_map(|directory| LIBRARIES.iter().map(|library| directory.join(library)))
+        .filter(|path| path.is_file())
+        .map(|path| Installed { path, init_args: None });
+    registered(registries, &directories)
         .into_iter()
-        .chain(usual())
+        .chain(usual)
         .filter(|library| {
             // If it is registered but missing, the loader reports that.
             let file = library.path.canonicalize();
@@ -82,41 +89,40 @@ pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
         .collect()
 }
 
-/// Those that are there.
-fn usual() -> Vec<Installed> {
-    library_directories()
-        .iter()
-        .flat_map(|directory| LIBRARIES.iter().map(|library| directory.join(library)))
-        .filter(|path| path.is_file())
-        .map(|path| Installed { path, init_args: None })
-        .collect()
-}
-
 /// With Debian's directory for this processor's architecture.
 fn library_directories() -> Vec<PathBuf> {
     let debian = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     DIRECTORIES.iter().map(PathBuf::from).chain([PathBuf::from(debian)]).collect()
 }
 
-fn registrations(directories: impl Iterator<Item = PathBuf>) -> BTreeMap<OsString, Options> {
+fn registered(
+    registries: impl Iterator<Item = PathBuf>,
+    library_directories: &[PathBuf],
+) -> Vec<Installed> {
     let mut registrations = BTreeMap::<_, Options>::new();
-    for directory in directories {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.extension().is_none_or(|extension| extension != "module") {
-                continue;
-            }
-            // A FIFO would hang the read.
-            if !fs::metadata(&path).is_ok_and(|it| it.is_file() && it.len() <= LONGEST_FILE) {
-                continue;
-            }
-            if let Ok(text) = fs::read_to_string(&path) {
-                let known = registrations.entry(entry.file_name()).or_default();
-                known.extend(options(&text));
-            }
+    for entry in registries.filter_map(|it| fs::read_dir(it).ok()).flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "module")
+            && let Ok(text) = read_regular(&path, LONGEST_FILE + 1)
+            && text.len() as u64 <= LONGEST_FILE
+            && let Ok(text) = String::from_utf8(text)
+        {
+            let known = registrations.entry(entry.file_name()).or_default();
+            known.extend(options(&text));
         }
     }
-    registrations
+    let with_keys = registrations.into_values().filter(|options| {
+        let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
+        // A command to talk to, in place of a library to load.
+        let is_command = options.contains_key("remote");
+        !is_anchors && !is_command
+    });
+    let found = with_keys.filter_map(|mut options| {
+        let module = options.remove("module").filter(|module| !module.is_empty())?;
+        let path = resolved(Path::new(&module), library_directories);
+        Some(Installed { path, init_args: options.remove("x-init-reserved") })
+    });
+    found.collect()
 }
 
 fn options(text: &str) -> impl Iterator<Item = (String, String)> {
@@ -124,26 +130,6 @@ fn options(text: &str) -> impl Iterator<Item = (String, String)> {
         .filter(|line| !line.trim_start().starts_with('#'))
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
-}
-
-fn of_registrations(
-    registrations: &BTreeMap<OsString, Options>,
-    library_directories: &[PathBuf],
-) -> Vec<Installed> {
-    let with_keys = registrations.values().filter(|options| {
-        let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
-        // A command to talk to, in place of a library to load.
-        let is_command = options.contains_key("remote");
-        !is_anchors && !is_command
-    });
-    let found = with_keys.filter_map(|options| {
-        let module = options.get("module").filter(|module| !module.is_empty())?;
-        Some(Installed {
-            path: resolved(Path::new(module), library_directories),
-            init_args: options.get("x-init-reserved").cloned(),
-        })
-    });
-    found.collect()
 }
 
 /// A relative path starts from the directory that p11-kit was built for, which is `pkcs11` below
@@ -183,7 +169,7 @@ mod tests {
         fn installed(&self) -> Vec<Installed> {
             let directories = ["system", "own"].map(|name| self.0.path().join(name));
             let library_directories = [self.0.path().join("lib")];
-            of_registrations(&registrations(directories.into_iter()), &library_directories)
+            registered(directories.into_iter(), &library_directories)
         }
     }
 
