@@ -7,8 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use log::LevelFilter;
 
@@ -39,29 +38,27 @@ pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, 
              libtpm2-pkcs11-1 for a TPM, softhsm2 for trying out), or name it with --module",
         ));
     }
-    let list = |library, limit| ask(library, arguments, limit);
+    let entry = |library: &Installed, child, started, limit| {
+        let answer = answer(child, started, limit);
+        answer.unwrap_or_else(|reason| failed(&library.path, &reason))
+    };
+    let started = Instant::now();
     let entries = if asks {
         let attended = |library| {
             let _deferral = Deferral::of_sigint_for_child();
-            list(library, ATTENDED_LIMIT)
+            entry(library, start(library, arguments), Instant::now(), ATTENDED_LIMIT)
         };
         libraries.iter().map(attended).collect()
     } else {
-        thread::scope(|scope| {
-            let look = |library| (library, scope.spawn(move || list(library, LIMIT)));
-            let threads: Vec<_> = libraries.iter().map(look).collect();
-            let entries = threads.into_iter().map(|(library, thread)| {
-                let died = |_| failed(&library.path, "looking at it panicked");
-                thread.join().unwrap_or_else(died)
-            });
-            entries.collect()
-        })
+        let children: Vec<_> = libraries.iter().map(|it| (it, start(it, arguments))).collect();
+        let entry = |(library, child)| entry(library, child, started, LIMIT);
+        children.into_iter().map(entry).collect()
     };
     Ok(Listing::new(entries))
 }
 
-fn ask(installed: &Installed, arguments: &[String], limit: Duration) -> LibraryEntry {
-    let library = &installed.path;
+/// A process that looks at the library, and what it prints: a socket, since that can be read for a limited time.
+fn start(installed: &Installed, arguments: &[String]) -> io::Result<(Child, UnixStream)> {
     let (verbose, noise) = match log::max_level() {
         LevelFilter::Off => (None, Stdio::null()),
         LevelFilter::Info => (Some("-v"), Stdio::inherit()),
@@ -69,30 +66,32 @@ fn ask(installed: &Installed, arguments: &[String], limit: Duration) -> LibraryE
     };
     let init_args = installed.init_args.as_ref();
     let init_args = init_args.map(|text| format!("--init-args={text}"));
-    let start = || -> io::Result<(Child, UnixStream)> {
-        // A socket, since it can be read for a limited time.
-        let (output, theirs) = UnixStream::pair()?;
-        output.set_read_timeout(Some(limit))?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["list", "--json", "--module"])
-            .arg(library)
-            .args(init_args)
-            .args(arguments)
-            .args(verbose)
-            // A PIN on standard input is for one token, not for all that are found.
-            .stdin(Stdio::null())
-            .stdout(OwnedFd::from(theirs))
-            .stderr(noise);
-        Ok((inherit_only_stdio(&mut command).spawn()?, output))
-    };
-    let started = start().map_err(|error| format!("no process to look at it: {error}"));
-    let entry = started.and_then(|(child, output)| answer(child, output, limit));
-    entry.unwrap_or_else(|reason| failed(library, &reason))
+    let (output, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["list", "--json", "--module"])
+        .arg(&installed.path)
+        .args(init_args)
+        .args(arguments)
+        .args(verbose)
+        // A PIN on standard input is for one token, not for all that are found.
+        .stdin(Stdio::null())
+        .stdout(OwnedFd::from(theirs))
+        .stderr(noise);
+    Ok((inherit_only_stdio(&mut command).spawn()?, output))
 }
 
 /// What the process has listed, or why it listed nothing. It is killed after `limit`.
-fn answer(mut child: Child, output: UnixStream, limit: Duration) -> Result<LibraryEntry, String> {
+fn answer(
+    child: io::Result<(Child, UnixStream)>,
+    started: Instant,
+    limit: Duration,
+) -> Result<LibraryEntry, String> {
+    let child = child.map_err(|error| format!("no process to look at it: {error}"));
+    let (mut child, output) = child?;
+    // Others may have taken all of the time, while this one had its answer.
+    let left = limit.saturating_sub(started.elapsed()).max(Duration::from_secs(1));
+    let _ = output.set_read_timeout(Some(left));
     let mut document = Vec::new();
     let read = output.take(LONGEST_DOCUMENT).read_to_end(&mut document);
     if read.is_err() {
