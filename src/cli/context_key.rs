@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::key_choice::{SelectedKey, key_configuration, names_key, set};
+use super::key_choice::{key_configuration, names_key, set};
 use super::key_options::{KeyOptions, option, standard_input_is_the_clients};
+use super::listing::SelectedKey;
 use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::{

@@ -2,7 +2,9 @@
 //! person picks; and the configuration that names it.
 
 use super::key_options::KeyOptions;
-use super::listing::{KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry, among, none_fits};
+use super::listing::{
+    KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry, among, none_fits,
+};
 use super::question;
 use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
@@ -13,9 +15,6 @@ use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::{Identity, KeyReference, Token};
-
-/// A key with its token and library.
-pub(super) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
 
 impl KeyOptions {
     /// What the library and the token that are named hold, or all of them.

@@ -160,6 +160,9 @@ impl fmt::Display for KeyNote {
     }
 }
 
+/// A key with its token and library.
+pub(in crate::cli) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
+
 /// An error, as data.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -247,19 +250,13 @@ impl Listing {
 
     /// The tokens, each with its library.
     pub(in crate::cli) fn tokens(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
-        self.libraries.iter().flat_map(|library| {
-            let tokens = library.tokens.iter();
-            tokens.map(move |token| (library, token))
-        })
+        let libraries = self.libraries.iter();
+        libraries.flat_map(|library| library.tokens.iter().map(move |token| (library, token)))
     }
 
     /// The keys, each with its library and token.
-    pub(in crate::cli) fn keys(
-        &self,
-    ) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry, &KeyEntry)> {
-        self.tokens().flat_map(|(library, token)| {
-            let keys = token.keys.iter();
-            keys.map(move |key| (library, token, key))
-        })
+    pub(in crate::cli) fn keys(&self) -> impl Iterator<Item = SelectedKey<'_>> {
+        let tokens = self.tokens();
+        tokens.flat_map(|(library, token)| token.keys.iter().map(move |it| (library, token, it)))
     }
 }

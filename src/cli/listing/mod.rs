@@ -6,7 +6,7 @@ mod library;
 mod machine;
 
 pub(super) use self::document::{
-    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
+    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry,
 };
 use self::library::list_library;
 use self::machine::list_machine;
