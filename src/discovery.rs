@@ -138,9 +138,6 @@ fn resolved(module: &Path, library_directories: &[PathBuf]) -> PathBuf {
     let in_p11_kits =
         library_directories.iter().map(|directory| directory.join("pkcs11").join(module));
     let beside = library_directories.iter().map(|directory| directory.join(module));
-    if module.is_absolute() {
-        return module.to_owned();
-    }
     in_p11_kits.chain(beside).find(|library| library.exists()).unwrap_or_else(|| module.to_owned())
 }
 
