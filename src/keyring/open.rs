@@ -138,7 +138,7 @@ impl OpenLibrary {
         if config.init_args == self.init_args {
             return Ok(Arc::clone(module));
         }
-        let path = module.path().display();
+        let path = module.path.display();
         let text = format!(
             "PKCS#11 library {path} runs with other initArgs already, those of another context"
         );

@@ -349,7 +349,7 @@ impl Token {
             format!("the PIN of token {token} must be changed before it can be used ({reported})");
         Error::new(Exit::Login, text).help(format!(
             "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
-            shell_word(&self.module.path().to_string_lossy()),
+            shell_word(&self.module.path.to_string_lossy()),
         ))
     }
 

@@ -21,7 +21,7 @@ const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Module {
     pub(super) functions: &'static Functions,
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     /// The library was initialised in this process before, and is not finalised here.
     borrowed: bool,
     on_wait: WaitObserver,
@@ -69,10 +69,6 @@ impl Module {
 
     pub(super) fn waiting(&self, delay: Duration, text: &str) -> Box<dyn Any> {
         (self.on_wait)(delay, text)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Finalises the library (C_Finalize): some see only then that a token was put back.

@@ -225,7 +225,7 @@ impl Checklist<'_> {
 }
 
 fn describe(library: &Library) -> String {
-    let path = library.module.path().display();
+    let path = library.module.path.display();
     let description = library.module.description();
     let description = description.map(|text| format!(": {text}")).unwrap_or_default();
     format!("{path} is trusted and loaded{description}")

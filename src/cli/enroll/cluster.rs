@@ -139,7 +139,7 @@ pub(super) fn write_context(
 ) -> Result<(), Error> {
     let given = |text: String| Some(text).filter(|it| !it.is_empty());
     let path = |path: &Path| path.to_string_lossy().into_owned();
-    let found = opened.as_ref().map(|library| path(library.module.path()));
+    let found = opened.as_ref().map(|library| path(&library.module.path));
     let mut options = arguments.key_options.clone();
     options.certificate_file = certificate_file.as_deref().map(path);
     options.selection = Selection {
