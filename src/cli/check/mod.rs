@@ -77,7 +77,7 @@ impl CheckArguments {
 
 pub(super) fn run(arguments: &CheckArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
-    let mut checklist = Checklist::new(arguments, session);
+    let mut checklist = Checklist { arguments, session, failure: None, findings: Vec::new() };
     match &arguments.sealed {
         Some(path) => checklist.check_sealed(path),
         None => checklist.check(),
@@ -107,11 +107,7 @@ struct Checklist<'a> {
     findings: Vec<Finding>,
 }
 
-impl<'a> Checklist<'a> {
-    fn new(arguments: &'a CheckArguments, session: &'a mut CommandSession) -> Self {
-        Self { arguments, session, failure: None, findings: Vec::new() }
-    }
-
+impl Checklist<'_> {
     fn good(&mut self, step: &'static str, text: impl Into<String>) {
         self.add(step, text.into(), None, None);
     }
@@ -176,9 +172,7 @@ impl<'a> Checklist<'a> {
             "steps": self.findings,
         }))
     }
-}
 
-impl Checklist<'_> {
     /// Makes the steps; `None` after one that ends them.
     fn check(&mut self) -> Option<()> {
         let source = self.source();
