@@ -102,10 +102,7 @@ impl Kubeconfig {
 
     /// The current context.
     pub fn selected_context(&self) -> Result<Context, Error> {
-        match self.current_context() {
-            Some(name) => self.context(name),
-            None => Err(no_current_context()),
-        }
+        self.context(self.current_context().ok_or_else(no_current_context)?)
     }
 
     /// The cluster of this name, as [`Kubeconfig::real_cluster`] gives it.
