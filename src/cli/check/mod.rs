@@ -17,7 +17,6 @@ use super::session::{BAD, CONCERN, CommandSession, GOOD};
 use crate::cluster_api::token_request::ServiceAccount;
 use crate::config::{Config, PinSource};
 use crate::error::{Error, Exit, Help};
-use crate::keyring::KeyNumber;
 use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
 use crate::pin_entry::Sources;
 use crate::printable::{printable, quoted};
@@ -200,7 +199,14 @@ impl Checklist<'_> {
         let key = keyring.take_over(&config, library, accepted);
         let key = key.and_then(|()| keyring.add(config, &variables));
         let key = self.keep("server", key)?;
-        self.check_server(target, key)
+        let server = target.cluster.server.clone();
+        let connection = connect(target, key, &self.session.keyring);
+        let known = connection.and_then(|it| it.whoami().map(|user| (it, user)));
+        let (connection, user) = self.keep("server", known)?;
+        let groups = quoted(&user.groups);
+        let text = format!("{server} knows us as user \"{}\", groups {groups}", user.name);
+        self.good("server", text);
+        self.check_short_lived(&connection, &user)
     }
 
     /// The key that is checked; options go together only where the cluster is asked, too.
@@ -253,18 +259,6 @@ impl Checklist<'_> {
                 "leave pin out to be asked, or set pinSource (--pin-source)",
             );
         }
-    }
-
-    /// Connects as `run` would, and asks the server for whom it takes us.
-    fn check_server(&mut self, target: TunnelTarget, key: KeyNumber) -> Option<()> {
-        let server = target.cluster.server.clone();
-        let connection = connect(target, key, &self.session.keyring);
-        let known = connection.and_then(|it| it.whoami().map(|user| (it, user)));
-        let (connection, user) = self.keep("server", known)?;
-        let groups = quoted(&user.groups);
-        let text = format!("{server} knows us as user \"{}\", groups {groups}", user.name);
-        self.good("server", text);
-        self.check_short_lived(&connection, &user)
     }
 
     /// The local address that a context's cluster has for clients with the credential plugin: whether it is this user's,
