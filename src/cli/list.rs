@@ -73,24 +73,17 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
         let text = lines.text;
         session.output.print(&text)?;
     }
-    match options.miss(&listing) {
-        Some(error) => Err(error),
-        None => {
-            session.exit_code = exit_code(&listing);
-            Ok(())
-        }
+    if let Some(error) = options.miss(&listing) {
+        return Err(error);
     }
-}
-
-/// 0 if something was listed or there was nothing to list, or else that of the first error.
-fn exit_code(listing: &Listing) -> u8 {
-    if listing.keys().next().is_some() {
-        return 0;
+    // That of the first error, if nothing was listed.
+    if listing.keys().next().is_none() {
+        let libraries = listing.libraries.iter().map(|library| &library.error);
+        let tokens = listing.tokens().map(|(_, token)| &token.error);
+        let first = tokens.chain(libraries).find_map(Option::as_ref);
+        session.exit_code = first.map_or(0, |error| error.exit_code);
     }
-    let libraries = listing.libraries.iter().map(|library| &library.error);
-    let tokens = listing.tokens().map(|(_, token)| &token.error);
-    let first = tokens.chain(libraries).find_map(Option::as_ref);
-    first.map_or(0, |error| error.exit_code)
+    Ok(())
 }
 
 /// The list as a person reads it: a line for each library, below it its tokens, below each its keys.
