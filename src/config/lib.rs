@@ -75,7 +75,7 @@ impl Config {
 
     /// The same where the key follows from something else, so that no object has to be named.
     pub fn of_token(map: &mut Configuration) -> Result<Self, Error> {
-        let Filter { library, init_args, token, object } = Filter::read(map)?;
+        let Filter { library, init_args, token, object } = Filter::from_map(map)?;
         let library = library.ok_or_else(|| {
             misconfigured(
                 "pathLib is missing",
@@ -114,19 +114,15 @@ pub struct Filter {
 impl Filter {
     /// Takes the values of the keys it knows out of `map` and ignores all other keys.
     pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
-        let filter = Self::read(map)?;
-        if filter.library.is_none() {
+        let uri = unfold(map)?;
+        let text = |value: &str| Ok(value.to_owned());
+        let library = take(map, "pathLib", TrustedLibrary::check)?;
+        if library.is_none() {
             // Reported once, and not for each library that is found.
             Allowed::read()?;
         }
-        Ok(filter)
-    }
-
-    fn read(map: &mut Configuration) -> Result<Self, Error> {
-        let uri = unfold(map)?;
-        let text = |value: &str| Ok(value.to_owned());
         Ok(Self {
-            library: take(map, "pathLib", TrustedLibrary::check)?,
+            library,
             init_args: take(map, "initArgs", init_args)?,
             token: TokenSelector {
                 slot: take(map, "slotId", selector::slot)?,
