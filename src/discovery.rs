@@ -54,9 +54,6 @@ const REGISTRIES: &[&str] = &[
 /// In bytes; a longer file is no registration.
 const LONGEST_FILE: u64 = 64 * 1024;
 
-/// The options of a registration.
-type Options = BTreeMap<String, String>;
-
 /// A library, and its parameters for C_Initialize.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Installed {
@@ -99,7 +96,7 @@ fn registered(
     registries: impl Iterator<Item = PathBuf>,
     library_directories: &[PathBuf],
 ) -> Vec<Installed> {
-    let mut registrations = BTreeMap::<_, Options>::new();
+    let mut registrations = BTreeMap::<_, BTreeMap<String, String>>::new();
     for entry in registries.filter_map(|it| fs::read_dir(it).ok()).flatten().flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "module")
@@ -107,8 +104,11 @@ fn registered(
             && text.len() as u64 <= LONGEST_FILE
             && let Ok(text) = String::from_utf8(text)
         {
+            let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+            let options = lines.filter_map(|line| line.split_once(':'));
+            let owned = |(name, value): (&str, &str)| (name.trim().into(), value.trim().into());
             let known = registrations.entry(entry.file_name()).or_default();
-            known.extend(options(&text));
+            known.extend(options.map(owned));
         }
     }
     let with_keys = registrations.into_values().filter(|options| {
@@ -123,13 +123,6 @@ fn registered(
         Some(Installed { path, init_args: options.remove("x-init-reserved") })
     });
     found.collect()
-}
-
-fn options(text: &str) -> impl Iterator<Item = (String, String)> {
-    text.lines()
-        .filter(|line| !line.trim_start().starts_with('#'))
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
 }
 
 /// A relative path starts from the directory that p11-kit was built for, which is `pkcs11` below
