@@ -67,12 +67,6 @@ pub struct OccupiedSlot {
     pub token: Result<TokenState, Error>,
 }
 
-impl OccupiedSlot {
-    pub fn is_uninitialized(&self) -> bool {
-        matches!(&self.token, Ok(state) if !state.initialized)
-    }
-}
-
 impl Module {
     /// Reads the token's state afresh (C_GetTokenInfo).
     pub(super) fn token_state(&self, slot: u64) -> CallResult<TokenState> {

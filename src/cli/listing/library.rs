@@ -48,21 +48,20 @@ pub(super) fn list_library(
     // Among all tokens, even those that aren't looked at: TPMs have the same serial for each.
     let states = slots.iter().filter_map(|slot| slot.token.as_ref().ok());
     let states: Vec<_> = states.filter(|state| state.initialized).collect();
-    let mut tokens = Vec::new();
-    for slot in chosen {
-        tokens.push(match &slot.token {
-            Ok(state) => {
-                let shown = shown(library, state, pins.as_mut());
-                entry(state, &states, shown, &filter.object, pins.is_some(), path)
-            }
-            Err(error) => TokenEntry {
-                name: TokenName { slot: slot.slot, ..TokenName::default() },
-                error: Some(ErrorEntry::from(error)),
-                ..TokenEntry::default()
-            },
-        });
-    }
-    let has_no_usable_token = slots.iter().all(OccupiedSlot::is_uninitialized);
+    let tokens = chosen.into_iter().map(|slot| match &slot.token {
+        Ok(state) => {
+            let shown = shown(library, state, pins.as_mut());
+            entry(state, &states, shown, &filter.object, pins.is_some(), path)
+        }
+        Err(error) => TokenEntry {
+            name: TokenName { slot: slot.slot, ..TokenName::default() },
+            error: Some(ErrorEntry::from(error)),
+            ..TokenEntry::default()
+        },
+    });
+    let tokens = tokens.collect();
+    let is_uninitialized = |slot: &OccupiedSlot| matches!(&slot.token, Ok(it) if !it.initialized);
+    let has_no_usable_token = slots.iter().all(is_uninitialized);
     let uninitialized = slots.iter().filter(|_| has_no_usable_token);
     Ok(LibraryEntry {
         path_lib: path.to_owned(),
