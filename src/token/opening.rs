@@ -86,21 +86,17 @@ impl Token {
         let mut decrypt = |token: &mut Self, mechanism: &Mechanism<'_>| -> Outcome {
             token.perform(KeyOperation::Decrypt, key, mechanism, ciphertext, pins)
         };
-        let mut refusal = None;
+        let has_bare = self.offers(MechanismType::RSA_X_509);
         if self.offers(MechanismType::RSA_PKCS_OAEP) {
             let (hash, mask) = (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256);
             let parameters = PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty());
             match decrypt(self, &Mechanism::RsaPkcsOaep(parameters))? {
                 Ok(message) => return Ok(Some(message).filter(|it| it.len() == KEY_LENGTH)),
-                Err(error) if refuses_mechanism(&error) => refusal = Some(error),
+                Err(error) if has_bare && refuses_mechanism(&error) => {}
                 Err(error) => return Err(self.opening_failure(key, &error)),
             }
-        }
-        if !self.offers(MechanismType::RSA_X_509) {
-            return Err(match refusal {
-                Some(error) => self.opening_failure(key, &error),
-                None => self.no_opening_mechanism(&["CKM_RSA_PKCS_OAEP", "CKM_RSA_X_509"]),
-            });
+        } else if !has_bare {
+            return Err(self.no_opening_mechanism(&["CKM_RSA_PKCS_OAEP", "CKM_RSA_X_509"]));
         }
         log::debug!("opening: OAEP is taken off here");
         let block = decrypt(self, &Mechanism::RsaX509)?;
