@@ -107,14 +107,6 @@ impl Token {
         self.into_accepted_pin()
     }
 
-    /// Logs out (C_Logout), and keeps the PIN.
-    pub(super) fn log_out(&mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.login.is_done) {
-            self.session.logout().map_err(|error| self.call_failure(&error))?;
-        }
-        Ok(())
-    }
-
     /// Sends a PIN until the token accepts one, within the rules (`pin_rules`).
     pub(super) fn authenticate(
         &mut self,
