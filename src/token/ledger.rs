@@ -72,7 +72,8 @@ impl Ledger {
 
     /// Whether a PIN was sent, and this token has accepted none since.
     pub(super) fn stands(&self) -> bool {
-        let mut since = self.before.iter().rev().take_while(|line| !self.is_accepted(line));
+        let is_accepted = |line: &&String| line.starts_with(ACCEPTED) && self.is_own(line);
+        let mut since = self.before.iter().rev().take_while(|line| !is_accepted(line));
         since.any(|line| is_of_sent(line))
     }
 
@@ -105,10 +106,6 @@ impl Ledger {
 
     fn write(&mut self, lines: &[String]) -> Result<(), String> {
         self.file.as_mut().map_err(|reason| reason.clone())?.write(lines)
-    }
-
-    fn is_accepted(&self, line: &str) -> bool {
-        line.starts_with(ACCEPTED) && self.is_own(line)
     }
 
     fn is_own(&self, line: &str) -> bool {
