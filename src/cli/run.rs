@@ -19,8 +19,7 @@ use crate::keyring::Keyring;
 use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
-use crate::process::preparation;
-use crate::process::run_directory::RunDirectory;
+use crate::process::{preparation, replaced_file, run_directory};
 use crate::report;
 use crate::tunnel::{ClientCertificate, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
 
@@ -266,10 +265,10 @@ fn run_with(
              none, set XDG_RUNTIME_DIR to one",
         )
     };
-    let directory = RunDirectory::create().map_err(failed)?;
-    let content = kubeconfig.to_json();
-    let file = directory.write("kubeconfig", content.as_bytes());
-    let file = file.map_err(failed)?;
+    let directory = run_directory::create().map_err(failed)?;
+    let (file, content) = (directory.path().join("kubeconfig"), kubeconfig.to_json());
+    let written = replaced_file::put(&file, content.as_bytes(), 0o600);
+    written.map_err(|error| failed(format!("{}: {error}", file.display())))?;
     if let Some(signal) = signals.came_early() {
         return Err(Error::interrupted(signal));
     }

@@ -36,9 +36,9 @@ pub type FileIdentity = (u64, u64);
 impl ControlSocket {
     /// Finds the directory, and makes it if it isn't there.
     pub fn find() -> Result<Self, String> {
-        let (path, directory) = runtime::open_first(&runtime::SESSION)?;
-        let path = path.join(NAME);
-        Ok(Self { path, directory })
+        runtime::in_first(&runtime::SESSION, |path, directory| {
+            Ok(Self { path: path.join(NAME), directory })
+        })
     }
 
     pub fn path(&self) -> &Path {

@@ -8,14 +8,15 @@
 
 #![forbid(unsafe_code)]
 
+use std::fs::Metadata;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    Access, FileType, FlockOperation, Mode, OFlags, Stat, access, flock, fstat, ftruncate, lstat,
-    openat,
+    Access, FlockOperation, Mode, OFlags, access, flock, fstat, ftruncate, lstat, openat,
 };
 use rustix::io::{Errno, pread, pwrite};
 use rustix::process::geteuid;
@@ -103,21 +104,18 @@ impl Lock {
         limit: Duration,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        let mut reasons = Vec::new();
-        for path in directories {
-            let reason = match runtime::open_directory(path) {
-                Err(reason) => reason,
-                Ok(directory) => {
-                    let file = open_file(path, &directory, name)?;
-                    match Self::wait_for(path.join(name), file, limit, on_wait) {
-                        Err(LockError::Unavailable(reason)) => reason,
-                        outcome => return outcome,
-                    }
-                }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let outcome = runtime::in_first(directories, |path, directory| {
+            let outcome = match openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
+                Err(error) => return Ok(Err(unavailable(path, error))),
+                Ok(file) => Self::wait_for(path.join(name), file, limit, on_wait),
             };
-            reasons.push(reason);
-        }
-        Err(LockError::Unavailable(reasons.join("; ")))
+            match outcome {
+                Err(LockError::Unavailable(reason)) => Err(reason),
+                outcome => Ok(outcome),
+            }
+        });
+        outcome.unwrap_or_else(|reasons| Err(LockError::Unavailable(reasons)))
     }
 
     fn wait_for(
@@ -156,15 +154,11 @@ impl Lock {
 
     /// The lines that holders have left. What can't be read is a line, too.
     pub fn lines(&self) -> Vec<String> {
-        let mut bytes = vec![0; LONGEST + 1];
-        let read = pread(&self.file, bytes.as_mut_slice(), HEADER as u64);
-        let read = read.map(|length| bytes.get(..length).unwrap_or_default().to_owned());
-        let fallback_files = self.fallback_files.iter().map(|path| {
-            let content = std::fs::read(path).map_err(|_| Errno::IO)?;
-            Ok(content.get(HEADER..).unwrap_or_default().to_owned())
-        });
-        let texts = std::iter::once(read).chain(fallback_files).map(|text| match text {
-            Ok(text) if text.len() <= LONGEST => String::from_utf8_lossy(&text).into_owned(),
+        let files = std::iter::once(&self.path).chain(&self.fallback_files);
+        let texts = files.map(|path| match std::fs::read(path) {
+            Ok(bytes) if bytes.len() <= HEADER + LONGEST => {
+                String::from_utf8_lossy(bytes.get(HEADER..).unwrap_or_default()).into_owned()
+            }
             _ => "(can't be read)".to_owned(),
         });
         texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
@@ -191,29 +185,24 @@ impl Lock {
     }
 }
 
-fn open_file(path: &Path, directory: &OwnedFd, name: &str) -> Result<OwnedFd, LockError> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(directory, name, flags, Mode::RUSR | Mode::WUSR)
-        .map_err(|error| LockError::Unavailable(runtime::failure(path, error)))
-}
-
 /// Whether a directory of this user's, whatever its mode, has this file with lines in it.
 fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
-    let is_ours = |found: Stat| {
-        found.st_uid == geteuid().as_raw()
-            && FileType::from_raw_mode(found.st_mode) == FileType::Directory
-    };
-    if !lstat(directory).is_ok_and(is_ours) {
+    let is_ours = |found: Metadata| found.is_dir() && found.uid() == geteuid().as_raw();
+    if !directory.symlink_metadata().is_ok_and(is_ours) {
         return Ok(false);
     }
-    let found = match lstat(path) {
+    match lstat(path) {
         Err(Errno::NOENT) => Ok(false),
         Ok(found) if found.st_size <= HEADER as i64 => Ok(false),
         // Lines that can't be taken out one day are no better than none.
         Ok(_) => access(directory, Access::WRITE_OK).map(|()| true),
         Err(error) => Err(error),
-    };
-    found.map_err(|error| LockError::Unavailable(runtime::failure(path, error)))
+    }
+    .map_err(|error| unavailable(path, error))
+}
+
+fn unavailable(path: &Path, error: Errno) -> LockError {
+    LockError::Unavailable(runtime::failure(path, error))
 }
 
 /// A file name for any text. Two texts that collide share a file, and wait for each other.

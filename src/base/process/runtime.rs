@@ -103,11 +103,15 @@ fn is_ours(path: &Path) -> bool {
     path.is_dir() && stat(path).is_ok_and(|found| found.st_uid == geteuid().as_raw())
 }
 
-pub(super) fn open_first(paths: &[PathBuf]) -> Result<(&Path, OwnedFd), String> {
+/// What this makes of the first of the directories of which it makes anything; or why of none.
+pub(super) fn in_first<T>(
+    paths: &[PathBuf],
+    mut make: impl FnMut(&Path, OwnedFd) -> Result<T, String>,
+) -> Result<T, String> {
     let mut reasons = Vec::new();
     for path in paths {
-        match open_directory(path) {
-            Ok(directory) => return Ok((path, directory)),
+        match open_directory(path).and_then(|directory| make(path, directory)) {
+            Ok(made) => return Ok(made),
             Err(reason) => reasons.push(reason),
         }
     }
