@@ -102,6 +102,12 @@ impl Error {
         self
     }
 
+    /// The same, said of this.
+    pub fn about(mut self, what: impl Display) -> Self {
+        self.0.text = format!("{what}: {}", self.0.text);
+        self
+    }
+
     /// A bug in this program, for a state that can't be.
     pub fn internal(what: impl Display) -> Self {
         Self::new(Exit::Internal, format!("internal error: {what}"))

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{ClusterApi, ClusterUser, parsed, signing_request};
 use base::error::{Error, Exit, Kind};
 use keyring::{KeyNumber, Keyring};
-use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, UpstreamFailure};
+use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, not_recognised, tunnel_error};
 
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";
@@ -40,9 +40,7 @@ impl TokenConnection {
         let purpose = "tell who this user is";
         let review = self.create(path, &question, purpose)?;
         match ClusterUser::of_review(&self.cluster, purpose, review)? {
-            user if user.name == ANONYMOUS => {
-                Err(self.exchange.error(UpstreamFailure::not_recognised()))
-            }
+            user if user.name == ANONYMOUS => Err(not_recognised().about(&self.cluster)),
             user => Ok(user),
         }
     }
@@ -60,7 +58,7 @@ impl TokenConnection {
         if (200..300).contains(&status) {
             return parsed(&self.cluster, purpose, &body);
         }
-        let refusal = refusal(status, &body).map_err(|failure| self.exchange.error(failure))?;
+        let refusal = refusal(status, &body).map_err(|error| error.about(&self.cluster))?;
         let (cluster, [reason, message]) = (&self.cluster, &refusal);
         let text = format!("{cluster}: the API server refuses to {purpose}: {message}");
         let error = Error::new(Exit::Cluster, text);
@@ -97,20 +95,20 @@ impl ClusterApi for TokenConnection {
 
 /// The reason and the message of a Kubernetes Status, by an answer that is no object: why the API server refuses; an error
 /// if it isn't the API server that does.
-fn refusal(status: u16, body: &[u8]) -> Result<[String; 2], UpstreamFailure> {
+fn refusal(status: u16, body: &[u8]) -> Result<[String; 2], Error> {
     let refusal: Value = serde_json::from_slice(body).unwrap_or_default();
     let [reason, message] =
         ["reason", "message"].map(|it| refusal[it].as_str().unwrap_or_default());
     let is_anonymous = status == 403 && message.contains(ANONYMOUS);
     match (refusal["kind"] == "Status", status) {
-        (_, 401) => Err(UpstreamFailure::not_recognised()),
-        (true, _) if is_anonymous => Err(UpstreamFailure::not_recognised()),
+        (_, 401) => Err(not_recognised()),
+        (true, _) if is_anonymous => Err(not_recognised()),
         (true, _) => Ok([reason.to_owned(), message.to_owned()]),
         // What an API server says of a path that it doesn't know at all.
         (false, 404) => {
             Ok(["", "the server could not find the requested resource"].map(str::to_owned))
         }
-        (false, _) => Err(UpstreamFailure::new(
+        (false, _) => Err(tunnel_error(
             format!("the server answered with HTTP status {status}"),
             "check that the address in the kubeconfig is an API server's, and its health",
         )),

@@ -16,121 +16,106 @@ pub fn tunnel_error(text: impl Into<String>, help: impl Into<Help>) -> Error {
     Error::new(Exit::Cluster, text).help(help)
 }
 
-/// Why there is no connection to a cluster's server, or why it broke.
-#[derive(Debug)]
-pub struct UpstreamFailure {
-    pub(super) text: String,
-    pub(super) help: &'static str,
+/// The server takes us for nobody.
+pub fn not_recognised() -> Error {
+    tunnel_error(
+        "the server does not take the certificate for a user",
+        "the certificate's issuer must be in the client CA file of this API server, and nothing \
+         between here and there may end TLS",
+    )
 }
 
-impl UpstreamFailure {
-    pub fn new(text: impl Into<String>, help: &'static str) -> Self {
-        Self { text: text.into(), help }
-    }
+pub(super) fn broken(reason: impl std::fmt::Display) -> Error {
+    tunnel_error(
+        format!("the connection broke off: {reason}"),
+        "check that the address in the kubeconfig is an API server's and nothing on the way ends TLS",
+    )
+}
 
-    /// The server takes us for nobody.
-    pub fn not_recognised() -> Self {
-        Self::new(
-            "the server does not take the certificate for a user",
-            "the certificate's issuer must be in the client CA file of this API server, and nothing \
-             between here and there may end TLS",
-        )
-    }
+pub(super) fn unusable(reason: impl Into<String>) -> Error {
+    tunnel_error(reason, "correct the cluster's entry in the kubeconfig")
+}
 
-    pub(super) fn broken(reason: impl std::fmt::Display) -> Self {
-        Self::new(
-            format!("the connection broke off: {reason}"),
-            "check that the address in the kubeconfig is an API server's and nothing on the way ends TLS",
-        )
-    }
+pub(super) fn timed_out(doing: &str, seconds: u64) -> Error {
+    tunnel_error(format!("{doing} took longer than {seconds} s"), NO_WAY)
+}
 
-    pub(super) fn unusable(reason: impl Into<String>) -> Self {
-        Self::new(reason, "correct the cluster's entry in the kubeconfig")
+/// What an error of a connection with this key means, or of a protocol above it.
+pub(super) fn failure(error: &(dyn StandardError + 'static), key: Option<&OpenKey>) -> Error {
+    match causes(error).find_map(|cause| cause.downcast_ref().and_then(tls_error)) {
+        Some(tls) => of_tls(tls, key),
+        None => broken(innermost(error)),
     }
+}
 
-    pub(super) fn timed_out(doing: &str, seconds: u64) -> Self {
-        Self::new(format!("{doing} took longer than {seconds} s"), NO_WAY)
-    }
+/// What the server's end of a connection means, if it means anything.
+pub(super) fn failure_of_end(broken: &Broken, key: Option<&OpenKey>) -> Option<Error> {
+    let is_told = |error: &&io::Error| match error.kind() {
+        _ if tls_error(error).is_some() => true,
+        // Many servers, and proxies before them, end a connection without an alert.
+        io::ErrorKind::UnexpectedEof => false,
+        // The peer has closed a socket with something unread.
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => broken.unanswered.is_some(),
+        _ => true,
+    };
+    // What was read tells more: an alert may stand behind a write that failed.
+    let mut failures = [&broken.reading, &broken.writing].into_iter().flatten();
+    failures.find(is_told).map(|error| failure(error, key))
+}
 
-    /// What an error of a connection with this key means, or of a protocol above it.
-    pub(super) fn of(error: &(dyn StandardError + 'static), key: Option<&OpenKey>) -> Self {
-        match causes(error).find_map(|cause| cause.downcast_ref().and_then(tls_error)) {
-            Some(tls) => Self::of_tls(tls, key),
-            None => Self::broken(innermost(error)),
+fn of_tls(error: &rustls::Error, key: Option<&OpenKey>) -> Error {
+    match error {
+        rustls::Error::AlertReceived(received) => of_alert(*received, key),
+        // rustls has no error of its own for it.
+        rustls::Error::InvalidCertificate(CertificateError::Other(reason))
+            if reason.to_string() == "CaUsedAsEndEntity" =>
+        {
+            tunnel_error(
+                "the server's certificate is not trusted: it is a CA's, not a server's",
+                "have the API server show a certificate that is issued for itself, without CA:TRUE in its \
+                 basic constraints; one that is self-signed can be the kubeconfig's \
+                 certificate-authority itself",
+            )
         }
+        rustls::Error::InvalidCertificate(reason) => tunnel_error(
+            format!("the server's certificate is not trusted: {reason}"),
+            "compare the cluster's certificate-authority-data with the CA of the API server; \
+             set tls-server-name if the address is not in its certificate",
+        ),
+        other => broken(other),
     }
+}
 
-    /// What the server's end of a connection means, if it means anything.
-    pub(super) fn of_end(broken: &Broken, key: Option<&OpenKey>) -> Option<Self> {
-        let is_told = |error: &&io::Error| match error.kind() {
-            _ if tls_error(error).is_some() => true,
-            // Many servers, and proxies before them, end a connection without an alert.
-            io::ErrorKind::UnexpectedEof => false,
-            // The peer has closed a socket with something unread.
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                broken.unanswered.is_some()
-            }
-            _ => true,
-        };
-        // What was read tells more: an alert may stand behind a write that failed.
-        let mut failures = [&broken.reading, &broken.writing].into_iter().flatten();
-        failures.find(is_told).map(|error| Self::of(error, key))
-    }
+fn of_alert(received: AlertDescription, key: Option<&OpenKey>) -> Error {
+    use AlertDescription as Alert;
 
-    fn of_tls(error: &rustls::Error, key: Option<&OpenKey>) -> Self {
-        match error {
-            rustls::Error::AlertReceived(received) => Self::of_alert(*received, key),
-            // rustls has no error of its own for it.
-            rustls::Error::InvalidCertificate(CertificateError::Other(reason))
-                if reason.to_string() == "CaUsedAsEndEntity" =>
-            {
-                Self::new(
-                    "the server's certificate is not trusted: it is a CA's, not a server's",
-                    "have the API server show a certificate that is issued for itself, without CA:TRUE in its \
-                     basic constraints; one that is self-signed can be the kubeconfig's \
-                     certificate-authority itself",
-                )
-            }
-            rustls::Error::InvalidCertificate(reason) => Self::new(
-                format!("the server's certificate is not trusted: {reason}"),
-                "compare the cluster's certificate-authority-data with the CA of the API server; \
-                 set tls-server-name if the address is not in its certificate",
-            ),
-            other => Self::broken(other),
+    let alert = format!("TLS alert {received:?}");
+    let subject = key.map_or("", |key| &key.subject);
+    match received {
+        Alert::HandshakeFailure | Alert::ProtocolVersion
+            if key.is_some_and(|key| !key.serves_tls_1_3()) =>
+        {
+            tunnel_error(
+                format!(
+                    "the server refused TLS 1.2 ({alert}), and the key of {subject} can't serve TLS 1.3"
+                ),
+                NEEDS_PSS,
+            )
         }
-    }
-
-    fn of_alert(received: AlertDescription, key: Option<&OpenKey>) -> Self {
-        use AlertDescription as Alert;
-
-        let alert = format!("TLS alert {received:?}");
-        let subject = key.map_or("", |key| &key.subject);
-        match received {
-            Alert::HandshakeFailure | Alert::ProtocolVersion
-                if key.is_some_and(|key| !key.serves_tls_1_3()) =>
-            {
-                Self::new(
-                    format!(
-                        "the server refused TLS 1.2 ({alert}), and the key of {subject} can't serve TLS 1.3"
-                    ),
-                    NEEDS_PSS,
-                )
-            }
-            Alert::AccessDenied
-            | Alert::BadCertificate
-            | Alert::CertificateExpired
-            | Alert::CertificateRequired
-            | Alert::CertificateRevoked
-            | Alert::CertificateUnknown
-            | Alert::DecryptError
-            | Alert::UnknownCA
-            | Alert::UnsupportedCertificate => Self::new(
-                format!("the server refused the certificate of {subject}: {alert}"),
-                "have the certificate issued anew if it has expired; its issuer must be in the client CA file \
-                 of this API server",
-            ),
-            _ => Self::broken(alert),
-        }
+        Alert::AccessDenied
+        | Alert::BadCertificate
+        | Alert::CertificateExpired
+        | Alert::CertificateRequired
+        | Alert::CertificateRevoked
+        | Alert::CertificateUnknown
+        | Alert::DecryptError
+        | Alert::UnknownCA
+        | Alert::UnsupportedCertificate => tunnel_error(
+            format!("the server refused the certificate of {subject}: {alert}"),
+            "have the certificate issued anew if it has expired; its issuer must be in the client CA file \
+             of this API server",
+        ),
+        _ => broken(alert),
     }
 }
 

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::error::UpstreamFailure;
+use super::error::{timed_out, tunnel_error, unusable};
 use super::server::{HTTP_1_1, Server};
 use super::upstream::Upstream;
 use super::{Network, TunnelObserver, TunnelTarget, route};
@@ -77,7 +77,7 @@ impl ServerExchange {
                 .header(header::CONTENT_TYPE, "application/json")
                 .header(header::ACCEPT, "application/json")
                 .body(body.unwrap_or_default().to_owned())
-                .map_err(|error| self.error(UpstreamFailure::unusable(error.to_string())))
+                .map_err(|error| self.error(unusable(error.to_string())))
         };
         let mut connection = locked(&self.connection);
         self.network.handle.block_on(async {
@@ -97,8 +97,8 @@ impl ServerExchange {
         })
     }
 
-    pub fn error(&self, failure: UpstreamFailure) -> Error {
-        self.upstream.server.error(failure)
+    fn error(&self, error: Error) -> Error {
+        self.upstream.server.error(error)
     }
 
     async fn connect(&self) -> Result<HttpConnection, Error> {
@@ -106,7 +106,7 @@ impl ServerExchange {
         let connection = connection.map_err(|_| Error::internal("a connection was lost"))??;
         self.upstream.connected(&connection);
         if connection.authentication.is_none() {
-            return Err(self.error(UpstreamFailure::new(
+            return Err(self.error(tunnel_error(
                 "the server asked for no client certificate, so it knows no user by it",
                 "something between here and the API server ends TLS, where client certificates get \
                  lost: connect to the API server itself",
@@ -137,7 +137,7 @@ impl ServerExchange {
         };
         match timeout(LIMIT, exchange).await {
             Ok(Ok((_, body))) if body.len() > LONGEST_ANSWER => {
-                Err(self.error(UpstreamFailure::unusable("its answer is too long")))
+                Err(self.error(unusable("its answer is too long")))
             }
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => match timeout(END_LIMIT, connection).await {
@@ -145,7 +145,7 @@ impl ServerExchange {
                 Ok(Ok(Err(end))) => Err(self.upstream.error(&end)),
                 _ => Err(self.upstream.error(&error)),
             },
-            Err(_) => Err(self.error(UpstreamFailure::timed_out("the answer", LIMIT.as_secs()))),
+            Err(_) => Err(self.error(timed_out("the answer", LIMIT.as_secs()))),
         }
     }
 }

@@ -29,8 +29,7 @@ mod upstream;
 mod wire;
 
 pub use clients::{ClientCertificate, KeyUsage};
-pub use error::UpstreamFailure;
-pub use error::tunnel_error;
+pub use error::{not_recognised, tunnel_error};
 pub use exchange::ServerExchange;
 pub use local::{PAUSE_AFTER_FAILURE, preferred_ports};
 pub use route::effective_proxy;

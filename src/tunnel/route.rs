@@ -19,9 +19,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::error::{NO_WAY, UpstreamFailure, innermost};
+use super::error::{NO_WAY, innermost, tunnel_error};
 use super::trust;
 use super::wire::Stream;
+use base::error::Error;
 use kubeconfig::Cluster;
 
 /// The interval of TCP keepalive, by which a peer that has vanished is noticed.
@@ -105,10 +106,7 @@ fn variable(names: [&str; 2]) -> String {
 }
 
 /// A connection to the cluster's server, which has this URL, through its `proxy-url` if it has one.
-pub(super) async fn dial(
-    cluster: &Cluster,
-    server: &Uri,
-) -> Result<Box<dyn Stream>, UpstreamFailure> {
+pub(super) async fn dial(cluster: &Cluster, server: &Uri) -> Result<Box<dyn Stream>, Error> {
     match cluster.proxy_url.as_deref().unwrap_or_default() {
         "" => Ok(Box::new(connect(server).await.map_err(|error| not_connected(&*error))?)),
         url => {
@@ -132,8 +130,8 @@ pub(super) async fn dial(
     }
 }
 
-fn proxy_failure(text: &str) -> UpstreamFailure {
-    UpstreamFailure::new(
+fn proxy_failure(text: &str) -> Error {
+    tunnel_error(
         text,
         "check proxy-url in the kubeconfig, or HTTPS_PROXY and NO_PROXY in the environment: the proxy must allow \
          CONNECT to the server, and may want a user and a password (http://user:password@proxy:3128); \
@@ -141,14 +139,14 @@ fn proxy_failure(text: &str) -> UpstreamFailure {
     )
 }
 
-fn not_connected(error: &(dyn StandardError + 'static)) -> UpstreamFailure {
+fn not_connected(error: &(dyn StandardError + 'static)) -> Error {
     let reason = innermost(error);
     match error.to_string().contains("dns") {
-        true => UpstreamFailure::new(
+        true => tunnel_error(
             format!("the name has no address: {reason}"),
             "check the cluster's server in the kubeconfig, and DNS or the VPN that provides it",
         ),
-        false => UpstreamFailure::new(format!("no connection: {reason}"), NO_WAY),
+        false => tunnel_error(format!("no connection: {reason}"), NO_WAY),
     }
 }
 

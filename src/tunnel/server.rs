@@ -7,7 +7,7 @@ use http::Uri;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 
-use super::error::{UpstreamFailure, tunnel_error};
+use super::error::{self, timed_out};
 use super::route;
 use super::wire::Stream;
 use super::{TunnelObserver, TunnelTarget};
@@ -54,7 +54,7 @@ impl Server {
 
     /// The URL to dial, and the name that the server's certificate must bear.
     pub(super) fn address(&self) -> Result<(Uri, ServerName<'static>), Error> {
-        let unusable = |reason: &str| self.error(UpstreamFailure::unusable(reason));
+        let unusable = |reason: &str| self.error(error::unusable(reason));
         let cluster = &self.target.cluster;
         let url = route::server_url(cluster).map_err(unusable)?;
         let name = cluster.tls_server_name.as_deref().unwrap_or_else(|| route::host(&url));
@@ -67,8 +67,8 @@ impl Server {
     pub(super) async fn dial(&self) -> Result<Box<dyn Stream>, Error> {
         let (url, _) = self.address()?;
         let dialled = timeout(DIAL_LIMIT, route::dial(&self.target.cluster, &url)).await;
-        let late = |_| Err(UpstreamFailure::timed_out("connecting", DIAL_LIMIT.as_secs()));
-        dialled.unwrap_or_else(late).map_err(|failure| self.error(failure))
+        let late = |_| Err(timed_out("connecting", DIAL_LIMIT.as_secs()));
+        dialled.unwrap_or_else(late).map_err(|error| self.error(error))
     }
 
     pub(super) fn concern(&self, text: &str) {
@@ -82,9 +82,9 @@ impl Server {
         self.observer.connection(&format!("cluster \"{name}\": {text}"));
     }
 
-    pub(super) fn error(&self, failure: UpstreamFailure) -> Error {
+    /// The error, with the cluster's name and server.
+    pub(super) fn error(&self, error: Error) -> Error {
         let TunnelTarget { name, cluster } = &self.target;
-        let text = format!("cluster \"{name}\" ({}): {}", cluster.server, failure.text);
-        tunnel_error(text, failure.help)
+        error.about(format_args!("cluster \"{name}\" ({})", cluster.server))
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::error::{NEEDS_PSS, UpstreamFailure, tls_error};
+use super::error::{self, NEEDS_PSS, failure, timed_out, tls_error, tunnel_error};
 use super::relay::Broken;
 use super::resumption::HandshakePermit;
 use super::server::{HTTP_1_1, HTTP_2, Server};
@@ -144,7 +144,7 @@ impl Upstream {
         if !is_as_agreed {
             *locked(&self.server.prefers_http_2) = None;
             let reason = "the server no longer speaks the protocol that it chose before";
-            return Err(self.server.error(UpstreamFailure::broken(reason)));
+            return Err(self.server.error(error::broken(reason)));
         }
         let authentication = match (tls.handshake_kind(), *locked(signature)) {
             (Some(HandshakeKind::Resumed), _) => Some("session resumed".to_owned()),
@@ -169,8 +169,8 @@ impl Upstream {
                 // A token has its own limits of time.
                 Err(_) if *locked(signature) == SignatureState::UnderWay => silent = 0,
                 Err(_) if silent + 1 == SILENCE_LIMIT => {
-                    let failure = UpstreamFailure::timed_out("the TLS handshake", SILENCE_LIMIT);
-                    return Err(self.server.error(failure));
+                    let late = timed_out("the TLS handshake", SILENCE_LIMIT);
+                    return Err(self.server.error(late));
                 }
                 Err(_) => {
                     silent += 1;
@@ -180,7 +180,7 @@ impl Upstream {
         };
         if *locked(signature) == SignatureState::NoScheme {
             let text = format!("the server takes no signature that {} can make", self.subject());
-            return Err(self.server.error(UpstreamFailure::new(text, NEEDS_PSS)));
+            return Err(self.server.error(tunnel_error(text, NEEDS_PSS)));
         }
         outcome.map_err(|error| {
             let trouble = tls_error(&error).and_then(token_trouble);
@@ -219,7 +219,7 @@ impl Upstream {
         &self,
         key: Option<&OpenKey>,
     ) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Error> {
-        let unusable = |reason: String| self.server.error(UpstreamFailure::unusable(reason));
+        let unusable = |reason: String| self.server.error(error::unusable(reason));
         let provider = trust::server_provider();
         let verifier =
             ServerVerifier::new(&self.server.target.cluster, &provider).map_err(unusable)?;
@@ -249,13 +249,13 @@ impl Upstream {
 
     /// What the server's end of a connection means, if it means anything.
     pub(super) fn end_error(&self, broken: &Broken) -> Option<Error> {
-        let failure = UpstreamFailure::of_end(broken, self.identity.key().as_deref())?;
-        Some(self.server.error(failure))
+        let error = error::failure_of_end(broken, self.identity.key().as_deref())?;
+        Some(self.server.error(error))
     }
 
     /// What an error of a connection means.
     pub(super) fn error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
-        self.server.error(UpstreamFailure::of(error, self.identity.key().as_deref()))
+        self.server.error(failure(error, self.identity.key().as_deref()))
     }
 
     fn subject(&self) -> String {
