@@ -117,13 +117,14 @@ impl Clients {
         let mut users = locked(&self.users);
         let (key, user) = users.iter_mut().find(|(_, user)| user.der == *shown)?;
         user.connections.insert(number, task);
-        user.usage.open += 1;
         user.usage.made += 1;
         Some(ClientConnection { clients: Arc::clone(self), key: *key, number })
     }
 
     pub(super) fn usage(&self, key: KeyNumber) -> KeyUsage {
-        locked(&self.users).get(&key).map(|user| user.usage).unwrap_or_default()
+        let users = locked(&self.users);
+        let usage = |user: &User| KeyUsage { open: user.connections.len(), ..user.usage };
+        users.get(&key).map(usage).unwrap_or_default()
     }
 
     /// Refuses the certificate of the user with this key from now on, and ends the connections with it.
@@ -146,12 +147,11 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         let mut users = locked(&self.clients.users);
         // Without it the certificate was withdrawn.
-        let Some(user) = users.get_mut(&self.key) else { return };
-        if user.connections.remove(&self.number).is_none() {
-            return;
+        if let Some(user) = users.get_mut(&self.key)
+            && user.connections.remove(&self.number).is_some()
+        {
+            user.usage.last_end = Some(time_since_boot());
         }
-        user.usage.open -= 1;
-        user.usage.last_end = Some(time_since_boot());
     }
 }
 

@@ -32,7 +32,7 @@ use super::error::tunnel_error;
 use super::relay::{SEGMENT, relay};
 use super::server::Server;
 use super::upstream::{Connection, Upstream};
-use super::wire::Wire;
+use super::wire::{Wire, wire};
 use base::error::Error;
 use base::printable::printable;
 use base::process::{fnv_1a, locked};
@@ -166,7 +166,7 @@ impl Port {
     ) -> Option<(ClientStream, ClientConnection, bool)> {
         let _ = connection.set_nodelay(true);
         let shaken = async {
-            let hello = LazyConfigAcceptor::new(Acceptor::default(), Wire::new(connection)).await?;
+            let hello = LazyConfigAcceptor::new(Acceptor::default(), wire(connection)).await?;
             let offer = hello.client_hello().alpn().into_iter().flatten();
             let offer: Vec<_> = offer.map(<[u8]>::to_owned).collect();
             let protocol = self.server.choice(&offer);
@@ -202,7 +202,7 @@ impl Port {
             tokio::spawn(async move { upstream.ask_for_choice().await });
         }
         let gone = pin!(async {
-            client.get_mut().0.end().await;
+            client.get_mut().0.reader_mut().end().await;
             sleep(HALF_CLOSED).await;
         });
         match select(upstream.connect(protocol), gone).await {

@@ -21,7 +21,7 @@ use super::resumption::HandshakePermit;
 use super::server::{HTTP_1_1, HTTP_2, Server};
 use super::signing_key::{SIGNATURE, SignatureState, TokenIdentity, token_trouble};
 use super::trust::{self, ServerVerifier};
-use super::wire::{Stream, Wire};
+use super::wire::{Stream, Wire, wire};
 use base::error::Error;
 use base::process::locked;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
@@ -127,7 +127,7 @@ impl Upstream {
         let mut config = ClientConfig::clone(&*self.config().await?);
         config.alpn_protocols = protocol.clone().into_iter().collect();
         let permit = self.identity.sessions.permit().await;
-        let stream = Wire::new(self.server.dial().await?);
+        let stream = wire(self.server.dial().await?);
         let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
         let handshake = async { handshake.await.map(|it| Box::new(it.into())) };
         let mut task = JoinSet::new();

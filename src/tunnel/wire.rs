@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Join, ReadBuf, ReadHalf, WriteHalf, join, split};
 use tokio_rustls::TlsStream;
 
 use super::relay::Side;
@@ -37,18 +37,21 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// The stream, with what was read ahead from it.
-pub(super) struct Wire<S> {
+pub(super) type Wire<S> = Join<ReadAhead<ReadHalf<S>>, WriteHalf<S>>;
+
+pub(super) fn wire<S: AsyncRead + AsyncWrite>(stream: S) -> Wire<S> {
+    let (reading, writing) = split(stream);
+    join(ReadAhead { stream: reading, buffer: Vec::new(), unread: 0..0 }, writing)
+}
+
+pub(super) struct ReadAhead<S> {
     stream: S,
     buffer: Vec<u8>,
     /// What of the buffer has not been asked for.
     unread: Range<usize>,
 }
 
-impl<S> Wire<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, buffer: Vec::new(), unread: 0..0 }
-    }
-
+impl<S> ReadAhead<S> {
     fn rest(&self) -> &[u8] {
         self.buffer.get(self.unread.clone()).unwrap_or_default()
     }
@@ -79,7 +82,7 @@ fn give_back(buffer: Vec<u8>) {
     }
 }
 
-impl<S: AsyncRead + Unpin> Wire<S> {
+impl<S: AsyncRead + Unpin> ReadAhead<S> {
     /// Waits for the end of what comes, which is read ahead; for ever if that is too much.
     pub(super) async fn end(&mut self) {
         poll_fn(|context| {
@@ -105,7 +108,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -121,36 +124,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         }
         this.copy_out(wanted);
         outcome
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, pieces)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }
 
@@ -173,7 +146,7 @@ mod tests {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (mut server, stream) = duplex(1 << 20);
-            let mut wire = Wire::new(stream);
+            let mut wire = wire(stream);
             let sent: Vec<u8> = (0..=250).cycle().take(1 << 20).collect();
             server.write_all(&sent).await.unwrap();
             // In pieces as rustls asks for them.
@@ -186,7 +159,7 @@ mod tests {
             assert!(heard == sent);
             server.shutdown().await.unwrap();
             assert_eq!(wire.read(&mut [0; 1]).await.unwrap(), 0);
-            assert_eq!(wire.buffer.capacity(), 0);
+            assert_eq!(wire.reader().buffer.capacity(), 0);
         });
     }
 
@@ -199,7 +172,7 @@ mod tests {
             for letter in *b"abc" {
                 let (mut server, stream) = duplex(1 << 20);
                 server.write_all(&vec![letter; 200_000]).await.unwrap();
-                ends.push((letter, server, Wire::new(stream)));
+                ends.push((letter, server, wire(stream)));
             }
             for _ in 0..60 {
                 for ((_, _, wire), heard) in ends.iter_mut().zip(&mut heard) {
