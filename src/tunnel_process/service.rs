@@ -147,16 +147,10 @@ impl Service {
         let Greeting { version, process, request } = conversation.receive()?;
         match request {
             ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
-            ControlRequest::Register(registration) if version == VERSION => {
-                if !locked(&self.state).can_serve(&registration) {
-                    return self.stop(conversation);
-                }
-                let config = config_of(&registration.configuration);
-                let config = config.and_then(|config| match peer.process == process {
-                    true => Ok(config),
-                    false => Err(caller_error("it is in another container")),
-                });
-                self.register(conversation, peer, registration, config)
+            ControlRequest::Register(registration)
+                if version == VERSION && locked(&self.state).can_serve(&registration) =>
+            {
+                self.register(conversation, peer, process, registration)
             }
             ControlRequest::Register(_) | ControlRequest::Stop => self.stop(conversation),
         }
@@ -175,12 +169,11 @@ impl Service {
         self: &Arc<Self>,
         mut conversation: Conversation,
         peer: Peer,
+        process: i32,
         registration: Registration,
-        config: Result<Config, Error>,
     ) -> io::Result<()> {
         let signs = registration.signs;
-        let registered =
-            config.and_then(|config| self.registered(&conversation, peer, registration, &config));
+        let registered = self.registered(&conversation, peer, process, registration);
         let (number, registered) = match registered {
             Ok(registered) => registered,
             Err(error) => return conversation.send(&Reply::Failed(error)),
@@ -198,18 +191,22 @@ impl Service {
         self: &Arc<Self>,
         conversation: &Conversation,
         peer: Peer,
+        process: i32,
         registration: Registration,
-        config: &Config,
     ) -> Result<(KeyNumber, Registered), Error> {
         let Registration { configuration, keep, caller, clusters, signs, environment, .. } =
             registration;
+        let config = config_of(&configuration)?;
+        if peer.process != process {
+            return Err(caller_error("it is in another container"));
+        }
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
         let (number, process, is_admitted) = {
             let mut state = locked(&self.state);
             for cluster in clusters {
                 self.listen(&mut state, cluster)?;
             }
-            let number = state.key(&configuration, config, environment)?;
+            let number = state.key(&configuration, &config, environment)?;
             let (key, usage) = state.used_key(number)?;
             let is_admitted = key.admits_clients(usage);
             key.waiting += 1;

@@ -11,7 +11,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -143,9 +143,7 @@ impl TokenProcess {
         if !self.ends_within(END_LIMIT) {
             return preparation(reason);
         }
-        let mut child = locked(&self.child);
-        let _ = child.kill();
-        let status = child.wait();
+        let status = self.end();
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         let library = self.library.display();
         let text = format!(
@@ -155,6 +153,12 @@ impl TokenProcess {
             "check that the token is still inserted and its service runs (pcscd, tpm2-abrmd), and run the command again; \
              if it comes again, update the library",
         )
+    }
+
+    fn end(&self) -> io::Result<ExitStatus> {
+        let mut child = locked(&self.child);
+        let _ = child.kill();
+        child.wait()
     }
 
     /// Closes the key; without another one, the process ends. Doesn't wait for that.
@@ -167,11 +171,8 @@ impl TokenProcess {
 impl Drop for TokenProcess {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Write);
-        let mut child = locked(&self.child);
-        if !self.ends_within(END_LIMIT) {
-            let _ = child.kill();
-        }
-        let _ = child.wait();
+        self.ends_within(END_LIMIT);
+        let _ = self.end();
     }
 }
 

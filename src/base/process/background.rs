@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{chdir, setsid};
 use rustix::stdio::{dup2_stdin, stdin};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
 use super::descriptors::{inherit_only_stdio, raise_limit};
+use super::signals::INTERRUPTING;
 
 /// Starts this program with this argument and environment. It gets `input` as its standard input and no
 /// other descriptor: a client waits until everybody has closed its standard output.
@@ -65,7 +65,7 @@ pub fn take_listener() -> io::Result<UnixListener> {
 /// From now on, a signal that would end the process makes what this gives readable instead.
 pub fn on_termination() -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
+    for signal in INTERRUPTING {
         pipe::register(signal, write.try_clone()?)?;
     }
     Ok(read)
