@@ -37,6 +37,11 @@ fn main() {
             .and_then(|(_, rest)| rest.split_once('"'))
             .map(|(commit, _)| commit.chars().take(12).collect());
     }
+    if std::env::var_os("AWS_LC_SYS_NO_JITTER_ENTROPY").is_none() {
+        println!(
+            "cargo::warning=AWS_LC_SYS_NO_JITTER_ENTROPY=1, as in .cargo/config.toml, saves 15 ms at each start"
+        );
+    }
     let date = std::env::var("SOURCE_DATE_EPOCH").ok().or(date);
     for (name, value) in [
         ("SOURCE_COMMIT", commit),

@@ -231,7 +231,7 @@ fn entries(document: &str, heading: &str) -> String {
         .skip(1)
         .take_while(|line| line.starts_with("| "))
         .filter_map(|row| {
-            let mut cells = row.trim_matches('|').split(" | ").map(str::trim);
+            let mut cells = row.trim_matches('|').split('|').map(str::trim);
             Some((cells.next()?, cells.next()?))
         })
         .map(|(key, meaning)| format!(".TP\n{}\n{}\n", inline(key), inline(meaning)))

@@ -64,7 +64,7 @@ impl Proxy {
                  cert = {certificate}\nkey = {key}\n"
             );
             fs::write(&file, settings).unwrap();
-            let mut command = tool("stunnel4", "stunnel4");
+            let mut command = tool("stunnel", "stunnel4");
             command.arg(file);
             command
         })
