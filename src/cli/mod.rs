@@ -36,17 +36,21 @@ use crate::process::environment::SingleThreaded;
 use crate::start::{self, Started};
 use crate::{report, tunnel_process};
 
+// In lines of 80 columns, which help doesn't break again.
 const ABOUT: &str = "\
-pkcs11-external-signer signs TLS handshakes for Kubernetes clients with a key that stays in a
-PKCS#11 token (YubiKey, smart card, TPM, HSM). Stock kubectl, helm and k9s use such a key in a context
-that `kubeconfig --write --context NAME` has changed, or below `run` without a change. A client that
-speaks the external signer protocol runs the program itself, too: a kubeconfig user with `auth-provider: {name: externalSigner}` names it in `pathExec`, and
-the client hands it a request in the environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG.
+pkcs11-external-signer signs TLS handshakes for Kubernetes clients with a key
+that stays in a PKCS#11 token (YubiKey, smart card, TPM, HSM). Stock kubectl,
+helm and k9s use such a key in a context that `kubeconfig --write` has changed,
+or below `run` without a change. A client that speaks the external signer
+protocol runs the program itself: a kubeconfig user with the auth-provider
+externalSigner names it in `pathExec`, and the client hands it a request in the
+environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG.
 ";
 
 const HELP: &str = "\
-Without arguments it answers the request in EXTERNAL_SIGNER_PLUGIN_CONFIG: one JSON document on
-standard output, everything else on standard error. A PIN is asked on the terminal.
+Without arguments it answers the request in EXTERNAL_SIGNER_PLUGIN_CONFIG: one
+JSON document on standard output, everything else on standard error. A PIN is
+asked on the terminal.
 
 In the kubeconfig:
   users:
@@ -60,8 +64,8 @@ In the kubeconfig:
           slotId: \"0\"                                # or tokenLabel, tokenSerial
           objectId: \"2\"                              # or objectLabel
 
-Exit codes, and the other keys (pinSource, certificateFile, uri …), are in the manual page and in
-docs/errors.md and docs/configuration.md.
+Exit codes, and the other keys (pinSource, certificateFile, uri …), are in the
+manual page, in docs/errors.md and docs/configuration.md.
 ";
 
 /// The program's commands. Without one it is the external signer.
