@@ -233,6 +233,31 @@ fn a_context_is_written_once_and_others_beside_it() {
 }
 
 /// A service account's, and one with another key, called as the certificate is.
+/// As it is printed: the entry with the secret goes, and the copies.
+#[test]
+fn the_secret_that_no_context_needs_any_more_is_named_with_its_removal() {
+    let (store, path) = token_and_file();
+    let removal = |context: &str| {
+        let written = write(&store, &path, context, &[]);
+        let lines = written
+            .stderr
+            .lines()
+            .filter(|it| ["  kubectl config d", "  rm "].iter().any(|begin| it.starts_with(begin)));
+        lines.collect::<Vec<_>>().join(" && ")
+    };
+    // The other context has it still.
+    assert_eq!(removal("prod"), "");
+    let programs = kubectl().parent().unwrap().display();
+    let script = format!("PATH={programs}:$PATH; {}", removal("lab"));
+    store.command(&[]).within("sh", &script).variable("KUBECONFIG", &path).run().succeeded();
+    let left = below(store.directory.path());
+    assert!(
+        left.iter()
+            .filter(|it| it.is_file())
+            .all(|it| !fs::read(it).unwrap().windows(10).any(|it| it == b"token: abc"))
+    );
+}
+
 #[test]
 fn a_plugin_that_was_written_by_hand_stays_and_comes_back() {
     let store = token();

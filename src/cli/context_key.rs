@@ -1,7 +1,7 @@
 //! A context that stock kubectl uses with a key: given to it, printed, and taken from it again.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::key_choice::{key_configuration, names_key, set};
 use super::key_options::{KeyOptions, option, standard_input_is_the_clients};
@@ -12,6 +12,7 @@ use crate::kubeconfig::{
     self, Cluster, EntryKind, Kubeconfig, LocalEndpoint, PluginEntries, PluginUser, Provider,
     local_address,
 };
+use crate::printable::shell_word;
 use crate::process::signals::Deferral;
 use crate::report;
 use crate::start;
@@ -43,15 +44,30 @@ impl ContextEntries<'_> {
     pub(super) fn write(&self) -> Result<(), Error> {
         let kubeconfig = self.options.kubeconfig.as_deref();
         // Refused before anything is written.
-        super::load(kubeconfig)?.context(self.context)?;
+        let before = super::load(kubeconfig)?;
+        let former = before.context(self.context)?.user;
         let identity = identity_or_new(local_address().into())?;
-        let user = change(kubeconfig, self.context, |file, all, path| {
+        let (user, path) = change(kubeconfig, self.context, |file, all, path| {
             let entries = self.entries(all, &identity)?;
             entries.put_into(file, all, path)?;
             Ok(entries.user)
         })?;
         let file = kubeconfig.map(Path::to_string_lossy);
-        let options = option("--kubeconfig", file) + &option("--context", Some(self.context));
+        let files = option("--kubeconfig", file);
+        if before.is_secret_of_one(&former, self.context) {
+            report::steps(
+                &format!(
+                    "user \"{former}\", which the context had, is still in {} and its copies, with its secret; without it \
+                     there is no way back:",
+                    path.display()
+                ),
+                &[
+                    format!("kubectl config{files} delete-user {}", shell_word(&former)),
+                    format!("rm {}.backup-*", shell_word(&path.to_string_lossy())),
+                ],
+            );
+        }
+        let options = files + &option("--context", Some(self.context));
         report::steps(
             &format!("context \"{}\" uses user \"{user}\"; next:", self.context),
             &[
@@ -141,18 +157,18 @@ fn change<T>(
     kubeconfig: Option<&Path>,
     context: &str,
     edit: impl FnOnce(&mut Kubeconfig, &Kubeconfig, &Path) -> Result<T, Error>,
-) -> Result<T, Error> {
+) -> Result<(T, PathBuf), Error> {
     // A lock that stays behind would keep kubectl from the file.
     let _deferral = Deferral::for_files();
     let files = super::kubeconfig_files(kubeconfig);
     let (result, path, copy) = kubeconfig::change(&files, context, edit)?;
-    let path = path.display();
+    let shown = path.display();
     report::note(&match copy {
         Some(copy) => {
             let copy = copy.display();
-            format!("{path}: context \"{context}\" written; what was there is in {copy}")
+            format!("{shown}: context \"{context}\" written; what was there is in {copy}")
         }
-        None => format!("{path}: context \"{context}\" is there already"),
+        None => format!("{shown}: context \"{context}\" is there already"),
     });
-    Ok(result)
+    Ok((result, path))
 }

@@ -120,6 +120,15 @@ impl Kubeconfig {
         self.elements(kind).any(|it| name_of(it) == name)
     }
 
+    /// Whether a secret of the user's stands in its entry, or beside the file, and no other context needs it.
+    pub fn is_secret_of_one(&self, user: &str, context: &str) -> bool {
+        let entry = self.entry(EntryKind::User, user);
+        let secrets = ["client-key", "client-key-data", "password", "token"];
+        let others = self.contexts().into_iter().filter(|it| it.name != context);
+        secrets.iter().any(|it| !entry[it].is_null())
+            && others.into_iter().all(|it| it.user != user)
+    }
+
     /// What an entry says; null if there is none.
     fn entry(&self, kind: EntryKind, name: &str) -> &Value {
         let element = self.elements(kind).find(|it| name_of(it) == name);
