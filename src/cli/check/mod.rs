@@ -7,8 +7,7 @@ mod steps;
 use std::mem;
 use std::path::PathBuf;
 
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::connection::connect;
 use super::credential::ShortLived;
@@ -84,26 +83,14 @@ pub(super) fn run(arguments: &CheckArguments, session: &mut CommandSession) -> R
     checklist.finish()
 }
 
-/// A finding of `check --json`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Finding {
-    step: &'static str,
-    /// `good`, `bad`, or `concern`: it works, but not for long or not everywhere.
-    status: &'static str,
-    text: String,
-    help: Option<String>,
-    /// Set if the step failed.
-    exit_code: Option<u8>,
-}
-
 /// The findings of a check, printed or kept for the document.
 struct Checklist<'a> {
     arguments: &'a CheckArguments,
     session: &'a mut CommandSession,
     /// Of printing.
     failure: Option<Error>,
-    findings: Vec<Finding>,
+    /// As docs/commands.md describes them.
+    findings: Vec<Value>,
 }
 
 impl Checklist<'_> {
@@ -133,6 +120,7 @@ impl Checklist<'_> {
     fn add(&mut self, step: &'static str, text: String, help: Option<Help>, exit_code: Option<u8>) {
         let (status, mark, style) = match (&help, exit_code) {
             (None, _) => ("good", "✔", GOOD),
+            // It works, but not for long or not everywhere.
             (Some(_), None) => ("concern", "!", CONCERN),
             (Some(_), Some(_)) => ("bad", "✘", BAD),
         };
@@ -149,25 +137,27 @@ impl Checklist<'_> {
                 self.failure.get_or_insert(error);
             }
         }
-        let help = help.map(|help| help.to_string());
-        self.findings.push(Finding { step, status, text, help, exit_code });
-    }
-
-    /// That of the first step that failed, or 0.
-    fn exit_code(&self) -> u8 {
-        self.findings.iter().find_map(|it| it.exit_code).unwrap_or(0)
+        self.findings.push(json!({
+            "step": step,
+            "status": status,
+            "text": text,
+            "help": help.map(|help| help.to_string()),
+            "exitCode": exit_code,
+        }));
+        // That of the first step that failed.
+        if self.session.exit_code == 0 {
+            self.session.exit_code = exit_code.unwrap_or_default();
+        }
     }
 
     /// Prints the document, if that is wanted; what kept it or a line from being printed.
     fn finish(self) -> Result<(), Error> {
-        self.session.exit_code = self.exit_code();
         if !self.arguments.json {
             return self.failure.map_or(Ok(()), Err);
         }
-        // Described in docs/commands.md.
         self.session.output.print_json(&json!({
             "apiVersion": "pkcs11-external-signer/v1",
-            "exitCode": self.exit_code(),
+            "exitCode": self.session.exit_code,
             "steps": self.findings,
         }))
     }
@@ -188,7 +178,7 @@ impl Checklist<'_> {
         // The token is opened twice; the second time with the PIN that it has accepted the first time.
         let mut pins = Sources::new(mem::take(&mut config.pin), &variables);
         let accepted = self.check_key(&config, &mut pins);
-        if self.exit_code() != 0 {
+        if self.session.exit_code != 0 {
             return None;
         }
         let (target, library) = (target?, self.session.library.take()?);
