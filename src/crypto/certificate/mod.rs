@@ -17,7 +17,6 @@ use base::printable::hex;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::asn1::{ObjectIdentifier, UintRef};
 use x509_cert::der::oid::db::{rfc5912, rfc8410};
@@ -156,7 +155,7 @@ impl Certificate {
 
     /// Its name in an API server's audit log, the `credential-id` of those who come with it.
     pub fn credential_id(&self) -> String {
-        format!("X509SHA256={}", hex(&Sha256::digest(&self.der)))
+        format!("X509SHA256={}", fingerprint(&self.der))
     }
 
     /// When it expires, if it should be renewed by now; `now` in seconds since 1970.

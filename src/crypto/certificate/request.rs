@@ -78,8 +78,8 @@ impl CertificationRequest {
     }
 }
 
-/// SHA-256 of a public key's SubjectPublicKeyInfo in DER, in hexadecimal digits: what
+/// SHA-256 in hexadecimal digits; of a public key's SubjectPublicKeyInfo in DER what
 /// `openssl pkey -pubin -outform DER | sha256sum` prints.
-pub fn fingerprint(info: &[u8]) -> String {
-    hex(&Sha256::digest(info))
+pub fn fingerprint(der: &[u8]) -> String {
+    hex(&Sha256::digest(der))
 }
