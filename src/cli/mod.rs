@@ -221,12 +221,7 @@ pub fn command() -> clap::Command {
 /// else can change.
 fn load(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
     let kubeconfig = Kubeconfig::load(&kubeconfig_files(explicit))?;
-    for (path, who) in &kubeconfig.concerns {
-        report::warning(&format!(
-            "kubeconfig {} {who} can name another library, token or server in it",
-            path.display()
-        ));
-    }
+    kubeconfig.concerns.iter().for_each(|it| report::warning(it));
     Ok(kubeconfig)
 }
 

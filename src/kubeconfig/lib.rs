@@ -29,8 +29,6 @@ pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, loca
 pub use redirect::TunnelEndpoint;
 pub use tunnelled::{LocalCluster, tunnelled};
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 use base::error::Error;
@@ -40,8 +38,8 @@ use base::error::Error;
 pub struct Kubeconfig {
     /// A map or null, whose known fields have kubectl's types or are null.
     config: Value,
-    /// The files that somebody else can change, and who, as "belongs to uid 7, who".
-    pub concerns: Vec<(PathBuf, String)>,
+    /// Of the files that somebody else can change.
+    pub concerns: Vec<String>,
 }
 
 /// A list of a kubeconfig.

@@ -61,19 +61,7 @@ impl Kubeconfig {
             };
             let merged = merged.get_or_insert_default();
             if found.is_file() {
-                if is_writable_by_others(&found) {
-                    let (mode, file) = (found.mode() & 0o7777, path.display());
-                    return Err(error(
-                        format!(
-                            "kubeconfig {file} can be changed by other users (mode {mode:04o})"
-                        ),
-                        format!(
-                            "make sure that it was not changed, then take the permission away: `chmod go-w {}`",
-                            shell_word(&path.to_string_lossy())
-                        ),
-                    ));
-                }
-                merged.concerns.extend(concern(&found).map(|who| (path.clone(), who)));
+                merged.concerns.extend(concern(path, &found)?);
             }
             merged.add(Self::parse(&content, path)?);
         }
@@ -166,22 +154,28 @@ pub(super) fn read(path: &Path) -> io::Result<(Vec<u8>, Metadata)> {
     Ok((content, found))
 }
 
-/// By more than this user's own group, of which many systems make this user the only member.
-fn is_writable_by_others(found: &Metadata) -> bool {
+/// What a person should know of a file that somebody else can change; an error if those are more than its owner and
+/// this user's own group, of which many systems make this user the only member.
+fn concern(path: &Path, found: &Metadata) -> Result<Option<String>, Error> {
+    let (file, owner, mode) = (path.display(), found.uid(), found.mode() & 0o7777);
+    let is_foreign = owner != 0 && owner != rustix::process::geteuid().as_raw();
     let is_of_own_group = found.gid() == rustix::process::getegid().as_raw();
-    found.mode() & 0o002 != 0 || found.mode() & 0o020 != 0 && !is_of_own_group
-}
-
-/// Who else can change the file without its being refused, in words.
-fn concern(found: &Metadata) -> Option<String> {
-    let is_foreign = found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw();
-    match found.mode() & 0o020 {
-        _ if is_foreign => Some(format!("belongs to uid {}, who", found.uid())),
-        0 => None,
-        _ => {
-            Some(format!("can be changed by its group (mode {:04o}), which", found.mode() & 0o7777))
-        }
+    let is_of_group = mode & 0o020 != 0;
+    if mode & 0o002 != 0 || is_of_group && !is_of_own_group {
+        return Err(error(
+            format!("kubeconfig {file} can be changed by other users (mode {mode:04o})"),
+            format!(
+                "make sure that it was not changed, then take the permission away: `chmod go-w {}`",
+                shell_word(&path.to_string_lossy())
+            ),
+        ));
     }
+    let who = match (is_foreign, is_of_group) {
+        (true, _) => format!("belongs to uid {owner}, who"),
+        (false, true) => format!("can be changed by its group (mode {mode:04o}), which"),
+        (false, false) => return Ok(None),
+    };
+    Ok(Some(format!("kubeconfig {file} {who} can name another library, token or server in it")))
 }
 
 /// An absolute path without `.` and `..`, as Go's filepath.Clean makes it: links aren't followed.
