@@ -168,18 +168,15 @@ impl Module {
                 Ok(_) => {}
             }
         }
-        match (found.pop(), found.as_slice()) {
-            (Some(only), []) => Ok(only),
-            (None, _) => Err(self.no_token(selector, &occupied, &unread)),
-            (last, others) => {
-                let found: Vec<_> = others.iter().chain(&last).map(|found| &found.name).collect();
-                let text = format!("{} tokens have {selector}", found.len());
-                let help = Help::from(
-                    "name one with tokenSerial (--token-serial), tokenLabel (--token-label) or slotId (--slot-id):",
-                );
-                Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)))
-            }
+        if found.len() > 1 {
+            let found: Vec<_> = found.iter().map(|found| &found.name).collect();
+            let text = format!("{} tokens have {selector}", found.len());
+            let help = Help::from(
+                "name one with tokenSerial (--token-serial), tokenLabel (--token-label) or slotId (--slot-id):",
+            );
+            return Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)));
         }
+        found.pop().ok_or_else(|| self.no_token(selector, &occupied, &unread))
     }
 }
 
