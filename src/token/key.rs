@@ -52,11 +52,8 @@ impl KeyReference {
 
     /// For messages: `the key with objectId "2" (CN=jane)`, or its kind without a certificate.
     pub fn describe(&self) -> String {
-        let selector = &self.selector;
-        match &self.subject {
-            Some(subject) => format!("the key with {selector} ({subject})"),
-            None => format!("the key with {selector} ({})", self.public_key),
-        }
+        let holder = self.subject.clone().unwrap_or_else(|| self.public_key.to_string());
+        format!("the key with {} ({holder})", self.selector)
     }
 
     pub(super) fn mismatch(&self) -> Error {
