@@ -171,7 +171,6 @@ fn line(key: &KeyEntry) -> String {
         parts.push(credential_id.clone());
     }
     let notes: Vec<_> = key.notes.iter().map(KeyNote::to_string).collect();
-    let notes = Some(notes.join(", ")).filter(|notes| !notes.is_empty());
-    let notes = notes.map(|notes| format!(": {notes}")).unwrap_or_default();
-    format!("{}{notes}", parts.join(", "))
+    let parts = [parts.join(", "), notes.join(", ")];
+    parts.join(if notes.is_empty() { "" } else { ": " })
 }
