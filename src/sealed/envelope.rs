@@ -2,6 +2,7 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use cms::authenveloped_data::AuthEnvelopedData;
+use cms::cert::{IssuerAndSerialNumber, x509};
 use cms::content_info::ContentInfo;
 use cms::enveloped_data::{
     KeyAgreeRecipientIdentifier, KeyAgreeRecipientInfo, OriginatorIdentifierOrKey,
@@ -13,7 +14,8 @@ use der::{Any, Decode as _, pem};
 use super::encoding::{GcmParameters, TAG_LENGTH, agreed, enveloped, transported, unwrap};
 use super::registries::Registries;
 use base::error::{Error, Exit};
-use crypto::certificate::Curve;
+use base::printable::hex;
+use crypto::certificate::{Certificate, Curve};
 use crypto::scheme::LockedSecret;
 
 pub(super) const LABEL: &str = "CMS";
@@ -151,5 +153,35 @@ impl Recipient {
         let is_ours = matches!(&ours, RecipientInfo::Kari(ours) if ours == info);
         let locked = LockedSecret::Ecdh { curve, point };
         is_ours.then_some(Self { name, locked, wrapped: Some(wrapped) })
+    }
+}
+
+/// The names of a certificate, by one of which a sealed file may know its key. First the identifier in it, where it has one: it
+/// stays when the certificate is renewed.
+pub fn names(certificate: &Certificate) -> Vec<RecipientIdentifier> {
+    let mut names = Vec::new();
+    if let Ok(parsed) = x509::Certificate::from_der(certificate.der()) {
+        let parsed = parsed.tbs_certificate();
+        if let Ok(Some((_, identifier))) = parsed.get_extension() {
+            names.push(RecipientIdentifier::SubjectKeyIdentifier(identifier));
+        }
+        names.push(RecipientIdentifier::IssuerAndSerialNumber(IssuerAndSerialNumber {
+            issuer: parsed.issuer().clone(),
+            serial_number: parsed.serial_number().clone(),
+        }));
+    }
+    names
+}
+
+/// A recipient's name for messages.
+pub fn describe(name: &RecipientIdentifier) -> String {
+    match name {
+        RecipientIdentifier::SubjectKeyIdentifier(identifier) => {
+            format!("key identifier {}", hex(identifier.0.as_bytes()))
+        }
+        RecipientIdentifier::IssuerAndSerialNumber(named) => {
+            let number = hex(named.serial_number.as_bytes()).to_uppercase();
+            format!("certificate {number} of {}", named.issuer)
+        }
     }
 }

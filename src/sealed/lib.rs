@@ -12,13 +12,11 @@ pub mod credential_provider;
 
 mod encoding;
 mod envelope;
-mod recipient;
 mod registries;
 mod registry;
 mod seal;
 
-pub use envelope::{Recipient, SealedFile};
-pub use recipient::{describe, names};
+pub use envelope::{Recipient, SealedFile, describe, names};
 pub use registries::{Registries, RegistryLogin};
 pub use registry::Registry;
 pub use seal::NewEnvelope;

@@ -11,8 +11,7 @@ use der::{Any, pem};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::encoding::{CONTENT_KEY_LENGTH, TAG_LENGTH, agreed, enveloped, transported, wrap};
-use super::envelope::LABEL;
-use super::recipient::names;
+use super::envelope::{LABEL, names};
 use super::registries::Registries;
 use base::error::{Error, Exit};
 use crypto::certificate::{Certificate, Curve, PublicKey};

@@ -2,8 +2,6 @@
 //!
 //! Source: KEP-2133 and kubelet's `pkg/credentialprovider/plugin`. It knows no file and no token.
 
-mod image;
-
 use std::time::Duration;
 
 use serde_json::json;
