@@ -50,10 +50,7 @@ fn it_is_told_what_the_pin_is_for_and_nothing_else() {
         .run();
     assert_signed(&outcome);
     let shown = fs::read_to_string(shown).unwrap();
-    let token = &store.tokens[0];
-    let asked =
-        format!("PIN for token \"test token\" (serial {}, slotId {})", token.serial, token.slot);
-    assert!(shown.starts_with(&asked), "{shown}");
+    assert!(shown.starts_with("PIN for \"test token\" (test p256): "), "{shown}");
     assert!(shown.contains("DISPLAY=:7"), "{shown}");
     for hidden in ["LD_LIBRARY", "SOME_SECRET", "EXTERNAL_SIGNER", "TOKEN_PIN", "FAULT_MODULE"] {
         assert!(!shown.contains(hidden), "{hidden} in {shown}");

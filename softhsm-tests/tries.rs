@@ -452,8 +452,8 @@ fn error(store: &Store, number: u8) -> String {
 fn prompts(screen: &str) -> usize {
     let lines = visible(screen);
     // Each on a line of its own.
-    assert!(lines.iter().all(|line| line.matches("PIN for token").count() <= 1), "{lines:?}");
-    screen.matches("PIN for token").count()
+    assert!(lines.iter().all(|line| line.matches("PIN for \"").count() <= 1), "{lines:?}");
+    screen.matches("PIN for \"").count()
 }
 
 #[test]

@@ -72,6 +72,6 @@ fn a_token_that_is_pulled_and_put_back_is_used_again_without_a_prompt() {
     screen.relay.cut();
     screen.expect_to_work("at-last");
     let (user, text) = screen.close();
-    assert_eq!(text.matches("PIN for token").count(), 1, "{text}");
+    assert_eq!(text.matches("PIN for \"").count(), 1, "{text}");
     user.expect_nothing_left();
 }

@@ -26,7 +26,7 @@ fn a_wrong_pin_that_was_typed_is_asked_for_again_at_the_prompt_alone() {
     }
     let (outcome, screen) = terminal.finish();
     assert_told_through_kubectl(&outcome, 7, &["CKR_PIN_INCORRECT"]);
-    assert_eq!(screen.matches("PIN for token").count(), 3, "{screen}");
+    assert_eq!(screen.matches("PIN for \"").count(), 3, "{screen}");
     assert_eq!(user.store.calls("C_Login").len(), 3);
     user.expect_nothing_left();
     // Another command.

@@ -49,7 +49,10 @@ impl fmt::Debug for Pin {
 pub struct PinRequest<'a> {
     /// Label, serial and slot.
     pub token: Cow<'a, str>,
-    pub key: Cow<'a, str>,
+    /// The label alone.
+    pub label: Cow<'a, str>,
+    /// Whose key, or what for.
+    pub what: Cow<'a, str>,
     /// In bytes.
     pub shortest: usize,
     /// In bytes, at most [`MAX_PIN_LENGTH`].

@@ -22,9 +22,9 @@ use base::printable::printable;
 /// How long a person may take for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a person is asked, in one line that is fit for a terminal.
+/// What a person is asked, in a line that fits a narrow terminal.
 fn question(request: &PinRequest<'_>) -> String {
-    format!("PIN for token {}, {}: ", printable(&request.token), printable(&request.key))
+    format!("PIN for \"{}\" ({}): ", printable(&request.label), printable(&request.what))
 }
 
 fn timed_out(request: &PinRequest<'_>) -> Error {

@@ -21,7 +21,7 @@ pub(super) fn ask(
     input: impl Write,
     output: impl Read,
 ) -> io::Result<Option<Pin>> {
-    let description = format!("Token {}\n{}", printable(&request.token), printable(&request.key));
+    let description = format!("Token {}\n{}", printable(&request.token), printable(&request.what));
     let mut dialog = Dialog { input, output: BufReader::new(output) };
     let _ = dialog.reply()?;
     if has_terminal {
@@ -124,7 +124,8 @@ mod tests {
     fn request<'a>(notice: Option<&'a str>, confirm: Option<&'a str>) -> PinRequest<'a> {
         PinRequest {
             token: "\"100%\" (serial x, slotId 1)".into(),
-            key: "the key\nof jane".into(),
+            label: "100%".into(),
+            what: "the key\nof jane".into(),
             shortest: 4,
             longest: 8,
             notice: notice.map(Into::into),

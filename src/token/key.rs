@@ -31,6 +31,7 @@ pub struct KeyReference {
     pub label: String,
     /// The subject of its certificate.
     subject: Option<String>,
+    user: Option<String>,
 }
 
 impl KeyReference {
@@ -42,7 +43,8 @@ impl KeyReference {
     ) -> Self {
         let (public_key, selector) = (certificate.public_key().clone(), selector.clone());
         let subject = Some(certificate.subject.clone());
-        Self { public_key, selector, id, label: String::new(), subject }
+        let (label, user) = (String::new(), certificate.user.clone());
+        Self { public_key, selector, id, label, subject, user }
     }
 
     /// The objects that stand beside the key: those with its CKA_ID.
@@ -54,6 +56,11 @@ impl KeyReference {
     pub fn describe(&self) -> String {
         let holder = self.subject.clone().unwrap_or_else(|| self.public_key.to_string());
         format!("the key with {} ({holder})", self.selector)
+    }
+
+    /// For prompts: `jane`, or `objectId "2"` without a certificate.
+    pub(super) fn holder(&self) -> String {
+        self.user.clone().unwrap_or_else(|| self.selector.to_string())
     }
 
     pub(super) fn mismatch(&self) -> Error {
@@ -149,8 +156,8 @@ impl Token {
         let object = match public.flatten() {
             Some(object) => object,
             None => {
-                self.log_in_if_required(&name, pins)?;
-                self.find_key(&reference, &name, pins)?
+                self.log_in_if_required(&reference.holder(), pins)?;
+                self.find_key(&reference, pins)?
             }
         };
         let (always_authenticate, is_mismatch) = self.key_traits(object, &reference.public_key)?;
@@ -166,14 +173,13 @@ impl Token {
     fn find_key(
         &mut self,
         reference: &KeyReference,
-        name: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<ObjectHandle, Error> {
         let missing = match self.private_key(reference) {
             Err(error) if !self.login.is_done && error.is(Kind::NoKey) => error,
             outcome => return outcome,
         };
-        match self.authenticate(UserType::User, name, pins) {
+        match self.authenticate(UserType::User, &reference.holder(), pins) {
             Ok(()) => self.private_key(reference),
             Err(error) if error.is(Kind::NoPin) || error.is(Kind::PinNotSet) => Err(missing),
             Err(error) => Err(error),
@@ -266,7 +272,7 @@ impl Token {
     ) -> Result<KeyReference, Error> {
         let (id, label) = (self.bytes(object, AttributeType::Id)?, self.label(object)?);
         let selector = ObjectSelector::of(&id, id.is_empty().then_some(&*label));
-        Ok(KeyReference { public_key, selector, id, label, subject: None })
+        Ok(KeyReference { public_key, selector, id, label, subject: None, user: None })
     }
 
     /// The public key that a key object shows; `None` if it shows none, or none that TLS clients sign with.

@@ -111,7 +111,7 @@ impl Token {
     pub(super) fn authenticate(
         &mut self,
         user: UserType,
-        key: &str,
+        what: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         let mut refusal: Option<String> = None;
@@ -141,7 +141,8 @@ impl Token {
             let counted = (state.pin == PinState::CountLow).then_some(COUNTED);
             let request = PinRequest {
                 token: state.name.to_string().into(),
-                key: key.into(),
+                label: state.name.label.as_str().into(),
+                what: what.into(),
                 shortest,
                 longest,
                 notice: refusal.as_deref().or(counted).map(Into::into),

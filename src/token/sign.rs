@@ -186,7 +186,7 @@ impl Token {
             return Ok(Err(error));
         }
         if let Err(error) =
-            self.authenticate(UserType::ContextSpecific, &key.reference.describe(), pins)
+            self.authenticate(UserType::ContextSpecific, &key.reference.holder(), pins)
         {
             // An operation that stays active keeps the session from beginning another one.
             let _ = self.session.end(operation, input);
@@ -211,7 +211,7 @@ impl Token {
         if self.is_logged_in() || !wants_login(&outcome) {
             return Ok(outcome);
         }
-        self.authenticate(UserType::User, &key.reference.describe(), pins)?;
+        self.authenticate(UserType::User, &key.reference.holder(), pins)?;
         Ok(call(self))
     }
 
