@@ -1,4 +1,4 @@
-//! Runs a command. The program of requests becomes this one: `signer/start.rs`.
+//! Runs a command. The program of requests becomes this one: `start.rs`.
 
 #![expect(unsafe_code, reason = "that there is one thread")]
 

@@ -15,7 +15,7 @@ pub use pin_entry;
 pub use protocol;
 pub use sealed;
 pub use sealed::credential_provider;
-pub use signer::{library, plugin, report, start};
+pub use signer::{library, report};
 pub use token;
 pub use tunnel;
 pub use tunnel_process;
@@ -24,5 +24,9 @@ pub use tunnel_process;
 pub mod discovery;
 // A key's certificate: the request for one, and what is checked of the one that was issued.
 pub mod enrollment;
+// The external signer: one request, and the one document that answers it.
+pub mod plugin;
+// The start of every process; whether it answers a request or runs a command.
+pub mod start;
 // The commands.
 pub mod cli;

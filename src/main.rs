@@ -8,7 +8,6 @@ use pkcs11_external_signer::process::environment::SingleThreaded;
 use pkcs11_external_signer::process::leave;
 use pkcs11_external_signer::process::memory::Wiping;
 use pkcs11_external_signer::start;
-use pkcs11_external_signer::tunnel_process::ProcessKeys;
 
 #[global_allocator]
 static ALLOCATOR: Wiping<System> = Wiping(System);
@@ -17,5 +16,5 @@ fn main() {
     // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it
     // keeps it.
     let alone = unsafe { SingleThreaded::new() };
-    leave(start::request(alone, &mut ProcessKeys::default()))
+    leave(start::request(alone))
 }

@@ -1,4 +1,4 @@
-//! The external signer: one request, one answer; and the start of every process.
+//! What every command and request rests on that uses a library or says something.
 //!
 //! The modules are listed from the bottom to the top.
 
@@ -8,7 +8,3 @@
 pub mod report;
 // A library under its lock; reports what it waits for.
 pub mod library;
-// The external signer: one request, and the one document that answers it.
-pub mod plugin;
-// The start of every process; whether it answers a request or runs a command.
-pub mod start;

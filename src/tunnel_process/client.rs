@@ -15,10 +15,8 @@ use base::pin::{Pin, PinProvider};
 use base::process::background;
 use base::process::control_socket::{ControlSocket, peer};
 use base::process::watched::WatchedProcess;
-use config::Keep;
 use crypto::scheme::Scheme;
 use signer::library;
-use signer::plugin::{KeptKey, KeptKeys};
 use signer::report;
 use token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 use tunnel::tunnel_error;
@@ -46,34 +44,16 @@ pub fn register(
     }
 }
 
-/// A key that signs in the tunnel process, for requests of the external signer protocol.
-#[derive(Default)]
-pub struct ProcessKeys(Option<Conversation>);
-
-impl KeptKeys for ProcessKeys {
-    fn open(
-        &mut self,
-        key: Vec<(String, String)>,
-        keep: Keep,
-        pins: &mut dyn PinProvider,
-    ) -> Result<KeptKey, Error> {
-        let registration =
-            Registration { configuration: key, keep, signs: true, ..Registration::default() };
-        let (registered, conversation) = register(registration, pins)?;
-        self.0 = Some(conversation);
-        for warning in &registered.warnings {
-            report::warning(warning);
-        }
-        Ok(KeptKey { certificate: registered.token_certificate, is_new: registered.is_new })
-    }
-
-    fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error> {
-        let mut conversation = self.0.take().ok_or_else(out_of_turn)?;
-        // The process itself has no terminal.
-        let _notice = pin_entry::show_after(TOUCH_NOTICE_DELAY, TOUCH_NOTICE);
-        let sent = conversation.send(&(scheme, digest));
-        sent.and_then(|()| conversation.receive()).unwrap_or_else(|_| Err(lost()))
-    }
+/// Has the process sign with the key that it was asked for.
+pub fn sign(
+    mut conversation: Conversation,
+    scheme: Scheme,
+    digest: &[u8],
+) -> Result<Vec<u8>, Error> {
+    // The process itself has no terminal.
+    let _notice = pin_entry::show_after(TOUCH_NOTICE_DELAY, TOUCH_NOTICE);
+    let sent = conversation.send(&(scheme, digest));
+    sent.and_then(|()| conversation.receive()).unwrap_or_else(|_| Err(lost()))
 }
 
 /// What the process serves; `None` if there is none.

@@ -15,9 +15,9 @@ mod pins;
 mod service;
 mod token_process;
 
-pub use client::{ProcessKeys, register, status, stop};
+pub use client::{register, sign, status, stop};
 pub use identity::{identity, identity_or_new};
-pub use message::{Greeting, RegisteredCluster, Registration, StatusDocument};
+pub use message::{Conversation, Greeting, RegisteredCluster, Registration, StatusDocument};
 pub use service::{caller_error, serve};
 pub use token_process::{TOKEN_ARGUMENT, serve_token};
 

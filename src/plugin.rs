@@ -5,48 +5,26 @@ use std::ffi::OsString;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::certificate::{Certificate, of_subject};
+use crate::config::{Config, Keep, PinSource, key_selection};
+use crate::error::Error;
 use crate::library::{self, Library};
+use crate::pin_entry::{self, Sources};
+use crate::process::environment::{SingleThreaded, TakenVariables};
+use crate::process::output::{StandardOutput, answer_lost};
+use crate::process::{lock, unix_time};
+use crate::protocol::{API_VERSION, Operation, Request, SignRequest, Spelling, no_request};
 use crate::report;
-use base::error::Error;
-use base::pin::PinProvider;
-use base::process::environment::{SingleThreaded, TakenVariables};
-use base::process::output::{StandardOutput, answer_lost};
-use base::process::{lock, unix_time};
-use config::{Config, Keep, PinSource, key_selection};
-use crypto::certificate::{Certificate, of_subject};
-use crypto::scheme::{Scheme, requested};
-use crypto::verify::{VerifiedSignature, verify};
-use pin_entry::Sources;
-use protocol::{API_VERSION, Operation, Request, SignRequest, Spelling, no_request};
-use token::invalid_signature;
+use crate::scheme::requested;
+use crate::token::invalid_signature;
+use crate::tunnel_process::{self, Registration};
+use crate::verify::{VerifiedSignature, verify};
 
-/// A process in which keys stay open.
-pub trait KeptKeys {
-    /// Has the key stay open for so long from now on, and opens it if it isn't.
-    fn open(
-        &mut self,
-        key: Vec<(String, String)>,
-        keep: Keep,
-        pins: &mut dyn PinProvider,
-    ) -> Result<KeptKey, Error>;
-
-    /// Signs with the key that was opened last.
-    fn sign(&mut self, scheme: Scheme, digest: &[u8]) -> Result<Vec<u8>, Error>;
-}
-
-/// A key that is open in another process.
-pub struct KeptKey {
-    /// DER.
-    pub certificate: Vec<u8>,
-    /// Whether it was opened for this request.
-    pub is_new: bool,
-}
-
-/// Answers the request, or reports why not; the exit code. `kept` is for keys that stay open.
-pub fn run(request: OsString, alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
+/// Answers the request, or reports why not; the exit code.
+pub fn run(request: OsString, alone: SingleThreaded) -> u8 {
     // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
     let (mut library, mut pins) = (None, None);
-    let code = match answer(request, alone, kept, &mut pins, &mut library) {
+    let code = match answer(request, alone, &mut pins, &mut library) {
         Ok(()) => 0,
         Err(error) => {
             pin_entry::failed(&error);
@@ -64,7 +42,6 @@ pub fn run(request: OsString, alone: SingleThreaded, kept: &mut dyn KeptKeys) ->
 fn answer(
     request: OsString,
     alone: SingleThreaded,
-    kept: &mut dyn KeptKeys,
     pins: &mut Option<Sources>,
     opened: &mut Option<Library>,
 ) -> Result<(), Error> {
@@ -84,11 +61,9 @@ fn answer(
     if let (Some(key), Some(keep @ (Keep::Terminal | Keep::For(_))), Operation::Sign(sign)) =
         (selection, config.keep, &request.operation)
     {
-        let opened = kept.open(key, keep, pins)?;
-        if pin_in_configuration && opened.is_new {
-            warn_of_stored_pin();
-        }
-        let signature = kept_signature(&opened.certificate, sign, kept)?;
+        let registration =
+            Registration { configuration: key, keep, signs: true, ..Registration::default() };
+        let signature = kept_signature(registration, sign, pins, pin_in_configuration)?;
         return Response::Signature(&signature).send(request.spelling, client);
     }
     let init_args = config.init_args.as_deref();
@@ -121,17 +96,25 @@ fn answer(
     }
 }
 
-/// Signs with a key that is open in another process, and verifies the signature here.
+/// Signs with a key that stays open in the tunnel process, and verifies the signature here.
 #[cold]
 fn kept_signature(
-    certificate: &[u8],
+    registration: Registration,
     sign: &SignRequest,
-    kept: &mut dyn KeptKeys,
+    pins: &mut Sources,
+    pin_in_configuration: bool,
 ) -> Result<VerifiedSignature, Error> {
-    let certificate = Certificate::from_der(certificate, "the tunnel process")?;
+    let (key, conversation) = tunnel_process::register(registration, pins)?;
+    for warning in &key.warnings {
+        report::warning(warning);
+    }
+    if pin_in_configuration && key.is_new {
+        warn_of_stored_pin();
+    }
+    let certificate = Certificate::from_der(&key.token_certificate, "the tunnel process")?;
     let public_key = certificate.public_key();
     let scheme = requested(&sign.options, public_key)?;
-    let signature = kept.sign(scheme, &sign.digest)?;
+    let signature = tunnel_process::sign(conversation, scheme, &sign.digest)?;
     let signature = verify(public_key, &scheme, &sign.digest, signature);
     signature.ok_or_else(|| invalid_signature(&certificate.subject, &scheme))
 }

@@ -11,11 +11,11 @@ use std::process::Command;
 
 use rustix::process::Rlimit;
 
-use crate::plugin::{self, KeptKeys};
+use crate::error::{self, Call, Error, Exit, PLUGIN};
+use crate::plugin;
+use crate::process::environment::{self, SingleThreaded};
+use crate::process::{harden, memory, signals};
 use crate::report;
-use base::error::{self, Call, Error, Exit, PLUGIN};
-use base::process::environment::{self, SingleThreaded};
-use base::process::{harden, memory, signals};
 
 /// The variable that holds a request of the external signer protocol.
 const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
@@ -37,14 +37,14 @@ pub struct Started {
 
 /// Answers the request in the environment; the exit code. Without one, or with arguments, it becomes the commands'
 /// program.
-pub fn request(alone: SingleThreaded, kept: &mut dyn KeptKeys) -> u8 {
+pub fn request(alone: SingleThreaded) -> u8 {
     if std::env::args_os().len() > 1 || std::env::var_os(REQUEST).is_none() {
         return become_commands();
     }
     run(alone, |Started { alone, request, .. }| {
         error::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(logged());
-        plugin::run(request.unwrap_or_default(), alone, kept)
+        plugin::run(request.unwrap_or_default(), alone)
     })
 }
 
