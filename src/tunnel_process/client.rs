@@ -92,13 +92,13 @@ fn ask(
     request: ControlRequest,
     mut pins: Option<&mut dyn PinProvider>,
 ) -> Result<Option<(Reply<'static>, Conversation)>, Error> {
-    let socket = socket()?;
+    let mut socket = socket()?;
     let process = i32::try_from(std::process::id()).unwrap_or_default();
     let greeting = Greeting { version: VERSION.to_owned(), process, request };
     let mut is_here = false;
     for _ in 0..TRIES {
         let stream = match pins {
-            Some(_) => Some(connect_or_start(&socket)?),
+            Some(_) => Some(connect_or_start(&mut socket)?),
             None => connect(&socket)?,
         };
         let Some(stream) = stream else {
@@ -158,7 +158,7 @@ fn reply(
 
 /// Connects to the process. Where there is none, listens in its place, connects and starts it with the listening
 /// socket: one that finds no connection waiting ends.
-fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
+fn connect_or_start(socket: &mut ControlSocket) -> Result<UnixStream, Error> {
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
@@ -171,9 +171,7 @@ fn connect_or_start(socket: &ControlSocket) -> Result<UnixStream, Error> {
         listener.map_err(|reason| no_socket(&format!("{}: {reason}", socket.path().display())))?;
     let stream = connect(socket)?;
     background::start(ARGUMENT, listener.into(), std::env::vars_os()).map_err(|reason| {
-        if let Ok(identity) = socket.identity() {
-            socket.remove(identity);
-        }
+        socket.remove();
         tunnel_error(
             format!("the tunnel process can't be started: {reason}"),
             "the system lacks something: memory, processes, or open files (`ulimit -u`, `ulimit -n`)",

@@ -23,7 +23,7 @@ use super::message::{
 };
 use super::token_process::{self, Task, TokenProcess};
 use base::error::Error;
-use base::process::control_socket::{ControlSocket, FileIdentity, Peer, peer};
+use base::process::control_socket::{ControlSocket, Peer, peer};
 use base::process::watched::{WatchedProcess, is_caller};
 use base::process::{background, locked, preparation, time_since_boot};
 use config::{Config, Keep};
@@ -49,7 +49,8 @@ pub fn serve() -> u8 {
     let Ok(listener) = background::take_listener() else {
         return 2;
     };
-    let service = Arc::new(Service::new());
+    let socket = ControlSocket::find().ok();
+    let service = Arc::new(Service { socket, state: Mutex::default() });
     service.run(&listener);
     service.end();
     drop(listener);
@@ -57,7 +58,7 @@ pub fn serve() -> u8 {
 }
 
 struct Service {
-    socket: Option<(ControlSocket, FileIdentity)>,
+    socket: Option<ControlSocket>,
     state: Mutex<State>,
 }
 
@@ -79,15 +80,6 @@ fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
 }
 
 impl Service {
-    fn new() -> Self {
-        let socket = ControlSocket::find().ok();
-        let socket = socket.and_then(|socket| {
-            let identity = socket.identity().ok()?;
-            Some((socket, identity))
-        });
-        Self { socket, state: Mutex::default() }
-    }
-
     /// Serves clients until there is nothing left to be kept. The first one has connected already.
     fn run(self: &Arc<Self>, listener: &UnixListener) {
         let Ok(termination) = background::on_termination() else {
@@ -317,9 +309,7 @@ impl Service {
             (state.tunnels.take(), mem::take(&mut state.keys))
         };
         drop(ended);
-        if let Some((socket, identity)) = &self.socket {
-            socket.remove(*identity);
-        }
+        self.socket.iter().for_each(ControlSocket::remove);
     }
 }
 

@@ -20,6 +20,8 @@ const NAME: &str = "tunnel.socket";
 pub struct ControlSocket {
     path: PathBuf,
     directory: OwnedFd,
+    /// Which file was there when it was found or made: its device and number.
+    file: Option<(u64, u64)>,
 }
 
 /// A process at the other end of a connection.
@@ -30,14 +32,12 @@ pub struct Peer {
     pub process: i32,
 }
 
-/// Which file a path leads to: its device and number.
-pub type FileIdentity = (u64, u64);
-
 impl ControlSocket {
     /// Finds the directory, and makes it if it isn't there.
     pub fn find() -> Result<Self, String> {
         runtime::in_first(&runtime::SESSION, |path, directory| {
-            Ok(Self { path: path.join(NAME), directory })
+            let path = path.join(NAME);
+            Ok(Self { file: file(&path), path, directory })
         })
     }
 
@@ -64,28 +64,28 @@ impl ControlSocket {
     }
 
     /// Listens, in place of a process that left its socket behind; there must be no other.
-    pub fn listen(&self) -> io::Result<UnixListener> {
+    pub fn listen(&mut self) -> io::Result<UnixListener> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let listener = UnixListener::bind(&self.path)?;
+        self.file = file(&self.path);
         chmod(&self.path, Mode::RUSR | Mode::WUSR)?;
         Ok(listener)
     }
 
-    /// Which file is there now.
-    pub fn identity(&self) -> io::Result<FileIdentity> {
-        let found = std::fs::symlink_metadata(&self.path)?;
-        Ok((found.dev(), found.ino()))
-    }
-
     /// Removes the socket, unless another one was put in its place.
-    pub fn remove(&self, identity: FileIdentity) {
-        if self.identity().is_ok_and(|found| found == identity) {
+    pub fn remove(&self) {
+        if file(&self.path) == self.file {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+fn file(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 impl Peer {
@@ -141,13 +141,14 @@ mod tests {
         ControlSocket {
             path: directory.join(NAME),
             directory: runtime::open_directory(directory).unwrap(),
+            file: None,
         }
     }
 
     #[test]
     fn a_socket_that_was_left_behind_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
-        let socket = socket_in(directory.path());
+        let mut socket = socket_in(directory.path());
         assert!(socket.connect().unwrap().is_none());
         drop(socket.listen().unwrap());
         assert!(socket.path().exists());
@@ -167,15 +168,14 @@ mod tests {
     #[test]
     fn only_the_own_socket_is_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let socket = socket_in(directory.path());
-        let _first = socket.listen().unwrap();
-        let identity = socket.identity().unwrap();
+        let [mut first, mut second] = [(); 2].map(|()| socket_in(directory.path()));
+        let _first = first.listen().unwrap();
         // A file that keeps the number of the first from being given to the second.
-        std::fs::hard_link(socket.path(), directory.path().join("kept")).unwrap();
-        let _second = socket.listen().unwrap();
-        socket.remove(identity);
-        assert!(socket.path().exists());
-        socket.remove(socket.identity().unwrap());
-        assert!(!socket.path().exists());
+        std::fs::hard_link(first.path(), directory.path().join("kept")).unwrap();
+        let _second = second.listen().unwrap();
+        first.remove();
+        assert!(first.path().exists());
+        second.remove();
+        assert!(!second.path().exists());
     }
 }
