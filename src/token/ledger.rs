@@ -16,7 +16,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use sha2::{Digest as _, Sha256};
 
-use super::slot::TokenState;
+use super::module::TokenState;
 use base::error::Error;
 use base::pin::Pin;
 use base::printable::{hex, printable};
@@ -197,7 +197,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::slot::state_with_label;
+    use crate::module::state_with_label;
     use base::process::lock::in_directory;
 
     fn open(base: &Path, label: &str) -> Ledger {

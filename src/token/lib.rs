@@ -17,7 +17,6 @@ mod opening;
 mod pin_rules;
 mod raw;
 mod sign;
-mod slot;
 mod writing;
 mod yubikey;
 
@@ -26,11 +25,10 @@ pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
 pub use inventory::{Candidate, VisibleKey};
 pub use key::{KeyReference, PrivateKey};
 pub use login::AcceptedPin;
-pub use module::Module;
+pub use module::{Module, OccupiedSlot, PinState, TokenState, not_initialized};
 pub use officer::AskHidden;
 pub use raw::SessionAccess;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
-pub use slot::{OccupiedSlot, PinState, TokenState, not_initialized};
 pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};
 
 use std::cell::OnceCell;

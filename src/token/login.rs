@@ -10,8 +10,8 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
 use super::ledger::{Ledger, PinAnswer, TRIED_PINS, UNCLEAR_LOGINS};
+use super::module::{PinState, TokenState};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
-use super::slot::{PinState, TokenState};
 use super::{Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
@@ -447,7 +447,7 @@ mod tests {
     use cryptoki::context::Function;
 
     use super::*;
-    use crate::slot::state_with_label;
+    use crate::module::state_with_label;
 
     #[test]
     fn a_pin_is_as_long_as_the_token_and_the_program_can_have_it() {

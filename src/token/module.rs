@@ -1,4 +1,5 @@
-//! The PKCS#11 library: loaded and initialised, and finalised without trusting it to come back.
+//! The PKCS#11 library: loaded and initialised, and finalised without trusting it to come back. Its slots, the one whose
+//! token a selector names, and the tokens' descriptions.
 
 use std::any::Any;
 use std::ffi::CStr;
@@ -6,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
+use serde::{Deserialize, Serialize};
 
 use super::ckr;
-use super::raw::{self, Functions};
-use base::error::{Error, Exit, PROGRAM};
-use base::printable::printable;
+use super::raw::{self, CallResult, Functions};
+use base::error::{Error, Exit, Help, PROGRAM};
+use base::printable::{printable, shell_word};
 use base::process::exit_guard;
-use config::TrustedLibrary;
+use config::{TokenName, TokenSelector, TrustedLibrary};
 
 /// How long C_Finalize may take before the process ends without it.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
@@ -30,6 +32,64 @@ pub struct Module {
 /// Called when a token waits for a person to touch it or to use the reader's keypad, with the time
 /// after which to show the text, and the text. The wait ends when the result is dropped.
 pub(super) type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
+
+/// A token's description (CK_TOKEN_INFO), read at one moment.
+pub struct TokenState {
+    pub name: TokenName,
+    pub manufacturer: String,
+    pub model: String,
+    pub initialized: bool,
+    pub login_required: bool,
+    /// CKF_PROTECTED_AUTHENTICATION_PATH: the PIN is entered at the reader.
+    pub own_keypad: bool,
+    pub pin: PinState,
+    /// Shortest and longest PIN in bytes; a longest of 0 means that it is unknown.
+    pub pin_lengths: (usize, usize),
+}
+
+impl TokenState {
+    pub fn fits(&self, selector: &TokenSelector) -> bool {
+        let same = |wanted: &Option<String>, actual: &str| {
+            wanted.as_deref().is_none_or(|wanted| unpadded(wanted) == actual)
+        };
+        selector.slot.is_none_or(|slot| slot == self.name.slot)
+            && same(&selector.label, &self.name.label)
+            && same(&selector.serial, &self.name.serial)
+            && same(&selector.manufacturer, &self.manufacturer)
+            && same(&selector.model, &self.model)
+    }
+}
+
+/// CK_TOKEN_INFO's flags on a PIN (PKCS#11, section 3.2).
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PinState {
+    /// A wrong PIN was tried since the last right one.
+    CountLow,
+    FinalTry,
+    Good,
+    Locked,
+    ToBeChanged,
+}
+
+impl PinState {
+    /// To append to a sentence on a PIN that was refused.
+    pub(super) fn tries_left(self) -> &'static str {
+        match self {
+            Self::CountLow => "; the token has counted a wrong PIN since the last right one",
+            Self::FinalTry => "; the token says that one try is left before it locks",
+            Self::Locked => "; the PIN is locked now",
+            Self::Good | Self::ToBeChanged => "",
+        }
+    }
+}
+
+pub struct OccupiedSlot {
+    /// CK_SLOT_ID.
+    pub slot: u64,
+    /// The token's description, or why it can't be read.
+    pub token: Result<TokenState, Error>,
+}
 
 impl Module {
     /// Loads and initialises the library (C_GetFunctionList, C_Initialize). A library is initialised
@@ -84,6 +144,117 @@ impl Module {
         exit_guard::arm(FINALIZE_LIMIT, code);
         self.close();
     }
+
+    /// Reads the token's state afresh (C_GetTokenInfo).
+    pub(super) fn token_state(&self, slot: u64) -> CallResult<TokenState> {
+        let info = self.functions.token_info(slot)?;
+        Ok(TokenState {
+            name: TokenName {
+                slot,
+                label: unpadded(info.label()),
+                serial: unpadded(info.serial_number()),
+            },
+            manufacturer: unpadded(info.manufacturer_id()),
+            model: unpadded(info.model()),
+            initialized: info.token_initialized(),
+            login_required: info.login_required(),
+            own_keypad: info.protected_authentication_path(),
+            pin: match &info {
+                info if info.user_pin_locked() => PinState::Locked,
+                info if info.user_pin_to_be_changed() => PinState::ToBeChanged,
+                info if info.user_pin_final_try() => PinState::FinalTry,
+                info if info.user_pin_count_low() => PinState::CountLow,
+                _ => PinState::Good,
+            },
+            pin_lengths: (info.min_pin_length(), info.max_pin_length()),
+        })
+    }
+
+    /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
+    pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, Error> {
+        let occupied = |slot| match self.token_state(slot) {
+            // Listed among those that hold a token, but empty.
+            Err(error) if ckr::code(&error) == Some(RvError::TokenNotPresent) => None,
+            token => {
+                Some(OccupiedSlot { slot, token: token.map_err(|error| not_described(&error)) })
+            }
+        };
+        Ok(self.slots_with_token()?.into_iter().filter_map(occupied).collect())
+    }
+
+    fn slots_with_token(&self) -> Result<Vec<u64>, Error> {
+        self.functions.slots(true).map_err(|error| {
+            let text = format!("listing the slots failed: {}", ckr::failure(&error));
+            Error::new(Exit::Token, text)
+                .help("check the reader, its service (pcscd), and the library's configuration")
+        })
+    }
+
+    /// What the slots call themselves where none holds a token (C_GetSlotInfo): readers, for the most part.
+    pub fn empty_slots(&self) -> Vec<String> {
+        let slots = self.functions.slots(false).unwrap_or_default();
+        let described = slots.into_iter().filter_map(|slot| self.functions.slot_info(slot).ok());
+        described.map(|info| unpadded(info.slot_description())).collect()
+    }
+
+    /// Why no token can be chosen; `unread` says which slots could not be looked at.
+    fn no_token(&self, selector: &TokenSelector, occupied: &[u64], unread: &str) -> Error {
+        let states = occupied.iter().filter_map(|slot| self.token_state(*slot).ok());
+        let (present, new): (Vec<_>, Vec<_>) = states.partition(|state| state.initialized);
+        let present: Vec<_> = present.into_iter().map(|state| state.name).collect();
+        let library = self.path.to_string_lossy();
+        let mut new = new.into_iter().map(|state| state.name.slot);
+        // One that has a label or serial number can't be meant.
+        let is_meant = |slot: &u64| match selector.slot {
+            Some(id) => id == *slot,
+            None => present.is_empty() && !selector.is_given(),
+        };
+        if let Some(slot) = new.find(is_meant) {
+            return not_initialized(slot, &library, &present);
+        }
+        // A library whose tokens are elsewhere may say that it can't reach them.
+        let description = self.description().filter(|_| occupied.is_empty());
+        let description = description.map(|it| format!(" ({it})")).unwrap_or_default();
+        let text = format!("no token with {selector} in {library}{description}{unread}");
+        Error::new(Exit::Token, text).help(match present.as_slice() {
+            [] => format!(
+                "insert the token, check its reader, the reader's service (pcscd) or server (P11_KIT_SERVER_ADDRESS), \
+                 and the library's configuration (SOFTHSM2_CONF, TPM2_PKCS11_STORE and the like); `{PROGRAM} list --module {}` shows its readers",
+                shell_word(&library)
+            )
+            .into(),
+            _ => Help::from("insert the token, or name one that is there:").with_candidates(&present),
+        })
+    }
+
+    /// The one token that fits. A slot that can't be read may be why there is none.
+    pub fn find_token(&self, selector: &TokenSelector) -> Result<TokenState, Error> {
+        // Some libraries know no slot before they were asked for the list.
+        let occupied = self.slots_with_token()?;
+        let (mut found, mut unread) = (Vec::new(), String::new());
+        let numbered = |slot: &&u64| selector.slot.is_none_or(|id| id == **slot);
+        for slot in occupied.iter().filter(numbered).copied() {
+            match self.token_state(slot) {
+                Ok(state) if state.initialized && state.fits(selector) => found.push(state),
+                Err(error) if ckr::code(&error) == Some(RvError::TokenNotPresent) => {}
+                Err(error) if selector.slot.is_some() => return Err(not_described(&error)),
+                Err(error) => {
+                    let failure = ckr::failure(&error);
+                    unread.push_str(&format!("; slotId {slot} can't be read: {failure}"));
+                }
+                Ok(_) => {}
+            }
+        }
+        if found.len() > 1 {
+            let found: Vec<_> = found.iter().map(|found| &found.name).collect();
+            let text = format!("{} tokens have {selector}", found.len());
+            let help = Help::from(
+                "name one with tokenSerial (--token-serial), tokenLabel (--token-label) or slotId (--slot-id):",
+            );
+            return Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)));
+        }
+        found.pop().ok_or_else(|| self.no_token(selector, &occupied, &unread))
+    }
 }
 
 fn not_initialised(path: &Path, error: &CryptokiError) -> Error {
@@ -98,4 +269,42 @@ fn not_initialised(path: &Path, error: &CryptokiError) -> Error {
             "check the library's own set-up: its configuration file (SOFTHSM2_CONF), its service (pcscd, tpm2-abrmd)"
         }
     })
+}
+
+fn not_described(error: &CryptokiError) -> Error {
+    ckr::not_opened("reading the token's description", error)
+}
+
+/// The error of a token that has no label, PIN and objects yet. `library` is its path.
+pub fn not_initialized(slot: u64, library: &str, present: &[TokenName]) -> Error {
+    let tool = format!("pkcs11-tool --module {} --slot {slot}", shell_word(library));
+    let commands = format!(
+        "initialise it, which erases what is on it: {tool} --init-token --label NAME, then {tool} --login \
+         --login-type so --init-pin, or the token's own tool"
+    );
+    let text = format!("the token in slotId {slot} of {library} is not initialised");
+    Error::new(Exit::Token, text).help(match present {
+        [] => commands.into(),
+        _ => Help::from(format!("{commands}; or name one that is there:")).with_candidates(present),
+    })
+}
+
+/// Without the blanks the standard pads with, and the NULs that some libraries pad with instead.
+fn unpadded(text: &str) -> String {
+    text.trim_end_matches([' ', '\0']).to_owned()
+}
+
+/// For tests of what is done by a token's state.
+#[cfg(test)]
+pub(super) fn state_with_label(label: &str) -> TokenState {
+    TokenState {
+        name: TokenName { slot: 1, label: label.to_owned(), serial: "0815".to_owned() },
+        manufacturer: "maker".to_owned(),
+        model: "model".to_owned(),
+        initialized: true,
+        login_required: true,
+        own_keypad: false,
+        pin: PinState::Good,
+        pin_lengths: (4, 8),
+    }
 }

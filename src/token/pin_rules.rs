@@ -1,6 +1,6 @@
 //! Whether a PIN is sent to the token: the rules of docs/security.md as one function.
 
-use super::slot::PinState;
+use super::module::PinState;
 
 /// How often a person may try in one process, until the token accepts a PIN.
 pub(super) const ATTENDED_TRIES: usize = 3;

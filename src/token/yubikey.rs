@@ -5,7 +5,7 @@
 
 use cryptoki::object::{Attribute, AttributeType};
 
-use super::slot::TokenState;
+use super::module::TokenState;
 use config::ObjectId;
 use crypto::certificate::{Certificate, issuer_of};
 
@@ -117,7 +117,7 @@ impl SlotOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::state_with_label;
+    use crate::module::state_with_label;
 
     #[test]
     fn a_slot_has_the_id_of_the_libraries() {
