@@ -46,5 +46,6 @@ fn a_token_that_is_not_initialised_is_told_the_same_everywhere() {
     for shown in [&listed, &checked] {
         assert!(shown.contains(told) && shown.contains(remedy), "{shown}");
     }
-    token.certificate("1").run().fails(5, &["help: initialise it"]);
+    // A token that has a name can't be the blank one.
+    token.certificate("1").run().fails(5, &["help: insert the token"]);
 }
