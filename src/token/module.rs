@@ -205,11 +205,7 @@ impl Module {
         let library = self.path.to_string_lossy();
         let mut new = new.into_iter().map(|state| state.name.slot);
         // One that has a label or serial number can't be meant.
-        let is_meant = |slot: &u64| match selector.slot {
-            Some(id) => id == *slot,
-            None => present.is_empty() && !selector.is_given(),
-        };
-        if let Some(slot) = new.find(is_meant) {
+        if let Some(slot) = new.find(|slot| selector.slot == Some(*slot)) {
             return not_initialized(slot, &library, &present);
         }
         // A library whose tokens are elsewhere may say that it can't reach them.
