@@ -1,11 +1,17 @@
 //! A connection of our own to the API server, with the token's key and certificate.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use http::Method;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
-use super::{ClusterApi, ClusterUser, parsed, signing_request};
+use super::{
+    ClusterApi, ClusterUser, is_label, is_name, parsed, signing_request, unusable, whoami,
+};
 use base::error::{Error, Exit, Kind};
 use keyring::{KeyNumber, Keyring};
 use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, not_recognised, tunnel_error};
@@ -13,10 +19,13 @@ use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, not_recognised, tunne
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";
 
+/// In characters, of a namespace.
+const LONGEST_LABEL: usize = 63;
+
 /// The cluster, asked by the bearer of a token's key.
 pub struct TokenConnection {
     exchange: ServerExchange,
-    pub(super) cluster: String,
+    cluster: String,
 }
 
 impl TokenConnection {
@@ -32,17 +41,31 @@ impl TokenConnection {
         Ok(Self { exchange, cluster: described })
     }
 
-    /// For whom the cluster takes us.
+    /// For whom the cluster takes the bearer, which is somebody.
     pub fn whoami(&self) -> Result<ClusterUser, Error> {
-        let question =
-            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-        let purpose = "tell who this user is";
-        let review = self.create(path, &question, purpose)?;
-        match ClusterUser::of_review(&self.cluster, purpose, review)? {
+        match whoami(self)? {
             user if user.name == ANONYMOUS => Err(not_recognised().about(&self.cluster)),
             user => Ok(user),
         }
+    }
+
+    /// Asks for a token of a service account, and when it ends: in seconds since 1970, by the server's clock, which may
+    /// have made it shorter. Without audiences it is for the API server itself.
+    pub fn request_token(
+        &self,
+        account: &ServiceAccount,
+        seconds: u64,
+        audiences: &[String],
+    ) -> Result<(String, i64), Error> {
+        let ServiceAccount { namespace, name } = account;
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let purpose = format!("make a token of the service account {account}");
+        let object = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds, "audiences": audiences},
+        });
+        made(&self.create(&path, &object, &purpose)?, &self.cluster, &purpose)
     }
 
     /// Sends the request and waits for the answer, within a bound. Names in `path` must be fit for a URL.
@@ -93,6 +116,42 @@ impl ClusterApi for TokenConnection {
     }
 }
 
+/// A service account, as `NAMESPACE/NAME`. Both are fit for a URL.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServiceAccount {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl FromStr for ServiceAccount {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once('/').filter(|(namespace, name)| {
+            namespace.len() <= LONGEST_LABEL && is_label(namespace) && is_name(name)
+        });
+        let (namespace, name) =
+            parts.ok_or("it is not NAMESPACE/NAME, such as default/deployer")?;
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for ServiceAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<(String, i64), Error> {
+    let text = |field: &str| answer["status"][field].as_str();
+    let ends = text("expirationTimestamp").and_then(|it| OffsetDateTime::parse(it, &Rfc3339).ok());
+    let (token, ends) = text("token")
+        .filter(|it| !it.is_empty())
+        .zip(ends)
+        .ok_or_else(|| unusable(cluster, purpose, "it holds no token with its end"))?;
+    Ok((token.to_owned(), ends.unix_timestamp()))
+}
+
 /// The reason and the message of a Kubernetes Status, by an answer that is no object: why the API server refuses; an error
 /// if it isn't the API server that does.
 fn refusal(status: u16, body: &[u8]) -> Result<[String; 2], Error> {
@@ -138,5 +197,42 @@ mod tests {
         assert!(outcome(403, "{}").contains("status 403"));
         assert_eq!(outcome(404, "404 page not found"), "refused ");
         assert!(outcome(502, "<html>").contains("status 502"));
+    }
+    fn answered(object: Value) -> Result<(String, i64), Error> {
+        made(&object, "cluster \"test\"", "make a token")
+    }
+
+    #[test]
+    fn the_servers_end_counts() {
+        let status = json!({"token": "a.b-_.c", "expirationTimestamp": "2026-11-22T04:00:00Z"});
+        let made = answered(json!({ "status": status })).unwrap();
+        assert_eq!(made, ("a.b-_.c".to_owned(), 1_795_320_000));
+    }
+
+    #[test]
+    fn what_holds_no_token_is_none() {
+        let status = |token: &str, end: &str| json!({"status": {"token": token, "expirationTimestamp": end}});
+        let end = "2026-11-22T04:00:00Z";
+        for answer in [
+            json!({}),
+            json!({"status": {}}),
+            json!({"status": {"token": 1, "expirationTimestamp": end}}),
+            status("", end),
+            status("a", "soon"),
+        ] {
+            let error = answered(answer.clone()).err().unwrap();
+            assert_eq!(error.exit_code(), 9, "{answer}");
+        }
+    }
+
+    #[test]
+    fn names_lead_to_no_other_path() {
+        for text in ["default/a", "kube-system/a.b-c"] {
+            assert_eq!(text.parse::<ServiceAccount>().unwrap().to_string(), text);
+        }
+        let long = format!("{}/a", "n".repeat(64));
+        for text in ["", "a", "a/", "/a", "a/b/c", "a/..", "A/b", "a/b?c", "a.b/c", "a/-b", &long] {
+            assert!(text.parse::<ServiceAccount>().is_err(), "{text}");
+        }
     }
 }

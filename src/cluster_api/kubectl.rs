@@ -12,7 +12,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 use super::signing_request::{PATH, SigningRequest};
-use super::{ClusterApi, ClusterUser, parsed};
+use super::{ClusterApi, parsed};
 use base::error::{Error, Exit};
 use base::printable::shell_word;
 use base::process::descriptors::hand_on;
@@ -43,14 +43,6 @@ impl Kubectl {
             options.push(format!("--user={}", user.as_deref().unwrap_or_default()).into());
         }
         Self { options, cluster: format!("context \"{context}\"") }
-    }
-
-    /// For whom the cluster takes us.
-    pub fn whoami(&self) -> Result<ClusterUser, Error> {
-        let purpose = "tell who this user is";
-        let output = self.run(&["auth", "whoami", "--output=json"], None, purpose)?;
-        let review = parsed(&self.cluster, purpose, &output)?;
-        ClusterUser::of_review(&self.cluster, purpose, review)
     }
 
     /// Approves this request as it was read: another of its name, or a changed one, is a Conflict.
@@ -94,19 +86,15 @@ impl Kubectl {
         }
         let kept = reader.iter().map(AsRawFd::as_raw_fd).collect();
         let output = hand_on(&mut command, kept).output().map_err(not_run)?;
-        match output.status.success() {
-            true => Ok(output.stdout),
-            false => Err(self.failure(purpose)),
+        if output.status.success() {
+            return Ok(output.stdout);
         }
-    }
-
-    /// The server can't be reached or refuses, or a credential plugin failed.
-    fn failure(&self, purpose: &str) -> Error {
+        // The server can't be reached or refuses, or a credential plugin failed.
         let text = format!("{}: kubectl could not {purpose}; it says why above", self.cluster);
         let options = self.options.iter().map(|it| shell_word(&it.to_string_lossy()).into_owned());
         let options = options.collect::<Vec<_>>().join(" ");
-        Error::new(Exit::Cluster, text)
-            .help(format!("`kubectl auth whoami {options}` must succeed first"))
+        let help = format!("`kubectl auth whoami {options}` must succeed first");
+        Err(Error::new(Exit::Cluster, text).help(help))
     }
 }
 

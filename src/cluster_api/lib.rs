@@ -6,13 +6,11 @@
 
 mod connection;
 mod kubectl;
-mod objection;
 pub mod signing_request;
-pub mod token_request;
 
-pub use connection::TokenConnection;
+pub use connection::{ServiceAccount, TokenConnection};
 pub use kubectl::Kubectl;
-pub use objection::objections;
+pub use signing_request::objections;
 
 use std::fmt::Display;
 
@@ -25,8 +23,8 @@ use base::error::{Error, Exit};
 /// The group that the API server gives everybody whom it knows.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// CertificateSigningRequests.
-pub const REQUESTS: &str = "certificatesigningrequests";
+/// CertificateSigningRequests, with their group.
+pub const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
 
 /// A cluster's API server, asked as one user.
 pub trait ClusterApi {
@@ -50,12 +48,6 @@ pub struct ClusterUser {
 }
 
 impl ClusterUser {
-    /// The user of a SelfSubjectReview.
-    fn of_review(cluster: &str, purpose: &str, mut review: Value) -> Result<Self, Error> {
-        let user = review.pointer_mut("/status/userInfo").map(Value::take);
-        decoded(cluster, purpose, user.unwrap_or_default())
-    }
-
     /// The groups that a certificate can name: all but the one that every user is in.
     pub fn assigned_groups(&self) -> Vec<String> {
         self.groups.iter().filter(|it| *it != AUTHENTICATED).cloned().collect()
@@ -68,35 +60,42 @@ impl ClusterUser {
     }
 }
 
-/// Whether this user may do all of that in the group of certificates: verb, resource, subresource and name.
-pub fn may_all<const N: usize>(
-    api: &dyn ClusterApi,
-    wanted: [[&str; 4]; N],
-) -> Result<bool, Error> {
-    let group = "certificates.k8s.io";
-    for [verb, resource, subresource, name] in wanted {
-        let access = json!({
-            "verb": verb, "group": group, "resource": resource, "subresource": subresource, "name": name,
-        });
-        if !may(api, &access)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// For whom the cluster takes us.
+pub fn whoami(api: &dyn ClusterApi) -> Result<ClusterUser, Error> {
+    let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    reviewed(api, path, &question, "tell who this user is", "/status/userInfo")
 }
 
-/// Whether this user may do what these resourceAttributes of a SelfSubjectAccessReview say.
-pub fn may(api: &dyn ClusterApi, access: &Value) -> Result<bool, Error> {
+/// Whether this user may do that: verb, resource with its group, subresource, namespace and name.
+pub fn may(
+    api: &dyn ClusterApi,
+    [verb, resource, subresource, namespace, name]: [&str; 5],
+) -> Result<bool, Error> {
+    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     let question = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": access},
+        "spec": {"resourceAttributes": {
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+            "namespace": namespace, "name": name,
+        }},
     });
-    let purpose = "tell what this user may do";
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let mut review = api.create(path, &question, purpose)?;
-    let allowed = review.pointer_mut("/status/allowed").map(Value::take);
-    decoded(api.cluster(), purpose, allowed.unwrap_or_default())
+    reviewed(api, path, &question, "tell what this user may do", "/status/allowed")
+}
+
+/// What a review, which is made and answered at once, says at this place.
+fn reviewed<T: DeserializeOwned>(
+    api: &dyn ClusterApi,
+    path: &str,
+    question: &Value,
+    purpose: &str,
+    place: &str,
+) -> Result<T, Error> {
+    let mut review = api.create(path, question, purpose)?;
+    let answer = review.pointer_mut(place).map(Value::take);
+    decoded(api.cluster(), purpose, answer.unwrap_or_default())
 }
 
 fn parsed(cluster: &str, purpose: &str, answer: &[u8]) -> Result<Value, Error> {

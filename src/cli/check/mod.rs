@@ -13,7 +13,7 @@ use super::connection::connect;
 use super::credential::ShortLived;
 use super::key_options::{KeyOptions, KeySource, SelectedContext, needs};
 use super::session::{BAD, CONCERN, CommandSession, GOOD};
-use crate::cluster_api::token_request::ServiceAccount;
+use crate::cluster_api::ServiceAccount;
 use crate::config::{Config, PinSource};
 use crate::error::{Error, Exit, Help};
 use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};

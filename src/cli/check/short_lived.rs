@@ -1,13 +1,10 @@
 //! `check --as`: what the cluster still needs before `credential --as` works.
 
-use serde_json::json;
-
 use super::Checklist;
 use crate::certificate::PublicKey;
 use crate::cli::credential::{ShortLived, applicant};
 use crate::cluster_api::signing_request::{SHORTEST, SIGNER};
-use crate::cluster_api::token_request::{ServiceAccount, request_token};
-use crate::cluster_api::{ClusterUser, REQUESTS, TokenConnection, may, may_all};
+use crate::cluster_api::{ClusterUser, REQUESTS, ServiceAccount, TokenConnection, may};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::jose;
 use crate::printable::quoted;
@@ -50,8 +47,10 @@ impl Checklist<'_> {
         if self.arguments.kind != Some(ShortLived::Certificate) {
             return None;
         }
-        let approving = [["update", REQUESTS, "approval", ""], ["approve", "signers", "", SIGNER]];
-        if self.keep(step, may_all(api, approving))? {
+        let signer = ["approve", "signers.certificates.k8s.io", "", "", SIGNER];
+        let approves = may(api, ["update", REQUESTS, "approval", "", ""]);
+        let approves = approves.and_then(|it| Ok(it && may(api, signer)?));
+        if self.keep(step, approves)? {
             let name = &user.name;
             let text =
                 format!("user \"{name}\" may approve requests, too, and so can be everybody");
@@ -74,21 +73,16 @@ fn token(
     user: &ClusterUser,
     account: &ServiceAccount,
 ) -> Result<String, Error> {
-    let access = json!({
-        "verb": "create",
-        "resource": "serviceaccounts",
-        "subresource": "token",
-        "namespace": account.namespace,
-        "name": account.name,
-    });
+    let ServiceAccount { namespace, name } = account;
+    let asking = ["create", "serviceaccounts", "token", namespace, name];
     let name = &user.name;
-    if !may(api, &access)? {
+    if !may(api, asking)? {
         let text =
             format!("user \"{name}\" may not ask for tokens of the service account {account}");
         return missing(text, ROLE);
     }
     // By a token that is forgotten: to read the account is another right.
-    match request_token(api, account, SHORTEST.into(), &[]) {
+    match api.request_token(account, SHORTEST.into(), &[]) {
         Err(error) if error.is(Kind::NotFound) => missing(
             format!("there is no service account {account}"),
             "name another one, or have an administrator make it: `kubectl create serviceaccount`",
@@ -101,7 +95,8 @@ fn token(
 
 fn certificate(api: &TokenConnection, user: &ClusterUser) -> Result<String, Error> {
     let (applicant, name) = (applicant(user)?, &user.name);
-    if !may_all(api, [["create", REQUESTS, "", ""], ["get", REQUESTS, "", ""]])? {
+    let may = |verb| may(api, [verb, REQUESTS, "", "", ""]);
+    if !(may("create")? && may("get")?) {
         let text = format!("user \"{name}\" may not create and get CertificateSigningRequests");
         return missing(text, ROLE);
     }

@@ -22,8 +22,7 @@ use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::session::{CommandSession, write_file};
 use crate::cluster_api::signing_request::{SHORTEST, SigningRequest};
-use crate::cluster_api::token_request::{ServiceAccount, request_token};
-use crate::cluster_api::{ClusterUser, TokenConnection};
+use crate::cluster_api::{ClusterUser, ServiceAccount, TokenConnection};
 use crate::config::{Config, PinSource, duration};
 use crate::enrollment::{Applicant, RESERVED, sign_request};
 use crate::error::{Error, Exit};
@@ -184,7 +183,7 @@ fn from_cluster(
         Some(account) if kind == ShortLived::Token => account,
         _ => return certificate(&api, life, options.wait),
     };
-    let (token, ends) = request_token(&api, account, life, &options.audience)?;
+    let (token, ends) = api.request_token(account, life, &options.audience)?;
     Ok(IssuedCredential { proof: ExecProof::Token(token), ends, user: account.to_string() })
 }
 

@@ -8,7 +8,7 @@ use crate::certificate::{Certificate, of_subject};
 use crate::cli::connection::connect;
 use crate::cli::context_key::ContextEntries;
 use crate::cli::key_options::{SelectedContext, Selection};
-use crate::cluster_api::{Kubectl, REQUESTS, may_all};
+use crate::cluster_api::{Kubectl, REQUESTS, may, whoami};
 use crate::config::{Config, Filter, TokenName};
 use crate::enrollment::Applicant;
 use crate::error::{Error, Exit, PROGRAM};
@@ -57,7 +57,7 @@ impl IssuingCluster {
             None => None,
         };
         let kubectl = Kubectl::new(&context.name, options.kubeconfig.as_deref(), before.as_ref());
-        let known = kubectl.whoami()?;
+        let known = whoami(&kubectl)?;
         let (key, (user, groups)) = match expired {
             Some((key, Certificate { user, groups, .. })) => {
                 (Some(key), (user.unwrap_or_default(), groups))
@@ -71,7 +71,7 @@ impl IssuingCluster {
         };
         let applicant = Applicant::new(arguments.user.clone().unwrap_or(user), groups)?;
         for verb in ["create", "get"] {
-            if !may_all(&kubectl, [[verb, REQUESTS, "", ""]])? {
+            if !may(&kubectl, [verb, REQUESTS, "", "", ""])? {
                 let text = format!(
                     "user \"{}\" may not {verb} CertificateSigningRequests in the cluster",
                     known.name
