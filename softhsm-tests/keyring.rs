@@ -86,8 +86,8 @@ impl Keys {
         self.asked.store(0, Ordering::Relaxed);
         let asked = Arc::clone(&self.asked);
         let pins = Box::new(Person { pin, asked });
-        let client = KeyClient { pins, signs };
-        let opened = self.keyring.open(self.numbers[number], Some(client), Box::new(|_| ()));
+        let client = KeyClient { pins, signs, waiting: Box::new(|_| ()) };
+        let opened = self.keyring.open(self.numbers[number], Some(client));
         opened.map_err(|error| error.exit_code())?;
         // Dropped with the request, so that what it holds ends.
         assert_eq!(Arc::strong_count(&self.asked), 1);

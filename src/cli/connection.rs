@@ -5,23 +5,13 @@ use std::time::{Duration, Instant};
 
 use crate::cluster_api::TokenConnection;
 use crate::error::Error;
-use crate::keyring::{KeyNumber, Keyring, OpenKey};
-use crate::library;
-use crate::process::{locked, watchdog};
+use crate::keyring::{KeyNumber, Keyring};
+use crate::process::locked;
 use crate::report;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
 
 /// The same error is reported once in this time: kubectl tries five times before it gives up.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Opens the key, with a prompt where it has to be.
-pub(super) fn open(keyring: &Keyring, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-    // Once it is open, the keyring limits the time.
-    library::end_if_it_hangs(&keyring.library(key));
-    let open = keyring.open(key, None, Box::new(library::note_wait));
-    watchdog::stop();
-    open
-}
 
 /// Ready to ask the cluster as the user of the key's certificate.
 pub(super) fn connect(

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::process::Rlimit;
 
 use super::completions;
-use super::connection::{Reporter, open};
+use super::connection::Reporter;
 use super::key_options::KeyOptions;
 use crate::config::Config;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG, set_context};
@@ -117,7 +117,7 @@ fn serve(
         && served.clusters.iter().any(|(name, _)| *name == selected.cluster)
         && let Some(key) = users.get(&selected.user)
     {
-        for warning in open(keyring, *key)?.take_warnings() {
+        for warning in keyring.open(*key, None)?.take_warnings() {
             report::warning(&warning);
         }
     }

@@ -12,7 +12,7 @@ mod open;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use self::open::{OpenLibrary, OpenedKey};
 use base::error::{Error, Exit, Kind};
 use base::pin::PinProvider;
 use base::process::environment::TakenVariables;
-use base::process::{lock, locked, preparation};
+use base::process::{lock, locked, preparation, watchdog};
 use config::{Config, TokenName};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use pin_entry::Sources;
-use signer::library::{Library, LibraryLock};
+use signer::library::{self, Library, LibraryLock, note_wait};
 use token::{AcceptedPin, KeyReference, SessionAccess, Token};
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
@@ -74,6 +74,8 @@ pub struct KeyClient {
     pub pins: Box<dyn PinProvider + Send>,
     /// Whether it will have digests signed.
     pub signs: bool,
+    /// Called when another process, with this number if it is known, has had the library for a while.
+    pub waiting: Box<dyn FnMut(Option<u32>) + Send>,
 }
 
 /// A library's thread, as the others see it.
@@ -100,25 +102,32 @@ enum KeyAccess {
     Exclusive,
 }
 
-/// Called when another process, with this number if it is known, has had the library for a while.
-pub type Waiting = Box<dyn FnMut(Option<u32>) + Send>;
-
 impl Keyring {
     /// A keyring whose sessions can change their tokens.
     pub fn to_write() -> Self {
         Self { access: SessionAccess::ReadWrite, ..Self::default() }
     }
 
-    /// Takes over an open library, before a key of it is added, with a PIN that its token has accepted.
+    /// [`Keyring::add`] for the first key of a library that is open, with a PIN that its token has accepted. The library
+    /// stays open: some see no token any more after C_Finalize.
     pub fn take_over(
         &self,
-        config: &Config,
         library: Library,
         accepted: Option<AcceptedPin>,
-    ) -> Result<(), Error> {
-        let thread = LibraryThread::start(config, Some(library), accepted, self.access)?;
-        locked(&self.libraries).push(thread);
-        Ok(())
+        config: Config,
+        variables: &TakenVariables,
+    ) -> Result<KeyNumber, Error> {
+        // From here on, the keyring limits the time.
+        watchdog::stop();
+        let opened = OpenLibrary {
+            module: Some(library.module),
+            init_args: config.init_args.clone(),
+            lock: library.lock,
+            accepted: accepted.into_iter().collect(),
+            ..OpenLibrary::default()
+        };
+        locked(&self.libraries).push(LibraryThread::start(&config, opened)?);
+        self.add(config, variables)
     }
 
     /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
@@ -140,11 +149,12 @@ impl Keyring {
         let known = threads.iter().position(|thread| thread.path == config.library.path());
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
-            threads.push(LibraryThread::start(&config, None, None, self.access)?);
+            let opened = OpenLibrary { access: self.access, ..OpenLibrary::default() };
+            threads.push(LibraryThread::start(&config, opened)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
         let key = ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None };
-        thread.send(|worker| worker.keys.push(key))?;
+        thread.ask(|worker| worker.keys.push(key))?;
         let key = thread.keys;
         thread.keys += 1;
         Ok(KeyNumber { library, key })
@@ -154,21 +164,21 @@ impl Keyring {
         locked(&self.libraries).get(key.library).cloned().ok_or_else(ended)
     }
 
-    pub fn library(&self, key: KeyNumber) -> PathBuf {
-        self.thread(key).map(|thread| thread.path).unwrap_or_default()
-    }
-
     /// Opens the key, unless it is open, with a login if its token requires one. There is no limit of time; a person may
     /// be typing. A `client` logs in to the token itself unless the key is open for clients like it; if that fails, what
     /// was open stays so.
-    pub fn open(
-        &self,
-        key: KeyNumber,
-        client: Option<KeyClient>,
-        waiting: Waiting,
-    ) -> Result<Arc<OpenKey>, Error> {
+    pub fn open(&self, key: KeyNumber, client: Option<KeyClient>) -> Result<Arc<OpenKey>, Error> {
+        let is_own = client.is_none();
+        if is_own {
+            library::end_if_it_hangs(&self.thread(key)?.path);
+        }
         let access = KeyAccess::Opening(client);
-        self.request(key, access, waiting, |_, opened, _| Ok(Arc::clone(&opened.shown)))
+        let open = self.request(key, access, |_, opened, _| Ok(Arc::clone(&opened.shown)));
+        // Once it is open, the keyring limits the time.
+        if is_own {
+            watchdog::stop();
+        }
+        open
     }
 
     /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
@@ -176,12 +186,11 @@ impl Keyring {
     pub fn with_token<T: Send + 'static>(
         &self,
         key: KeyNumber,
-        waiting: Waiting,
         mut work: impl FnMut(&mut Token, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        self.request(key, KeyAccess::Exclusive, waiting, move |token, opened, pins| {
+        self.request(key, KeyAccess::Exclusive, move |token, opened, pins| {
             work(token, &opened.key.reference, pins)
         })
     }
@@ -191,19 +200,17 @@ impl Keyring {
         &self,
         number: KeyNumber,
         access: KeyAccess,
-        waiting: Waiting,
         work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
         let library = self.thread(number)?;
         let is_limited = matches!(access, KeyAccess::InTime);
-        let (reply, answer) = mpsc::channel();
-        library.send(move |worker| {
+        let answer = library.ask(move |worker| {
             // What was given for it is dropped before the reply.
-            let outcome = worker.serve(number.key, access, waiting, work);
+            let outcome = worker.serve(number.key, access, work);
             worker.opened.lock.release();
-            let _ = reply.send(outcome);
+            outcome
         })?;
         let outcome = match is_limited {
             true => answer.recv_timeout(REPLY_LIMIT),
@@ -227,8 +234,7 @@ impl Keyring {
     /// session, the login and the PIN with it, and the last one of a library has it finalised
     /// (C_Finalize). Doesn't wait for that: it comes after the requests that were made before.
     pub fn close(&self, key: KeyNumber) {
-        let thread = self.thread(key);
-        let _ = thread.and_then(|it| it.send(move |worker| worker.close(key.key)));
+        let _ = self.thread(key).and_then(|it| it.ask(move |worker| worker.close(key.key)));
     }
 
     /// From now on the next [client](Keyring::open) logs in; what uses the key already stays.
@@ -236,7 +242,7 @@ impl Keyring {
         let dismiss = move |worker: &mut Worker| {
             worker.keys.get_mut(key.key).into_iter().for_each(|key| key.open_for = None);
         };
-        let _ = self.thread(key).and_then(|thread| thread.send(dismiss));
+        let _ = self.thread(key).and_then(|it| it.ask(dismiss));
     }
 
     /// From now on, no PIN is asked for at the terminal: it is the command's, or there is none.
@@ -248,22 +254,15 @@ impl Keyring {
     pub fn finish(&self, code: u8) {
         let libraries = locked(&self.libraries).clone();
         for library in libraries {
-            let (reply, done) = mpsc::channel();
-            let finish = move |worker: &mut Worker| {
-                worker.finish(code);
-                let _ = reply.send(());
-            };
-            if library.send(finish).is_ok() {
-                let _ = done.recv_timeout(FINISH_LIMIT);
-            }
+            let done = library.ask(move |worker| worker.finish(code));
+            let _ = done.map(|done| done.recv_timeout(FINISH_LIMIT));
         }
     }
 }
 
 impl OpenKeys for Keyring {
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        let access = KeyAccess::InTime;
-        self.request(key, access, Box::new(|_| ()), |_, opened, _| Ok(Arc::clone(&opened.shown)))
+        self.request(key, KeyAccess::InTime, |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
     fn sign(
@@ -272,7 +271,7 @@ impl OpenKeys for Keyring {
         scheme: Scheme,
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
-        self.request(key, KeyAccess::InTime, Box::new(|_| ()), move |token, opened, pins| {
+        self.request(key, KeyAccess::InTime, move |token, opened, pins| {
             token.sign(&opened.key, scheme, &digest, pins)
         })
     }
@@ -283,23 +282,9 @@ fn ended() -> Error {
 }
 
 impl LibraryThread {
-    fn start(
-        config: &Config,
-        library: Option<Library>,
-        accepted: Option<AcceptedPin>,
-        access: SessionAccess,
-    ) -> Result<Self, Error> {
+    fn start(config: &Config, opened: OpenLibrary) -> Result<Self, Error> {
         let (jobs, received) = mpsc::channel::<Job>();
-        let (module, lock) = library.map(|it| (it.module, it.lock)).unzip();
-        let lock = lock.unwrap_or_default();
-        let opened = OpenLibrary {
-            module,
-            init_args: config.init_args.clone(),
-            lock: lock.clone(),
-            tokens: Vec::new(),
-            accepted: accepted.into_iter().collect(),
-            access,
-        };
+        let lock = opened.lock.clone();
         let mut worker = Worker { keys: Vec::new(), opened, has_finished: false };
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || {
@@ -313,8 +298,15 @@ impl LibraryThread {
         Ok(Self { path: config.library.path().to_owned(), keys: 0, jobs, lock })
     }
 
-    fn send(&self, job: impl FnOnce(&mut Worker) + Send + 'static) -> Result<(), Error> {
-        self.jobs.send(Box::new(job)).map_err(|_| ended())
+    /// Has this done after what was asked for before.
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<Receiver<T>, Error> {
+        let (reply, answer) = mpsc::channel();
+        let job: Job = Box::new(move |worker| drop(reply.send(work(worker))));
+        self.jobs.send(job).map_err(|_| ended())?;
+        Ok(answer)
     }
 }
 
@@ -378,7 +370,6 @@ impl Worker {
         &mut self,
         number: usize,
         mut access: KeyAccess,
-        mut waiting: Waiting,
         mut work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let key = self.keys.get(number).ok_or_else(ended)?;
@@ -388,7 +379,7 @@ impl Worker {
         let mut tokens = self.opened.tokens.iter().map(|open| open.token.state());
         let mut was_open = tokens.any(|state| state.fits(&key.config.token));
         loop {
-            let key = self.key(number, &mut access, &mut waiting);
+            let key = self.key(number, &mut access);
             match key.and_then(|(token, opened, pins)| work(token, opened, pins)) {
                 Err(error) if was_open && may_be_lost(&error) => self.opened.close(),
                 outcome => return outcome,
@@ -402,25 +393,25 @@ impl Worker {
         &'a mut self,
         number: usize,
         access: &'a mut KeyAccess,
-        waiting: &mut Waiting,
     ) -> Result<(&'a mut Token, &'a OpenedKey, &'a mut dyn PinProvider), Error> {
         let Self { keys, opened, .. } = self;
         let key = keys.get_mut(number).ok_or_else(ended)?;
         let is_exclusive = matches!(access, KeyAccess::Exclusive);
-        let client = match access {
-            KeyAccess::Opening(client) => client.as_mut(),
-            KeyAccess::InTime | KeyAccess::Exclusive => None,
+        let (client, mut note): (_, fn(_)) = match access {
+            KeyAccess::Opening(client) => (client.as_mut(), note_wait),
+            KeyAccess::Exclusive => (None, note_wait),
+            KeyAccess::InTime => (None, |_| ()),
         };
         let signs = client.as_ref().map(|client| client.signs);
         let logs_in = signs.is_some_and(|signs| key.open_for.is_none_or(|open| signs && !open));
-        let pins: &mut dyn PinProvider = match client {
-            Some(client) => &mut *client.pins,
-            None => &mut *key.pins,
+        let (pins, waiting): (&mut dyn PinProvider, &mut dyn FnMut(_)) = match client {
+            Some(client) => (&mut *client.pins, &mut *client.waiting),
+            None => (&mut *key.pins, &mut note),
         };
         let is_open = !logs_in && opened.tokens.iter().any(|open| open.keys.contains_key(&number));
         // Work that looks and then writes is one process's at a time.
         if !is_open || is_exclusive {
-            opened.lock.acquire(&key.config.library, lock::LIMIT, &mut **waiting)?;
+            opened.lock.acquire(&key.config.library, lock::LIMIT, waiting)?;
         }
         if !is_open {
             opened.open(number, &key.config, pins, logs_in)?;
@@ -457,14 +448,14 @@ mod tests {
         let config = Config::from_map(&mut map).unwrap();
         let key = keyring.add(config, &TakenVariables::default()).unwrap();
         for _ in 0..2 {
-            let error = keyring.open(key, None, Box::new(|_| ())).unwrap_err();
+            let error = keyring.open(key, None).unwrap_err();
             assert_eq!(error.exit_code(), 4, "{error}");
             assert!(error.to_string().contains("does not load"), "{error}");
         }
         let error = keyring.sign(key, Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
         keyring.finish(0);
-        assert_eq!(keyring.open(key, None, Box::new(|_| ())).unwrap_err().exit_code(), 70);
+        assert_eq!(keyring.open(key, None).unwrap_err().exit_code(), 70);
     }
 
     #[test]

@@ -55,6 +55,7 @@ fn warnings(certificate: &Certificate, schemes: &[Scheme]) -> Vec<String> {
     warnings
 }
 
+#[derive(Default)]
 pub(super) struct OpenLibrary {
     /// `None` while no key is open.
     pub(super) module: Option<Arc<Module>>,

@@ -236,7 +236,7 @@ fn work(
             let pins = Box::new(ClientPins(Arc::clone(&client)));
             let notices = ClientPins(client);
             let waiting = Box::new(move |holder| drop(notices.send(&Reply::Waiting(holder))));
-            let opened = keyring.open(key, Some(KeyClient { pins, signs }), waiting);
+            let opened = keyring.open(key, Some(KeyClient { pins, signs, waiting }));
             answer.send(&opened.as_deref())?;
             // They are told.
             opened.iter().for_each(|it| drop(it.take_warnings()));

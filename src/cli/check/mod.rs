@@ -20,7 +20,6 @@ use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
 use crate::pin_entry::Sources;
 use crate::printable::{printable, quoted};
 use crate::process::environment::TakenVariables;
-use crate::process::watchdog;
 use crate::tunnel::{TunnelTarget, check_port};
 use crate::tunnel_process::{self, RegisteredCluster};
 
@@ -182,12 +181,7 @@ impl Checklist<'_> {
             return None;
         }
         let (target, library) = (target?, self.session.library.take()?);
-        // From here on, the keyring limits the time.
-        watchdog::stop();
-        // The library stays open: some see no token any more after C_Finalize.
-        let keyring = &self.session.keyring;
-        let key = keyring.take_over(&config, library, accepted);
-        let key = key.and_then(|()| keyring.add(config, &variables));
+        let key = self.session.keyring.take_over(library, accepted, config, &variables);
         let key = self.keep("server", key)?;
         let server = target.cluster.server.clone();
         let connection = connect(target, key, &self.session.keyring);

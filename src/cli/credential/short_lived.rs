@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{AUDIENCE, CredentialArguments, version};
 use crate::certificate::{Curve, PublicKey, rfc_3339};
-use crate::cli::connection;
+use crate::cli::connection::connect;
 use crate::cli::issuance::Issuance;
 use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, SelectedContext, standard_input_is_the_clients};
@@ -175,10 +175,10 @@ fn from_cluster(
         );
     }
     let key = keyring.add_with(config, Box::new(pins))?;
-    for warning in connection::open(keyring, key)?.take_warnings() {
+    for warning in keyring.open(key, None)?.take_warnings() {
         report::warning(&warning);
     }
-    let api = connection::connect(target, key, keyring)?;
+    let api = connect(target, key, keyring)?;
     let account = match &options.service_account {
         Some(account) if kind == ShortLived::Token => account,
         _ => return certificate(&api, life, options.wait),

@@ -17,7 +17,7 @@ use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
-use crate::process::{unix_time, watchdog};
+use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::{AcceptedPin, KeyReference};
@@ -169,11 +169,8 @@ pub(super) fn proof(
     let mut source = arguments.key_options.source_of_context()?;
     let context = source.context.ok_or_else(|| Error::internal("a key without its context"))?;
     let config = Config::from_map(&mut source.configuration)?;
-    watchdog::stop();
-    if let Some(library) = opened.take() {
-        keyring.take_over(&config, library, accepted)?;
-    }
-    let key = keyring.add(config, variables)?;
+    let library = opened.take().ok_or_else(|| Error::internal("a key without its library"))?;
+    let key = keyring.take_over(library, accepted, config, variables)?;
     let target = context.target()?;
     let server = target.cluster.server.clone();
     Ok(connect(target, key, keyring)?.whoami()?.describe(&server))

@@ -13,13 +13,10 @@ use crate::config::Config;
 use crate::enrollment::of_key;
 use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::library::note_wait;
-use crate::pin::PinProvider;
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::{KeyReference, Token};
 
 pub(super) struct KeyInUse<'a> {
     pub(super) keyring: &'a Arc<Keyring>,
@@ -29,20 +26,10 @@ pub(super) struct KeyInUse<'a> {
 }
 
 impl KeyInUse<'_> {
-    /// [`Keyring::with_token`] of this key.
-    pub(super) fn with_token<T: Send + 'static>(
-        &self,
-        work: impl FnMut(&mut Token, &KeyReference, &mut dyn PinProvider) -> Result<T, Error>
-        + Send
-        + 'static,
-    ) -> Result<T, Error> {
-        self.keyring.with_token(self.number, Box::new(note_wait), work)
-    }
-
     /// The other certificates of the key on the token that are still valid.
     pub(super) fn others(&self, present: &Certificate) -> Result<Vec<Certificate>, Error> {
         let (present, now) = (present.clone(), unix_time());
-        self.with_token(move |token, _, _| {
+        self.keyring.with_token(self.number, move |token, _, _| {
             let candidates = token.candidates()?;
             let mut others = of_key(&candidates, present.public_key());
             others.retain(|it| {
@@ -55,7 +42,7 @@ impl KeyInUse<'_> {
     /// Writes the certificate beside the key, and those of the CAs that the token has room for.
     pub(super) fn write(&self, issued: &IssuedCertificate) -> Result<(), Error> {
         let issued = issued.clone();
-        self.with_token(move |token, reference, pins| {
+        self.keyring.with_token(self.number, move |token, reference, pins| {
             let candidates = token.candidates()?;
             let candidate = candidates.iter().find(|it| it.id == reference.id);
             let mut key = reference.clone();
@@ -71,7 +58,9 @@ impl KeyInUse<'_> {
         stays: &Certificate,
     ) -> Result<(), Error> {
         let (certificate, stays) = (certificate.clone(), stays.clone());
-        self.with_token(move |token, _, _| token.remove_certificate(&certificate, &stays))
+        self.keyring.with_token(self.number, move |token, _, _| {
+            token.remove_certificate(&certificate, &stays)
+        })
     }
 
     /// Has the cluster let in the bearer of the new certificate, as its user. `map` names it and its key.
@@ -83,7 +72,7 @@ impl KeyInUse<'_> {
         let config = Config::from_map(&mut map)?;
         // Its token has accepted the PIN already.
         let key = self.keyring.add(config, &TakenVariables::default())?;
-        let open = self.keyring.open(key, None, Box::new(note_wait))?;
+        let open = self.keyring.open(key, None)?;
         if open.chain.first().map(Vec::as_slice) != Some(new.der()) {
             return Err(Error::internal("another certificate is taken than the new one"));
         }
@@ -102,7 +91,7 @@ impl KeyInUse<'_> {
         if let Some(file) = file {
             return self.prove_and_replace(issued, || replace_file(&file, &issued.pem()?));
         }
-        let has_slots = self.with_token(|token, _, _| {
+        let has_slots = self.keyring.with_token(self.number, |token, _, _| {
             Ok(token.state().is_yubikey() || token.state().is_piv_of_opensc())
         })?;
         if has_slots {

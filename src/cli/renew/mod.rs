@@ -9,7 +9,7 @@ mod key_in_use;
 use std::sync::Arc;
 
 use self::key_in_use::{KeyInUse, check_user};
-use super::connection::{connect, open};
+use super::connection::connect;
 use super::issuance::{Issuance, IssuanceOptions};
 use super::key_options::{KeyOptions, KeySource};
 use super::session::CommandSession;
@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
     let KeySource { configuration: map, context, .. } = source;
     let context = context.map_or_else(|| arguments.key.selected(), Ok)?;
     let number = keyring.add(Config::from_map(&mut map.clone())?, &variables)?;
-    let open = open(keyring, number)?;
+    let open = keyring.open(number, None)?;
     // What is being done needn't be said.
     let _ = open.take_warnings();
     let der = open.chain.first().map(Vec::as_slice).unwrap_or_default();
