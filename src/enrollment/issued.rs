@@ -4,23 +4,14 @@ use crate::certificate::{Certificate, issuer_among, minute};
 use crate::error::{Error, Exit};
 use crate::printable::quoted;
 
-/// What is expected of it. What isn't given doesn't matter.
-#[derive(Clone, Copy, Default)]
-pub struct ExpectedCertificate<'a> {
-    pub user: Option<&'a str>,
-    /// In any order.
-    pub groups: Option<&'a [String]>,
-    /// In seconds: how long it was to be valid.
-    pub duration: Option<u64>,
-}
-
-/// Checks user, groups, validity and usage; `now` in seconds since 1970. What a person should know of a
-/// certificate that can be used all the same is returned.
+/// Checks that a certificate can be used; `now` in seconds since 1970. The user and the groups, in any order, are not
+/// looked at where none are expected.
 pub fn check_issued(
     certificate: &Certificate,
-    expected: &ExpectedCertificate<'_>,
+    user: Option<&str>,
+    groups: Option<&[String]>,
     now: i64,
-) -> Result<Option<String>, Error> {
+) -> Result<(), Error> {
     let refused = |reason: &str| {
         let subject = &certificate.subject;
         let text = format!("the certificate of {subject} is of no use here: {reason}");
@@ -32,13 +23,13 @@ pub fn check_issued(
     if certificate.is_ca {
         return Err(refused("it is the certificate of a CA"));
     }
-    let Some(user) = certificate.user.as_deref() else {
+    let Some(issued) = certificate.user.as_deref() else {
         return Err(refused("it names no user (CN)"));
     };
-    if let Some(expected) = expected.user.filter(|expected| *expected != user) {
-        return Err(for_another(&format!("user {user:?}"), &format!("{expected:?}")));
+    if let Some(expected) = user.filter(|expected| *expected != issued) {
+        return Err(for_another(&format!("user {issued:?}"), &format!("{expected:?}")));
     }
-    if let Some(expected) = expected.groups
+    if let Some(expected) = groups
         && sorted(expected) != sorted(&certificate.groups)
     {
         return Err(for_another(&in_groups(&certificate.groups), &in_groups(expected)));
@@ -47,20 +38,19 @@ pub fn check_issued(
         let reason = "its extended key usage does not allow TLS clients (clientAuth)";
         return Err(refused(reason));
     }
-    let validity = certificate.validity;
-    if let Some(reason) = validity.concern(now) {
-        return Err(refused(&reason));
-    }
-    let lasts = validity.not_after.saturating_sub(now).cast_unsigned();
-    let than = match expected.duration {
-        Some(requested) if lasts < requested.saturating_sub(MARGIN) => "shorter",
-        Some(requested) if lasts > requested.saturating_add(MARGIN) => "longer",
-        _ => return Ok(None),
+    certificate.validity.concern(now).map_or(Ok(()), |reason| Err(refused(&reason)))
+}
+
+/// What a person should know of a certificate that was to be valid for so many seconds from now on.
+pub fn remark(certificate: &Certificate, requested: u64, now: i64) -> Option<String> {
+    let end = certificate.validity.not_after;
+    let than = match end.saturating_sub(now).cast_unsigned() {
+        lasts if lasts < requested.saturating_sub(MARGIN) => "shorter",
+        lasts if lasts > requested.saturating_add(MARGIN) => "longer",
+        _ => return None,
     };
-    Ok(Some(format!(
-        "it is valid for a {than} time than was asked for: it expires {}",
-        minute(validity.not_after)
-    )))
+    let end = minute(end);
+    Some(format!("it is valid for a {than} time than was asked for: it expires {end}"))
 }
 
 /// That the certificate is for somebody else than was asked for.
@@ -128,18 +118,9 @@ mod tests {
         Certificate::from_der(certificate.der(), "it").unwrap()
     }
 
-    fn check(
-        certificate: &Certificate,
-        user: &str,
-        groups: &[&str],
-    ) -> Result<Option<String>, Error> {
+    fn check(certificate: &Certificate, user: &str, groups: &[&str]) -> Result<(), Error> {
         let groups: Vec<_> = groups.iter().map(ToString::to_string).collect();
-        let expected = ExpectedCertificate {
-            user: Some(user),
-            groups: Some(&groups),
-            duration: Some(214 * 24 * 3600),
-        };
-        check_issued(certificate, &expected, NOW)
+        check_issued(certificate, Some(user), Some(&groups), NOW)
     }
 
     #[test]
@@ -148,10 +129,10 @@ mod tests {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         };
         for certificate in [issued(|_| {}), issued(usage)] {
-            assert_eq!(check(&certificate, "jane", &["dev"]).unwrap(), None);
+            check(&certificate, "jane", &["dev"]).unwrap();
+            assert_eq!(remark(&certificate, 214 * 24 * 3600, NOW), None);
         }
-        let nothing = ExpectedCertificate::default();
-        check_issued(&issued(|_| {}), &nothing, NOW).unwrap();
+        check_issued(&issued(|_| {}), None, None, NOW).unwrap();
     }
 
     #[test]
@@ -220,15 +201,10 @@ mod tests {
     #[test]
     fn another_time_than_was_asked_for_is_told_and_a_later_beginning_refused() {
         let short = issued(|it| it.not_after = date_time_ymd(2030, 6, 2));
-        let hour = ExpectedCertificate { duration: Some(3600), ..ExpectedCertificate::default() };
-        let remark = check_issued(&short, &hour, NOW).unwrap().unwrap();
-        assert!(remark.contains("longer time"), "{remark}");
-        let year = ExpectedCertificate {
-            duration: Some(365 * 24 * 3600),
-            ..ExpectedCertificate::default()
-        };
-        let remark = check_issued(&short, &year, NOW).unwrap().unwrap();
-        assert!(remark.contains("shorter time"), "{remark}");
+        for (requested, told) in [(3600, "longer time"), (365 * 24 * 3600, "shorter time")] {
+            let remark = remark(&short, requested, NOW).unwrap();
+            assert!(remark.contains(told), "{remark}");
+        }
         let later = issued(|it| it.not_before = date_time_ymd(2030, 7, 1));
         let error = check(&later, "jane", &["dev"]).unwrap_err();
         assert!(error.to_string().contains("is the clock right?"), "{error}");

@@ -19,7 +19,7 @@ use super::issuance::{
 };
 use super::key_options::KeyOptions;
 use super::session::CommandSession;
-use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, in_groups};
+use crate::enrollment::{Applicant, check_issued, in_groups};
 use crate::error::{Error, Exit};
 use crate::printable::printable;
 use crate::process::environment::TakenVariables;
@@ -171,11 +171,7 @@ fn install(
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
     let issued = IssuedCertificate::from_file(file)?;
-    let user = arguments.user.as_deref();
-    let expected = ExpectedCertificate { user, ..ExpectedCertificate::default() };
-    if let Some(remark) = check_issued(&issued.certificate, &expected, unix_time())? {
-        report::warning(&format!("{}: {remark}", issued.origin));
-    }
+    check_issued(&issued.certificate, arguments.user.as_deref(), None, unix_time())?;
     let mut enrollment = Enrollment::open(arguments, None, variables, &mut session.library)?;
     enrollment.install_issued(&issued)?;
     Ok(enrollment.lines)

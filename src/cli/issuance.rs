@@ -1,28 +1,34 @@
-//! The life of a certificate that a cluster issues: the request, the wait for its approval, what came of it, and whom
-//! the cluster takes its bearer for.
+//! The life of a certificate that a cluster issues: the request, the wait for its approval, what came of it, whom
+//! the cluster takes its bearer for; and where it is kept: beside its key on the token, or in a file.
 //!
 //! The request's name follows from the user and the key, so that the same command finds it again after an
 //! interruption, and no second one is made.
 
-mod issued;
-
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-pub(super) use self::issued::{IssuedCertificate, LONGEST, file_error, replace_file};
+use super::session::write_file;
 use crate::certificate::{Certificate, CertificationRequest, PublicKey, minute};
 use crate::cluster_api::ClusterApi;
 use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
 use crate::config::duration;
-use crate::enrollment::{Applicant, ExpectedCertificate, check_issued, fingerprint};
+use crate::enrollment::{
+    Applicant, certificates_pem, check_issued, fingerprint, intermediates, remark,
+};
 use crate::error::{Error, Exit, Kind};
+use crate::pin::PinProvider;
+use crate::pin_entry::ask_hidden;
 use crate::printable::{hex, shell_word};
-use crate::process::unix_time;
+use crate::process::signals::Deferral;
+use crate::process::{data_file, read_regular, unix_time};
 use crate::report;
 use crate::start;
+use crate::token::{KeyReference, Token};
 
+/// Of a file with a certificate or a request, in bytes.
+pub(super) const LONGEST: u64 = 1 << 20;
 /// Of what a request's name says of the user, in characters.
 const LONGEST_USER: usize = 40;
 /// Of what it says of the key, in hexadecimal digits.
@@ -183,8 +189,7 @@ impl Issuance<'_> {
             )
         };
         let csr = CertificationRequest::from_pem(&request.pem);
-        let fingerprint = fingerprint(self.public_key)?;
-        if csr.map_or(true, |csr| csr.fingerprint != fingerprint) {
+        if csr.map_or(true, |csr| csr.public_key != *self.public_key) {
             return Err(refused("in the cluster is for another key"));
         }
         let RequestState::Issued(pem) = request.state()? else {
@@ -207,17 +212,89 @@ impl Issuance<'_> {
                  (--cluster-signing-duration)",
             ));
         }
-        let expected = ExpectedCertificate {
-            user: Some(self.applicant.user()),
-            groups: Some(self.applicant.groups()),
-            duration: self.duration.map(|it| it.as_secs()),
-        };
-        if let Some(remark) = check_issued(&certificate, &expected, now)? {
+        let (user, groups) = (self.applicant.user(), self.applicant.groups());
+        check_issued(&certificate, Some(user), Some(groups), now)?;
+        let remark = self.duration.and_then(|it| remark(&certificate, it.as_secs(), now));
+        if let Some(remark) = remark {
             report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
         }
         let origin = format!("the certificate of the request {name}");
         Ok(Some(IssuedCertificate { certificate, chain, origin }))
     }
+}
+
+/// A certificate that a CA has issued, with those above it.
+#[derive(Clone)]
+pub(super) struct IssuedCertificate {
+    pub(super) certificate: Certificate,
+    /// In DER.
+    pub(super) chain: Vec<Vec<u8>>,
+    /// As in `the certificate in FILE`.
+    pub(super) origin: String,
+}
+
+impl IssuedCertificate {
+    pub(super) fn from_file(path: &Path) -> Result<Self, Error> {
+        let bytes = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
+        let source = path.display().to_string();
+        let (certificate, chain) = Certificate::chain_from_pem_or_der(&bytes, &source)?;
+        Ok(Self { certificate, chain, origin: format!("the certificate in {source}") })
+    }
+
+    pub(super) fn pem(&self) -> Result<String, Error> {
+        certificates_pem(self.certificate.der(), &self.chain)
+    }
+
+    /// The certificates of the CAs between it and the root.
+    pub(super) fn authorities(&self) -> Vec<Certificate> {
+        intermediates(&self.certificate, &self.chain)
+    }
+
+    /// Writes it beside its key, after the login that the token wants for that, and those of the CAs; whether there is
+    /// room for all of these.
+    pub(super) fn write(
+        &self,
+        token: &mut Token,
+        key: &KeyReference,
+        pins: &mut dyn PinProvider,
+    ) -> Result<bool, Error> {
+        let what = format!("to write the certificate of {}", self.certificate.subject);
+        token.log_in_to_write(&what, pins, &ask_hidden)?;
+        // First, so that they are there where the certificate is.
+        let mut holds_all = true;
+        for authority in self.authorities() {
+            holds_all &= token.write_authority(&authority)?;
+        }
+        token.write_certificate(&self.certificate, Some(key))?;
+        Ok(holds_all)
+    }
+
+    /// Keeps it in this file, or in one of its own under the user's data.
+    pub(super) fn keep(&self, path: Option<&Path>) -> Result<PathBuf, Error> {
+        let pem = self.pem()?;
+        if let Some(path) = path {
+            replace_file(path, &pem)?;
+            return Ok(path.to_owned());
+        }
+        let key = fingerprint(self.certificate.public_key())?;
+        let key = key.get(..16).unwrap_or_default();
+        let name = format!("certificate-{key}-{}.pem", self.certificate.serial_number);
+        let path =
+            data_file::path(&name).ok_or_else(|| file_error(&name, "the user has no home"))?;
+        data_file::create(&name, pem.as_bytes()).map_err(|reason| file_error(&path, reason))?;
+        Ok(path)
+    }
+}
+
+/// Writes the file in one step, for everybody to read.
+pub(super) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
+    let _deferral = Deferral::for_files();
+    write_file(path, text, 0o644)
+}
+
+pub(super) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error {
+    let text = format!("{}: {}", path.as_ref().display(), reason.to_string());
+    Error::new(Exit::Object, text).help("name a file that can be used")
 }
 
 fn request_name(
