@@ -26,9 +26,6 @@ use crate::tunnel_process::{self, RegisteredCluster, Registration, caller_error}
 /// The variable that holds a client's request.
 const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 
-/// The audience of a JSON Web Token without `--audience`.
-const AUDIENCE: &str = "kubernetes";
-
 /// When a client asks again. One whose tunnel was killed is through again after this time.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 

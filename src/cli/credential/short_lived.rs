@@ -14,7 +14,7 @@ use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 use serde_json::json;
 
-use super::{AUDIENCE, CredentialArguments, version};
+use super::{CredentialArguments, version};
 use crate::certificate::{Curve, PublicKey, rfc_3339};
 use crate::cli::connection::connect;
 use crate::cli::issuance::Issuance;
@@ -44,6 +44,9 @@ const MARGIN: i64 = 30;
 
 /// Of a JSON Web Token, if nothing else is asked for, in seconds.
 const LIFETIME: u64 = 5 * 60;
+
+/// The audience of a JSON Web Token without `--audience`.
+const AUDIENCE: &str = "kubernetes";
 
 /// What `credential --as` hands out and `check --as` looks at.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -43,8 +43,8 @@ impl IssuingCluster {
         let SelectedContext { kubeconfig, context } = options.selected()?;
         let mut expired = None;
         if let Provider::ExternalSigner(present) = kubeconfig.provider(&context.user)? {
-            let named = Filter::from_map(&mut options.configuration())?.object.id;
-            let named = named.or_else(|| arguments.piv.slot.map(|slot| slot.id()));
+            let named = options.filter()?.object.id;
+            let named = named.or_else(|| arguments.slot.map(|slot| slot.id()));
             if named.is_none() || Filter::from_map(&mut present.clone())?.object.id == named {
                 expired = expired_key(options.overridden(present), variables, opened)?;
                 if expired.is_none() {
@@ -52,10 +52,8 @@ impl IssuingCluster {
                 }
             }
         }
-        let before = match &expired {
-            Some((_, certificate)) => Some(before(&kubeconfig, &context.name, certificate)?),
-            None => None,
-        };
+        let before = expired.as_ref().map(|(_, it)| before(&kubeconfig, &context.name, it));
+        let before = before.transpose()?;
         let kubectl = Kubectl::new(&context.name, options.kubeconfig.as_deref(), before.as_ref());
         let known = whoami(&kubectl)?;
         let (key, (user, groups)) = match expired {

@@ -3,21 +3,18 @@
 //! Each step is read from where it was made: the key, and the certificate, on the token. So the command
 //! goes on where an earlier one was interrupted, and says what it finds if there is nothing left to do.
 
-mod choice;
 mod cluster;
-mod piv;
 mod token;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use self::cluster::IssuingCluster;
-use self::piv::PivOptions;
 use self::token::Enrollment;
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
 };
-use super::key_options::KeyOptions;
+use super::key_options::{HEADING, KeyOptions};
 use super::session::CommandSession;
 use crate::enrollment::{Applicant, check_issued, in_groups};
 use crate::error::{Error, Exit};
@@ -25,7 +22,7 @@ use crate::printable::printable;
 use crate::process::environment::TakenVariables;
 use crate::process::{read_regular, unix_time};
 use crate::report;
-use crate::token::{KeyKind, KeyPurpose};
+use crate::token::{KeyKind, KeyPurpose, PivSlot, SlotPolicy};
 
 /// Make a key on a token, request a certificate for it, and put that beside it
 #[derive(Debug, clap::Args)]
@@ -45,8 +42,18 @@ typed again: no second key is made, and nothing on the token is overwritten.")]
 pub(super) struct EnrollArguments {
     #[command(flatten)]
     key_options: KeyOptions,
-    #[command(flatten)]
-    piv: PivOptions,
+    /// The slot of a YubiKey, instead of --object-id: 9a, 9c, 9d, 9e, or 82 to 95
+    #[arg(long, value_name = "SLOT", conflicts_with = "object_id", help_heading = HEADING)]
+    #[arg(value_parser = one_of("9a, 9c, 9d, 9e and 82 to 95", PivSlot::named))]
+    slot: Option<PivSlot>,
+    /// When a YubiKey wants its PIN for the new key: default, never, once or always
+    #[arg(long, value_name = "POLICY", conflicts_with = "certificate")]
+    #[arg(value_parser = one_of("default, never, once and always", SlotPolicy::of_pin))]
+    pin_policy: Option<SlotPolicy>,
+    /// When it wants to be touched for it: default, never, always or cached (for 15 seconds)
+    #[arg(long, value_name = "POLICY", conflicts_with = "certificate")]
+    #[arg(value_parser = one_of("default, never, always and cached", SlotPolicy::of_touch))]
+    touch_policy: Option<SlotPolicy>,
     /// The user's name, which is the key's label, too
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -74,8 +81,17 @@ pub(super) struct EnrollArguments {
 }
 
 impl EnrollArguments {
-    fn purpose(&self) -> KeyPurpose {
-        self.purpose.unwrap_or_default()
+    /// One that was given of those that are for a YubiKey.
+    fn of_yubikeys(&self) -> Option<&'static str> {
+        let replaces_key = self.replace && self.certificate.is_none();
+        [
+            (self.slot.is_some(), "--slot"),
+            (self.pin_policy.is_some(), "--pin-policy"),
+            (self.touch_policy.is_some(), "--touch-policy"),
+            (replaces_key, "--replace without --certificate"),
+        ]
+        .into_iter()
+        .find_map(|(is_given, option)| is_given.then_some(option))
     }
 }
 
@@ -90,6 +106,14 @@ fn purpose(name: &str) -> Result<KeyPurpose, &'static str> {
         "unsealing" => Ok(KeyPurpose::Unsealing),
         _ => Err("it is neither signing nor unsealing"),
     }
+}
+
+/// Parses what has one of these names.
+fn one_of<T>(
+    names: &'static str,
+    named: fn(&str) -> Option<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |name| named(name).ok_or_else(|| format!("it is none of {names}"))
 }
 
 /// Checks before anything is made that the request can be written. One that is there is replaced, any other file is not.
@@ -117,7 +141,8 @@ pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> 
     options.set_call();
     let map = options.source().map_or_else(|_| options.configuration(), |it| it.configuration);
     let variables = &session.take_variables(map);
-    if arguments.purpose() == KeyPurpose::Unsealing && arguments.key == Some(KeyKind::Ed25519) {
+    let (purpose, kind) = (arguments.purpose, arguments.key);
+    if purpose == Some(KeyPurpose::Unsealing) && kind == Some(KeyKind::Ed25519) {
         let text = "an Ed25519 key only signs, and opens no sealed file";
         return Err(
             Error::new(Exit::Request, text).help("leave --key out, or name another kind with it")
@@ -145,7 +170,8 @@ fn request(
     })?;
     let applicant = &Applicant::new(user, arguments.groups.clone())?;
     check_target(file)?;
-    let mut enrollment = Enrollment::open(arguments, None, variables, &mut session.library)?;
+    let (user, opened) = (applicant.user(), &mut session.library);
+    let mut enrollment = Enrollment::open(arguments, None, user, variables, opened)?;
     let (key, is_done) = enrollment.key(applicant)?;
     if is_done {
         // Why nothing is left to do.
@@ -158,7 +184,7 @@ fn request(
         return Ok(Vec::new());
     }
     replace_file(file, &pem)?;
-    let (file, user, groups) = (file.display(), applicant.user(), in_groups(applicant.groups()));
+    let (file, groups) = (file.display(), in_groups(applicant.groups()));
     enrollment.lines.push(format!("request: {file}, for user {user:?}, {groups}"));
     Ok(enrollment.lines)
 }
@@ -172,7 +198,9 @@ fn install(
 ) -> Result<Vec<String>, Error> {
     let issued = IssuedCertificate::from_file(file)?;
     check_issued(&issued.certificate, arguments.user.as_deref(), None, unix_time())?;
-    let mut enrollment = Enrollment::open(arguments, None, variables, &mut session.library)?;
+    let user = issued.certificate.user.as_deref().unwrap_or_default();
+    let opened = &mut session.library;
+    let mut enrollment = Enrollment::open(arguments, None, user, variables, opened)?;
     enrollment.install_issued(&issued)?;
     Ok(enrollment.lines)
 }
@@ -189,8 +217,8 @@ fn certify(
         report::note("the context uses a key on a token already");
         return Ok(vec![proof]);
     };
-    let mut enrollment = Enrollment::open(arguments, cluster.key.take(), variables, opened)?;
-    let applicant = &cluster.applicant;
+    let (applicant, key) = (&cluster.applicant, cluster.key.take());
+    let mut enrollment = Enrollment::open(arguments, key, applicant.user(), variables, opened)?;
     let (key, is_done) = enrollment.key(applicant)?;
     let file = if is_done {
         // An earlier call has got so far.
@@ -203,14 +231,10 @@ fn certify(
         let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
         let kubeconfig = arguments.key_options.kubeconfig.as_deref();
         // Others can use the token while this waits for people.
-        enrollment.unlock();
+        enrollment.lock.release();
         let issued = issuance.obtain(options, &cluster.context, kubeconfig, || {
-            enrollment.lock()?;
-            let csr = enrollment.sign_request(applicant, &key);
-            enrollment.unlock();
-            csr
+            enrollment.sign_request(applicant, &key)
         })?;
-        enrollment.lock()?;
         enrollment.install(&issued, &key)?
     };
     enrollment.lines.push(format!("context: \"{}\", uses the key", cluster.context));

@@ -1,34 +1,37 @@
-//! What is done with the token: its keys, a new one, the signature of a request, a certificate.
+//! The token, and what is done with it: its keys, a new one, the signature of a request, a certificate.
 
 use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::EnrollArguments;
-use super::choice::choose;
 use crate::certificate::{Certificate, minute};
 use crate::cli::issuance::IssuedCertificate;
-use crate::cli::question::confirm;
+use crate::cli::key_choice::token_configuration;
+use crate::cli::key_options::KeyOptions;
+use crate::cli::question::{confirm, pick};
 use crate::config::{Config, ObjectId, ObjectSelector, TokenName};
 use crate::enrollment::{
     Applicant, find_key, fingerprint, for_another, has_valid_certificate, in_groups, installation,
     of_key, selector, sign_request,
 };
-use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
+use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library, LibraryLock};
 use crate::pin_entry::{Sources, ask_hidden};
-use crate::printable::printable;
+use crate::printable::{printable, shell_word};
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, unix_time};
+use crate::protocol::Configuration;
 use crate::report;
 use crate::token::{
-    AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess, Token,
-    id_in_use,
+    AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess, SlotOptions,
+    Token, id_in_use, not_initialized,
 };
 
 /// An enrollment on a token, with a session in which it can be changed.
 pub(super) struct Enrollment<'a> {
     arguments: &'a EnrollArguments,
-    lock: LibraryLock,
+    /// Acquired by what is done with the token, and released where this waits for people.
+    pub(super) lock: LibraryLock,
     token: Token,
     config: Config,
     pins: Sources,
@@ -41,10 +44,11 @@ pub(super) struct Enrollment<'a> {
 }
 
 impl<'a> Enrollment<'a> {
-    /// On the token of this configuration, or of what the options say and what is found.
+    /// On the token of this configuration, or of what the options say and what is found; after a login for this user.
     pub(super) fn open(
         arguments: &'a EnrollArguments,
         config: Option<Config>,
+        user: &str,
         variables: &TakenVariables,
         opened: &mut Option<Library>,
     ) -> Result<Self, Error> {
@@ -53,72 +57,60 @@ impl<'a> Enrollment<'a> {
             None => choose(&arguments.key_options, opened)?,
         };
         let library = library::open_in(opened, &config)?;
-        let pins = Sources::new(mem::take(&mut config.pin), variables);
+        let mut pins = Sources::new(mem::take(&mut config.pin), variables);
         let found = library.module.find_token(&config.token)?;
-        let token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
-        let piv = &arguments.piv;
-        let is_usual = match (token.state().is_yubikey(), piv.given()) {
-            (false, Some(option)) => return Err(not_a_yubikey(option, &token)),
-            (true, _) if piv.slot.is_some() || !config.object.is_given() => {
-                let usual = match arguments.purpose() {
+        let mut token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
+        let is_usual = match (token.state().is_yubikey(), arguments.of_yubikeys()) {
+            (false, Some(option)) => {
+                let token = token.name();
+                let text =
+                    format!("{option} is for YubiKeys behind ykcs11, and token {token} is none");
+                return Err(Error::new(Exit::Object, text)
+                    .help("leave it out, or name Yubico's library (libykcs11.so) with --module"));
+            }
+            (true, _) if arguments.slot.is_some() || !config.object.is_given() => {
+                let usual = match arguments.purpose.unwrap_or_default() {
                     KeyPurpose::Signing => PivSlot::AUTHENTICATION,
                     KeyPurpose::Unsealing => PivSlot::KEY_MANAGEMENT,
                 };
-                config.object.id = Some(piv.slot.unwrap_or(usual).id());
-                piv.slot.is_none()
+                config.object.id = Some(arguments.slot.unwrap_or(usual).id());
+                arguments.slot.is_none()
             }
             _ => false,
         };
-        let (lock, candidates, lines) = (library.lock.clone(), Vec::new(), Vec::new());
+        token.log_in_if_required(&format!("to enroll {user}"), &mut pins)?;
+        let candidates = token.candidates()?;
+        let (lock, lines) = (library.lock.clone(), Vec::new());
         Ok(Self { arguments, lock, token, config, pins, is_usual, candidates, lines })
     }
 
-    fn name(&self) -> &TokenName {
-        &self.token.state().name
-    }
-
-    /// Lets others use the library during a wait.
-    pub(super) fn unlock(&self) {
-        self.lock.release();
-    }
-
-    pub(super) fn lock(&self) -> Result<(), Error> {
+    fn lock(&self) -> Result<(), Error> {
         self.lock.acquire(&self.config.library, lock::LIMIT, &mut library::note_wait)
     }
 
     /// The end: the token, the PIN for its next session, and what was done.
     pub(super) fn close(self) -> (TokenName, Option<AcceptedPin>, Vec<String>) {
-        (self.name().clone(), self.token.close(), self.lines)
-    }
-
-    /// Looks at the keys and certificates on the token, after a login for this user.
-    fn look(&mut self, user: &str) -> Result<(), Error> {
-        self.token.log_in_if_required(&format!("to enroll {user}"), &mut self.pins)?;
-        self.candidates = self.token.candidates()?;
-        Ok(())
+        (self.token.state().name.clone(), self.token.close(), self.lines)
     }
 
     /// The applicant's key, found or made; also whether it has a valid certificate and another one wasn't asked for by its
     /// name.
     pub(super) fn key(&mut self, applicant: &Applicant) -> Result<(KeyReference, bool), Error> {
-        let (replaces, kind) = (self.arguments.replace, self.arguments.key);
-        if replaces && !self.token.state().is_yubikey() {
-            return Err(not_a_yubikey("--replace without --certificate", &self.token));
-        }
-        self.look(applicant.user())?;
+        let EnrollArguments { replace: replaces, key: kind, pin_policy, touch_policy, .. } =
+            self.arguments;
         let ObjectSelector { id, label } = self.config.object.clone();
         let label = label.unwrap_or_else(|| applicant.user().to_owned());
         let now = unix_time();
-        let found = match replaces {
+        let found = match *replaces {
             true => None,
-            false => find_key(&self.candidates, id.as_ref(), &label, kind, now)?,
+            false => find_key(&self.candidates, id.as_ref(), &label, *kind, now)?,
         };
         let (key, is_done, origin) = match found {
             Some(found) => {
                 let is_named = id.is_some() && !self.is_usual;
                 let is_done = !is_named && has_valid_certificate(found, now);
                 let selector = selector(found);
-                if !is_done && self.arguments.piv.has_policy() {
+                if !is_done && (pin_policy.is_some() || touch_policy.is_some()) {
                     let text = format!(
                         "the key with {selector} is there, and its PIN and touch policies can't be changed"
                     );
@@ -133,7 +125,7 @@ impl<'a> Enrollment<'a> {
         };
         let object = key.selector.id.as_ref().map(ToString::to_string);
         let object = object.as_deref().unwrap_or("none");
-        let (public_key, label, token) = (&key.public_key, &key.label, self.name());
+        let (public_key, label, token) = (&key.public_key, &key.label, self.token.name());
         let line = format!(
             "key: {public_key}, objectId {object}, label \"{label}\", {origin} token {token}"
         );
@@ -143,8 +135,9 @@ impl<'a> Enrollment<'a> {
 
     /// A new key under this CKA_ID, or a free one. What is there is lost only on a YubiKey, and after a typed yes.
     fn make_key(&mut self, id: Option<ObjectId>, label: &str) -> Result<KeyReference, Error> {
-        let EnrollArguments { replace: replaces, piv, .. } = self.arguments;
-        let (kind, purpose) = (self.arguments.key.unwrap_or_default(), self.arguments.purpose());
+        let EnrollArguments { replace: replaces, pin_policy, touch_policy, .. } = *self.arguments;
+        let (kind, purpose) =
+            (self.arguments.key.unwrap_or_default(), self.arguments.purpose.unwrap_or_default());
         self.token.check_generation(kind, purpose)?;
         let id = match id {
             Some(id) => id,
@@ -159,18 +152,19 @@ impl<'a> Enrollment<'a> {
         if is_in_use {
             let lost = self.candidates.iter().find(|it| it.id == id.as_bytes());
             let kind = lost.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
-            let certificate = lost.and_then(Candidate::certificate);
-            let certificate = certificate
+            let certificate = lost
+                .and_then(Candidate::certificate)
                 .map(|it| format!(", which has a certificate of {}", it.subject))
                 .unwrap_or_default();
-            let token = self.name();
+            let token = self.token.name();
             let what = format!("the {kind} key{in_slot} of token {token}{certificate}");
             confirm(&what, &printable(&format!("Destroy {what}")))?;
         }
         let what = format!("for a new key{in_slot}");
         self.token.log_in_to_write(&what, &mut self.pins, &ask_hidden)?;
         let new = NewKey { kind, purpose, id: &id, label };
-        let made = self.token.generate(&new, piv.of_new_key(*replaces))?;
+        let options = SlotOptions { pin_policy, touch_policy, replaces };
+        let made = self.token.generate(&new, options)?;
         for promise in &made.unconfirmed {
             report::warning(&format!("the token does not confirm of the new key that {promise}"));
         }
@@ -180,7 +174,6 @@ impl<'a> Enrollment<'a> {
     /// The certificate that was issued, beside its key, whose private key is there with it.
     pub(super) fn install_issued(&mut self, issued: &IssuedCertificate) -> Result<(), Error> {
         let user = issued.certificate.user.as_deref().unwrap_or_default();
-        self.look(user)?;
         let public_key = issued.certificate.public_key();
         let key = self.token.key_of(public_key, &issued.origin, Some(&mut self.pins))?;
         self.token.key(key.clone(), &mut self.pins)?;
@@ -198,11 +191,17 @@ impl<'a> Enrollment<'a> {
         applicant: &Applicant,
         key: &KeyReference,
     ) -> Result<String, Error> {
+        self.lock()?;
         let (token, pins) = (&mut self.token, &mut self.pins);
         let open = token.key(key.clone(), pins)?;
-        sign_request(self.arguments.purpose(), applicant, &key.public_key, |scheme, digest| {
-            token.sign(&open, scheme, digest, pins)
-        })
+        let request = sign_request(
+            self.arguments.purpose.unwrap_or_default(),
+            applicant,
+            &key.public_key,
+            |scheme, digest| token.sign(&open, scheme, digest, pins),
+        );
+        self.lock.release();
+        request
     }
 
     /// Writes the certificate beside its key, and removes those that it replaces then. The file that it is in, if the
@@ -212,12 +211,12 @@ impl<'a> Enrollment<'a> {
         issued: &IssuedCertificate,
         key: &KeyReference,
     ) -> Result<Option<PathBuf>, Error> {
+        self.lock()?;
         let certificate = &issued.certificate;
-        let token = self.name().clone();
+        let token = self.token.name();
         let in_use = self.config.certificate_file.as_deref();
         let is_opensc = self.token.state().is_piv_of_opensc();
-        let mut is_on_token = in_use.is_none() && !is_opensc;
-        let (is_there, replaced) = match is_on_token {
+        let (is_there, mut replaced) = match in_use.is_none() && !is_opensc {
             true => {
                 installation(&self.candidates, certificate, self.arguments.replace, unix_time())?
             }
@@ -239,7 +238,7 @@ impl<'a> Enrollment<'a> {
                     "token {token} has no room for the certificates of CAs, which a server may need"
                 )),
                 Err(error) if error.is(Kind::CertificateRefused) => {
-                    is_on_token = false;
+                    replaced.clear();
                     Some(error.to_string())
                 }
                 Err(error) => return Err(error),
@@ -261,7 +260,7 @@ impl<'a> Enrollment<'a> {
             self.lines.extend(authorities.map(line));
         }
         // The new one is there and was read.
-        for old in replaced.into_iter().filter(|_| is_on_token) {
+        for old in replaced {
             self.token.remove_certificate(old, certificate)?;
             let number = &old.serial_number;
             self.lines.push(format!("removed: certificate with serial number {number}"));
@@ -295,8 +294,63 @@ impl<'a> Enrollment<'a> {
     }
 }
 
+/// What the options say of library, token and object, with the library or token that they don't name. A library that is
+/// looked at alone stays open.
+fn choose(options: &KeyOptions, opened: &mut Option<Library>) -> Result<Config, Error> {
+    let (named, mut map) = (options.filter()?, options.configuration());
+    if named.library.is_none() || !named.token.is_given() {
+        let found = found_token(options, opened)?;
+        map = found.pairs().chain(map.pairs()).collect();
+    }
+    // That of the new one, if the token doesn't take it.
+    drop(map.take("certificateFile"));
+    Config::of_token(&mut map)
+}
+
+/// The token that is found on this machine, or picked, with its library.
+fn found_token(options: &KeyOptions, opened: &mut Option<Library>) -> Result<Configuration, Error> {
+    // Whatever key.
+    let listing = options.of_token().look(None, opened)?;
+    let tokens = listing.tokens().filter(|(_, token)| token.error.is_none());
+    let tokens: Vec<_> = tokens.collect();
+    let (library, token) = match tokens.as_slice() {
+        [] => {
+            let blank = listing.libraries.iter().find_map(|library| {
+                Some((*library.uninitialized_slots.first()?, library.path_lib.clone()))
+            });
+            return Err(match blank {
+                Some((slot, library)) => not_initialized(slot, &library, &[]),
+                None => Error::new(Exit::Token, "no token was found").help(
+                    "insert it, or name its library with --module; `pkcs11-external-signer list` shows what was \
+                     looked at",
+                ),
+            });
+        }
+        [only] => *only,
+        several => {
+            let names: Vec<_> = several
+                .iter()
+                .map(|(library, token)| format!("{}, {}", token.name, library.path_lib))
+                .collect();
+            let picked = pick("Which token?", &names).and_then(|index| several.get(index));
+            *picked.ok_or_else(|| {
+                let options = several.iter().map(|(library, token)| {
+                    let [module, label, serial] =
+                        [&library.path_lib, &token.name.label, &token.name.serial]
+                            .map(|text| shell_word(text));
+                    format!("--module={module} --token-label={label} --token-serial={serial}")
+                });
+                let options: Vec<_> = options.collect();
+                Error::new(Exit::Token, format!("{} tokens can be meant", several.len()))
+                    .help(Help::from("name one with these options:").with_candidates(&options))
+            })?
+        }
+    };
+    Ok(token_configuration(library, token))
+}
+
 /// What is asked for a yes.
-fn replacement(token: &TokenName, key: &KeyReference, old: &[&Certificate]) -> String {
+fn replacement(token: &str, key: &KeyReference, old: &[&Certificate]) -> String {
     let old = old.iter().map(|it| {
         let until = minute(it.validity.not_after);
         format!("{}, serial number {}, until {until}", it.subject, it.serial_number)
@@ -314,12 +368,4 @@ fn describe(certificate: &Certificate, location: &str) -> String {
         minute(certificate.validity.not_after),
         certificate.issuer_text
     )
-}
-
-/// `option` would do nothing on this token.
-fn not_a_yubikey(option: &str, token: &Token) -> Error {
-    let token = token.name();
-    let text = format!("{option} is for YubiKeys behind ykcs11, and token {token} is none");
-    Error::new(Exit::Object, text)
-        .help("leave it out, or name Yubico's library (libykcs11.so) with --module")
 }
