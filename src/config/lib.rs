@@ -4,7 +4,6 @@
 
 #![forbid(unsafe_code)]
 
-mod allowed;
 mod keep;
 mod library;
 mod object_id;
@@ -26,7 +25,7 @@ pub use pin_source::PinSource;
 pub use selector::{ObjectSelector, TokenName, TokenSelector};
 pub use uri::{Uri, without_object, without_pin};
 
-use self::allowed::Allowed;
+use self::library::Allowed;
 use base::error::{Error, Exit, PROGRAM, THIS_TOKEN};
 use base::printable::{excerpt, shell_word};
 use protocol::Configuration;
