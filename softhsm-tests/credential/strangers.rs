@@ -181,6 +181,7 @@ fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller(
     let before = user.counts();
     let status = user.program(&["status", "--json"]).run().printed();
     let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["apiVersion"], "pkcs11-external-signer/v1");
     let key = &status["keys"][0]["configuration"];
     let path = super::refused::socket(&user);
     for (caller, signs, said) in

@@ -13,6 +13,8 @@ use crate::printable::shell_word;
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
+/// Of the JSON documents that commands print: fields may be added, none is taken away or changes its meaning.
+pub const DOCUMENT_VERSION: &str = "pkcs11-external-signer/v1";
 /// The name under which kubectl finds this program.
 pub const PLUGIN: &str = "kubectl-pkcs11";
 

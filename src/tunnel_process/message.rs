@@ -151,6 +151,7 @@ pub(super) enum Reply<'a> {
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDocument {
+    pub api_version: String,
     pub pid: u32,
     pub version: String,
     pub keys: Vec<KeyStatus>,

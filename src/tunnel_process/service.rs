@@ -22,7 +22,7 @@ use super::message::{
     Registered, RegisteredCluster, Registration, Reply, StatusDocument, config_of,
 };
 use super::token_process::{self, Task, TokenProcess};
-use base::error::Error;
+use base::error::{DOCUMENT_VERSION, Error};
 use base::process::control_socket::{ControlSocket, Peer, peer};
 use base::process::watched::{WatchedProcess, is_caller};
 use base::process::{background, locked, preparation, time_since_boot};
@@ -295,6 +295,7 @@ impl Service {
             address: served.address,
         });
         StatusDocument {
+            api_version: DOCUMENT_VERSION.to_owned(),
             pid: std::process::id(),
             version: VERSION.to_owned(),
             keys: open.collect(),

@@ -15,7 +15,7 @@ use super::key_options::{KeyOptions, KeySource, SelectedContext, needs};
 use super::session::{BAD, CONCERN, CommandSession, GOOD};
 use crate::cluster_api::ServiceAccount;
 use crate::config::{Config, PinSource};
-use crate::error::{Error, Exit, Help};
+use crate::error::{DOCUMENT_VERSION, Error, Exit, Help};
 use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
 use crate::pin_entry::Sources;
 use crate::printable::{printable, quoted};
@@ -155,7 +155,7 @@ impl Checklist<'_> {
             return self.failure.map_or(Ok(()), Err);
         }
         self.session.output.print_json(&json!({
-            "apiVersion": "pkcs11-external-signer/v1",
+            "apiVersion": DOCUMENT_VERSION,
             "exitCode": self.session.exit_code,
             "steps": self.findings,
         }))

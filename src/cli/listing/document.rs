@@ -7,12 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::session::{BAD, CONCERN};
 use crate::config::{ObjectSelector, TokenName};
-use crate::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use crate::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use crate::printable::shell_word;
 use crate::token::PinState;
-
-/// The document's version; fields may be added to it, none is taken away or changes its meaning.
-const API_VERSION: &str = "pkcs11-external-signer/v1";
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -224,7 +221,7 @@ impl KeyEntry {
 
 impl Listing {
     pub(in crate::cli) fn new(libraries: Vec<LibraryEntry>) -> Self {
-        Self { api_version: API_VERSION.to_owned(), libraries }
+        Self { api_version: DOCUMENT_VERSION.to_owned(), libraries }
     }
 
     /// The error if tokens are seen, all of them, and none has a key or a certificate.
