@@ -113,14 +113,9 @@ impl Issuance<'_> {
         })
     }
 
-    /// The certificate, if the cluster has issued it already.
-    pub(super) fn found(&self) -> Result<Option<IssuedCertificate>, Error> {
-        Ok(self.find(false)?.1.and_then(|(_, issued)| issued))
-    }
-
     /// The last request that is in the cluster and what it was answered with, an error if it ended in vain; or the name for
     /// another one, if that is wanted or what the last one was answered with doesn't last.
-    fn find(&self, again: bool) -> Result<(String, Option<Found>), Error> {
+    pub(super) fn find(&self, again: bool) -> Result<(String, Option<Found>), Error> {
         let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
         let (mut name, mut last) = (first.clone(), None);
         for number in 2.. {

@@ -64,7 +64,8 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
     let issuance = Issuance { api, applicant, public_key, duration, renewed: Some(&present) };
     // An earlier call may have been interrupted before it removed what it had renewed.
     for old in key.others(&present)? {
-        let issued = Issuance { renewed: Some(&old), ..issuance }.found().ok().flatten();
+        let found = Issuance { renewed: Some(&old), ..issuance }.find(false);
+        let issued = found.ok().and_then(|(_, found)| found?.1);
         if issued.is_some_and(|it| it.certificate.der() == present.der()) {
             let known = api.whoami()?;
             check_user(&known, &present)?;

@@ -12,13 +12,11 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 use super::signing_request::{PATH, SigningRequest};
-use super::{ClusterApi, parsed};
+use super::{ClusterApi, REQUESTS, parsed};
 use base::error::{Error, Exit};
 use base::printable::shell_word;
 use base::process::descriptors::hand_on;
 use kubeconfig::OriginalContext;
-
-const RESOURCE: &str = "certificatesigningrequests.v1.certificates.k8s.io";
 
 /// The cluster, asked by the person's kubectl as the user of a context.
 pub struct Kubectl {
@@ -100,7 +98,7 @@ impl Kubectl {
 
 impl ClusterApi for Kubectl {
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error> {
-        let arguments = ["get", RESOURCE, name, "--output=json", "--ignore-not-found"];
+        let arguments = ["get", REQUESTS, name, "--output=json", "--ignore-not-found"];
         let purpose = "show the CertificateSigningRequest";
         match self.run(&arguments, None, purpose)? {
             output if output.is_empty() => Ok(None),
