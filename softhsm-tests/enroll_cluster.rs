@@ -203,10 +203,9 @@ fn a_key_that_wants_the_pin_for_each_signature_is_enrolled_with_a_stored_one() {
 
 /// Jane may approve, too, so that the line is hers to paste.
 #[test]
-fn the_line_for_the_approver_works_as_it_stands_with_a_kubeconfig_that_was_named() {
+fn the_line_for_the_approver_works_as_it_stands_with_their_own_kubeconfig() {
     let store = bare_token();
-    let newcomer =
-        Newcomer { person: cluster().person("jane", &["dev", APPROVERS]), ..jane(&store) };
+    let newcomer = jane(&store);
     let directory = newcomer.person.directory();
     let file = directory.join("jane's own");
     fs::rename(directory.join("kubeconfig"), &file).unwrap();
@@ -215,9 +214,9 @@ fn the_line_for_the_approver_works_as_it_stands_with_a_kubeconfig_that_was_named
     let line = asked.stderr.lines().find(|line| line.contains(" approve "));
     let pasted = line.unwrap().trim_start();
     let (_, name) = pasted.split_once(" approve ").unwrap();
-    let (name, _) = name.split_once(' ').unwrap();
+    let approver = cluster().person("olga", &[APPROVERS]);
     let pasted = pasted.replacen("pkcs11-external-signer", "\"$SIGNER\"", 1);
-    let mut terminal = newcomer.person.command("approve").within("sh", &pasted).at_terminal();
+    let mut terminal = approver.command("approve").within("sh", &pasted).at_terminal();
     let approved = terminal.expect("Type yes: ").type_line("yes").finish().0;
     assert_eq!(approved.printed(), format!("{name} approved\n"));
 }
@@ -267,6 +266,16 @@ fn what_can_not_work_is_told_before_anything_is_made() {
     // No right to make requests.
     let (token, enter) = of_store(&store);
     let nora = Newcomer::named("nora", token, enter);
-    nora.enroll(&[]).run().fails(9, &["user \"nora\" may not create CertificateSigningRequests"]);
+    let refused = nora.enroll(&[]).run();
+    refused.fails(9, &["user \"nora\" may not create CertificateSigningRequests"]);
     assert_eq!(nora.keys(), [] as [Value; 0]);
+    // What an administrator is to apply, as it is printed; and at a terminal, one PIN serves it.
+    let (_, yaml) = refused.stderr.split_once("with --csr:\n").unwrap();
+    cluster().administrate(&["apply", "-f", "-"], yaml);
+    let name = nora.ask(&[]);
+    cluster().administrate(&["certificate", "approve", &name], "");
+    nora.enroll(&[]).at_terminal().finish().0.succeeded();
+    let kept = nora.enter(nora.person.kubectl()).arguments(&["config", "view"]).run().printed();
+    assert!(kept.contains("--keep=terminal"), "{kept}");
+    nora.stop();
 }

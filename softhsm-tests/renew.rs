@@ -152,7 +152,7 @@ fn a_certificate_is_renewed_twice_in_a_row_and_the_key_goes_on_working() {
     let told = running.wait_for_error("waiting for the request");
     jane.decide("approve", &name);
     assert_renewed(&jane, &running.finish());
-    let command = format!("\n  pkcs11-external-signer approve {name} --context test\n");
+    let command = format!("\n  pkcs11-external-signer approve {name}\n");
     assert!(told.contains(&command), "{told}");
     // What the approver compares.
     for text in [
@@ -180,7 +180,7 @@ fn a_request_that_is_not_approved_in_time_is_found_again() {
     early.fails(
         9,
         &[
-            &format!(" approve {name} --context test --kubeconfig {file}\n"),
+            &format!(" approve {name}\n"),
             "was not approved within 1 seconds",
             "run the same command again",
         ],

@@ -29,6 +29,8 @@ pub(super) struct ContextEntries<'a> {
     pub(super) is_user_named: bool,
     pub(super) key: SelectedKey<'a>,
     pub(super) keep: Option<Keep>,
+    /// Where the context's former entry doesn't say it, either.
+    pub(super) usual_keep: Option<Keep>,
 }
 
 impl ContextEntries<'_> {
@@ -104,8 +106,10 @@ impl ContextEntries<'_> {
         }
         let file = certificate_file.as_deref().or_else(|| old.value("certificateFile"));
         let mut configuration = key_configuration(file, self.key, pin_source);
-        let keep = self.keep.map(|keep| keep.to_string());
-        set(&mut configuration, "keep", keep.as_deref().or_else(|| old.value("keep")));
+        let [keep, usual_keep] =
+            [self.keep, self.usual_keep].map(|it| it.map(|keep| keep.to_string()));
+        let keep = keep.as_deref().or_else(|| old.value("keep")).or(usual_keep.as_deref());
+        set(&mut configuration, "keep", keep);
         // A client that passes no cluster on doesn't say either which file it was given.
         let file = named.as_ref().and_then(|it| std::path::absolute(it).ok());
         set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));

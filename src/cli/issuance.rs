@@ -77,8 +77,6 @@ impl Issuance<'_> {
     pub(super) fn obtain(
         &self,
         options: &IssuanceOptions,
-        context: &str,
-        kubeconfig: Option<&Path>,
         sign: impl FnOnce() -> Result<String, Error>,
     ) -> Result<IssuedCertificate, Error> {
         let request = match self.find(options.again)? {
@@ -94,7 +92,7 @@ impl Issuance<'_> {
             }
         };
         if request.state()? == RequestState::Pending {
-            self.explain(&request, context, kubeconfig)?;
+            self.explain(&request)?;
         }
         let name = &request.metadata.name;
         let limit = match options.wait.as_secs() {
@@ -135,26 +133,17 @@ impl Issuance<'_> {
     }
 
     /// What is to be done for the approval, and what the approver compares.
-    fn explain(
-        &self,
-        request: &SigningRequest,
-        context: &str,
-        kubeconfig: Option<&Path>,
-    ) -> Result<(), Error> {
+    fn explain(&self, request: &SigningRequest) -> Result<(), Error> {
         let Self { applicant, public_key, .. } = self;
         let name = &request.metadata.name;
-        let (program, context) = (start::called(), shell_word(context));
-        let mut command = format!("{program} approve {} --context {context}", shell_word(name));
-        if let Some(file) = kubeconfig.map(Path::to_string_lossy) {
-            command += &format!(" --kubeconfig {}", shell_word(&file));
-        }
         let groups = match applicant.groups() {
             [] => "none".to_owned(),
             groups => groups.join(", "),
         };
         let mut steps = vec![
-            command,
+            format!("{} approve {}", start::called(), shell_word(name)),
             String::new(),
+            format!("in         {}", self.api.cluster()),
             format!("user       {}", applicant.user()),
             format!("groups     {groups}"),
             format!("requester  {}", request.spec.username),
@@ -163,8 +152,8 @@ impl Issuance<'_> {
         steps.extend(request.credential_ids().iter().map(|id| format!("came with  {id}")));
         report::steps(
             &format!(
-                "the request {name} has to be approved by a person who may do that in the cluster, with this \
-                 command, after comparing:"
+                "the request {name} has to be approved by a person who may do that, with this command in a context of \
+                 their own, after comparing:"
             ),
             &steps,
         );

@@ -80,7 +80,8 @@ pub(super) fn run(
     let pin_source = pin_source.map(str::to_owned);
     let options = &KeyOptions { pin_source, ..options.clone() };
     let (is_user_named, keep) = (arguments.user.is_some(), arguments.keep);
-    let entries = ContextEntries { context, options, user, is_user_named, key, keep };
+    let entries =
+        ContextEntries { context, options, user, is_user_named, key, keep, usual_keep: None };
     match arguments.write {
         true => entries.write(),
         false => output.print(&entries.excerpt()?),

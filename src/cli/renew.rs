@@ -73,8 +73,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
             return output.print(&renewed(&present, &known, &server));
         }
     }
-    let (name, file) = (&key.context.context.name, arguments.key.kubeconfig.as_deref());
-    let issued = issuance.obtain(options, name, file, || {
+    let issued = issuance.obtain(options, || {
         sign_request(KeyPurpose::Signing, applicant, public_key, |scheme, digest| {
             keyring.sign(number, scheme, digest.to_owned())
         })

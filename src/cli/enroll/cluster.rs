@@ -1,7 +1,10 @@
 //! The cluster's own CA: whom it takes the person for, and the context that uses the key in the end.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use serde_json::json;
 
 use super::EnrollArguments;
 use crate::certificate::{Certificate, of_subject};
@@ -9,9 +12,9 @@ use crate::cli::connection::connect;
 use crate::cli::context_key::ContextEntries;
 use crate::cli::key_options::{SelectedContext, Selection};
 use crate::cluster_api::{Kubectl, REQUESTS, may, whoami};
-use crate::config::{Config, Filter, TokenName};
+use crate::config::{Config, Filter, Keep, TokenName};
 use crate::enrollment::Applicant;
-use crate::error::{Error, Exit, PROGRAM};
+use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::keyring::Keyring;
 use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
 use crate::library::{self, Library};
@@ -74,14 +77,34 @@ impl IssuingCluster {
                     "user \"{}\" may not {verb} CertificateSigningRequests in the cluster",
                     known.name
                 );
-                return Err(Error::new(Exit::Cluster, text).help(
-                    "have an administrator of the cluster allow create and get on \
-                     certificatesigningrequests.certificates.k8s.io; with --csr the request goes to another CA",
-                ));
+                let help = "have an administrator of the cluster apply this, or name another CA's file with --csr:";
+                let help = Help::from(help).with_candidates(&right(&known.name));
+                return Err(Error::new(Exit::Cluster, text).help(help));
             }
         }
         Ok(Some(Self { kubectl, context: context.name, applicant, key }))
     }
+}
+
+/// The right of this user to ask for certificates, in YAML.
+fn right(user: &str) -> [String; 12] {
+    let name = json!(format!("certificate-requester:{user}"));
+    let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user});
+    [
+        "apiVersion: v1",
+        "kind: List",
+        "items:",
+        "- apiVersion: rbac.authorization.k8s.io/v1",
+        "  kind: ClusterRole",
+        "  metadata: {name: certificate-requester}",
+        "  rules: [{apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create, get, delete]}]",
+        "- apiVersion: rbac.authorization.k8s.io/v1",
+        "  kind: ClusterRoleBinding",
+        &format!("  metadata: {{name: {name}}}"),
+        "  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: certificate-requester}",
+        &format!("  subjects: [{subject}]"),
+    ]
+    .map(str::to_owned)
 }
 
 /// The key of this configuration and its certificate, if that has expired.
@@ -153,7 +176,9 @@ pub(super) fn write_context(
     let listing = options.look(None, opened)?;
     let key = options.choose(&listing)?;
     let user = &options.user_name(None, key, opened)?;
-    ContextEntries { context, options, user, is_user_named: false, key, keep: None }.write()
+    let usual_keep = File::open("/dev/tty").is_ok().then_some(Keep::Terminal);
+    let keep = arguments.keep;
+    ContextEntries { context, options, user, is_user_named: false, key, keep, usual_keep }.write()
 }
 
 /// Connects to the cluster with the key that the context uses: the last line of an enrollment.

@@ -9,6 +9,8 @@ mod token;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use self::cluster::IssuingCluster;
 use self::token::Enrollment;
 use super::issuance::{
@@ -16,6 +18,7 @@ use super::issuance::{
 };
 use super::key_options::{HEADING, KeyOptions};
 use super::session::CommandSession;
+use crate::config::Keep;
 use crate::enrollment::{Applicant, check_issued, in_groups};
 use crate::error::{Error, Exit};
 use crate::printable::printable;
@@ -44,15 +47,15 @@ pub(super) struct EnrollArguments {
     key_options: KeyOptions,
     /// The slot of a YubiKey, instead of --object-id: 9a, 9c, 9d, 9e, or 82 to 95
     #[arg(long, value_name = "SLOT", conflicts_with = "object_id", help_heading = HEADING)]
-    #[arg(value_parser = one_of("9a, 9c, 9d, 9e and 82 to 95", PivSlot::named))]
+    #[arg(value_parser = |it: &str| PivSlot::named(it).ok_or("it is none of 9a, 9c, 9d, 9e and 82 to 95"))]
     slot: Option<PivSlot>,
-    /// When a YubiKey wants its PIN for the new key: default, never, once or always
+    /// When a YubiKey wants its PIN for the new key
     #[arg(long, value_name = "POLICY", conflicts_with = "certificate")]
-    #[arg(value_parser = one_of("default, never, once and always", SlotPolicy::of_pin))]
+    #[arg(value_parser = one_of(["default", "never", "once", "always"], SlotPolicy::of_pin))]
     pin_policy: Option<SlotPolicy>,
-    /// When it wants to be touched for it: default, never, always or cached (for 15 seconds)
+    /// When it wants to be touched for it; cached is for 15 seconds
     #[arg(long, value_name = "POLICY", conflicts_with = "certificate")]
-    #[arg(value_parser = one_of("default, never, always and cached", SlotPolicy::of_touch))]
+    #[arg(value_parser = one_of(["default", "never", "always", "cached"], SlotPolicy::of_touch))]
     touch_policy: Option<SlotPolicy>,
     /// The user's name, which is the key's label, too
     #[arg(long, value_name = "NAME")]
@@ -61,10 +64,11 @@ pub(super) struct EnrollArguments {
     #[arg(long = "group", value_name = "NAME")]
     groups: Vec<String>,
     /// The kind of key to make; without it ec-p256
-    #[arg(long, value_name = "KIND", value_parser = key_kind)]
+    #[arg(long, value_name = "KIND", value_parser = one_of(KeyKind::ALL.map(KeyKind::name), KeyKind::named))]
     key: Option<KeyKind>,
-    /// What the key is for: signing, or unsealing what `seal` has sealed to it; without it signing
-    #[arg(long = "for", value_name = "PURPOSE", value_parser = purpose, requires = "csr")]
+    /// What the key is for; unsealing opens what `seal` has sealed to it; without it signing
+    #[arg(long = "for", value_name = "PURPOSE", requires = "csr")]
+    #[arg(value_parser = one_of(["signing", "unsealing"], purpose))]
     purpose: Option<KeyPurpose>,
     /// Write the request here, for any CA, and stop; - prints it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["certificate", "IssuanceOptions"])]
@@ -76,6 +80,9 @@ pub(super) struct EnrollArguments {
     /// another one, which is lost; after a yes that is typed
     #[arg(long)]
     replace: bool,
+    /// How long one PIN serves kubectl: command, terminal, or a time such as 15m; terminal, if this is run in one
+    #[arg(long, value_name = "HOW LONG", conflicts_with_all = ["csr", "certificate"])]
+    keep: Option<Keep>,
     #[command(flatten)]
     issuance: IssuanceOptions,
 }
@@ -95,25 +102,16 @@ impl EnrollArguments {
     }
 }
 
-fn key_kind(name: &str) -> Result<KeyKind, String> {
-    let names = KeyKind::ALL.map(KeyKind::name).join(", ");
-    KeyKind::named(name).ok_or_else(|| format!("it is none of {names}"))
+fn purpose(name: &str) -> Option<KeyPurpose> {
+    Some(if name == "unsealing" { KeyPurpose::Unsealing } else { KeyPurpose::Signing })
 }
 
-fn purpose(name: &str) -> Result<KeyPurpose, &'static str> {
-    match name {
-        "signing" => Ok(KeyPurpose::Signing),
-        "unsealing" => Ok(KeyPurpose::Unsealing),
-        _ => Err("it is neither signing nor unsealing"),
-    }
-}
-
-/// Parses what has one of these names.
-fn one_of<T>(
-    names: &'static str,
+/// Parses what has one of these names, which help and completion list.
+fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
+    names: [&'static str; N],
     named: fn(&str) -> Option<T>,
-) -> impl Fn(&str) -> Result<T, String> + Clone {
-    move |name| named(name).ok_or_else(|| format!("it is none of {names}"))
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names).try_map(move |name| named(&name).ok_or("it is not known"))
 }
 
 /// Checks before anything is made that the request can be written. One that is there is replaced, any other file is not.
@@ -229,12 +227,9 @@ fn certify(
         let (api, public_key, options) = (&cluster.kubectl, &key.public_key, &arguments.issuance);
         let duration = options.duration;
         let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
-        let kubeconfig = arguments.key_options.kubeconfig.as_deref();
         // Others can use the token while this waits for people.
         enrollment.lock.release();
-        let issued = issuance.obtain(options, &cluster.context, kubeconfig, || {
-            enrollment.sign_request(applicant, &key)
-        })?;
+        let issued = issuance.obtain(options, || enrollment.sign_request(applicant, &key))?;
         enrollment.install(&issued, &key)?
     };
     enrollment.lines.push(format!("context: \"{}\", uses the key", cluster.context));
