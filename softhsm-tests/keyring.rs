@@ -329,7 +329,7 @@ impl Served {
         let observer: Arc<dyn TunnelObserver> = connections.clone();
         let tunnels = Tunnels::start(&identity, keyring.clone(), &observer).unwrap();
         let target =
-            TunnelTarget { name: "test".to_owned(), cluster: given.cluster("test").unwrap() };
+            TunnelTarget { name: "test".to_owned(), cluster: given.cluster("test").unwrap().1 };
         Self {
             address: tunnels.listen(target, None).unwrap().to_string(),
             connections,
@@ -344,7 +344,7 @@ impl Served {
         let mut kubeconfig = self.given.clone();
         let endpoint = self.identity.endpoint(&self.address);
         kubeconfig.redirect("test", &endpoint, |_| true);
-        let certificate = self.tunnels.certificate(number).unwrap();
+        let certificate = self.tunnels.clients.certificate(number).unwrap();
         kubeconfig.identify("jane", &certificate.certificate_pem, &certificate.key_pem);
         let file = Path::new(&env::var_os("HOME").unwrap()).join(name);
         fs::write(&file, kubeconfig.to_json()).unwrap();
@@ -384,7 +384,7 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
     let mut watch = watch.args(["get", "namespaces", "-w", "-o", "name"]).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "namespace/default");
-    let usage = served.tunnels.usage(number);
+    let usage = served.tunnels.clients.usage(number);
     assert_eq!((usage.open, usage.last_end.is_some()), (1, true));
 
     served.tunnels.withdraw(number);
@@ -396,7 +396,7 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
     // Not even without a key.
     let told = served.connections.0.lock().unwrap().join("\n");
     assert!(told.ends_with("its certificate was withdrawn"), "{told}");
-    assert_eq!(served.tunnels.usage(number), KeyUsage::default());
+    assert_eq!(served.tunnels.clients.usage(number), KeyUsage::default());
 
     assert_eq!(keys.open(0, PIN), Ok(1));
     assert!(can_ask(&served.kubeconfig(number, "after")));

@@ -49,7 +49,7 @@ fn answer(
     let text = request.into_string().map_err(|_| no_request("valid UTF-8"))?;
     let mut request = Request::decode(&text)?;
     drop(text);
-    let selection = request.configuration.has("keep");
+    let selection = request.configuration.value("keep").is_some();
     let selection = selection.then(|| key_selection(&request.configuration));
     let mut config = Config::from_map(&mut request.configuration)?;
     let pin_source = std::mem::take(&mut config.pin);

@@ -14,7 +14,7 @@ use rustix::process::Rlimit;
 use crate::error::{self, Call, Error, Exit, PLUGIN};
 use crate::plugin;
 use crate::process::environment::{self, SingleThreaded};
-use crate::process::{harden, memory, signals};
+use crate::process::{memory, signals};
 use crate::report;
 
 /// The variable that holds a request of the external signer protocol.
@@ -50,7 +50,7 @@ pub fn request(alone: SingleThreaded) -> u8 {
 
 /// Hardens the process and does its work; the exit code.
 pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
-    let core = harden::harden();
+    let core = memory::harden();
     memory::share_heap();
     signals::install_handlers();
     // A panic's own message could show the value that caused it.

@@ -38,7 +38,7 @@ impl ContextEntries<'_> {
     pub(super) fn excerpt(&self) -> Result<String, Error> {
         let kubeconfig = super::load(self.options.kubeconfig.as_deref())?;
         kubeconfig.context(self.context)?;
-        let identity = identity_or_new(local_address().into())?;
+        let identity = identity_or_new()?;
         self.entries(&kubeconfig, &identity)?.as_excerpt()
     }
 
@@ -48,7 +48,7 @@ impl ContextEntries<'_> {
         // Refused before anything is written.
         let before = super::load(kubeconfig)?;
         let former = before.context(self.context)?.user;
-        let identity = identity_or_new(local_address().into())?;
+        let identity = identity_or_new()?;
         let (user, path) = change(kubeconfig, self.context, |file, all, path| {
             let entries = self.entries(all, &identity)?;
             entries.put_into(file, all, path)?;
@@ -57,16 +57,14 @@ impl ContextEntries<'_> {
         let file = kubeconfig.map(Path::to_string_lossy);
         let files = option("--kubeconfig", file);
         if before.is_secret_of_one(&former, self.context) {
+            let path = path.to_string_lossy();
+            let (user, file) = (shell_word(&former), shell_word(&path));
             report::steps(
                 &format!(
-                    "user \"{former}\", which the context had, is still in {} and its copies, with its secret; without it \
-                     there is no way back:",
-                    path.display()
+                    "user \"{former}\", which the context had, is still in {path} and its copies, with its secret; without it \
+                     there is no way back:"
                 ),
-                &[
-                    format!("kubectl config{files} delete-user {}", shell_word(&former)),
-                    format!("rm {}.backup-*", shell_word(&path.to_string_lossy())),
-                ],
+                &[format!("kubectl config{files} delete-user {user} && rm {file}.backup-*")],
             );
         }
         let options = files + &option("--context", Some(self.context));
@@ -94,7 +92,7 @@ impl ContextEntries<'_> {
         });
         let old = inherited.unwrap_or_default();
         let KeyOptions { certificate_file, pin_source, kubeconfig: named, .. } = self.options;
-        if old.has("pin") && pin_source.is_none() {
+        if old.value("pin").is_some() && pin_source.is_none() {
             report::warning(
                 "the PIN that stands in the kubeconfig is not taken over, since it would stand in the \
                  plugin's arguments: it will be asked for, unless --pin-source says where it comes from",

@@ -19,7 +19,7 @@ use crate::enrollment::{
 };
 use crate::error::{Error, Exit, Kind};
 use crate::pin::PinProvider;
-use crate::pin_entry::ask_hidden;
+use crate::pin_entry::ask;
 use crate::printable::{hex, shell_word};
 use crate::process::signals::Deferral;
 use crate::process::{data_file, read_regular, unix_time};
@@ -243,7 +243,7 @@ impl IssuedCertificate {
         pins: &mut dyn PinProvider,
     ) -> Result<bool, Error> {
         let what = format!("to write the certificate of {}", self.certificate.subject);
-        token.log_in_to_write(&what, pins, &ask_hidden)?;
+        token.log_in_to_write(&what, pins, &ask)?;
         // First, so that they are there where the certificate is.
         let mut holds_all = true;
         for authority in self.authorities() {

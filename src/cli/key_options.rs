@@ -153,8 +153,8 @@ pub(super) struct SelectedContext {
 impl SelectedContext {
     /// The context's cluster.
     pub(super) fn target(&self) -> Result<TunnelTarget, Error> {
-        let name = &self.context.cluster;
-        Ok(TunnelTarget::new(name.clone(), self.kubeconfig.cluster(name)?))
+        let (name, cluster) = self.kubeconfig.cluster(&self.context.cluster)?;
+        Ok(TunnelTarget::new(name, cluster))
     }
 }
 
@@ -229,6 +229,11 @@ impl KeyOptions {
         let context = kubeconfig.selected_context()?;
         error::set_context(&context.name);
         Ok(SelectedContext { kubeconfig, context })
+    }
+
+    /// The cluster of the context with the key, or where options name the key that of the selected context.
+    pub(super) fn target(&self, context: Option<SelectedContext>) -> Result<TunnelTarget, Error> {
+        context.map_or_else(|| self.selected(), Ok)?.target()
     }
 
     /// The kubeconfig, with the selected context as its current one.

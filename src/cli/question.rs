@@ -15,8 +15,8 @@ pub(super) fn pick(question: &str, items: &[String]) -> Option<usize> {
     }
     for _ in 0..TRIES {
         text += &format!("Its number (1 to {}): ", items.len());
-        let answer = pin_entry::ask_openly(&text)??;
-        let number: usize = answer.trim().parse().unwrap_or_default();
+        let answer = pin_entry::ask(&text, true)??;
+        let number: usize = String::from_utf8_lossy(&answer).trim().parse().unwrap_or_default();
         match number.checked_sub(1).filter(|index| *index < items.len()) {
             Some(index) => return Some(index),
             None => text.clear(),
@@ -27,8 +27,8 @@ pub(super) fn pick(question: &str, items: &[String]) -> Option<usize> {
 
 /// Has a person confirm `what`, by answering the question (fit for a terminal) with the whole word yes.
 pub(super) fn confirm(what: &str, question: &str) -> Result<(), Error> {
-    let (text, help) = match pin_entry::ask_openly(&format!("{question}? Type yes: ")) {
-        Some(Some(answer)) if answer == "yes" => return Ok(()),
+    let (text, help) = match pin_entry::ask(&format!("{question}? Type yes: "), true) {
+        Some(Some(answer)) if answer == b"yes" => return Ok(()),
         Some(_) => ("was not confirmed with yes", "run the command again if it is meant"),
         None => ("wants a yes from a person, and there is no terminal", "run the command at one"),
     };

@@ -137,7 +137,7 @@ fn serve(
         });
     }
     for (user, key) in &users {
-        let ClientCertificate { certificate_pem, key_pem } = tunnels.certificate(*key)?;
+        let ClientCertificate { certificate_pem, key_pem } = tunnels.clients.certificate(*key)?;
         kubeconfig.identify(user, &certificate_pem, &key_pem);
     }
     run_with(arguments, &kubeconfig, inheritance)
@@ -231,7 +231,7 @@ impl ServedEntries {
             if with_key.is_empty() && !is_selected {
                 continue;
             }
-            match kubeconfig.real_cluster(&name) {
+            match kubeconfig.cluster(&name) {
                 Ok((real_name, cluster)) => {
                     served.clusters.push((name, TunnelTarget::new(real_name, cluster)));
                 }
@@ -265,7 +265,7 @@ fn run_with(
              none, set XDG_RUNTIME_DIR to one",
         )
     };
-    let directory = run_directory::create().map_err(failed)?;
+    let directory = run_directory().map_err(failed)?;
     let (file, content) = (directory.path().join("kubeconfig"), kubeconfig.to_json());
     let written = replaced_file::put(&file, content.as_bytes(), 0o600);
     written.map_err(|error| failed(format!("{}: {error}", file.display())))?;

@@ -134,7 +134,7 @@ fn password(username: &str, registry: &str) -> Result<String, Error> {
     let mut bytes = Vec::new();
     if io::stdin().is_terminal() {
         let question = format!("Password of {} for {registry}: ", printable(username));
-        bytes = pin_entry::ask_hidden(&question).flatten().unwrap_or_default();
+        bytes = pin_entry::ask(&question, false).flatten().unwrap_or_default();
     } else if io::stdin().lock().take(LONGEST_PASSWORD).read_to_end(&mut bytes).is_err() {
         bytes.clear();
     }

@@ -105,14 +105,9 @@ impl Kubeconfig {
         self.context(self.current_context().ok_or_else(no_current_context)?)
     }
 
-    /// The cluster of this name, as [`Kubeconfig::real_cluster`] gives it.
-    pub fn cluster(&self, name: &str) -> Result<Cluster, Error> {
-        self.real_cluster(name).map(|(_, cluster)| cluster)
-    }
-
     /// The cluster of this name, its authority read from the file where it is in one; of an entry
     /// that `kubeconfig --write` made for the credential plugin, the real cluster and its name.
-    pub fn real_cluster(&self, name: &str) -> Result<(String, Cluster), Error> {
+    pub fn cluster(&self, name: &str) -> Result<(String, Cluster), Error> {
         let entry = self.cluster_entry(name)?;
         match tunnelled::of(entry) {
             Some(real) => tunnelled(real),
@@ -215,7 +210,7 @@ mod tests {
              - {name: e}\n\
              - {name: f, cluster: {server: f, certificate-authority: /nowhere/ca}}\n",
         );
-        let cluster = |name| config.cluster(name).map_err(|error| error.to_string());
+        let cluster = |name| config.cluster(name).map(|it| it.1).map_err(|error| error.to_string());
         assert_eq!(
             cluster("a").unwrap(),
             Cluster {

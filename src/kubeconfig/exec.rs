@@ -93,7 +93,7 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
             return Err(refused(format!("{} is not known", excerpt(option))));
         };
         let value = value.ok_or_else(|| refused(format!("{option} has no value")))?;
-        if configuration.has(key) {
+        if configuration.value(key).is_some() {
             return Err(refused(format!("{option} is there twice")));
         }
         configuration.set(key, value);

@@ -223,7 +223,7 @@ fn local_cluster(
             (kubeconfig.free_name(EntryKind::Cluster, &name), json!({"server": null}))
         }
     };
-    let cluster = kubeconfig.cluster(real)?;
+    let (_, cluster) = kubeconfig.cluster(real)?;
     let entry = kubeconfig.entry(EntryKind::Cluster, real);
     let port = free_port(kubeconfig, &cluster, port_of(&local), hop);
     local["server"] = cluster.server.as_str().into();
@@ -270,7 +270,7 @@ fn free_port(
             let server = text(&element["cluster"], "server").unwrap_or_default();
             server.starts_with(&prefix)
                 && port_of(&element["cluster"]) == Some(port)
-                && kubeconfig.cluster(name_of(element)).is_ok_and(|it| it != *cluster)
+                && kubeconfig.cluster(name_of(element)).is_ok_and(|(_, it)| it != *cluster)
         })
     };
     let mut ports = (hop.ports)(cluster);
@@ -339,7 +339,7 @@ mod tests {
             "clusters: [{name: real, cluster: {server: 'https://real'}}, \
              {name: other, cluster: {server: 'https://127.0.0.1:2'}}]",
         );
-        let cluster = config.cluster("real").unwrap_or_else(|error| panic!("{error}"));
+        let (_, cluster) = config.cluster("real").unwrap_or_else(|error| panic!("{error}"));
         let port = |kept, served: &[u16]| {
             let hop = LocalEndpoint {
                 tunnel: TunnelEndpoint { address: "127.0.0.1", server_name: "", authority_pem: "" },

@@ -10,7 +10,7 @@ mod queue;
 mod sources;
 mod stored;
 
-pub use prompt::{ask_hidden, ask_openly, show_after};
+pub use prompt::{ask, show_after};
 pub use sources::{Sources, failed};
 
 use std::time::Duration;

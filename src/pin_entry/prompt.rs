@@ -59,19 +59,9 @@ pub(super) fn open_terminal() -> Option<File> {
         .ok()
 }
 
-/// Asks the person at the terminal something that is no secret. `None` without a terminal; no
-/// answer is `Some(None)`. The question must be fit for a terminal.
-pub fn ask_openly(question: &str) -> Option<Option<String>> {
-    let line = ask(question, true)?;
-    Some(line.map(|line| String::from_utf8_lossy(&line).into_owned()))
-}
-
-/// The same for a secret that is no PIN, such as a registry's password: it isn't shown.
-pub fn ask_hidden(question: &str) -> Option<Option<Vec<u8>>> {
-    ask(question, false)
-}
-
-fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
+/// Asks the person at the terminal for something that is no PIN, shown as it is typed with `echo`. `None` without a
+/// terminal; no answer is `Some(None)`. The question must be fit for a terminal.
+pub fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
     let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::default() };
     Some(prompt.enter_again(question, echo).ok())
 }

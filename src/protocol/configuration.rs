@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::error::malformed;
+use super::malformed;
 use super::members::Members;
 use base::error::Error;
 use base::printable::excerpt;
@@ -16,10 +16,6 @@ pub struct Configuration(BTreeMap<String, String>);
 impl Configuration {
     pub fn take(&mut self, key: &str) -> Option<String> {
         self.0.remove(key)
-    }
-
-    pub fn has(&self, key: &str) -> bool {
-        self.0.contains_key(key)
     }
 
     pub fn value(&self, key: &str) -> Option<&str> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::error::{malformed, missing};
+use super::{malformed, missing};
 use base::error::Error;
 
 /// All members of a JSON object, each key once: parsers disagree on which of two counts.

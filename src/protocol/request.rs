@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use super::error::{malformed, no_request, refused};
 use super::members::Members;
 use super::signer_options::SignerOptions;
 use super::{API_VERSION, Configuration, Spelling};
+use super::{malformed, no_request, refused};
 use base::error::Error;
 use base::printable::excerpt;
 

@@ -2,8 +2,8 @@
 //!
 //! `crypto.Hash` alone does not say which scheme is meant: `scheme` decides that by the key.
 
-use super::error::{malformed, refused};
 use super::members::Members;
+use super::{malformed, refused};
 use base::error::Error;
 use base::hash::Hash;
 use base::printable::excerpt;

@@ -26,7 +26,7 @@ pub use inventory::{Candidate, VisibleKey};
 pub use key::{KeyReference, PrivateKey};
 pub use login::AcceptedPin;
 pub use module::{Module, OccupiedSlot, PinState, TokenState, not_initialized};
-pub use officer::AskHidden;
+pub use officer::Ask;
 pub use raw::SessionAccess;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
 pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};

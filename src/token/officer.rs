@@ -24,8 +24,8 @@ const DIGITS: [usize; 3] = [32, 48, 64];
 const LOOK_UP: &str = "look up the key that was set with `ykman piv access change-management-key` (`ykman piv info` \
                        shows its algorithm), and run the command again; if it is lost, only a reset of the card helps";
 
-/// Asks a person something that isn't shown. `None` without a terminal, `Some(None)` for no answer.
-pub type AskHidden<'a> = &'a dyn Fn(&str) -> Option<Option<Vec<u8>>>;
+/// Asks a person something, shown as it is typed if that is wanted. `None` without a terminal, `Some(None)` for no answer.
+pub type Ask<'a> = &'a dyn Fn(&str, bool) -> Option<Option<Vec<u8>>>;
 
 impl Token {
     /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
@@ -34,7 +34,7 @@ impl Token {
         &mut self,
         what: &str,
         pins: &mut dyn PinProvider,
-        ask: AskHidden<'_>,
+        ask: Ask<'_>,
     ) -> Result<(), Error> {
         if !self.state().is_yubikey() {
             return self.log_in_if_required(what, pins);
@@ -52,7 +52,7 @@ impl Token {
             "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
              {PROTECTED} if the card's PIN protects it) for token {token}, {what}: "
         );
-        let Some(Some(typed)) = ask(&printable(&question)) else {
+        let Some(Some(typed)) = ask(&printable(&question), false) else {
             return failed(
                 format!(
                     "token {token} wants its management key, which only a person gives at a terminal"

@@ -39,7 +39,7 @@ pub struct KeyUsage {
 }
 
 /// The users of the tunnels of one process, and the CA that knows them.
-pub(super) struct Clients {
+pub struct Clients {
     authority: IssuedCertificate,
     config: ServerConfig,
     users: Mutex<HashMap<KeyNumber, User>>,
@@ -80,7 +80,7 @@ impl Clients {
     }
 
     /// The certificate of the user with this key: the same one until it is withdrawn.
-    pub(super) fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
+    pub fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
         let mut users = locked(&self.users);
         let user = match users.entry(key) {
             Entry::Occupied(user) => user.into_mut(),
@@ -121,7 +121,7 @@ impl Clients {
         Some(ClientConnection { clients: Arc::clone(self), key: *key, number })
     }
 
-    pub(super) fn usage(&self, key: KeyNumber) -> KeyUsage {
+    pub fn usage(&self, key: KeyNumber) -> KeyUsage {
         let users = locked(&self.users);
         let usage = |user: &User| KeyUsage { open: user.connections.len(), ..user.usage };
         users.get(&key).map(usage).unwrap_or_default()

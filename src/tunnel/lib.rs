@@ -83,7 +83,7 @@ pub trait TunnelObserver: Send + Sync {
 
 /// Ports that lead to clusters; they end when this is dropped.
 pub struct Tunnels {
-    clients: Arc<Clients>,
+    pub clients: Arc<Clients>,
     keyring: Arc<dyn OpenKeys>,
     observer: Arc<dyn TunnelObserver>,
     handshakes: Arc<Handshakes>,
@@ -138,11 +138,6 @@ impl Tunnels {
         Ok(address)
     }
 
-    /// What the user with this key shows: the same certificate until it is withdrawn.
-    pub fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
-        self.clients.certificate(key)
-    }
-
     /// Forgets the sessions at servers that were made with the key: they let in without a signature.
     pub fn forget_sessions(&self, key: KeyNumber) {
         for port in &*locked(&self.ports) {
@@ -156,10 +151,6 @@ impl Tunnels {
     pub fn withdraw(&self, key: KeyNumber) {
         self.clients.withdraw(key);
         self.forget_sessions(key);
-    }
-
-    pub fn usage(&self, key: KeyNumber) -> KeyUsage {
-        self.clients.usage(key)
     }
 }
 

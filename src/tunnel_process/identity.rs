@@ -1,11 +1,9 @@
 //! What this user's local clients know the tunnel process by: in a file that `kubeconfig --write` makes.
 
-use std::net::IpAddr;
-
 use super::message::foreign_entry;
 use base::error::{Error, Exit};
 use base::process::data_file;
-use kubeconfig::write_command;
+use kubeconfig::{local_address, write_command};
 use tunnel::ServerIdentity;
 
 const FILE: &str = "tunnel.pem";
@@ -32,12 +30,12 @@ fn read() -> Result<Option<ServerIdentity>, Error> {
     identity.map(Some).map_err(|reason| not_read(format!("{}: {reason}", path.display())))
 }
 
-/// The same, made for servers at this address if there is no file.
-pub fn identity_or_new(address: IpAddr) -> Result<ServerIdentity, Error> {
+/// The same, made if there is no file.
+pub fn identity_or_new() -> Result<ServerIdentity, Error> {
     if let Some(identity) = read()? {
         return Ok(identity);
     }
-    let new = ServerIdentity::generate(&[address])?;
+    let new = ServerIdentity::generate(&[local_address().into()])?;
     let kept = data_file::create(FILE, new.to_pem().as_bytes());
     kept.map_err(|reason| {
         Error::new(Exit::Cluster, format!("the tunnel's own key can't be kept: {reason}")).help(

@@ -211,7 +211,7 @@ impl Service {
         let task = Task::Open { configuration, signs, is_admitted };
         let opened: Result<OpenKey, Error> = process.ask(number, &task, Some(conversation));
         let mut state = locked(&self.state);
-        let client = state.tunnels.as_ref().map(|tunnels| tunnels.certificate(number));
+        let client = state.tunnels.as_ref().map(|tunnels| tunnels.clients.certificate(number));
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
         if opened.is_err() && key.waiting == 0 && key.open.is_none() {
@@ -432,5 +432,5 @@ pub fn caller_error(reason: &str) -> Error {
 }
 
 fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {
-    tunnels.map_or_else(KeyUsage::default, |tunnels| tunnels.usage(key))
+    tunnels.map_or_else(KeyUsage::default, |tunnels| tunnels.clients.usage(key))
 }

@@ -1,6 +1,6 @@
 //! Values taken out of the environment, so that no program that is started from here inherits them.
 //!
-//! Other processes of this user can't read the block itself ([`harden`](super::harden)).
+//! Other processes of this user can't read the block itself ([`harden`](super::memory::harden)).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

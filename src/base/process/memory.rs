@@ -1,4 +1,4 @@
-//! An allocator that wipes what is freed.
+//! What others could read of our memory: none of it, and an allocator that wipes what is freed.
 //!
 //! A PIN passes through a parser's scratch space, through strings that grow, through error paths,
 //! and each may leave a copy behind. Wiping every freed block covers them all, in dependencies
@@ -6,7 +6,32 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 
+#[cfg(target_os = "linux")]
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeroize::optimization_barrier;
+
+/// Makes the process undumpable and untraceable, first of all, by other processes of this user, but not by root or a
+/// debugger that was there first; the limit of core files before that.
+/// Only a filter around the process (seccomp) can refuse it, which is no reason not to answer.
+pub fn harden() -> Rlimit {
+    // Also makes /proc/PID/environ and /proc/PID/mem root's own. It alone stops a core_pattern
+    // that pipes to a collector, which the kernel runs in spite of the limit.
+    #[cfg(target_os = "linux")]
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+
+    // For the programs that a module starts: exec makes a process dumpable again.
+    let before = getrlimit(Resource::Core);
+    let nothing = Rlimit { current: Some(0), maximum: before.maximum };
+    let _ = setrlimit(Resource::Core, nothing);
+
+    // With a debugger attached already, this call ends the process.
+    #[cfg(target_os = "macos")]
+    // SAFETY: PT_DENY_ATTACH reads none of its other arguments.
+    let _ = unsafe { libc::ptrace(libc::PT_DENY_ATTACH, 0, std::ptr::null_mut(), 0) };
+
+    before
+}
 
 /// Has all threads share one heap. To be called before there is a second thread.
 pub fn share_heap() {

@@ -15,18 +15,16 @@ pub mod data_file;
 pub mod descriptors;
 pub mod environment;
 pub mod exit_guard;
-pub mod harden;
 pub mod lock;
 pub mod memory;
 pub mod output;
 pub mod replaced_file;
-pub mod run_directory;
 mod runtime;
 pub mod signals;
 pub mod watchdog;
 pub mod watched;
 
-pub use runtime::{exposure, fnv_1a};
+pub use runtime::{exposure, fnv_1a, run_directory};
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};

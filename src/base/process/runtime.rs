@@ -5,9 +5,11 @@
 //! refused in a shell is not sent again by a cron job.
 
 use std::ffi::{CStr, OsStr};
+use std::fs::Permissions;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::LazyLock;
@@ -15,6 +17,7 @@ use std::sync::LazyLock;
 use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use tempfile::{Builder, TempDir};
 
 const NAME: &str = "pkcs11-external-signer";
 
@@ -101,6 +104,16 @@ fn temporary_directory() -> Option<PathBuf> {
 
 fn is_ours(path: &Path) -> bool {
     path.is_dir() && stat(path).is_ok_and(|found| found.st_uid == geteuid().as_raw())
+}
+
+/// Makes a directory with an unpredictable name, readable by this user alone. When this is dropped, it is removed with
+/// everything in it.
+pub fn run_directory() -> Result<TempDir, String> {
+    in_first(&SESSION, |parent, _| {
+        let mut new = Builder::new();
+        new.prefix("run-").permissions(Permissions::from_mode(0o700));
+        new.tempdir_in(parent).map_err(|error| format!("{}: {error}", parent.display()))
+    })
 }
 
 /// What this makes of the first of the directories of which it makes anything; or why of none.

@@ -20,7 +20,7 @@ use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
 use crate::pin_entry::Sources;
 use crate::printable::{printable, quoted};
 use crate::process::environment::TakenVariables;
-use crate::tunnel::{TunnelTarget, check_port};
+use crate::tunnel::check_port;
 use crate::tunnel_process::{self, RegisteredCluster};
 
 /// Test each step up to a signature: what works, what doesn't, and what to do about it
@@ -172,7 +172,8 @@ impl Checklist<'_> {
         if let Some(SelectedContext { kubeconfig, context }) = &source.context {
             self.check_client(kubeconfig, context);
         }
-        let target = self.arguments.asks_server().then(|| target(&self.arguments.key, &source));
+        let target =
+            self.arguments.asks_server().then(|| self.arguments.key.target(source.context));
         let target = self.keep("server", target.transpose())?;
         // The token is opened twice; the second time with the PIN that it has accepted the first time.
         let mut pins = Sources::new(mem::take(&mut config.pin), &variables);
@@ -269,16 +270,6 @@ impl Checklist<'_> {
     }
 }
 
-/// The cluster that is asked: that of the context with the key, or where options name the key of the selected context.
-fn target(options: &KeyOptions, source: &KeySource) -> Result<TunnelTarget, Error> {
-    let SelectedContext { kubeconfig, context } = match &source.context {
-        Some(selected) => selected,
-        None => &options.selected()?,
-    };
-    let (name, cluster) = kubeconfig.real_cluster(&context.cluster)?;
-    Ok(TunnelTarget::new(name, cluster))
-}
-
 /// What the tunnel process would serve, at an address that nobody else has.
 fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluster, Error> {
     let identity = tunnel_process::identity()?;
@@ -305,10 +296,10 @@ fn changed(
 ) -> Option<String> {
     let name = &served.name;
     // Without the proxy that the environment would add.
-    let copy = kubeconfig.cluster(&context.cluster).ok();
+    let copy = kubeconfig.cluster(&context.cluster).ok().map(|it| it.1);
     let copy = copy.filter(|_| kubeconfig.has(EntryKind::Cluster, name))?;
     let what = match kubeconfig.cluster(name) {
-        Ok(real) => Some(differences(&copy, &real)).filter(|it| !it.is_empty())?,
+        Ok((_, real)) => Some(differences(&copy, &real)).filter(|it| !it.is_empty())?,
         Err(error) => error.to_string(),
     };
     Some(format!("the entry of cluster \"{name}\" has changed since it was copied: {what}"))

@@ -321,10 +321,7 @@ fn target(
         };
         return Ok(TunnelTarget::new(name, cluster));
     }
-    match of_key {
-        Some(selected) => selected.target(),
-        None => arguments.key.selected()?.target(),
-    }
+    arguments.key.target(of_key)
 }
 
 /// The document; `target` is needed for a kubeconfig.

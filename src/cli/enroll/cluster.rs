@@ -117,7 +117,9 @@ fn expired_key(
     let library = library::open_in(opened, &config)?;
     // Where the certificate is hidden.
     let pins = &mut Sources::new(Config::from_map(&mut map)?.pin, variables);
-    let identity = library.token(&config.token)?.identity(&config, Some(pins));
+    let mut token = library.token(&config.token)?;
+    let identity = token.identity(&config, Some(pins));
+    token.close();
     // kubectl may need it, too.
     library.lock.release();
     let certificate = identity?.certificate;

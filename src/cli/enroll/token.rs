@@ -16,7 +16,7 @@ use crate::enrollment::{
 };
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library, LibraryLock};
-use crate::pin_entry::{Sources, ask_hidden};
+use crate::pin_entry::{Sources, ask};
 use crate::printable::{printable, shell_word};
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, unix_time};
@@ -161,7 +161,7 @@ impl<'a> Enrollment<'a> {
             confirm(&what, &printable(&format!("Destroy {what}")))?;
         }
         let what = format!("for a new key{in_slot}");
-        self.token.log_in_to_write(&what, &mut self.pins, &ask_hidden)?;
+        self.token.log_in_to_write(&what, &mut self.pins, &ask)?;
         let new = NewKey { kind, purpose, id: &id, label };
         let options = SlotOptions { pin_policy, touch_policy, replaces };
         let made = self.token.generate(&new, options)?;
