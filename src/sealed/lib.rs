@@ -2,7 +2,7 @@
 //! the private keys of its recipients open, each inside its token.
 //!
 //! Sealing needs the recipients' certificates alone. Opening is in two steps, because the middle one is the
-//! token's: [`Recipient::key`] is what the token has to decrypt, and [`SealedFile::open`] takes its result. Nothing here
+//! token's: [`Recipient::locked`] is what the token has to decrypt, and [`SealedFile::open`] takes its result. Nothing here
 //! knows a token.
 
 #![forbid(unsafe_code)]

@@ -69,7 +69,7 @@ static GATE: LazyLock<Gate> = LazyLock::new(|| {
     let identity = identity.expect("an identity");
     let tunnels = Tunnels::start(&identity, Arc::new(keyring), &observer);
     let tunnels = tunnels.unwrap_or_else(|error| panic!("{error}"));
-    let certificate = tunnels.certificate(key);
+    let certificate = tunnels.clients.certificate(key);
     certificate.unwrap_or_else(|error| panic!("{error}"));
     let address = tunnels.listen(destination, None);
     Gate {

@@ -98,7 +98,7 @@ fn look_at(config: &Kubeconfig, document: &Value, context: &Context) {
     let is_noted = named.is_some_and(|it| it.to_string().contains("pkcs11-external-signer"));
     if text("certificate-authority").is_empty() && !is_noted {
         match config.cluster(&context.cluster) {
-            Ok(cluster) => {
+            Ok((_, cluster)) => {
                 // A user and a password are left out.
                 if !text("server").contains('@') {
                     assert_eq!(cluster.server, text("server"));
