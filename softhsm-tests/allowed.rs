@@ -37,6 +37,14 @@ fn without_the_file_any_library_of_roots_or_ones_own_is_loaded() {
 }
 
 #[test]
+fn the_list_of_an_earlier_release_allows_nothing() {
+    let store = token_with_pair(Kind::P256);
+    let library = library(&store, "a.so");
+    let etc = "mkdir pkcs11-external-signer; touch pkcs11-external-signer/config.toml";
+    ask(&store, library.to_str().unwrap(), etc).fails(3, &["config.toml is no longer read", PLACE]);
+}
+
+#[test]
 fn only_what_is_listed_is_loaded() {
     let store = token_with_pair(Kind::P256);
     let library = library(&store, "a.so");

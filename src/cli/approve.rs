@@ -93,10 +93,7 @@ fn confirm(
         [] => "in no group".to_owned(),
         groups => format!("in {}", quoted(groups)),
     };
-    let despite = match is_mismatch {
-        true => " DESPITE what speaks against it",
-        false => "",
-    };
+    let despite = if is_mismatch { " DESPITE what speaks against it" } else { "" };
     let question = format!(
         "Whoever has the key {}… becomes {}, {}.\nApprove{despite}",
         csr.fingerprint.get(..16).unwrap_or_default(),
@@ -113,15 +110,14 @@ fn send(kubectl: &Kubectl, request: &SigningRequest) -> Result<(), Error> {
     kubectl.approve(request, REASON, message).map_err(|error| {
         let name = &request.metadata.name;
         match SigningRequest::read(kubectl, name) {
-            Ok(Some(now)) if now.is_version_of(request) => error,
-            Ok(_) => {
+            Ok(now) if !now.as_ref().is_some_and(|it| it.is_version_of(request)) => {
                 let text = format!(
                     "the request \"{name}\" is no longer the one that was shown; nothing was approved"
                 );
                 Error::new(Exit::Cluster, text)
                     .help("look at it as it is now: run this command again")
             }
-            Err(_) => error,
+            _ => error,
         }
     })
 }

@@ -19,8 +19,7 @@ pub(super) fn connect(
     key: KeyNumber,
     keyring: &Arc<Keyring>,
 ) -> Result<TokenConnection, Error> {
-    let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter::default());
-    TokenConnection::new(target, key, keyring, &observer)
+    TokenConnection::new(target, key, keyring, &(Arc::new(Reporter::default()) as _))
 }
 
 /// Passes on what happens on connections, and in the tunnels of a run what can't be told to the command.

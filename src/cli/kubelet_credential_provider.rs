@@ -82,14 +82,10 @@ fn end_in_time() {
     // Without a thread, kubelet's limit is left.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(LIMIT);
-        let error = Error::new(
-            Exit::Token,
-            format!(
-                "the login was not there after {} s, and kubelet doesn't wait longer",
-                LIMIT.as_secs()
-            ),
-        )
-        .help("see which process uses the token; kubelet asks again with the next image pull");
+        let s = LIMIT.as_secs();
+        let text = format!("the login was not there after {s} s, and kubelet doesn't wait longer");
+        let error = Error::new(Exit::Token, text)
+            .help("see which process uses the token; kubelet asks again with the next image pull");
         leave(report::error_in_one_line(&error))
     });
 }

@@ -135,6 +135,9 @@ fn weakness_of(found: &Metadata, user: u32, is_sticky: bool) -> Option<String> {
 /// The only place of the administrator's list: the user can't choose another one.
 const ALLOWED_LIBRARIES: &str = "/etc/pkcs11-external-signer/libraries";
 
+/// The list of earlier releases. Where it stands alone, what it forbade must not become allowed in silence.
+const FORMER: &str = "/etc/pkcs11-external-signer/config.toml";
+
 /// The libraries, and directories of libraries, that are allowed.
 pub(super) struct Allowed(Vec<String>);
 
@@ -143,7 +146,13 @@ impl Allowed {
     pub(super) fn read() -> Result<Option<Self>, Error> {
         let found = fs::symlink_metadata(ALLOWED_LIBRARIES);
         if found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            return Ok(None);
+            return match fs::symlink_metadata(FORMER) {
+                Err(_) => Ok(None),
+                Ok(_) => Err(misconfigured(
+                    format!("{FORMER} is no longer read, and {ALLOWED_LIBRARIES} is missing"),
+                    "have the machine's administrator write its `modules` there, one path a line",
+                )),
+            };
         }
         read_trusted().map(Some)
     }
