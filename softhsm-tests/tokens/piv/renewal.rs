@@ -66,7 +66,7 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     let asked = renew(&cards, &["--wait=1s"]).run();
     asked.fails(9, &["was not approved within 1 seconds"]);
     let (_, name) = asked.stderr.split_once(" approve ").unwrap();
-    let name = name.split(' ').next().unwrap();
+    let name = name.split_whitespace().next().unwrap();
     let approve = cluster().administrator(store);
     approve.arguments(&["certificate", "approve", name]).run().printed();
     // Let in, and nobody to give the management key.
