@@ -28,7 +28,7 @@ use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
 use base::error::Error;
 use base::pin::{self, Pin, PinOrigin, PinRequest};
 use base::printable::printable;
-use base::process::signals::{self, PromptSignals};
+use base::process::signals::{self, PromptSignals, is_interrupted};
 
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
@@ -155,8 +155,7 @@ impl Prompt {
         let held = PromptSignals::hold();
         let entry = line_mode(&self.terminal, echo).map_err(End::from).and_then(|_settings| {
             let deadline = Instant::now() + ANSWER_LIMIT;
-            let shown = self.show(text, &held, deadline);
-            let entry = shown.and_then(|()| self.read_line(&held, deadline));
+            let entry = self.show(text, deadline).and_then(|()| self.read_line(deadline));
             // What Enter would have shown.
             if !echo || entry.is_err() {
                 let _ = write(&self.terminal, b"\n");
@@ -170,20 +169,20 @@ impl Prompt {
         }
     }
 
-    fn show(&self, text: &str, held: &PromptSignals, deadline: Instant) -> Result<(), End> {
+    fn show(&self, text: &str, deadline: Instant) -> Result<(), End> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             let write = || write(&self.terminal, rest);
-            let length = self.when_ready(PollFlags::OUT, held, deadline, write)?;
+            let length = self.when_ready(PollFlags::OUT, deadline, write)?;
             rest = rest.get(length..).unwrap_or_default();
         }
         Ok(())
     }
 
-    fn read_line(&self, held: &PromptSignals, deadline: Instant) -> Result<Vec<u8>, End> {
+    fn read_line(&self, deadline: Instant) -> Result<Vec<u8>, End> {
         let mut line = vec![0; LINE];
         let read = || read(&self.terminal, line.as_mut_slice());
-        let length = self.when_ready(PollFlags::IN, held, deadline, read)?;
+        let length = self.when_ready(PollFlags::IN, deadline, read)?;
         line.truncate(length);
         // Half a PIN would cost a try: only Enter ends one. Ctrl-D hands over the beginning of a line, and so would
         // another program's change of the settings.
@@ -193,17 +192,16 @@ impl Prompt {
         }
     }
 
-    /// Reads or writes, as soon as the terminal takes it.
+    /// Reads or writes, as soon as the terminal takes it and unless a signal has come, which the caller asks for.
     fn when_ready(
         &self,
         events: PollFlags,
-        held: &PromptSignals,
         deadline: Instant,
         mut transfer: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<usize, End> {
         loop {
-            if let Some(signal) = held.caught() {
-                return Err(End::Signal(signal));
+            if is_interrupted() {
+                return Err(End::Nothing);
             }
             if Instant::now() >= deadline {
                 return Err(End::TimedOut);

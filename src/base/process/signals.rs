@@ -164,7 +164,7 @@ impl Drop for Deferral {
     }
 }
 
-/// Whether a signal has come since the [`Deferral`] began.
+/// Whether a signal has come since the [`Deferral`] or the [`PromptSignals`] began.
 pub fn is_interrupted() -> bool {
     CAUGHT.load(Ordering::SeqCst) != 0
 }
@@ -185,14 +185,10 @@ impl PromptSignals {
         Self { before }
     }
 
-    pub fn caught(&self) -> Option<libc::c_int> {
-        stored(CAUGHT.load(Ordering::SeqCst))
-    }
-
     /// Restores the old actions, and returns the signal that came before that, if any.
     pub fn release(self) -> Option<libc::c_int> {
         drop(self);
-        stored(CAUGHT.swap(0, Ordering::SeqCst))
+        Some(CAUGHT.swap(0, Ordering::SeqCst)).filter(|signal| *signal != 0)
     }
 }
 
@@ -203,10 +199,6 @@ impl Drop for PromptSignals {
         }
         PROMPT.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-fn stored(signal: libc::c_int) -> Option<libc::c_int> {
-    (signal != 0).then_some(signal)
 }
 
 /// Lets the calling thread, and those it starts, write to the terminal from the background. With
