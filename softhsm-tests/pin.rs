@@ -1,6 +1,8 @@
 //! Where a stored PIN comes from, how often it is sent, and what becomes of
 //! standard input, which belongs to the user.
 
+use rustix::fs::Gid;
+
 use crate::fixture::*;
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: piped\n";
@@ -51,6 +53,20 @@ fn a_pin_file_that_others_can_read_is_refused() {
         let configuration = store.configuration().with("pinSource", &source);
         store.sign_with(&configuration).run().fails(7, &[path.to_str().unwrap(), "600"]);
     }
+}
+
+/// systemd's are root's and its group's, with an access list whose mask shows as the group's mode.
+#[test]
+fn a_credential_of_systemd_is_no_file_that_others_can_read() {
+    need_root();
+    let store = token_with_pair(Kind::P256);
+    let path = pin_file(&store, PIN, 0o440);
+    let source = format!("file:{}", path.display());
+    let configuration = store.configuration().with("pinSource", &source);
+    let sign = || store.sign_with(&configuration).run();
+    assert_signed(sign().silently());
+    rustix::fs::chown(&path, None, Some(Gid::from_raw(1))).unwrap();
+    sign().fails(7, &[path.to_str().unwrap(), "0440"]);
 }
 
 #[test]
