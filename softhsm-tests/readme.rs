@@ -4,15 +4,7 @@ use crate::fixture::*;
 
 /// The first `sh` block behind this heading of the page.
 fn commands_of(page: &str, heading: &str) -> String {
-    let text = fs::read_to_string(at_root(page)).unwrap();
-    let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
-    let (section, _) = section.split_once("\n## ").unwrap();
-    let (_, block) = section.split_once("```sh\n").unwrap();
-    block.split_once("```").unwrap().0.to_owned()
-}
-
-fn at_root(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+    blocks_of(page, heading, "sh").remove(0)
 }
 
 /// These commands at a terminal, in this directory, with the program in PATH.
@@ -54,14 +46,7 @@ fn the_first_minute_leads_from_a_bare_token_to_a_cluster_that_issues_the_certifi
     let commands = commands_of("README.md", "The first minute");
     let mut terminal = typed(invocation, nina.directory(), &commands);
     terminal.expect_prompt().type_line(PIN);
-    let approve = "pkcs11-external-signer approve ";
-    let told = terminal.program().wait_for_error(approve);
-    let (_, name) = told.split_once(approve).unwrap();
-    let name = name.split_whitespace().next().unwrap();
-    let approver = cluster().person("otto", &[APPROVERS]);
-    let mut other = approver.command("approve").argument(name).at_terminal();
-    other.expect("Type yes: ").type_line("yes");
-    assert_eq!(other.finish().0.printed(), format!("{name} approved\n"));
+    approve_next(&mut terminal, &[]);
     assert_knows(&terminal.finish_with_pin().printed_beside(&["uses user \"nina\""]), "nina");
 }
 
@@ -98,6 +83,104 @@ fn first_minute(current: Option<&str>) {
     let next = lines[lines.len() - 2].split('#').next().unwrap().trim_end();
     let told = format!("context \"prod\" uses user \"jane\"; next:\n  {next}\n  kubectl ");
     assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+}
+
+/// Ruth is jane, and SoftHSM the YubiKey. The roles are those that the documented ones collect, which nobody does here.
+#[test]
+fn one_key_reads_and_another_one_writes() {
+    let ruth = cluster().person("ruth", &[REQUESTERS]);
+    let store = token_with([]);
+    let heading = "Reads without a touch, writes with one";
+    let [keys, rights] = &blocks_of("docs/enroll.md", heading, "sh")[..] else {
+        panic!("another number of blocks")
+    };
+    let rights = adapted(
+        rights,
+        &[
+            ["jane", "ruth"],
+            ["=view", "=system:aggregate-to-view"],
+            ["=edit", "=system:aggregate-to-edit"],
+        ],
+    );
+    for line in rights.lines() {
+        let words: Vec<_> = line.split(' ').skip(1).collect();
+        cluster().administrate(&words, "");
+    }
+    cluster().administrate(&["create", "deployment", "old", "--image=old"], "");
+    let keys = adapted(
+        keys,
+        &[
+            ["jane", "ruth"],
+            ["--slot=9a", "--object-id=1"],
+            ["--slot=9c --touch-policy=always", "--object-id=2"],
+        ],
+    );
+    let keys = keys + "! kubectl --context=prod delete deployment old\n";
+    let invocation = ruth.command("unused").variable("SOFTHSM2_CONF", store.path("softhsm2.conf"));
+    let mut terminal = typed(invocation, ruth.directory(), &keys);
+    terminal.expect_prompt().type_line(PIN);
+    approve_next(&mut terminal, &[]);
+    for _ in ["the cluster as ruth", "a key for ruth-admin"] {
+        terminal.expect_prompt().type_line(PIN);
+    }
+    approve_next(&mut terminal, &["--despite-mismatch"]);
+    terminal.expect_prompt().type_line(PIN);
+    let (outcome, _) = terminal.finish();
+    let said = ["+ kubectl --context=prod get pods", "User \"ruth\" cannot delete resource"];
+    let printed = outcome.printed_beside(&said);
+    let (_, printed) = printed.split_once("\nNAME ").expect(&printed);
+    assert!(printed.contains("shell ") && printed.contains("\"old\" deleted"), "{printed}");
+}
+
+/// SoftHSM is the TPM, kubectl the deployer, and the file systems are as the unit's lines have them. systemd gives a service's
+/// user a file of this mode.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_machine_has_a_key_in_a_unit_of_systemd() {
+    let blocks = ["ini", "sh"].map(|it| blocks_of("docs/run.md", "A key for a machine", it));
+    let [unit, setup] = blocks.each_ref().map(|it| it[0].as_str());
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let [once, service] =
+        ["once", "service"].map(|it| cluster().command(&store, &store.configuration(), it));
+    made_by_kubectl(&store, None);
+    let (pin, file) = (store.path("pin"), store.path("deployer.service"));
+    write_file(&pin, PIN, 0o440);
+    let credential = ["/run/credentials/deployer.service/pin", pin.to_str().unwrap()];
+    let line = setup.lines().nth(1).unwrap();
+    let line = adapted(line, &[["sudo -u deployer -H ", ""], credential]);
+    typed(once, store.directory.path(), &line).finish().0.succeeded();
+
+    let kubectl = kubectl().to_str().unwrap();
+    let programs = [["/usr/bin/pkcs11-external-signer", PROGRAM], ["/usr/bin/deployer", kubectl]];
+    let unit = adapted(unit, &programs);
+    fs::write(&file, &unit).unwrap();
+    let verify = Invocation::new(store.directory.path()).program("systemd-analyze".as_ref());
+    let verify = verify.arguments(&["verify", "--man=no", file.to_str().unwrap()]);
+    verify.run().succeeded().silently();
+    assert!(unit.contains("\nProtectSystem=strict\nPrivateTmp=yes\n"));
+    let (_, command) = unit.split_once("\nExecStart=").unwrap();
+    let command = command.lines().next().unwrap();
+    let script = format!(
+        "for place in $(cut -d ' ' -f 5 /proc/self/mountinfo); do
+            case $place in /tmp | *.local/*) ;; *) mount -o remount,bind,ro $place 2>/dev/null ;; esac
+        done
+        touch /run/user/0/file 2>/dev/null || exec {command} auth whoami"
+    );
+    let printed = service.within("bash", &script).run().printed();
+    assert!(printed.contains(" jane\n"), "{printed}");
+}
+
+/// Another person approves the request for which this waits.
+fn approve_next(waiting: &mut Terminal, options: &[&str]) {
+    let approve = "pkcs11-external-signer approve ";
+    let told = waiting.program().wait_for_error(approve);
+    let (_, name) = told.rsplit_once(approve).unwrap();
+    let name = name.split_whitespace().next().unwrap();
+    let approver = cluster().person("otto", &[APPROVERS]);
+    let approving = approver.command("approve").argument(name).arguments(options);
+    let mut terminal = approving.at_terminal();
+    terminal.expect("Type yes: ").type_line("yes");
+    assert_eq!(terminal.finish().0.printed(), format!("{name} approved\n"));
 }
 
 /// The cluster knows us as this user, and then stock kubectl.

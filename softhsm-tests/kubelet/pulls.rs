@@ -16,26 +16,18 @@ fn pulls(store: &Store, file: &Path, version: &str, pin: &str, images: &[&str]) 
     let bin = directory.join("bin");
     let _ = fs::create_dir(&bin);
     let _ = symlink(COMMANDS, bin.join("pkcs11-external-signer-commands"));
-    let page = include_str!("../../docs/kubelet.md");
-    let (_, block) = page.split_once("```yaml\n").unwrap();
-    let mut config = block.split_once("```").unwrap().0.to_owned();
-    for (documented, here) in [
-        (
-            "credentialprovider.kubelet.k8s.io/v1",
-            &*format!("credentialprovider.kubelet.k8s.io/{version}"),
-        ),
-        ("[registry.example]", "[registry.example, 'registry.example:5000', docker.io]"),
-        ("/etc/kubernetes/registry.cms", text(file)),
-        ("=FILE", &format!("={}", text(softhsm_library()))),
-        ("label=node", &format!("label={}", store.tokens[0].label)),
-        (
-            "file:/run/credentials/kubelet.service/pkcs11-pin]",
-            &format!("env:TOKEN_PIN]\n  env: [{{name: TOKEN_PIN, value: '{pin}'}}]"),
-        ),
-    ] {
-        assert!(config.contains(documented), "{documented}: {config}");
-        config = config.replace(documented, here);
-    }
+    let config = &blocks_of("docs/kubelet.md", "kubelet's configuration", "yaml")[0];
+    let version = format!("credentialprovider.kubelet.k8s.io/{version}");
+    let pin = format!("env:TOKEN_PIN]\n  env: [{{name: TOKEN_PIN, value: '{pin}'}}]");
+    let words = [
+        ["credentialprovider.kubelet.k8s.io/v1", &version],
+        ["[registry.example]", "[registry.example, 'registry.example:5000', docker.io]"],
+        ["/etc/kubernetes/registry.cms", text(file)],
+        ["=FILE", &format!("={}", text(softhsm_library()))],
+        ["label=node", &format!("label={}", store.tokens[0].label)],
+        ["file:/run/credentials/kubelet.service/pkcs11-pin]", &pin],
+    ];
+    let config = adapted(config, &words);
     let path = directory.join("kubelet.yaml");
     fs::write(&path, config).unwrap();
     let kubelet = Invocation::new(directory).program(kubelet());

@@ -6,12 +6,7 @@ use crate::fixture::*;
 
 /// The `sh` blocks below a heading.
 pub(super) fn blocks(heading: &str) -> Vec<String> {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tokens.md");
-    let text = fs::read_to_string(guide).unwrap();
-    let (_, section) = text.split_once(&format!("\n## {heading}\n")).unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let blocks = section.split("```sh\n").skip(1);
-    blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
+    blocks_of("docs/tokens.md", heading, "sh")
 }
 
 /// A block in this store's directory, exactly as it is printed, for [`typing`].
