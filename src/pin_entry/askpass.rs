@@ -110,7 +110,7 @@ impl Program {
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 slot.leave(TIMED_OUT);
-                Err(timed_out(request))
+                Err(timed_out(&request.token))
             }
             Err(error) => Err(failed(error)),
         }

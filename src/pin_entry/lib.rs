@@ -27,8 +27,8 @@ fn question(request: &PinRequest<'_>) -> String {
     format!("PIN for \"{}\" ({}): ", printable(&request.label), printable(&request.what))
 }
 
-fn timed_out(request: &PinRequest<'_>) -> Error {
-    let (token, seconds) = (&request.token, ANSWER_LIMIT.as_secs());
+fn timed_out(token: &str) -> Error {
+    let seconds = ANSWER_LIMIT.as_secs();
     let text =
         format!("the prompt for the PIN of token {token} was not answered within {seconds} s");
     Error::new(Exit::Login, text).help(

@@ -63,7 +63,7 @@ pub(super) fn open_terminal() -> Option<File> {
 /// terminal; no answer is `Some(None)`. The question must be fit for a terminal.
 pub fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
     let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::default() };
-    Some(prompt.enter_again(question, echo).ok())
+    Some(prompt.enter(question, echo).ok())
 }
 
 /// The terminal, on which no other process asks meanwhile.
@@ -90,7 +90,7 @@ impl Prompt {
         for _ in 0..ENTRIES {
             let mut text = notice.map_or_else(String::new, |notice| line(&notice));
             text.push_str(&question(request));
-            let entry = self.enter(request, &text, false)?;
+            let entry = self.enter(&text, false)?;
             match pin_of(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
                 _ => {
@@ -110,45 +110,32 @@ impl Prompt {
         let notices = [&request.notice, &request.confirm].into_iter().flatten();
         let mut text: String = notices.map(|notice| line(notice)).collect();
         text.push_str("Type yes to go on: ");
-        if self.enter(request, &text, true)?.as_slice() == b"yes" {
+        if self.enter(&text, true)?.as_slice() == b"yes" {
             return Ok(());
         }
         self.slot.leave(CANCELLED);
         Err(pin::final_try(&request.token, &origin))
     }
 
-    /// One line, without its ending and never empty.
-    fn enter(&self, request: &PinRequest<'_>, text: &str, echo: bool) -> Result<Vec<u8>, Error> {
-        self.enter_again(text, echo).map_err(|end| match end {
-            End::Failed(error) => error,
-            End::TimedOut => timed_out(request),
-            End::Nothing | End::Signal(_) => pin::cancelled(&request.token),
-        })
-    }
-
-    /// Asks, and once more after each stop.
-    fn enter_again(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
-        loop {
-            let end = match self.enter_once(text, echo) {
+    /// One line, without its ending and never empty. It is asked for once more after each stop.
+    fn enter(&self, text: &str, echo: bool) -> Result<Vec<u8>, Error> {
+        let signal = loop {
+            match self.enter_once(text, echo) {
                 Ok(line) => return Ok(line),
-                Err(End::Signal(signals::STOP)) => {
-                    signals::raise(signals::STOP);
-                    continue;
+                Err(End::Failed(error)) => return Err(error),
+                Err(End::Nothing) => break None,
+                Err(End::Signal(signals::STOP)) => signals::raise(signals::STOP),
+                Err(End::Signal(signal)) => break Some(signal),
+                Err(End::TimedOut) => {
+                    self.slot.leave(TIMED_OUT);
+                    return Err(timed_out(&self.slot.token));
                 }
-                Err(end) => end,
-            };
-            match &end {
-                End::Failed(_) => {}
-                End::Nothing => self.slot.leave(CANCELLED),
-                End::Signal(signal) => {
-                    self.slot.leave(CANCELLED);
-                    // Its handler is the process's own; one that comes back ends the prompt.
-                    signals::raise(*signal);
-                }
-                End::TimedOut => self.slot.leave(TIMED_OUT),
             }
-            return Err(end);
-        }
+        };
+        self.slot.leave(CANCELLED);
+        // Its handler is the process's own; one that comes back ends the prompt.
+        signal.into_iter().for_each(signals::raise);
+        Err(pin::cancelled(&self.slot.token))
     }
 
     fn enter_once(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {

@@ -34,7 +34,7 @@ pub(super) enum PromptKind {
 pub(super) struct PromptSlot {
     /// `None` where there can be no lock, too.
     lock: RefCell<Option<Lock>>,
-    token: String,
+    pub(super) token: String,
 }
 
 /// A prompt that ended without a login: a line of JSON in the lock's file.
