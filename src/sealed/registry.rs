@@ -57,13 +57,15 @@ impl Registry {
         Some(Self { authority: host + &port, path: path.to_owned() })
     }
 
-    /// Where an image is, as kubelet names it: with its registry, without tag and digest. `None` for another name.
+    /// Where an image is, as kubelet names it: with its registry, without tag and digest. `None` for another name. The
+    /// host keeps its spelling, in which kubelet looks for the answer's.
     pub fn of_image(text: &str) -> Option<Self> {
         // Not what only an entry's name may have.
         let is_name = |it: &str| it.starts_with(|it: char| it.is_ascii_alphanumeric());
         let (authority, path) = text.split_once('/')?;
         let image = Self::of_parts(authority, path)?;
-        (image.to_string() == text && image.path.split('/').all(is_name)).then_some(image)
+        let is_image = image.path == path && path.split('/').all(is_name);
+        is_image.then(|| Self { authority: authority.to_owned(), ..image })
     }
 
     /// An image's login with the longest fitting path, and whether it is for this image alone, not its registry.
@@ -73,7 +75,8 @@ impl Registry {
     /// what it keeps for the registry without asking.
     pub fn login<'a>(&self, logins: &'a [RegistryLogin]) -> Option<(&'a RegistryLogin, bool)> {
         // Ports have to be equal, as for kubelet.
-        let of_host = || logins.iter().filter(|it| it.registry.authority == self.authority);
+        let host = Self::of_parts(&self.authority, "")?.authority;
+        let of_host = || logins.iter().filter(|it| it.registry.authority == host);
         // By whole segments.
         let path = Path::new(&self.path);
         let fitting = of_host().filter(|it| path.starts_with(&it.registry.path));
@@ -145,6 +148,8 @@ mod tests {
             "docker.io/library/nginx",
             "docker.io/v1/app",
             "registry.example/v2/team/app",
+            "Registry.Example/app",
+            "registry-1.docker.io/library/nginx",
         ] {
             assert_eq!(Registry::of_image(text).unwrap().to_string(), text);
         }
@@ -183,6 +188,8 @@ mod tests {
             ("registry.example/other", 1, true),
             ("registry.example:5000/team/app", 0, false),
             ("docker.io/library/nginx", 4, false),
+            ("registry-1.docker.io/library/nginx", 4, false),
+            ("Registry.Example/team", 2, true),
         ] {
             let (found, for_image) = Registry::of_image(image).unwrap().login(&logins).unwrap();
             assert_eq!(found.registry, logins[index].registry, "{image}");
