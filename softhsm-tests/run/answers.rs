@@ -65,6 +65,21 @@ fn whatever_kubectl_does_it_shows_that_the_server_is_down() {
     }
 }
 
+/// An informer would otherwise list everything anew.
+#[test]
+fn a_watch_goes_on_by_itself_when_the_server_is_back() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let mut server = Forwarder::to(cluster().entry()["server"].as_str().unwrap());
+    server.stop();
+    let watch = "/api/v1/namespaces/default/pods?watch=true&timeoutSeconds=2";
+    let watching = run(&store, &["-v", "--", "kubectl", "get", "--raw", watch]);
+    cluster().lead_to(&store, &server.url());
+    let mut watching = watching.start(None);
+    watching.wait_for_error("answered with 502");
+    server.start();
+    assert!(watching.finish().shown().contains("\"name\":\"shell\""));
+}
+
 #[test]
 fn whatever_kubectl_does_it_shows_that_the_server_is_not_trusted() {
     let store = cluster().token(Kind::P256, JANE);

@@ -73,6 +73,8 @@ pub enum Kind {
     SeveralKeys,
     /// A certificate that was issued doesn't last as long as it has to.
     TooShort,
+    /// Of a server: it may be away for a moment.
+    Unreachable,
 }
 
 /// Can be sent to another process.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::{Body as _, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -32,8 +32,9 @@ pub(super) fn is_possible(protocol: Option<&[u8]>) -> bool {
 }
 
 /// Answers each request with this text, and ends the connection so that the next one makes a new
-/// connection. Whether there was a request.
-pub(super) async fn answer<S>(stream: S, text: &str) -> bool
+/// connection. Whether there was a request. A watch of a server that `is_away` is told when to try again: client-go does so
+/// by itself, and need not list everything anew.
+pub(super) async fn answer<S>(stream: S, text: &str, is_away: bool) -> bool
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -41,6 +42,11 @@ where
     let service = service_fn(|request: Request<Incoming>| {
         has_request.store(true, Ordering::Relaxed);
         let response = Response::builder().status(StatusCode::BAD_GATEWAY);
+        let is_watch = request.uri().query().is_some_and(|it| it.contains("watch=true"));
+        let response = match is_away && is_watch {
+            true => response.header(RETRY_AFTER, 1),
+            false => response,
+        };
         let response = response.header(CONTENT_TYPE, KIND).body(format!("{text}\n"));
         async {
             let _ = timeout(BODY_LIMIT, discard(request.into_body())).await;
@@ -84,7 +90,7 @@ mod tests {
         runtime.block_on(async {
             let begin = Instant::now();
             let (client, stream) = duplex(1000);
-            let answered = tokio::spawn(answer(stream, "no connection; check it"));
+            let answered = tokio::spawn(answer(stream, "no connection; check it", true));
             let (mut reading, mut writing) = tokio::io::split(client);
             let sending = tokio::spawn(async move {
                 writing.write_all(request).await.unwrap();
@@ -109,7 +115,7 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let (mut client, stream) = duplex(1000);
-            let answered = tokio::spawn(answer(stream, "no connection; check it"));
+            let answered = tokio::spawn(answer(stream, "no connection; check it", true));
             let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {LENGTH}\r\n\r\n");
             client.write_all(head.as_bytes()).await.unwrap();
             client.write_all(&vec![0; LENGTH]).await.unwrap();

@@ -33,7 +33,7 @@ use super::relay::{SEGMENT, relay};
 use super::server::Server;
 use super::upstream::{Connection, Upstream};
 use super::wire::{Wire, wire};
-use base::error::Error;
+use base::error::{Error, Kind};
 use base::printable::printable;
 use base::process::{fnv_1a, locked};
 use keyring::{KeyNumber, OpenKeys};
@@ -217,7 +217,8 @@ impl Port {
         let is_possible = answer::is_possible(client.get_ref().1.alpn_protocol());
         let (rest, answer) = split(client);
         let stream = join(Cursor::new(sent).chain(rest), answer);
-        if is_possible && answer::answer(stream, &text).await {
+        let is_away = error.is(Kind::Unreachable);
+        if is_possible && answer::answer(stream, &text, is_away).await {
             self.server.report_connection(&format!("answered with 502: {text}"));
         } else {
             self.server.observer.trouble(error);

@@ -22,7 +22,7 @@ use tower_service::Service;
 use super::error::{NO_WAY, innermost, tunnel_error};
 use super::trust;
 use super::wire::Stream;
-use base::error::Error;
+use base::error::{Error, Kind};
 use kubeconfig::Cluster;
 
 /// The interval of TCP keepalive, by which a peer that has vanished is noticed.
@@ -146,7 +146,7 @@ fn not_connected(error: &(dyn StandardError + 'static)) -> Error {
             format!("the name has no address: {reason}"),
             "check the cluster's server in the kubeconfig, and DNS or the VPN that provides it",
         ),
-        false => tunnel_error(format!("no connection: {reason}"), NO_WAY),
+        false => tunnel_error(format!("no connection: {reason}"), NO_WAY).kind(Kind::Unreachable),
     }
 }
 
