@@ -120,6 +120,16 @@ fn links_between_documents_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+#[test]
+fn the_clients_of_the_table_are_those_that_are_tested() {
+    let page = read("docs/credential.md");
+    let tested = printed(Command::new(root().join("scripts/test-clients")).arg("versions"));
+    assert_eq!(tested.lines().count(), 6, "{tested}");
+    for client in tested.lines() {
+        assert!(page.contains(&format!("\n| {client} |")), "no {client} in docs/credential.md");
+    }
+}
+
 /// The names by which a page's headings are linked to.
 fn headings(document: &Path) -> Vec<String> {
     let Ok(text) = fs::read_to_string(document) else {
