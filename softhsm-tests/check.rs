@@ -292,9 +292,9 @@ fn what_the_options_leave_out_is_found() {
     );
     for options in [&[][..], &[module], &[token]] {
         let outcome = run(&two, options);
-        fails(&outcome, 6, "2 keys can be meant", "name one, with --uri");
+        fails(&outcome, 6, "2 keys can be meant", "name one:");
         let text = told(&outcome, 6);
-        assert!(text.contains("\n    pkcs11:token=test%20token;"), "{text}");
+        assert!(text.contains("\n    --uri='pkcs11:token=test%20token;"), "{text}");
         assert!(text.contains(";id=%02?module-path="), "{text}");
     }
     told(&run(&two, &["--object-id=2"]), 0);

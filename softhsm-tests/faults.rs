@@ -450,7 +450,18 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
         let entry = command(&["kubeconfig", &format!("--uri={uri}")]).silently().printed();
         assert!(entry.contains(&format!("--slot-id={slot}")), "{entry}");
     }
-    command(&["kubeconfig"]).fails(6, &["2 keys can be meant", ";slot-id="]);
+    // What there is to name is typed as it is printed.
+    let enroll = ["enroll", "--user=jane", "--csr=-", "--pin-source=env:TOKEN_PIN"];
+    for (arguments, code, what) in
+        [(&["kubeconfig"][..], 6, "2 keys can be meant"), (&enroll, 5, "2 tokens can be meant")]
+    {
+        let outcome = command(arguments);
+        outcome.fails(code, &[what, "slot-id="]);
+        let line = outcome.stderr.lines().find(|it| it.starts_with("  --")).unwrap();
+        let script = format!("\"$SIGNER\" {} {line}", arguments.join(" "));
+        let typed = store.with_pin(&[]).within("sh", &script).suffering(&store, faults).run();
+        assert!(typed.status.success(), "{script}: {typed:?}");
+    }
 }
 
 /// The token doesn't ask for a login, but its keys are hidden before one.

@@ -145,6 +145,7 @@ fn the_document_is_what_is_documented() {
         tokens[1]["keys"][0],
         json!({
             "objectId": "2", "objectLabel": "jane", "kind": "RSA-2048",
+            "fingerprint": tokens[1]["keys"][0]["fingerprint"],
             "certificate": {
                 "subject": "O=dev, O=a\\,b, CN=jane", "user": "jane", "groups": ["dev", "a,b"],
                 "issuer": "CN=test authority", "serialNumber": serial_number,
@@ -402,7 +403,7 @@ fn what_is_missing_or_wrong_is_told_with_the_way_out() {
     let nameless = Object::issued(issued(Kind::P256, "/O=dev", 100, "clientAuth"), &[1]);
     let nameless = [Object::key(key(Kind::P256), &[1]), nameless];
     let new = Store::new([blueprint("it's new", [])]);
-    let made = "--token-label 'it'\\''s new'`";
+    let made = "--token-label='it'\\''s new' --token-serial=";
     let enroll =
         "help: make one, and have a cluster issue its certificate: `pkcs11-external-signer enroll";
     let none = Store::new([]);
@@ -411,9 +412,9 @@ fn what_is_missing_or_wrong_is_told_with_the_way_out() {
     for (store, arguments, code, says) in [
         (&none, &[][..], 0, &[initialise][..]),
         (&new, &[], 0, &[enroll, made, "docs/enroll.md"]),
-        (&of(vec![]), &login, 0, &["\n  no visible key or certificate\n  help: make one, "]),
+        (&of(vec![]), &login, 0, &[": no visible key or certificate\n  help: make one, "]),
         // As on a token that holds the cluster's CA and nothing else.
-        (&of(cas.to_vec()), &[], 0, &["  no visible key, and no certificate but those of CAs\n"]),
+        (&of(cas.to_vec()), &[], 0, &[": no visible key, and no certificate but those of CAs\n"]),
         (&of(nameless.to_vec()), &[], 0, &[": no user (CN)\n"]),
         (&of(nameless.to_vec()), &["--json"], 0, &["\"no-user\"", "\"usable\": false"]),
         (&new, &missing, 4, &["/nowhere/missing.so does not load"]),

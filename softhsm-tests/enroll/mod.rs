@@ -108,6 +108,8 @@ fn a_bare_token_gets_a_key_and_its_certificate_in_two_calls() {
     let asked = format!("request: {csr}, for user \"jane\", groups \"dev\", \"ops\"\n");
     assert!(text.contains("\nfingerprint: SHA-256 ") && text.ends_with(&asked), "{text}");
     assert_eq!(subject_of(&csr), "subject=O = dev, O = ops, CN = jane");
+    let fingerprint = keys_of(&store)[0]["fingerprint"].as_str().unwrap().to_owned();
+    assert!(text.contains(&format!("\nfingerprint: SHA-256 {fingerprint}\n")), "{text}");
 
     // The same call again: the same key.
     let again = enroll(&store, &request).run().silently().printed();
@@ -314,6 +316,25 @@ fn of_several_tokens_one_is_named_or_picked() {
     assert!(picked.contains(&made), "{picked}\n{screen}");
     let outcome = enroll().argument("--token-label=third").run();
     outcome.fails(5, &["no token with tokenLabel \"third\""]);
+}
+
+#[test]
+fn the_token_that_shows_the_certificates_key_is_meant() {
+    let store = Store::new(["first", "second", "third"].map(|name| blueprint(name, [])));
+    let run = |arguments: &[&str]| {
+        store.with_pin(&["enroll", "--pin-source=env:TOKEN_PIN"]).arguments(arguments).run()
+    };
+    let csr = at(&store, "jane.csr");
+    run(&["--token-label=second", "--user=jane", "--csr", &csr]).printed();
+    let certificate = issue(&csr, 30, "clientAuth");
+    // By the public key before it is written, and by the certificate afterwards.
+    for _ in 0..2 {
+        let installed = run(&["--certificate", &certificate]).silently().printed();
+        assert!(installed.contains("certificate: user \"jane\""), "{installed}");
+    }
+    let other = key(Kind::P384).certificate_pem();
+    let other = run(&["--certificate", other.to_str().unwrap()]);
+    other.fails(5, &["3 tokens can be meant"]);
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn shown(request: &SigningRequest, csr: &CertificationRequest, objections: &[Str
     add("  SHA-256 of the key", &csr.fingerprint);
     add("  usages", &spec.usages.join(", "));
     add("  signer", &spec.signer_name);
-    add("  for", &duration(spec.expiration_seconds));
+    add("  for", &shown_duration(spec.expiration_seconds));
     for objection in objections {
         add("✘", &format!("the request {objection}"));
     }
@@ -168,7 +168,7 @@ fn shown_names(names: &[String]) -> String {
 }
 
 /// In the largest unit of which there are several and no rest.
-fn duration(seconds: Option<i64>) -> String {
+pub(super) fn shown_duration(seconds: Option<i64>) -> String {
     let Some(seconds) = seconds else {
         return "as long as the signer likes (often a year)".to_owned();
     };
@@ -181,7 +181,7 @@ fn duration(seconds: Option<i64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::duration;
+    use super::shown_duration;
 
     #[test]
     fn a_duration_has_the_largest_unit_that_it_is_made_of() {
@@ -192,8 +192,8 @@ mod tests {
             (Some(601), "601 seconds"),
             (Some(-600), "-600 seconds"),
         ] {
-            assert_eq!(duration(seconds), expected);
+            assert_eq!(shown_duration(seconds), expected);
         }
-        assert!(duration(None).contains("signer"));
+        assert!(shown_duration(None).contains("signer"));
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
+use super::approve::shown_duration;
 use super::session::write_file;
 use crate::certificate::{Certificate, CertificationRequest, PublicKey, minute};
 use crate::cluster_api::ClusterApi;
@@ -95,10 +96,7 @@ impl Issuance<'_> {
             self.explain(&request)?;
         }
         let name = &request.metadata.name;
-        let limit = match options.wait.as_secs() {
-            seconds @ 120.. => format!("{} minutes", seconds / 60),
-            seconds => format!("{seconds} seconds"),
-        };
+        let limit = shown_duration(i64::try_from(options.wait.as_secs()).ok());
         report::note(&format!(
             "waiting for the request {name} to be approved, at most {limit}; after Ctrl-C the same command goes on"
         ));
@@ -136,10 +134,8 @@ impl Issuance<'_> {
     fn explain(&self, request: &SigningRequest) -> Result<(), Error> {
         let Self { applicant, public_key, .. } = self;
         let name = &request.metadata.name;
-        let groups = match applicant.groups() {
-            [] => "none".to_owned(),
-            groups => groups.join(", "),
-        };
+        let groups = Some(applicant.groups().join(", ")).filter(|it| !it.is_empty());
+        let groups = groups.as_deref().unwrap_or("none");
         let mut steps = vec![
             format!("{} approve {}", start::called(), shell_word(name)),
             String::new(),
@@ -229,11 +225,6 @@ impl IssuedCertificate {
         certificates_pem(self.certificate.der(), &self.chain)
     }
 
-    /// The certificates of the CAs between it and the root.
-    pub(super) fn authorities(&self) -> Vec<Certificate> {
-        intermediates(&self.certificate, &self.chain)
-    }
-
     /// Writes it beside its key, after the login that the token wants for that, and those of the CAs; whether there is
     /// room for all of these.
     pub(super) fn write(
@@ -246,7 +237,7 @@ impl IssuedCertificate {
         token.log_in_to_write(&what, pins, &ask)?;
         // First, so that they are there where the certificate is.
         let mut holds_all = true;
-        for authority in self.authorities() {
+        for authority in intermediates(&self.certificate, &self.chain) {
             holds_all &= token.write_authority(&authority)?;
         }
         token.write_certificate(&self.certificate, Some(key))?;

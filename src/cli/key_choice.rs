@@ -1,15 +1,16 @@
 //! The key that a command is about: the one that is named, the only one that can be used, or the one that a
 //! person picks; and the configuration that names it.
 
-use super::key_options::KeyOptions;
+use super::key_options::{KeyOptions, option};
 use super::listing::{
     KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry, among, none_fits,
 };
 use super::question;
-use crate::config::{Config, Filter};
+use crate::config::{Config, Filter, OPTIONS};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
 use crate::library::{self, Library};
 use crate::pin::PinProvider;
+use crate::printable::{printable, shell_word};
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
@@ -120,8 +121,8 @@ fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
     if let Some(picked) = picked.and_then(|index| found.get(index)) {
         return Ok(*picked);
     }
-    let found: Vec<_> = found.iter().map(|(_, _, key)| &key.uri).collect();
-    let help = Help::from("name one, with --uri or --object-id and --token-serial:");
+    let found = found.iter().map(|(_, _, key)| format!("--uri={}", shell_word(&key.uri)));
+    let (found, help) = (found.collect::<Vec<_>>(), Help::from("name one:"));
     Err(Error::new(Exit::Object, format!("{} keys can be meant", found.len()))
         .help(help.with_candidates(&found))
         .kind(Kind::SeveralKeys))
@@ -171,7 +172,7 @@ pub(super) fn key_configuration(
 
 /// Library and token, by what stays: the serial number, since slot numbers move.
 pub(super) fn token_configuration(library: &LibraryEntry, token: &TokenEntry) -> Configuration {
-    let (label, serial) = (&token.name.label, &token.name.serial);
+    let (label, serial) = (typed(&token.name.label), typed(&token.name.serial));
     let mut configuration = Configuration::default();
     set(&mut configuration, "pathLib", Some(&library.path_lib));
     set(&mut configuration, "initArgs", library.init_args.as_deref());
@@ -179,10 +180,23 @@ pub(super) fn token_configuration(library: &LibraryEntry, token: &TokenEntry) ->
     if serial.is_empty() || token.needs_label {
         set(&mut configuration, "tokenLabel", Some(label));
     }
-    if token.needs_slot_id || serial.is_empty() && label.is_empty() {
+    if token.needs_slot_id || label.is_empty() && (serial.is_empty() || token.needs_label) {
         set(&mut configuration, "slotId", Some(&token.name.slot.to_string()));
     }
     configuration
+}
+
+/// The same as options, each with a space before it; with the label, by which people know it.
+pub(super) fn token_options(library: &LibraryEntry, token: &TokenEntry) -> String {
+    let mut configuration = token_configuration(library, token);
+    set(&mut configuration, "tokenLabel", Some(typed(&token.name.label)));
+    let given = |(key, name)| configuration.value(key).map(|it| option(name, Some(it)));
+    OPTIONS.into_iter().filter_map(given).collect()
+}
+
+/// What can't be typed as it is printed names nothing.
+fn typed(text: &str) -> &str {
+    if printable(text) == text { text } else { "" }
 }
 
 /// An empty value is the same as none.
@@ -244,5 +258,26 @@ pub(super) fn key_and_user(
             token.bare_key(&config.object, pins).map(|key| (key, None)).map_err(|_| error)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TokenName;
+
+    #[test]
+    fn a_token_is_named_by_what_can_be_typed() {
+        let library = LibraryEntry { path_lib: "/l.so".to_owned(), ..LibraryEntry::default() };
+        for (label, serial, options) in [
+            ("prod", "5d9c", " --token-label=prod --token-serial=5d9c"),
+            ("it's", "", " --token-label='it'\\''s'"),
+            ("US\0CA", "5d9c", " --token-serial=5d9c"),
+            ("US\0CA", "", " --slot-id=7"),
+        ] {
+            let name = TokenName { slot: 7, label: label.to_owned(), serial: serial.to_owned() };
+            let token = TokenEntry { name, ..TokenEntry::default() };
+            assert_eq!(token_options(&library, &token), format!(" --module=/l.so{options}"));
+        }
     }
 }

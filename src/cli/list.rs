@@ -7,9 +7,9 @@ use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
 use super::session::{BAD, CONCERN, CommandOutput, CommandSession, HEADING, PLAIN};
+use crate::config::TokenName;
 use crate::error::Error;
 use crate::printable::{printable, quoted};
-use crate::token::not_initialized;
 
 /// The value of `--uri` without one, which nobody types.
 const EVERY_URI: &str = "\u{1}";
@@ -109,11 +109,8 @@ impl Lines<'_> {
         if let Some(error) = &library.error {
             self.error(error);
         } else if library.tokens.is_empty() {
-            match (library.uninitialized_slots.first(), library.empty_slots.as_deref()) {
-                (Some(slot), _) => {
-                    let error = not_initialized(*slot, &library.path_lib, &[]);
-                    self.error(&ErrorEntry::from(&error));
-                }
+            match (library.blank(), library.empty_slots.as_deref()) {
+                (Some(error), _) => self.error(&ErrorEntry::from(&error)),
                 (None, Some([])) => self.add(PLAIN, "  no token, and no reader for one"),
                 (None, Some(names)) => {
                     self.add(PLAIN, &format!("  no token in {}", names.join(", ")));
@@ -128,12 +125,15 @@ impl Lines<'_> {
 
     fn token(&mut self, token: &TokenEntry) {
         let (pin, style) = token.pin_note().unwrap_or_default();
-        let separator = if pin.is_empty() { "" } else { ": " };
-        let name = format!(
-            "  slotId {}, tokenLabel \"{}\", tokenSerial \"{}\"{separator}{pin}",
-            token.name.slot, token.name.label, token.name.serial
-        );
-        self.add(style, &name);
+        let seen = match token.ca_certificates {
+            _ if !token.is_bare() || self.names_object => "",
+            0 => "no visible key or certificate",
+            _ => "no visible key, and no certificate but those of CAs",
+        };
+        let TokenName { slot, label, serial } = &token.name;
+        let name = format!("  slotId {slot}, tokenLabel \"{label}\", tokenSerial \"{serial}\"");
+        let notes: Vec<_> = [pin, seen].into_iter().filter(|it| !it.is_empty()).collect();
+        self.add(style, &noted(name, &notes.join(", ")));
         for key in &token.keys {
             let style = match &*key.notes {
                 [] => PLAIN,
@@ -142,16 +142,13 @@ impl Lines<'_> {
             };
             self.add(style, &line(key));
         }
-        if let Some(error) = &token.error {
-            self.error(error);
-        } else if token.keys.is_empty() && !self.names_object {
-            let seen = match token.ca_certificates {
-                0 => "  no visible key or certificate",
-                _ => "  no visible key, and no certificate but those of CAs",
-            };
-            self.add(PLAIN, seen);
-        }
+        token.error.iter().for_each(|error| self.error(error));
     }
+}
+
+/// The text, and the notes behind a colon.
+fn noted(text: String, notes: &str) -> String {
+    if notes.is_empty() { text } else { format!("{text}: {notes}") }
 }
 
 /// `objectId 2, objectLabel "SIGN", RSA-2048, user "jane", …`
@@ -171,6 +168,5 @@ fn line(key: &KeyEntry) -> String {
         parts.push(credential_id.clone());
     }
     let notes: Vec<_> = key.notes.iter().map(KeyNote::to_string).collect();
-    let parts = [parts.join(", "), notes.join(", ")];
-    parts.join(if notes.is_empty() { "" } else { ": " })
+    noted(parts.join(", "), &notes.join(", "))
 }

@@ -109,9 +109,10 @@ impl Uri {
         Ok(uri)
     }
 
+    /// Without those that are empty.
     pub fn of<const N: usize>(attributes: [(&'static str, Option<String>); N]) -> Self {
         let given = attributes.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        Self(given.collect())
+        Self(given.filter(|(_, value)| !value.is_empty()).collect())
     }
 
     pub fn get(&self, attribute: &str) -> Option<&str> {

@@ -9,7 +9,7 @@ use super::yubikey::{ATTESTATION_KEY, is_placeholder};
 use base::error::Error;
 use base::process::unix_time;
 use config::ObjectSelector;
-use crypto::certificate::{Certificate, best_per_key};
+use crypto::certificate::{Certificate, PublicKey, best_per_key};
 
 /// A certificate and its key, or one of the two.
 #[derive(Default)]
@@ -22,6 +22,8 @@ pub struct Candidate {
     pub certificate: Option<Result<Certificate, Error>>,
     /// `None` if the token shows none, as most do before a login.
     pub key: Option<VisibleKey>,
+    /// The certificate's, or what the token shows of a key without one.
+    pub public_key: Option<PublicKey>,
     /// The keys that the token shows under this CKA_ID aren't the certificate's.
     pub is_contradicted: bool,
     /// A CA's certificate without a key.
@@ -65,6 +67,7 @@ impl Token {
                 matching.iter().any(|key| key.shown.is_private) || answers.contains(&Some(true));
             candidates.push(Candidate {
                 key: matching.first().map(|key| key.shown.clone()),
+                public_key: public_key.cloned(),
                 is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
                 is_authority: !has_key && certificate.as_ref().is_ok_and(|it| it.is_ca),
                 id,
@@ -73,8 +76,12 @@ impl Token {
                 ..Candidate::default()
             });
         }
-        for KeyObject { shown, id, label, .. } in keys.into_iter().filter(|key| !key.is_listed) {
-            candidates.push(Candidate { key: Some(shown), id, label, ..Candidate::default() });
+        for key in keys.iter().filter(|key| !key.is_listed) {
+            let mut same = keys.iter().filter(|it| it.belongs_to(&key.id, &key.label));
+            let public_key = same.find_map(|it| self.public_key(it.object).ok().flatten());
+            let KeyObject { shown, id, label, .. } = key.clone();
+            let key = Some(shown);
+            candidates.push(Candidate { key, public_key, id, label, ..Candidate::default() });
         }
         // Short ids first, so that 2 stands before 0x0101.
         candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
@@ -157,6 +164,7 @@ impl Candidate {
 }
 
 /// A key object while certificates are paired with keys.
+#[derive(Clone)]
 struct KeyObject {
     object: ObjectHandle,
     shown: VisibleKey,

@@ -108,9 +108,7 @@ impl Checklist<'_> {
                             wrong one";
                 self.concern(step, text, help);
             }
-            _ if token.state().login_required => {
-                self.good(step, "the token reports no wrong PIN");
-            }
+            _ if token.state().login_required => self.good(step, "the token reports no wrong PIN"),
             _ => self.good(step, "the token wants no login"),
         }
     }
@@ -124,8 +122,7 @@ impl Checklist<'_> {
             self.concern("validity", expiry, renewal_remedy());
         } else {
             let expiry = minute(certificate.validity.not_after);
-            let text = format!("valid for TLS clients; it expires {expiry}");
-            self.good("validity", text);
+            self.good("validity", format!("valid for TLS clients; it expires {expiry}"));
         }
     }
 
@@ -142,9 +139,7 @@ impl Checklist<'_> {
     fn public_key(&mut self, token: &Token, identity: &Identity, tries_key: bool) {
         let step = "public-key";
         match identity.check_public_key(token) {
-            Ok(()) => {
-                self.good(step, "nothing on the token contradicts the certificate");
-            }
+            Ok(()) => self.good(step, "nothing on the token contradicts the certificate"),
             // Requests don't look at the public key; the signature decides, if there is one.
             Err(_) if tries_key => self.concern(
                 step,
@@ -187,9 +182,7 @@ impl Checklist<'_> {
                 let text = format!("user {user:?}, {groups}; {key}, issued by {issuer}");
                 self.good("certificate", text);
             }
-            None => {
-                self.invalid("certificate", certificate, "it names no user (CN)");
-            }
+            None => self.invalid("certificate", certificate, "it names no user (CN)"),
         }
         let id = certificate.credential_id();
         self.good("credential-id", format!("{id} in the API server's audit log"));
@@ -219,8 +212,7 @@ impl Checklist<'_> {
             true => "; it wants the PIN for every signature",
             false => "",
         };
-        let text = format!("{} is there{each_time}", key.reference.describe());
-        self.good("private-key", text);
+        self.good("private-key", format!("{} is there{each_time}", key.reference.describe()));
     }
 }
 

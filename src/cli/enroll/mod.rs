@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use self::cluster::IssuingCluster;
-use self::token::Enrollment;
+use self::token::{Enrollment, choose};
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
 };
@@ -120,11 +120,9 @@ fn check_target(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());
     }
-    match path.parent() {
-        Some(parent) if !(parent.as_os_str().is_empty() || parent.is_dir()) => {
-            return Err(file_error(path, "its directory is not there"));
-        }
-        _ => {}
+    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+    if parent.is_some_and(|it| !it.is_dir()) {
+        return Err(file_error(path, "its directory is not there"));
     }
     match read_regular(path, LONGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -169,7 +167,8 @@ fn request(
     let applicant = &Applicant::new(user, arguments.groups.clone())?;
     check_target(file)?;
     let (user, opened) = (applicant.user(), &mut session.library);
-    let mut enrollment = Enrollment::open(arguments, None, user, variables, opened)?;
+    let config = choose(&arguments.key_options, None, opened)?;
+    let mut enrollment = Enrollment::open(arguments, config, user, variables, opened)?;
     let (key, is_done) = enrollment.key(applicant)?;
     if is_done {
         // Why nothing is left to do.
@@ -197,8 +196,9 @@ fn install(
     let issued = IssuedCertificate::from_file(file)?;
     check_issued(&issued.certificate, arguments.user.as_deref(), None, unix_time())?;
     let user = issued.certificate.user.as_deref().unwrap_or_default();
-    let opened = &mut session.library;
-    let mut enrollment = Enrollment::open(arguments, None, user, variables, opened)?;
+    let (opened, key) = (&mut session.library, issued.certificate.public_key());
+    let config = choose(&arguments.key_options, Some(key), opened)?;
+    let mut enrollment = Enrollment::open(arguments, config, user, variables, opened)?;
     enrollment.install_issued(&issued)?;
     Ok(enrollment.lines)
 }
@@ -215,8 +215,9 @@ fn certify(
         report::note("the context uses a key on a token already");
         return Ok(vec![proof]);
     };
-    let (applicant, key) = (&cluster.applicant, cluster.key.take());
-    let mut enrollment = Enrollment::open(arguments, key, applicant.user(), variables, opened)?;
+    let (applicant, options) = (&cluster.applicant, &arguments.key_options);
+    let config = cluster.key.take().map_or_else(|| choose(options, None, opened), Ok)?;
+    let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, opened)?;
     let (key, is_done) = enrollment.key(applicant)?;
     let file = if is_done {
         // An earlier call has got so far.

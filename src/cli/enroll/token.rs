@@ -4,27 +4,28 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::EnrollArguments;
-use crate::certificate::{Certificate, minute};
+use crate::certificate::{Certificate, PublicKey, minute};
 use crate::cli::issuance::IssuedCertificate;
-use crate::cli::key_choice::token_configuration;
+use crate::cli::key_choice::{token_configuration, token_options};
 use crate::cli::key_options::KeyOptions;
+use crate::cli::listing::{LibraryEntry, Listing, TokenEntry};
 use crate::cli::question::{confirm, pick};
 use crate::config::{Config, ObjectId, ObjectSelector, TokenName};
 use crate::enrollment::{
     Applicant, find_key, fingerprint, for_another, has_valid_certificate, in_groups, installation,
-    of_key, selector, sign_request,
+    intermediates, of_key, selector, sign_request,
 };
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, Library, LibraryLock};
 use crate::pin_entry::{Sources, ask};
-use crate::printable::{printable, shell_word};
+use crate::printable::printable;
 use crate::process::environment::TakenVariables;
 use crate::process::{lock, unix_time};
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::{
     AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess, SlotOptions,
-    Token, id_in_use, not_initialized,
+    Token, id_in_use,
 };
 
 /// An enrollment on a token, with a session in which it can be changed.
@@ -44,18 +45,14 @@ pub(super) struct Enrollment<'a> {
 }
 
 impl<'a> Enrollment<'a> {
-    /// On the token of this configuration, or of what the options say and what is found; after a login for this user.
+    /// On the token of this configuration, after a login for this user.
     pub(super) fn open(
         arguments: &'a EnrollArguments,
-        config: Option<Config>,
+        mut config: Config,
         user: &str,
         variables: &TakenVariables,
         opened: &mut Option<Library>,
     ) -> Result<Self, Error> {
-        let mut config = match config {
-            Some(config) => config,
-            None => choose(&arguments.key_options, opened)?,
-        };
         let library = library::open_in(opened, &config)?;
         let mut pins = Sources::new(mem::take(&mut config.pin), variables);
         let found = library.module.find_token(&config.token)?;
@@ -255,7 +252,7 @@ impl<'a> Enrollment<'a> {
         }
         self.lines.push(describe(certificate, &location));
         if !is_there && kept.is_none() {
-            let authorities = issued.authorities().into_iter();
+            let authorities = intermediates(certificate, &issued.chain).into_iter();
             let line = |it: Certificate| format!("CA certificate: {}, on the token", it.subject);
             self.lines.extend(authorities.map(line));
         }
@@ -296,10 +293,16 @@ impl<'a> Enrollment<'a> {
 
 /// What the options say of library, token and object, with the library or token that they don't name. A library that is
 /// looked at alone stays open.
-fn choose(options: &KeyOptions, opened: &mut Option<Library>) -> Result<Config, Error> {
+pub(super) fn choose(
+    options: &KeyOptions,
+    key: Option<&PublicKey>,
+    opened: &mut Option<Library>,
+) -> Result<Config, Error> {
     let (named, mut map) = (options.filter()?, options.configuration());
     if named.library.is_none() || !named.token.is_given() {
-        let found = found_token(options, opened)?;
+        // Whatever key.
+        let listing = options.of_token().look(None, opened)?;
+        let found = found_token(&listing, key)?;
         map = found.pairs().chain(map.pairs()).collect();
     }
     // That of the new one, if the token doesn't take it.
@@ -307,40 +310,31 @@ fn choose(options: &KeyOptions, opened: &mut Option<Library>) -> Result<Config, 
     Config::of_token(&mut map)
 }
 
-/// The token that is found on this machine, or picked, with its library.
-fn found_token(options: &KeyOptions, opened: &mut Option<Library>) -> Result<Configuration, Error> {
-    // Whatever key.
-    let listing = options.of_token().look(None, opened)?;
-    let tokens = listing.tokens().filter(|(_, token)| token.error.is_none());
-    let tokens: Vec<_> = tokens.collect();
+/// The token that is found on this machine, shows this key, or is picked, with its library.
+fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configuration, Error> {
+    let fingerprint = key.map(fingerprint).transpose()?;
+    let readable = || listing.tokens().filter(|(_, token)| token.error.is_none());
+    let shows = |token: &TokenEntry| token.keys.iter().any(|it| it.fingerprint == fingerprint);
+    let mut tokens: Vec<_> = readable().filter(|(_, it)| key.is_some() && shows(it)).collect();
+    if tokens.is_empty() {
+        tokens = readable().collect();
+    }
     let (library, token) = match tokens.as_slice() {
         [] => {
-            let blank = listing.libraries.iter().find_map(|library| {
-                Some((*library.uninitialized_slots.first()?, library.path_lib.clone()))
-            });
-            return Err(match blank {
-                Some((slot, library)) => not_initialized(slot, &library, &[]),
-                None => Error::new(Exit::Token, "no token was found").help(
+            let blank = listing.libraries.iter().find_map(LibraryEntry::blank);
+            return Err(blank.unwrap_or_else(|| {
+                Error::new(Exit::Token, "no token was found").help(
                     "insert it, or name its library with --module; `pkcs11-external-signer list` shows what was \
                      looked at",
-                ),
-            });
+                )
+            }));
         }
         [only] => *only,
         several => {
-            let names: Vec<_> = several
-                .iter()
-                .map(|(library, token)| format!("{}, {}", token.name, library.path_lib))
-                .collect();
-            let picked = pick("Which token?", &names).and_then(|index| several.get(index));
+            let options = several.iter().map(|(library, token)| token_options(library, token));
+            let options: Vec<_> = options.map(|it| it.trim_start().to_owned()).collect();
+            let picked = pick("Which token?", &options).and_then(|index| several.get(index));
             *picked.ok_or_else(|| {
-                let options = several.iter().map(|(library, token)| {
-                    let [module, label, serial] =
-                        [&library.path_lib, &token.name.label, &token.name.serial]
-                            .map(|text| shell_word(text));
-                    format!("--module={module} --token-label={label} --token-serial={serial}")
-                });
-                let options: Vec<_> = options.collect();
                 Error::new(Exit::Token, format!("{} tokens can be meant", several.len()))
                     .help(Help::from("name one with these options:").with_candidates(&options))
             })?

@@ -5,11 +5,11 @@ use std::fmt;
 use clap::builder::styling::Style;
 use serde::{Deserialize, Serialize};
 
+use crate::cli::key_choice::token_options;
 use crate::cli::session::{BAD, CONCERN};
 use crate::config::{ObjectSelector, TokenName};
 use crate::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM, THIS_TOKEN};
-use crate::printable::shell_word;
-use crate::token::PinState;
+use crate::token::{PinState, not_initialized};
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,6 +72,8 @@ pub(in crate::cli) struct KeyEntry {
     pub(in crate::cli) object_label: String,
     /// Type and size, such as `RSA-2048`; empty if the token doesn't say.
     pub(in crate::cli) kind: String,
+    /// SHA-256 of the public key, as `enroll` prints it; `null` if the token shows none.
+    pub(in crate::cli) fingerprint: Option<String>,
     pub(in crate::cli) certificate: Option<CertificateEntry>,
     pub(in crate::cli) notes: Vec<KeyNote>,
     /// Whether a configuration that names it should work, as far as can be seen.
@@ -188,6 +190,11 @@ impl LibraryEntry {
     pub(in crate::cli) fn failed(path_lib: String, error: &Error) -> Self {
         Self { path_lib, error: Some(error.into()), ..Self::default() }
     }
+
+    /// The error if its tokens are not initialised.
+    pub(in crate::cli) fn blank(&self) -> Option<Error> {
+        Some(not_initialized(*self.uninitialized_slots.first()?, &self.path_lib, &[]))
+    }
 }
 
 impl TokenEntry {
@@ -231,13 +238,9 @@ impl Listing {
         if !self.tokens().all(|(_, token)| is_empty(token)) {
             return None;
         }
-        let (module, label) = (shell_word(&library.path_lib), &token.name.label);
-        let named = match label.as_str() {
-            "" => String::new(),
-            label => format!(" --token-label {}", shell_word(label)),
-        };
+        let (named, label) = (token_options(library, token), &token.name.label);
         let help = format!(
-            "make one, and have a cluster issue its certificate: `{PROGRAM} enroll --module {module}{named}` \
+            "make one, and have a cluster issue its certificate: `{PROGRAM} enroll{named}` \
              (docs/enroll.md has it with other CAs); `{PROGRAM} list{THIS_TOKEN} --login` shows \
              also what a token hides without a PIN"
         );

@@ -8,6 +8,7 @@ use crate::certificate::{Certificate, ValidityState, minute, rfc_3339};
 use crate::config::{
     Filter, ObjectId, ObjectSelector, TokenName, TokenSelector, TrustedLibrary, Uri,
 };
+use crate::enrollment::fingerprint;
 use crate::error::{Error, Exit, Help, Kind};
 use crate::library::{self, Library};
 use crate::pin::PinProvider as _;
@@ -151,23 +152,21 @@ fn entry(
         let id = ObjectId::from_bytes(candidate.id.clone());
         let object_id = (!candidate.id.is_empty()).then(|| id.to_string());
         let uri = Uri::of([
-            ("token", text(&token.name.label)),
-            ("serial", text(&token.name.serial)),
+            ("token", Some(token.name.label.clone())),
+            ("serial", Some(token.name.serial.clone())),
             ("slot-id", token.needs_slot_id.then(|| token.name.slot.to_string())),
             ("id", object_id.clone()),
-            ("object", text(&candidate.label).filter(|_| needs_label)),
-            ("module-path", text(path)),
+            ("object", needs_label.then(|| candidate.label.clone())),
+            ("module-path", Some(path.to_owned())),
         ]);
         let notes = notes(&candidate, sees_all);
         let certificate = candidate.certificate.and_then(Result::ok);
+        let kind = certificate.as_ref().map(|it| it.public_key().to_string());
         let key = KeyEntry {
             object_id,
             object_label: candidate.label,
-            kind: match (&certificate, candidate.key) {
-                (Some(certificate), _) => certificate.public_key().to_string(),
-                (None, Some(key)) => key.kind,
-                (None, None) => String::new(),
-            },
+            kind: kind.or_else(|| Some(candidate.key?.kind)).unwrap_or_default(),
+            fingerprint: candidate.public_key.and_then(|key| fingerprint(&key).ok()),
             certificate: certificate.as_ref().map(CertificateEntry::from),
             usable: !is_shut && !notes.iter().any(KeyNote::is_grave),
             notes,
@@ -179,11 +178,6 @@ fn entry(
         }
     }
     token
-}
-
-/// What a URI can say of it.
-fn text(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// `sees_all`: a private key that isn't shown isn't there.
