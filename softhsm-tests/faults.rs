@@ -126,9 +126,13 @@ fn tls_1_2_is_a_remedy_for_rsa_pss_alone() {
     let outcome = refused(&pkcs1, "0x70");
     outcome.fails(8, &["is refused by the token", "a key of another kind"]);
     assert!(!outcome.stderr.contains(TLS_1_2), "{}", outcome.stderr);
-    for options in [&pss, &pkcs1] {
-        let outcome = refused(options, "0x68");
-        let name = "C_SignInit: CKR_KEY_FUNCTION_NOT_PERMITTED";
+    for (options, code, name) in [
+        (&pss, "0x68", "C_SignInit: CKR_KEY_FUNCTION_NOT_PERMITTED"),
+        (&pkcs1, "0x68", "C_SignInit: CKR_KEY_FUNCTION_NOT_PERMITTED"),
+        // Of OpenSC for an EC key that only derives.
+        (&pkcs1, "0x63", "C_SignInit: CKR_KEY_TYPE_INCONSISTENT"),
+    ] {
+        let outcome = refused(options, code);
         outcome.fails(8, &["is refused by the token", name, "another key"]);
         assert!(!outcome.stderr.contains(TLS_1_2), "{}", outcome.stderr);
     }
@@ -318,13 +322,11 @@ fn a_fallback_that_fails_hides_no_cause() {
 fn where_no_pin_can_help_nothing_else_is_blamed() {
     let [key_object, certificate] = Object::pair(key(Kind::P256), &[1]);
     let store = token_with([key_object, certificate.private()]);
+    let slot = store.tokens[0].slot;
+    let change = format!("libfault_module.so --slot {slot} --login --change-pin");
     for (faults, told, remedy) in [
         ("C_GetTokenInfo:set=CKF_USER_PIN_LOCKED", "CKR_PIN_LOCKED", "unblock it"),
-        (
-            "C_GetTokenInfo:set=CKF_USER_PIN_TO_BE_CHANGED",
-            "(CKF_USER_PIN_TO_BE_CHANGED)",
-            "libfault_module.so --login --change-pin",
-        ),
+        ("C_GetTokenInfo:set=CKF_USER_PIN_TO_BE_CHANGED", "(CKF_USER_PIN_TO_BE_CHANGED)", &change),
     ] {
         let checked = check(&store, faults).told(7);
         assert!(checked.contains(told) && checked.contains(remedy), "{checked}");
@@ -333,7 +335,8 @@ fn where_no_pin_can_help_nothing_else_is_blamed() {
     }
     let expired = ["must be changed", "(C_Login: CKR_PIN_EXPIRED)", "--change-pin"];
     sign(&store, "C_Login:return=0xa3").run().fails(7, &expired);
-    let none = ["has no user PIN yet", "CKR_USER_PIN_NOT_INITIALIZED"];
+    let none =
+        ["has no user PIN yet", "CKR_USER_PIN_NOT_INITIALIZED", "--login-type so --init-pin"];
     sign(&store, "C_Login:return=0x102").run().fails(7, &none);
 }
 

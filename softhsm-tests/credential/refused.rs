@@ -79,6 +79,12 @@ fn a_key_is_named_by_a_context_or_by_options() {
 fn a_client_that_says_nothing_is_answered_by_its_own_entry() {
     let user = PlainUser::new(&[]);
     let file = user.kubeconfig();
+    let lost = user.plugin("").without_variable("KUBERNETES_EXEC_INFO");
+    let said = [
+        "the client doesn't say which cluster it wants, and there is no kubeconfig",
+        "kubeconfig --write --context NAME --kubeconfig FILE",
+    ];
+    lost.without_variable("KUBECONFIG").run().fails_in_one_line(3, &said);
     user.program(&["kubeconfig", "--write", "--pin-source=env:TOKEN_PIN"])
         .arguments(&["--kubeconfig", file.to_str().unwrap()])
         .arguments(&["--context", &user.context(), &user.store.faulty_module()])

@@ -361,16 +361,22 @@ fn a_token_that_takes_no_certificate_leaves_it_in_a_file() {
     let certificate = issue(&csr, 30, "clientAuth");
     let kept = at(&store, "kept.pem");
     let install = ["--certificate", certificate.as_str(), "--certificate-file", &kept];
-    // CKR_FUNCTION_NOT_SUPPORTED
-    let outcome = enroll_through(&store, &store.faulty_module(), &install)
-        .suffering(&store, "C_CreateObject:return=0x54")
-        .run();
-    let text = outcome.printed();
-    assert!(text.ends_with(&format!(", in {kept}\n")), "{text}");
-    let told = "takes no certificate: C_CreateObject: CKR_FUNCTION_NOT_SUPPORTED";
-    assert!(outcome.stderr.contains(told), "{outcome:?}");
-    let [one, other] = [&kept, &certificate].map(|path| fs::read_to_string(path).unwrap());
-    assert_eq!(one, other);
+    // Whatever the token calls it, as OpenSC does of an OpenPGP card, and if it is full.
+    for (code, told) in [
+        ("0x54", "takes no certificate: C_CreateObject: CKR_FUNCTION_NOT_SUPPORTED"),
+        ("0xa2", "takes no certificate: C_CreateObject: CKR_PIN_LEN_RANGE"),
+        ("0x31", "has no room left: C_CreateObject: CKR_DEVICE_MEMORY"),
+    ] {
+        let outcome = enroll_through(&store, &store.faulty_module(), &install)
+            .suffering(&store, &format!("C_CreateObject:return={code}"))
+            .run();
+        let text = outcome.printed();
+        assert!(text.ends_with(&format!(", in {kept}\n")), "{text}");
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+        let [one, other] = [&kept, &certificate].map(|path| fs::read_to_string(path).unwrap());
+        assert_eq!(one, other);
+        fs::remove_file(&kept).unwrap();
+    }
 }
 
 #[test]
@@ -395,6 +401,17 @@ fn a_token_that_is_not_initialised_or_read_only_is_told_with_its_library() {
         .run();
     let told = "can't be written to: C_OpenSession: CKR_TOKEN_WRITE_PROTECTED";
     outcome.fails(5, &["token \"test token\"", told, "name another token"]);
+    // NSS says so later, and an OpenPGP card behind OpenSC wants its administrator.
+    for (code, told, help) in [
+        ("0xb5", "CKR_SESSION_READ_ONLY", "--init-args, without flags=readOnly"),
+        ("0x101", "CKR_USER_NOT_LOGGED_IN", "its own tool: docs/tokens.md#a-key-and-its"),
+    ] {
+        let fault = format!("C_GenerateKeyPair:return={code}");
+        let outcome = enroll_through(&store, &store.faulty_module(), &["--user=jane", "--csr=-"])
+            .suffering(&store, &fault)
+            .run();
+        outcome.fails(6, &[told, help]);
+    }
 }
 
 /// A token with jane's key, the CA's answer in a file: her certificate, an intermediate and the root.

@@ -76,3 +76,21 @@ fn it_is_found_by_its_registration_and_told_what_is_written_down() {
     let line = format!("initArgs: {}", environment.variable("NSS_INIT_ARGS"));
     assert!(written.contains(&line), "no {line} in\n{written}");
 }
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn a_key_is_made_where_the_database_is_opened_for_writing() {
+    let environment = environment([Pair::new("a", Kind::P256)]);
+    let token = token(&environment);
+    let [module, read_only] = options(&environment);
+    let enroll = |init_args: &str| {
+        let label = "--token-label=NSS Certificate DB";
+        let request = ["--user=jane", "--csr=-", "--pin-source=env:TOKEN_PIN"];
+        token.command(&["enroll", &module, init_args, label]).arguments(&request).run()
+    };
+    let told = ["CKR_SESSION_READ_ONLY", "initArgs, --init-args, without flags=readOnly"];
+    enroll(&read_only).fails(6, &told);
+    let made = enroll(read_only.strip_suffix(" flags=readOnly").unwrap());
+    let made = made.printed_beside(&["CKA_LOCAL"]);
+    assert!(made.starts_with("-----BEGIN CERTIFICATE REQUEST-----"), "{made}");
+}

@@ -112,10 +112,10 @@ fn answer(
         }
         None => {
             let kubeconfig = match context {
-                Some(selected) => selected.kubeconfig,
-                None => options.kubeconfig()?,
+                Some(selected) => Ok(selected.kubeconfig),
+                None => options.kubeconfig(),
             };
-            local_clusters(&kubeconfig, &identity)?
+            local_clusters(kubeconfig, &identity)?
         }
     };
     let registered = tunnel_process::register(
@@ -155,12 +155,15 @@ fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> &'static str 
 
 /// Those of the kubeconfig, for a client that names none.
 fn local_clusters(
-    kubeconfig: &Kubeconfig,
+    kubeconfig: Result<Kubeconfig, Error>,
     identity: &ServerIdentity,
 ) -> Result<Vec<RegisteredCluster>, Error> {
-    let clusters = kubeconfig.local_clusters()?;
+    let (clusters, why) = match kubeconfig {
+        Ok(it) => (it.local_clusters()?, "the kubeconfig has none for this program".to_owned()),
+        Err(error) => (Vec::new(), error.to_string()),
+    };
     if clusters.is_empty() {
-        let text = "the client doesn't say which cluster it wants, and the kubeconfig has none for this program";
+        let text = format!("the client doesn't say which cluster it wants, and {why}");
         return Err(Error::new(Exit::Configuration, text).help(format!(
             "set provideClusterInfo of the user's exec to true, or have the entry name the client's kubeconfig: `{PROGRAM} \
              kubeconfig --write --context NAME --kubeconfig FILE`"

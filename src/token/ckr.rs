@@ -42,11 +42,8 @@ pub(super) fn is_removed(error: &CryptokiError) -> bool {
 
 /// The token was taken out, or the session went with it. ykcs11 says CKR_DEVICE_ERROR then.
 pub(super) fn is_gone(error: &CryptokiError) -> bool {
-    use RvError::{
-        DeviceError, DeviceRemoved, SessionClosed, SessionHandleInvalid, TokenNotPresent,
-    };
-    let codes = [DeviceError, DeviceRemoved, SessionClosed, SessionHandleInvalid, TokenNotPresent];
-    is_one_of(error, &codes)
+    use RvError::{DeviceError, SessionClosed, SessionHandleInvalid};
+    is_removed(error) || is_one_of(error, &[DeviceError, SessionClosed, SessionHandleInvalid])
 }
 
 /// What to do about a call on an open token that failed.

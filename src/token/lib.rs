@@ -41,6 +41,8 @@ use self::login::Login;
 use self::raw::Session;
 use base::error::{Error, Exit};
 
+const WRITABLE: &str = "name another token, or have it opened for writing (NSS: initArgs, --init-args, without flags=readOnly)";
+
 /// A token with an open session, which ends when it is closed, or with the library (C_Finalize): then its calls fail.
 pub struct Token {
     module: Arc<Module>,
@@ -68,9 +70,7 @@ impl Token {
                 return ckr::not_opened("opening a session", &error);
             }
             let text = format!("token {name} can't be written to: {}", ckr::failure(&error));
-            Error::new(Exit::Token, text).help(
-                "name another token, or have it opened for writing (NSS: without flags=readOnly)",
-            )
+            Error::new(Exit::Token, text).help(WRITABLE)
         })?;
         let (module, login) = (Arc::clone(module), Login::default());
         Ok(Self { module, session, state, login, mechanisms: OnceCell::new() })

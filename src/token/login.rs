@@ -10,12 +10,11 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::session::UserType;
 
 use super::ledger::{Ledger, PinAnswer, TRIED_PINS, UNCLEAR_LOGINS};
-use super::module::{PinState, TokenState};
+use super::module::{PinState, TokenState, pkcs11_tool};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::{Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
-use base::printable::shell_word;
 use base::process::signals::Deferral;
 use config::TokenName;
 
@@ -340,10 +339,9 @@ impl Token {
         let token = &self.state.name;
         let text =
             format!("the PIN of token {token} must be changed before it can be used ({reported})");
-        Error::new(Exit::Login, text).help(format!(
-            "change it: pkcs11-tool --module {} --login --change-pin, or the token's own tool",
-            shell_word(&self.module.path.to_string_lossy()),
-        ))
+        let tool = pkcs11_tool(token.slot, &self.module.path.to_string_lossy());
+        Error::new(Exit::Login, text)
+            .help(format!("change it: {tool} --login --change-pin, or the token's own tool"))
     }
 
     fn incorrect(&self, origin: &PinOrigin, left: PinState, error: &CryptokiError) -> Error {
@@ -375,9 +373,10 @@ impl Token {
             }
             Some(RvError::UserPinNotInitialized) => {
                 let text = format!("token {token} has no user PIN yet: {failure}");
-                Error::new(Exit::Login, text).kind(Kind::PinNotSet).help(
-                    "initialise the user PIN first, with pkcs11-tool --init-pin or the token's own tool",
-                )
+                let tool = pkcs11_tool(token.slot, &self.module.path.to_string_lossy());
+                Error::new(Exit::Login, text).kind(Kind::PinNotSet).help(format!(
+                    "initialise the user PIN first: {tool} --login --login-type so --init-pin, or the token's own tool"
+                ))
             }
             _ => self.call_failure(error),
         }

@@ -235,8 +235,7 @@ impl Module {
                 Err(error) if ckr::code(&error) == Some(RvError::TokenNotPresent) => {}
                 Err(error) if selector.slot.is_some() => return Err(not_described(&error)),
                 Err(error) => {
-                    let failure = ckr::failure(&error);
-                    unread.push_str(&format!("; slotId {slot} can't be read: {failure}"));
+                    unread += &format!("; slotId {slot} can't be read: {}", ckr::failure(&error));
                 }
                 Ok(_) => {}
             }
@@ -262,7 +261,8 @@ fn not_initialised(path: &Path, error: &CryptokiError) -> Error {
              keyPrefix='' secmod='' flags=readOnly), or leave it out for one that needs nothing, as most do"
         }
         _ => {
-            "check the library's own set-up: its configuration file (SOFTHSM2_CONF), its service (pcscd, tpm2-abrmd)"
+            "check the library's own set-up: its configuration file (SOFTHSM2_CONF), its service (pcscd, tpm2-abrmd, \
+             pkcsslotd), and whether you are in the group that may use it"
         }
     })
 }
@@ -273,7 +273,7 @@ fn not_described(error: &CryptokiError) -> Error {
 
 /// The error of a token that has no label, PIN and objects yet. `library` is its path.
 pub fn not_initialized(slot: u64, library: &str, present: &[TokenName]) -> Error {
-    let tool = format!("pkcs11-tool --module {} --slot {slot}", shell_word(library));
+    let tool = pkcs11_tool(slot, library);
     let commands = format!(
         "initialise it, which erases what is on it: {tool} --init-token --label NAME, then {tool} --login \
          --login-type so --init-pin, or the token's own tool"
@@ -283,6 +283,11 @@ pub fn not_initialized(slot: u64, library: &str, present: &[TokenName]) -> Error
         [] => commands.into(),
         _ => Help::from(format!("{commands}; or name one that is there:")).with_candidates(present),
     })
+}
+
+/// The beginning of a command about this token.
+pub(super) fn pkcs11_tool(slot: u64, library: &str) -> String {
+    format!("pkcs11-tool --module {} --slot {slot}", shell_word(library))
 }
 
 /// Without the blanks the standard pads with, and the NULs that some libraries pad with instead.

@@ -131,8 +131,8 @@ impl Token {
         }
         outcome.map_err(|error| {
             let other = match ckr::code(&error) {
-                Some(RvError::KeyFunctionNotPermitted) => {
-                    "use another key, one that was made or imported for signing (CKA_SIGN)"
+                Some(RvError::KeyFunctionNotPermitted | RvError::KeyTypeInconsistent) => {
+                    "use another key, one that is for signing (CKA_SIGN), or another library: OpenSC goes by the certificate"
                 }
                 _ => other_token(scheme),
             };
@@ -231,6 +231,7 @@ pub(super) fn refuses_mechanism(error: &CryptokiError) -> bool {
         RvError::ArgumentsBad,
         RvError::FunctionNotSupported,
         RvError::KeyFunctionNotPermitted,
+        RvError::KeyTypeInconsistent,
         RvError::MechanismInvalid,
         RvError::MechanismParamInvalid,
     ];

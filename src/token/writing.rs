@@ -5,7 +5,7 @@ use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 
 use super::key::KeyReference;
 use super::raw::ObjectHandle;
-use super::{Token, ckr};
+use super::{Token, WRITABLE, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use base::process::signals::Deferral;
 use config::{ObjectId, ObjectSelector};
@@ -85,10 +85,10 @@ impl Token {
         for (attribute, written) in
             [(AttributeType::Value, certificate.der()), (AttributeType::Id, id)]
         {
-            match self.bytes(object, attribute) {
-                Ok(kept) if kept == written => {}
-                Ok(_) => return Err(self.not_kept(certificate, "")),
-                Err(error) => return Err(self.not_kept(certificate, &format!(": {error}"))),
+            let kept = self.bytes(object, attribute);
+            let kept = kept.map_err(|error| self.not_kept(certificate, &format!(": {error}")))?;
+            if kept != written {
+                return Err(self.not_kept(certificate, ""));
             }
         }
         Ok(())
@@ -132,20 +132,9 @@ impl Token {
         Ok(same.into_iter().map(|(object, _)| object).collect())
     }
 
-    /// A token that never takes a certificate, or the error of [`Token::writing_failure`].
+    /// A token that takes no certificate, which each library says in its own way, unless it is full or gone.
     fn certificate_failure(&self, error: &CryptokiError) -> Error {
-        let refusals = [
-            RvError::FunctionNotSupported,
-            RvError::AttributeTypeInvalid,
-            RvError::AttributeValueInvalid,
-            RvError::TemplateInconsistent,
-            RvError::UserTypeInvalid,
-            RvError::TokenWriteProtected,
-            RvError::SessionReadOnly,
-        ];
-        let is_refusal =
-            matches!(error, CryptokiError::NullFunctionPointer) || ckr::is_one_of(error, &refusals);
-        if !is_refusal {
+        if ckr::is_gone(error) || ckr::is_one_of(error, &[RvError::DeviceMemory, ckr::NO_HANDLE]) {
             return self.writing_failure("writing the certificate", error);
         }
         let text = format!("token {} takes no certificate: {}", self.name(), ckr::failure(error));
@@ -158,21 +147,24 @@ impl Token {
     pub(super) fn writing_failure(&self, doing: &str, error: &CryptokiError) -> Error {
         let token = self.name();
         self.failure(error, |failure| {
-            let text = match ckr::code(error) {
+            let text = format!("{doing} on token {token} failed: {failure}");
+            let failed = |help: &str| Error::new(Exit::Object, text).help(help);
+            match ckr::code(error) {
                 Some(RvError::DeviceMemory) => {
-                    format!("{doing}: token {token} has no room left: {failure}")
+                    let text = format!("{doing}: token {token} has no room left: {failure}");
+                    Error::new(Exit::Object, text).help(format!(
+                        "remove what is not used any more (`{PROGRAM} list{THIS_TOKEN} --login` shows it)"
+                    ))
                 }
-                _ => format!("{doing} on token {token} failed: {failure}"),
-            };
-            Error::new(Exit::Object, text).help(match ckr::code(error) {
-                Some(RvError::DeviceMemory) => {
-                    format!("remove what is not used any more (`{PROGRAM} list{THIS_TOKEN} --login` shows it)")
-                }
-                Some(RvError::AttributeValueInvalid | RvError::KeySizeRange) => {
-                    "the token may not make keys of this kind or size: choose another with --key".to_owned()
-                }
-                _ => "check that the token is still inserted, and run the command again: it goes on".to_owned(),
-            })
+                Some(RvError::AttributeValueInvalid | RvError::KeySizeRange) => failed(
+                    "the token may not make keys of this kind or size: choose another with --key",
+                ),
+                Some(RvError::SessionReadOnly | RvError::TokenWriteProtected) => failed(WRITABLE),
+                _ => failed(
+                    "check that the token is still inserted, and run the command again: it goes on; what the token \
+                     refuses each time is for its own tool: docs/tokens.md#a-key-and-its-certificate",
+                ),
+            }
         })
     }
 }

@@ -223,6 +223,9 @@ impl<'a> Enrollment<'a> {
             let what = replacement(&token, key, &replaced);
             confirm(&what, &printable(&format!("Replace {what}")))?;
         }
+        let file = self.arguments.key_options.certificate_file.as_deref().map(Path::new);
+        // A file that was named takes it whatever the token says of it.
+        let may_be_kept = |it: &Error| file.is_some() && it.exit_code() == Exit::Object as u8;
         let why_kept = match in_use {
             Some(_) => Some("the context has its certificate in a file".to_owned()),
             None if is_opensc => {
@@ -234,7 +237,7 @@ impl<'a> Enrollment<'a> {
                 Ok(false) => Some(format!(
                     "token {token} has no room for the certificates of CAs, which a server may need"
                 )),
-                Err(error) if error.is(Kind::CertificateRefused) => {
+                Err(error) if error.is(Kind::CertificateRefused) || may_be_kept(&error) => {
                     replaced.clear();
                     Some(error.to_string())
                 }
@@ -244,7 +247,6 @@ impl<'a> Enrollment<'a> {
         let mut location = "beside the key".to_owned();
         let mut kept = None;
         if let Some(reason) = why_kept {
-            let file = self.arguments.key_options.certificate_file.as_deref().map(Path::new);
             let path = issued.keep(file.or(in_use))?;
             location = format!("in {}", path.display());
             report::note(&format!("{reason}; it is {location}, with those above it"));
