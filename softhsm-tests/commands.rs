@@ -220,6 +220,13 @@ fn a_wrong_command_line_is_told_without_its_values() {
         (&["list", "--uri=pkcs11:", "--uri"], "cannot be used multiple times"),
         // A misspelt name is reported with the likely one.
         (&["lisst"], "a similar subcommand exists: 'list'"),
+        // As it was typed, unless it could be a PIN.
+        (&["lisst"], "unrecognized subcommand 'lisst'"),
+        (&["completions", "bsh"], "invalid value 'bsh'"),
+        (&["list1"], "unrecognized subcommand '…'"),
+        (&["runner"], "unrecognized subcommand '…'"),
+        (&["completions", "BASH"], "invalid value '…'"),
+        (&["check", "lisst"], "unexpected argument '…'"),
         (&["list", "--jsno"], "a similar argument exists: '--json'"),
         (&["completions", "bsh"], "a similar value exists: 'bash'"),
     ] {

@@ -243,13 +243,21 @@ fn not_a_command(mut error: clap::Error) -> u8 {
         let printed = CommandOutput::open().and_then(|mut output| output.print(&text));
         return printed.map_or_else(|error| report::error(&error), |()| 0);
     }
-    // A stray word is not repeated, since it could be a PIN.
+    // A stray word is not repeated, since it could be a PIN, unless it is one of ours but for a letter or so.
+    let likely = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+        .map(|kind| error.get(kind).map_or_else(String::new, ToString::to_string));
+    let is_typo = |word: &str| {
+        let is_lower = word.bytes().all(|it| it.is_ascii_lowercase() || it == b'-');
+        // The likeliest is the last one.
+        let mut likely = likely.iter().filter_map(|words| words.rsplit(", ").next());
+        is_lower && likely.any(|it| !it.is_empty() && it.len().abs_diff(word.len()) < 2)
+    };
     for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue]
     {
         let is_kept = match error.get(kind) {
             Some(ContextValue::String(word)) => {
                 let is_own = kind == ContextKind::InvalidArg && word.starts_with(['-', '<']);
-                is_own && !word.contains('=') || word.is_empty()
+                is_own && !word.contains('=') || word.is_empty() || is_typo(word)
             }
             _ => true,
         };
