@@ -31,7 +31,8 @@ pub struct TrustedLibrary {
 impl TrustedLibrary {
     pub fn check(value: &str) -> Result<Self, Error> {
         const HELP: &str = "set pathLib (--module) to the library's path as `realpath` prints it; only root and you \
-                            may be able to change the file and each directory above it (chown, chmod go-w)";
+                            may be able to change the file and each directory above it (chown, chmod go-w); in a user \
+                            namespace, what is root's outside may be uid 65534's: run this outside";
         let shown = quoted(value);
         let wrong = |what: String| misconfigured(format!("pathLib {shown} {what}"), HELP);
         let unchecked = |error| wrong(format!("can't be checked: {error}"));
