@@ -38,6 +38,7 @@ const DIRECTORIES: &[&str] = &[
     "/usr/local/lib",
     "/usr/local/lib64",
     "/opt/homebrew/lib",
+    "/opt/local/lib",
     "/Library/OpenSC/lib",
 ];
 

@@ -71,7 +71,8 @@ impl Program {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&folders)
             .filter(|folder| folder.is_absolute())
-            .map(|folder| folder.join("pinentry"))
+            // macOS has one with windows by a name of its own, also beside one that has none.
+            .flat_map(|folder| ["pinentry-mac", "pinentry"].map(|name| folder.join(name)))
             .find(|path| is_executable(path))
             .map(|path| Self { path, is_pinentry: true })
             .ok_or_else(|| {

@@ -94,7 +94,9 @@ fn close_between_on_exec(_: &[RawFd]) -> bool {
 /// Has this process open as many as it may, since each connection takes two; the limit before that.
 pub(super) fn raise_limit() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: before.maximum, maximum: before.maximum };
+    // macOS, where the maximum is none, refuses to have none, and takes OPEN_MAX.
+    let unlimited = cfg!(target_os = "macos").then_some(10_240).max(before.current);
+    let raised = Rlimit { current: before.maximum.or(unlimited), ..before };
     let _ = setrlimit(Resource::Nofile, raised);
     before
 }
