@@ -125,6 +125,17 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     let checked = token.command(&check).argument("--no-login").run();
     let checked = String::from_utf8(checked.stdout).unwrap();
     assert!(checked.contains("is locked"), "{checked}");
+    // The officer does what the help says, as it is printed.
+    let locked = sign().run().stderr;
+    let command = locked.split("pkcs11-tool").nth(1).and_then(|it| it.split(" (").next()).unwrap();
+    let unblock = format!("exec </dev/tty >/dev/tty 2>&1; pkcs11-tool{command}");
+    let mut officer = token.command(&[]).within("sh", &unblock).at_terminal();
+    officer.expect("SO PIN: ").type_line("87654321");
+    officer.expect("new PIN: ").type_line(PIN).expect("again: ").type_line(PIN);
+    let (outcome, screen) = officer.finish();
+    assert!(outcome.status.success(), "{unblock}: {screen}");
+    let mut owner = terminal();
+    assert_signed(&owner.expect_prompt().type_line(PIN).finish().0);
 }
 
 #[test]

@@ -194,8 +194,7 @@ impl Issuance<'_> {
         }
         let (user, groups) = (self.applicant.user(), self.applicant.groups());
         check_issued(&certificate, Some(user), Some(groups), now)?;
-        let remark = self.duration.and_then(|it| remark(&certificate, it.as_secs(), now));
-        if let Some(remark) = remark {
+        if let Some(remark) = self.duration.and_then(|it| remark(&certificate, it.as_secs(), now)) {
             report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
         }
         let origin = format!("the certificate of the request {name}");

@@ -96,9 +96,8 @@ pub(super) fn seal(arguments: &SealArguments, session: &mut CommandSession) -> R
     let certificates = arguments.recipient.iter().map(|path| certificate(path));
     let certificates: Vec<_> = certificates.collect::<Result<_, Error>>()?;
     let envelope = NewEnvelope::new(&certificates)?;
-    for certificate in
-        certificates.iter().filter(|it| it.validity.at(unix_time()) == ValidityState::Expired)
-    {
+    let has_expired = |it: &&Certificate| it.validity.at(unix_time()) == ValidityState::Expired;
+    for certificate in certificates.iter().filter(has_expired) {
         report::warning(&format!("the certificate of {} has expired", certificate.subject));
     }
     let text = envelope.seal(&registries(arguments)?)?;

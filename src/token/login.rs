@@ -18,8 +18,6 @@ use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::signals::Deferral;
 use config::TokenName;
 
-const UNBLOCK: &str = "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), pkcs15-tool \
-                       --unblock-pin (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM)";
 const LAST_TRY: &str = "This is the last try: another wrong PIN locks the token.";
 const COUNTED: &str = "the token has counted a wrong PIN since the last right one";
 const WHICH_PIN: &str = "make sure which PIN the token wants (a YubiKey: the PIV PIN)";
@@ -296,10 +294,8 @@ impl Token {
 
     /// Refuses a login in a state in which no PIN can help.
     fn check_hopeless(&self, state: PinState) -> Result<(), Error> {
-        match pin_rules::hopeless(state) {
-            Some(reason) => Err(self.not_sent(reason, &PinOrigin::Person)),
-            None => Ok(()),
-        }
+        let reason = pin_rules::hopeless(state);
+        reason.map_or(Ok(()), |reason| Err(self.not_sent(reason, &PinOrigin::Person)))
     }
 
     fn not_sent(&self, reason: WhyNotSent, origin: &PinOrigin) -> Error {
@@ -332,14 +328,25 @@ impl Token {
 
     fn locked(&self) -> Error {
         let text = format!("the PIN of token {} is locked (CKR_PIN_LOCKED)", self.state.name);
-        Error::new(Exit::Login, text).help(UNBLOCK)
+        Error::new(Exit::Login, text).help(self.unblock())
+    }
+
+    fn unblock(&self) -> String {
+        let tool = self.pkcs11_tool();
+        format!(
+            "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), pkcs15-tool --unblock-pin \
+             (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), {tool} --login --login-type so --init-pin (others)"
+        )
+    }
+
+    fn pkcs11_tool(&self) -> String {
+        pkcs11_tool(self.state.name.slot, &self.module.path.to_string_lossy())
     }
 
     fn to_be_changed(&self, reported: &str) -> Error {
-        let token = &self.state.name;
+        let (token, tool) = (&self.state.name, self.pkcs11_tool());
         let text =
             format!("the PIN of token {token} must be changed before it can be used ({reported})");
-        let tool = pkcs11_tool(token.slot, &self.module.path.to_string_lossy());
         Error::new(Exit::Login, text)
             .help(format!("change it: {tool} --login --change-pin, or the token's own tool"))
     }
@@ -348,7 +355,7 @@ impl Token {
         let (token, tries, failure) = (&self.state.name, left.tries_left(), ckr::failure(error));
         let text = format!("token {token} refused the PIN {origin}{tries}: {failure}");
         Error::new(Exit::Login, text).help(match origin {
-            _ if left == PinState::Locked => UNBLOCK.to_owned(),
+            _ if left == PinState::Locked => self.unblock(),
             PinOrigin::Person | PinOrigin::Reader => format!("{WHICH_PIN} before you try again"),
             PinOrigin::Askpass(_) => {
                 format!("{WHICH_PIN}, or correct what that program answers by itself")
@@ -373,7 +380,7 @@ impl Token {
             }
             Some(RvError::UserPinNotInitialized) => {
                 let text = format!("token {token} has no user PIN yet: {failure}");
-                let tool = pkcs11_tool(token.slot, &self.module.path.to_string_lossy());
+                let tool = self.pkcs11_tool();
                 Error::new(Exit::Login, text).kind(Kind::PinNotSet).help(format!(
                     "initialise the user PIN first: {tool} --login --login-type so --init-pin, or the token's own tool"
                 ))

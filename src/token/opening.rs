@@ -152,14 +152,11 @@ impl Token {
     }
 
     fn opening_failure(&self, key: &PrivateKey, error: &CryptokiError) -> Error {
-        match ckr::code(error) {
-            Some(
-                RvError::EncryptedDataInvalid
-                | RvError::EncryptedDataLenRange
-                | RvError::DataInvalid,
-            ) => not_opened(key),
-            _ => self.operation_failure("opening", &key.reference.describe(), error, OTHER_KEY),
+        use RvError::{DataInvalid, EncryptedDataInvalid, EncryptedDataLenRange};
+        if ckr::is_one_of(error, &[DataInvalid, EncryptedDataInvalid, EncryptedDataLenRange]) {
+            return not_opened(key);
         }
+        self.operation_failure("opening", &key.reference.describe(), error, OTHER_KEY)
     }
 }
 

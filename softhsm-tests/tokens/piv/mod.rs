@@ -106,6 +106,26 @@ fn three_tries_lead_to_the_lock_and_the_last_wants_a_word() {
     }
 }
 
+/// OpenSC goes by the certificate's key usage; without one, an EC key in slot 9d only derives.
+#[test]
+#[ignore = "scripts/test --all"]
+fn a_key_that_opensc_does_not_let_sign_is_told_and_signs_with_another_library() {
+    let cards = Cards::inserted(1);
+    let at = |name: &str| format!("{}/{name}", cards.environment.variable("PIV_STATE"));
+    let [public, ca, ca_key] = ["1/9d/public.pem", "ca.pem", "ca.key"].map(at);
+    let der = cards.environment.store.path("without-usage.der");
+    let issued = ["x509", "-new", "-subj", "/CN=jane", "-force_pubkey", &public, "-CA", &ca];
+    let form = ["-CAkey", &ca_key, "-days", "30", "-outform", "der", "-out"];
+    openssl([&issued[..], &form, &[der.to_str().unwrap()]].concat());
+    let key = cards.key(1, "9d");
+    cards.certify("9d", &fs::read(der).unwrap());
+    let (options, _) = one_scheme(key.kind);
+    let sign = |library| cards.token(library, 1).sign("3", &options, &sample(32)).run();
+    let told = ["C_SignInit: CKR_KEY_TYPE_INCONSISTENT", "CKA_SIGN", "or another library"];
+    sign(OPENSC).fails(8, &told);
+    assert_signed(&sign(YKCS11), &key);
+}
+
 #[test]
 #[ignore = "scripts/test --all"]
 fn the_last_try_is_asked_for_at_each_login_that_may_be_it() {
