@@ -194,7 +194,7 @@ fn what_is_not_approved_or_can_not_be_is_told() {
     };
     let slow = certificate(&holder, &["--wait=1s"]);
     assert_eq!(slow.status.code(), Some(9), "{slow:?}");
-    assert!(slow.stderr.contains("was not approved within 1 s; have an approver run"), "{slow:?}");
+    assert!(slow.stderr.contains("was not approved within 1 s; have another person"), "{slow:?}");
     assert_eq!(requests(&holder, "grace"), Vec::<Value>::new());
     certificate(&holder, &["--duration=5m"]).fails_in_one_line(2, &["lives 10 minutes at least"]);
     let administrator = Holder::new(Kind::P256, ADMINISTRATOR);

@@ -233,7 +233,7 @@ fn certificate(
         let text =
             format!("the CertificateSigningRequest {name} was not approved within {seconds} s");
         return Err(Error::new(Exit::Cluster, text).help(
-            "have an approver run for such requests (docs/short-lived.md shows one), or give it more time: --wait 5m",
+            "have another person approve the next one while this waits (docs/approve.md), with more time: --wait 5m",
         ));
     };
     let key = secret.to_pkcs8_pem(LineEnding::LF).map_err(Error::internal)?.to_string();
