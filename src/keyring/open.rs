@@ -14,9 +14,10 @@ use base::process::{locked, unix_time};
 use config::Config;
 use crypto::certificate::Certificate;
 use crypto::scheme::Scheme;
+use crypto::verify::{VerifiedSignature, verify};
 use pin_entry::show_after;
 use signer::library::LibraryLock;
-use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token};
+use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token, invalid_signature};
 
 /// What a TLS client has to know of a key that is open.
 #[derive(Debug, Deserialize, Serialize)]
@@ -34,6 +35,19 @@ impl OpenKey {
     /// Whether it can make a signature of TLS 1.3; an RSA key needs RSA-PSS for that.
     pub fn serves_tls_1_3(&self) -> bool {
         self.schemes.iter().any(Scheme::is_of_tls_1_3)
+    }
+
+    /// What another process says to be a signature of it, if the certificate's public key accepts that.
+    pub fn verified(
+        &self,
+        scheme: Scheme,
+        digest: &[u8],
+        signature: Vec<u8>,
+    ) -> Result<VerifiedSignature, Error> {
+        let certificate = self.chain.first().map(Vec::as_slice).unwrap_or_default();
+        let certificate = Certificate::from_der(certificate, "the token process")?;
+        let verified = verify(certificate.public_key(), &scheme, digest, signature);
+        verified.ok_or_else(|| invalid_signature(&self.subject, &scheme))
     }
 
     /// Why servers refuse it or will, now or soon; once.

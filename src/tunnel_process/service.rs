@@ -27,12 +27,10 @@ use base::process::control_socket::{ControlSocket, Peer, peer};
 use base::process::watched::{WatchedProcess, is_caller};
 use base::process::{background, locked, preparation, time_since_boot};
 use config::{Config, Keep};
-use crypto::certificate::Certificate;
 use crypto::scheme::Scheme;
-use crypto::verify::{VerifiedSignature, verify};
+use crypto::verify::VerifiedSignature;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
 use kubeconfig::{Cluster, write_command};
-use token::invalid_signature;
 use tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
 
 /// How long a client may take to say what it wants, and a person to answer one of its questions.
@@ -195,21 +193,22 @@ impl Service {
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
         let (number, process, is_admitted) = {
             let mut state = locked(&self.state);
-            for cluster in clusters {
-                self.listen(&mut state, cluster)?;
-            }
+            // Its process starts while the tunnels are made.
             let number = state.key(&configuration, &config, environment)?;
+            let mut clusters = clusters.into_iter();
+            let served = clusters.try_for_each(|cluster| self.listen(&mut state, cluster));
             let (key, usage) = state.used_key(number)?;
             let is_admitted = key.admits_clients(usage);
             key.waiting += 1;
-            let process = key.process.clone();
+            let process = key.process.clone().ok_or_else(closed);
             if let Some(tunnels) = state.tunnels.as_ref().filter(|_| !is_admitted) {
                 tunnels.forget_sessions(number);
             }
-            (number, process.ok_or_else(closed)?, is_admitted)
+            (number, served.and(process), is_admitted)
         };
         let task = Task::Open { configuration, signs, is_admitted };
-        let opened: Result<OpenKey, Error> = process.ask(number, &task, Some(conversation));
+        let opened: Result<OpenKey, Error> =
+            process.and_then(|it| it.ask(number, &task, Some(conversation)));
         let mut state = locked(&self.state);
         let client = state.tunnels.as_ref().map(|tunnels| tunnels.clients.certificate(number));
         let (key, usage) = state.used_key(number)?;
@@ -331,10 +330,7 @@ impl OpenKeys for Service {
     ) -> Result<VerifiedSignature, Error> {
         let (process, open) = locked(&self.state).open_key(number)?;
         let signature = process.ask(number, &Task::Sign(scheme, digest.clone()), None)?;
-        let certificate = open.chain.first().map(Vec::as_slice).unwrap_or_default();
-        let certificate = Certificate::from_der(certificate, "the token process")?;
-        let verified = verify(certificate.public_key(), &scheme, &digest, signature);
-        verified.ok_or_else(|| invalid_signature(&open.subject, &scheme))
+        open.verified(scheme, &digest, signature)
     }
 }
 
