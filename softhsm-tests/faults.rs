@@ -56,7 +56,7 @@ fn an_answer_survives_an_interruption_that_comes_too_late() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut running = sign(&store, "C_Finalize:stop,C_Finalize:hang").start(None);
         assert!(running.line().contains("SignResponse"));
-        running.wait_until_stopped();
+        wait_until_stopped(running.pid());
         kill_process(running.pid(), signal).unwrap();
         kill_process(running.pid(), Signal::CONT).unwrap();
         let outcome = running.finish().succeeded();
@@ -72,10 +72,7 @@ fn an_interruption_of_a_containers_first_process_is_no_crash() {
     let hanging = sign(&store, "C_OpenSession:hang").through("unshare", &["--pid", "--fork"]);
     let running = hanging.start(None);
     wait_for_call(&store, "C_Initialize");
-    let unshare = running.pid().as_raw_nonzero();
-    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();
-    let first = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
-    kill_process(first, Signal::TERM).unwrap();
+    kill_process(child_of(running.pid()), Signal::TERM).unwrap();
     let outcome = running.finish();
     assert_eq!(outcome.status.code(), Some(143), "{outcome:?}");
     assert!(!outcome.stderr.contains("crashed"), "{outcome:?}");
@@ -589,7 +586,7 @@ fn a_library_that_hangs_is_named_with_what_it_was_doing() {
 fn a_process_that_was_stopped_has_not_hung() {
     let store = token_with_pair(Kind::P256);
     let run = sign(&store, "C_Login:stop").start(None);
-    run.wait_until_stopped();
+    wait_until_stopped(run.pid());
     thread::sleep(Duration::from_secs(62));
     kill_process(run.pid(), Signal::CONT).unwrap();
     assert_signed(&run.finish());

@@ -52,18 +52,12 @@ fn stored(store: &Store) -> [(&'static str, Configuration); 3] {
     ]
 }
 
-/// Where in the process's memory there is a piece of the PIN: its first characters, and what
-/// surrounds them. The process stands still meanwhile.
-fn traces(run: &Running) -> Vec<String> {
-    traces_of(&[PIN], run)
-}
-
-/// The same of other secrets.
-pub(crate) fn traces_of(secrets: &[&str], run: &Running) -> Vec<String> {
+/// Where in the process's memory there is a piece of these secrets: its first characters, and what surrounds them. The
+/// process stands still meanwhile.
+pub(crate) fn traces_of(secrets: &[&str], process: Pid) -> Vec<String> {
     need_root();
-    let process = run.pid();
     kill_process(process, Signal::STOP).unwrap();
-    run.wait_until_stopped();
+    wait_until_stopped(process);
     let place = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
     let memory = File::open(place.join("mem")).unwrap();
     let pieces = secrets.iter().flat_map(|it| it.as_bytes().windows(TRACE));
@@ -102,8 +96,8 @@ pub(crate) fn traces_of(secrets: &[&str], run: &Running) -> Vec<String> {
 #[track_caller]
 pub(crate) fn assert_wiped(source: &str, run: &Running) {
     // It stops by itself once it has answered, and not sooner.
-    run.wait_until_stopped();
-    let found = traces(run);
+    wait_until_stopped(run.pid());
+    let found = traces_of(&[PIN], run.pid());
     assert!(found.is_empty(), "{source}: {found:#?}");
 }
 
@@ -196,7 +190,7 @@ fn a_run_keeps_the_pin_once_and_its_command_has_none() {
                 break;
             }
         }
-        let kept = traces(&run);
+        let kept = traces_of(&[PIN], run.pid());
         let most = if source == "file" { 1 } else { 2 };
         assert!((1..=most).contains(&kept.len()), "{source}: {kept:#?}");
         drop(keyboard);
@@ -302,7 +296,7 @@ fn others_of_the_same_user_see_nothing_of_it() {
         let invocation = sign(&store, configuration, "C_Sign:stop");
         let variable = if source == "env" { PIN } else { "" };
         let running = by_nobody(&store, invocation).variable(VARIABLE, variable).start(None);
-        running.wait_until_stopped();
+        wait_until_stopped(running.pid());
         assert_hidden(running.pid());
         kill_process(running.pid(), Signal::CONT).unwrap();
         running.finish().signature();

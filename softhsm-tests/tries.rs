@@ -126,7 +126,7 @@ fn a_login_that_is_killed_at_once_is_counted() {
     let store = token_with_pair(Kind::P256);
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
     let run = sign(&store, &stored, "C_Login:stop").start(None);
-    run.wait_until_stopped();
+    wait_until_stopped(run.pid());
     assert_eq!(remembered(&store).matches("PIN sent").count(), 1);
     kill_process(run.pid(), Signal::KILL).unwrap();
     run.finish();
@@ -309,7 +309,7 @@ fn no_other_pin_is_sent_while_the_token_has_one() {
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
     for (configuration, faults) in [(stored, ""), (recorded(&store), keypad)] {
         let first = sign(&store, &configuration, &format!("{faults},C_Login:stop")).start(None);
-        first.wait_until_stopped();
+        wait_until_stopped(first.pid());
         let ledger = ledger(&store).unwrap();
         let file = File::open(&ledger).unwrap();
         flock(file, FlockOperation::NonBlockingLockExclusive).expect_err("nobody has it");

@@ -20,9 +20,6 @@ use crate::report;
 /// The variable that holds a request of the external signer protocol.
 const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
 
-/// The variable that asks for what `-v` asks for, where no option can be given.
-const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
-
 /// The program of the commands. It lies beside that of the requests, which is the one that people and clients run.
 const COMMANDS: &str = "pkcs11-external-signer-commands";
 
@@ -43,7 +40,7 @@ pub fn request(alone: SingleThreaded) -> u8 {
     }
     run(alone, |Started { alone, request, .. }| {
         error::set_call(Call { program: Some(called()), ..Call::default() });
-        report::log_steps(logged());
+        report::log_steps(report::logged());
         plugin::run(request.unwrap_or_default(), alone)
     })
 }
@@ -85,18 +82,4 @@ pub fn called() -> &'static str {
     let called_as = std::env::args_os().next().map(PathBuf::from);
     let name = called_as.as_deref().and_then(Path::file_name);
     if name.is_some_and(|name| name == PLUGIN) { "kubectl pkcs11" } else { error::PROGRAM }
-}
-
-/// The verbosity that `PKCS11_EXTERNAL_SIGNER_LOG` asks for, as a number of `-v`.
-pub fn logged() -> u8 {
-    let Some(value) = std::env::var_os(LOG) else { return 0 };
-    match value.to_str() {
-        Some("" | "off") => 0,
-        Some("info") => 1,
-        Some("debug") => 2,
-        _ => {
-            report::warning(&format!("{LOG} is none of off, info and debug"));
-            0
-        }
-    }
 }

@@ -43,13 +43,10 @@ const VICTIMS: [Victim; 3] = [Victim::Client, Victim::Plugin, Victim::Tunnel];
 /// Kills it if it is there.
 fn kill(user: &PlainUser, victim: Victim) -> bool {
     let processes = user.processes();
-    let found = processes.iter().find(|it| {
-        let is_tunnel = it.session == it.pid.as_raw_nonzero().get();
-        match victim {
-            Victim::Client => !it.is_ours && it.command.contains("kubectl"),
-            Victim::Plugin => it.is_ours && !is_tunnel,
-            Victim::Tunnel => it.is_ours && is_tunnel,
-        }
+    let found = processes.iter().find(|it| match victim {
+        Victim::Client => !it.is_ours && it.command.contains("kubectl"),
+        Victim::Plugin => it.is_ours && it.command.contains(" credential "),
+        Victim::Tunnel => it.is_ours && it.command.contains("-process"),
     });
     found.is_some_and(|process| kill_process(process.pid, Signal::KILL).is_ok())
 }

@@ -33,7 +33,6 @@ struct PlainUser {
 #[derive(Debug)]
 struct Process {
     pid: Pid,
-    session: i32,
     /// With its arguments.
     command: String,
     is_ours: bool,
@@ -233,14 +232,10 @@ impl PlainUser {
             if !fs::read_to_string(place.join("mountinfo")).ok()?.contains(&runtime) {
                 return None;
             }
-            let stat = fs::read_to_string(place.join("stat")).ok()?;
-            let (_, fields) = stat.rsplit_once(") ")?;
-            let fields: Vec<_> = fields.split(' ').collect();
             let command = fs::read(place.join("cmdline")).ok()?;
             let program = fs::read_link(place.join("exe")).ok()?;
             Some(Process {
                 pid: Pid::from_raw(number)?,
-                session: fields.get(3)?.parse().ok()?,
                 command: String::from_utf8_lossy(&command).replace('\0', " "),
                 is_ours: program == self.signer
                     || program == self.signer.with_file_name("pkcs11-external-signer-commands"),
@@ -252,7 +247,7 @@ impl PlainUser {
     /// The tunnel process.
     fn tunnel(&self) -> Option<Process> {
         let mut processes = self.processes();
-        processes.retain(|it| it.is_ours && it.session == it.pid.as_raw_nonzero().get());
+        processes.retain(|it| it.is_ours && it.command.contains(" tunnel-process"));
         assert!(processes.len() <= 1, "{processes:#?}");
         processes.pop()
     }

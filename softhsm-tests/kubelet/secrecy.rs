@@ -19,14 +19,14 @@ fn it_is_in_no_memory_once_kubelet_has_it_nor_in_arguments_and_environment() {
     for kind in [Kind::Rsa(2048), Kind::P256] {
         let store = node(kind);
         let running = answering(&store, kind, AT_ITS_END).start(None);
-        running.wait_until_stopped();
+        wait_until_stopped(running.pid());
         let process = format!("/proc/{}", running.pid().as_raw_nonzero());
         for name in ["cmdline", "environ", "status"] {
             let bytes = fs::read(format!("{process}/{name}")).unwrap();
             let text = String::from_utf8_lossy(&bytes);
             assert!(!text.is_empty() && !text.contains(PASSWORD), "{name}: {text}");
         }
-        let found = traces_of(&[PASSWORD], &running);
+        let found = traces_of(&[PASSWORD], running.pid());
         assert!(found.is_empty(), "{kind:?}: {found:#?}");
         let outcome = running.finish();
         let auth = &outcome.answer()["auth"]["registry.example:5000"];
@@ -42,7 +42,7 @@ fn it_is_in_no_core_file() {
     let script = "cd \"$HOME\"; ulimit -c unlimited; exec \"$@\"";
     let answering = answering(&store, kind, AT_ITS_END).through("sh", &["-c", script, "sh"]);
     let running = answering.start(None);
-    running.wait_until_stopped();
+    wait_until_stopped(running.pid());
     for signal in [Signal::QUIT, Signal::CONT] {
         kill_process(running.pid(), signal).unwrap();
     }

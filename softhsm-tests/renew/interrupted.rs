@@ -72,7 +72,7 @@ fn a_new_certificate_that_is_gone_by_the_end_is_told() {
     let jane = Jane::new();
     jane.ask_approved();
     let running = jane.renew_suffering(&[], "C_Sign#2:stop").start(None);
-    running.wait_until_stopped();
+    wait_until_stopped(running.pid());
     for _ in 0..2 {
         pkcs11_tool(&jane.store, &["--delete-object", "--type=cert", "--id=01"]);
     }

@@ -14,9 +14,6 @@ use crate::error::{Error, Exit, THIS_KEY, listed};
 use crate::printable::{printable, quoted};
 use crate::report;
 
-/// Under which the approval stands in the request.
-const REASON: &str = "ComparedByApprover";
-
 /// Show a CertificateSigningRequest, compare it with who made it, and approve it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -106,8 +103,7 @@ fn confirm(
 /// Sends the approval of what was shown. It may have been approved, denied or removed meanwhile, or removed and made
 /// anew under the same name, perhaps for another key.
 fn send(kubectl: &Kubectl, request: &SigningRequest) -> Result<(), Error> {
-    let message = "compared with the requester by pkcs11-external-signer approve";
-    kubectl.approve(request, REASON, message).map_err(|error| {
+    kubectl.approve(request).map_err(|error| {
         let name = &request.metadata.name;
         match SigningRequest::read(kubectl, name) {
             Ok(now) if !now.as_ref().is_some_and(|it| it.is_version_of(request)) => {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster_api::TokenConnection;
 use crate::error::Error;
-use crate::keyring::{KeyNumber, Keyring};
+use crate::keyring::{KeyNumber, OpenKeys};
 use crate::process::locked;
 use crate::report;
 use crate::tunnel::{TunnelObserver, TunnelTarget};
@@ -17,7 +17,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) fn connect(
     target: TunnelTarget,
     key: KeyNumber,
-    keyring: &Arc<Keyring>,
+    keyring: Arc<dyn OpenKeys>,
 ) -> Result<TokenConnection, Error> {
     TokenConnection::new(target, key, keyring, &(Arc::new(Reporter::default()) as _))
 }

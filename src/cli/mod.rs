@@ -132,7 +132,7 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     if let Some(code) = completions::complete() {
         return code;
     }
-    let logged = start::logged();
+    let logged = report::logged();
     if std::env::args_os().len() <= 1 {
         report::lines(ABOUT);
         report::lines(&format!("help: {} --help shows the commands\n", start::called()));

@@ -42,7 +42,6 @@ pub(super) struct RenewArguments {
 
 pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
-    session.keyring = Arc::new(Keyring::to_write());
     let (source, variables) = arguments.key.whole_source(false, session)?;
     let CommandSession { output, keyring, .. } = session;
     let KeySource { configuration: map, context, .. } = source;
@@ -57,7 +56,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
     let applicant = Applicant::new(user, present.groups.clone())?;
     let target = context.target()?;
     let server = target.cluster.server.clone();
-    let api = connect(target, number, keyring)?;
+    let api = connect(target, number, keyring.clone())?;
     let key = KeyInUse { keyring, map, number, context };
     let (public_key, options, applicant) = (present.public_key(), &arguments.issuance, &applicant);
     let (api, duration) = (&api, options.duration);
@@ -143,7 +142,7 @@ impl KeyInUse<'_> {
         if open.chain.first().map(Vec::as_slice) != Some(new.der()) {
             return Err(Error::internal("another certificate is taken than the new one"));
         }
-        let known = connect(self.context.target()?, key, self.keyring)?.whoami()?;
+        let known = connect(self.context.target()?, key, self.keyring.clone())?.whoami()?;
         check_user(&known, new)?;
         Ok(known)
     }

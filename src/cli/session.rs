@@ -9,15 +9,20 @@ use std::sync::Arc;
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 
+use super::connection::connect;
+use crate::cluster_api::TokenConnection;
 use crate::config::PinSource;
 use crate::error::{Error, Exit};
-use crate::keyring::Keyring;
+use crate::keyring::{KeyNumber, Keyring};
 use crate::library::Library;
+use crate::pin_entry::Sources;
 use crate::printable::printable_json;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::output::{StandardOutput, answer_lost};
 use crate::process::replaced_file;
 use crate::protocol::Configuration;
+use crate::tunnel::TunnelTarget;
+use crate::tunnel_process::OwnKey;
 
 pub(super) const PLAIN: Style = Style::new();
 pub(super) const HEADING: Style = Style::new().bold();
@@ -29,6 +34,7 @@ pub(super) struct CommandSession {
     pub(super) output: CommandOutput,
     pub(super) library: Option<Library>,
     pub(super) keyring: Arc<Keyring>,
+    pub(super) own_key: Option<Arc<OwnKey>>,
     /// With which the process ends if nothing has failed.
     pub(super) exit_code: u8,
     /// Until the first library is loaded.
@@ -46,18 +52,33 @@ impl CommandSession {
             Ok(output) => output,
             Err(error) => return show(&error),
         };
-        let (keyring, alone) = (Arc::default(), Some(alone));
-        let mut session = Self { output, library: None, keyring, exit_code: 0, alone };
+        let (keyring, alone) = (Arc::new(Keyring::to_write()), Some(alone));
+        let mut session =
+            Self { output, library: None, keyring, own_key: None, exit_code: 0, alone };
         let outcome = command(&mut session);
         let code = outcome.map_or_else(|error| show(&error), |()| session.exit_code);
-        let Self { output, library, keyring, .. } = session;
+        let Self { output, library, keyring, own_key, .. } = session;
         // Who reads it need not wait for the library's end.
         drop(output);
         if let Some(library) = library {
             library.module.finalize(code);
         }
+        own_key.iter().for_each(|key| key.finish());
         keyring.finish(code);
         code
+    }
+
+    /// Ready to ask the cluster as the user of this key, which is opened in a process of its own; the library that is open
+    /// here is closed before.
+    pub(super) fn connect(
+        &mut self,
+        target: TunnelTarget,
+        key: Vec<(String, String)>,
+        pins: &mut Sources,
+    ) -> Result<TokenConnection, Error> {
+        self.library.take().iter().for_each(|library| library.module.close());
+        let key = self.own_key.insert(Arc::new(OwnKey::open(key, pins)?));
+        connect(target, KeyNumber::default(), key.clone())
     }
 
     /// The value of this variable, taken out of the environment.

@@ -13,7 +13,7 @@ use super::{
     ClusterApi, ClusterUser, is_label, is_name, parsed, signing_request, unusable, whoami,
 };
 use base::error::{Error, Exit, Kind};
-use keyring::{KeyNumber, Keyring};
+use keyring::{KeyNumber, OpenKeys};
 use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, not_recognised, tunnel_error};
 
 /// Whom an API server takes a request without credentials for.
@@ -33,11 +33,11 @@ impl TokenConnection {
     pub fn new(
         cluster: TunnelTarget,
         key: KeyNumber,
-        keyring: &Arc<Keyring>,
+        keyring: Arc<dyn OpenKeys>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
         let described = format!("cluster \"{}\" ({})", cluster.name, cluster.cluster.server);
-        let exchange = ServerExchange::new(cluster, key, keyring.clone(), observer)?;
+        let exchange = ServerExchange::new(cluster, key, keyring, observer)?;
         Ok(Self { exchange, cluster: described })
     }
 

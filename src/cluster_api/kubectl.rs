@@ -44,14 +44,9 @@ impl Kubectl {
     }
 
     /// Approves this request as it was read: another of its name, or a changed one, is a Conflict.
-    pub fn approve(
-        &self,
-        request: &SigningRequest,
-        reason: &str,
-        message: &str,
-    ) -> Result<(), Error> {
+    pub fn approve(&self, request: &SigningRequest) -> Result<(), Error> {
         let path = format!("{PATH}/{}/approval", request.metadata.name);
-        let object = request.approved(reason, message);
+        let object = request.approved();
         let purpose = "approve the CertificateSigningRequest";
         self.run(&["replace", "--raw", &path], Some(&object), purpose).map(drop)
     }

@@ -8,10 +8,6 @@
 //! What is checked is what is loaded, without a descriptor (through which a library would not find the
 //! files beside it): each directory is checked before what it holds, so from then on only root and
 //! the user can change where the path leads. A path that leads nowhere is not loaded at all.
-//!
-//! A list of the administrator's is `/etc/pkcs11-external-signer/libraries`, one path a line. Without that file, any
-//! library may be loaded that only root and the user can change. With it, only one that it lists, even if a kubeconfig, a
-//! variable or an option names another. A file that can't be read, trusted or parsed allows none.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -41,7 +37,13 @@ impl TrustedLibrary {
             return Err(wrong("is not an absolute path".to_owned()));
         }
         let allowed = Allowed::read()?;
-        if let Some(ancestor) = path.ancestors().find(|ancestor| is_per_process(ancestor)) {
+        // Into /proc, or into /dev, which has links there: `self/cwd` is where a stranger's files were unpacked.
+        let is_per_process = |ancestor: &&Path| {
+            let found =
+                ancestor.canonicalize().unwrap_or_default().to_string_lossy().to_lowercase();
+            ["/proc", "/dev"].iter().any(|it| Path::new(&found).starts_with(it))
+        };
+        if let Some(ancestor) = path.ancestors().find(is_per_process) {
             let ancestor = ancestor.display();
             return Err(wrong(format!(
                 "leads through {ancestor}, where each process finds something else"
@@ -81,12 +83,6 @@ impl TrustedLibrary {
     pub fn file(&self) -> Option<&Path> {
         self.is_there.then_some(self.path.as_path())
     }
-}
-
-/// Whether it leads into /proc, or into /dev, which has links there: `self/cwd` is where a stranger's files were unpacked.
-fn is_per_process(path: &Path) -> bool {
-    let found = path.canonicalize().unwrap_or_default().to_string_lossy().to_lowercase();
-    ["/proc", "/dev"].iter().any(|it| Path::new(&found).starts_with(it))
 }
 
 const STICKY: u32 = 0o1000;

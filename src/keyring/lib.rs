@@ -27,8 +27,8 @@ use config::{Config, TokenName};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use pin_entry::Sources;
-use signer::library::{self, Library, LibraryLock, note_wait};
-use token::{AcceptedPin, KeyReference, SessionAccess, Token};
+use signer::library::{self, LibraryLock, note_wait};
+use token::{KeyReference, SessionAccess, Token};
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -108,49 +108,16 @@ impl Keyring {
         Self { access: SessionAccess::ReadWrite, ..Self::default() }
     }
 
-    /// [`Keyring::add`] for the first key of a library that is open, with a PIN that its token has accepted. The library
-    /// stays open: some see no token any more after C_Finalize.
-    pub fn take_over(
-        &self,
-        library: Library,
-        accepted: Option<AcceptedPin>,
-        config: Config,
-        variables: &TakenVariables,
-    ) -> Result<KeyNumber, Error> {
-        // From here on, the keyring limits the time.
-        watchdog::stop();
-        let opened = OpenLibrary {
-            module: Some(library.module),
-            init_args: config.init_args.clone(),
-            lock: library.lock,
-            accepted: accepted.into_iter().collect(),
-            ..OpenLibrary::default()
-        };
-        locked(&self.libraries).push(LibraryThread::start(&config, opened)?);
-        self.add(config, variables)
-    }
-
     /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
     /// configuration names for the PIN must be among `variables`.
     pub fn add(&self, mut config: Config, variables: &TakenVariables) -> Result<KeyNumber, Error> {
         let source = mem::take(&mut config.pin);
         let pins = Sources::for_run(source, variables, Arc::clone(&self.unattended));
-        self.add_with(config, Box::new(pins))
-    }
-
-    /// [`Keyring::add`] with this provider in place of the configuration's source of PINs. Its methods are called
-    /// in the library's thread, and may block.
-    pub fn add_with(
-        &self,
-        config: Config,
-        pins: Box<dyn PinProvider + Send>,
-    ) -> Result<KeyNumber, Error> {
         let mut threads = locked(&self.libraries);
         let known = threads.iter().position(|thread| thread.path == config.library.path());
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
-            let opened = OpenLibrary { access: self.access, ..OpenLibrary::default() };
-            threads.push(LibraryThread::start(&config, opened)?);
+            threads.push(LibraryThread::start(&config, self.access)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
         let key = ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None };
@@ -282,8 +249,9 @@ fn ended() -> Error {
 }
 
 impl LibraryThread {
-    fn start(config: &Config, opened: OpenLibrary) -> Result<Self, Error> {
+    fn start(config: &Config, access: SessionAccess) -> Result<Self, Error> {
         let (jobs, received) = mpsc::channel::<Job>();
+        let opened = OpenLibrary { access, ..OpenLibrary::default() };
         let lock = opened.lock.clone();
         let mut worker = Worker { keys: Vec::new(), opened, has_finished: false };
         let thread = thread::Builder::new().name("token".to_owned());
@@ -313,7 +281,7 @@ impl LibraryThread {
 struct ConfiguredKey {
     /// Its PIN source is in `pins`.
     config: Config,
-    pins: Box<dyn PinProvider + Send>,
+    pins: Sources,
     /// The token on which it was opened, until it is closed; the token may be gone meanwhile.
     token: Option<TokenName>,
     is_closed: bool,
@@ -406,7 +374,7 @@ impl Worker {
         let logs_in = signs.is_some_and(|signs| key.open_for.is_none_or(|open| signs && !open));
         let (pins, waiting): (&mut dyn PinProvider, &mut dyn FnMut(_)) = match client {
             Some(client) => (&mut *client.pins, &mut *client.waiting),
-            None => (&mut *key.pins, &mut note),
+            None => (&mut key.pins, &mut note),
         };
         let is_open = !logs_in && opened.tokens.iter().any(|open| open.keys.contains_key(&number));
         // Work that looks and then writes is one process's at a time.

@@ -8,8 +8,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::prompt::{Settings, open_terminal};
 use super::queue::{CANCELLED, PromptSlot, TIMED_OUT};
@@ -18,10 +17,8 @@ use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wrong_lengt
 use base::error::{Error, Exit};
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
 use base::printable::printable;
-use base::process::descriptors::inherit_only_stdio;
-
-/// How often a program that has answered is looked at for its end.
-const EXIT_PAUSE: Duration = Duration::from_millis(5);
+use base::process::descriptors::hand_on;
+use base::process::watched::WatchedProcess;
 
 /// What such a program needs to show itself; nothing else of the environment is handed on.
 const KEPT: [&str; 18] = [
@@ -100,7 +97,7 @@ impl Program {
         // Dropped after the program, which may have to be killed and leaves its own behind then.
         let is_drawn_on = has_terminal && self.is_pinentry;
         let _settings = is_drawn_on.then(open_terminal).flatten().and_then(Settings::save);
-        let child = inherit_only_stdio(&mut self.command(request, has_terminal)).spawn();
+        let child = hand_on(&mut self.command(request, has_terminal), Vec::new()).spawn();
         let mut child = Asking(child.map_err(failed)?);
         match self.talk(request, has_terminal, &mut child.0) {
             Ok(Some(pin)) if request.allows(&pin) => Ok(pin),
@@ -176,13 +173,11 @@ impl Drop for Asking {
 }
 
 fn is_success(child: &mut Child, deadline: Instant) -> io::Result<bool> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
-        }
-        if Instant::now() >= deadline {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        thread::sleep(EXIT_PAUSE);
+    // One that can't be watched has ended.
+    let process = WatchedProcess::new(child.id().cast_signed());
+    let left = deadline.saturating_duration_since(Instant::now());
+    if process.is_ok_and(|process| !process.ends_within(left)) {
+        return Err(io::ErrorKind::TimedOut.into());
     }
+    Ok(child.wait()?.success())
 }

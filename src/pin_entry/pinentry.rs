@@ -61,10 +61,15 @@ impl<I: Write, O: Read> Dialog<I, O> {
 
     /// The person's answer, if there is one.
     fn ask(&mut self, command: &str) -> io::Result<Option<Vec<u8>>> {
-        match self.send(command)? {
-            Ok(data) => Ok(Some(data)),
-            Err(line) if is_cancelled(&line) => Ok(None),
-            Err(line) => Err(io::Error::other(format!("it answered {line}"))),
+        let line = match self.send(command)? {
+            Ok(data) => return Ok(Some(data)),
+            Err(line) => line,
+        };
+        // Its upper half says which program speaks.
+        let number = line.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
+        match number.is_some_and(|number| CANCELLED.contains(&(number & 0xffff))) {
+            true => Ok(None),
+            false => Err(io::Error::other(format!("it answered {line}"))),
         }
     }
 
@@ -99,12 +104,6 @@ impl<I: Write, O: Read> Dialog<I, O> {
             None => Err(io::Error::other("it ended before it had answered")),
         }
     }
-}
-
-/// Whether the person has given none, by a number whose upper half says which program speaks.
-fn is_cancelled(line: &str) -> bool {
-    let number = line.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
-    number.is_some_and(|number| CANCELLED.contains(&(number & 0xffff)))
 }
 
 fn escaped(text: &str) -> String {

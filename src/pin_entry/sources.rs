@@ -22,6 +22,8 @@ pub struct Sources {
     source: PinSource,
     /// What stood in the variable that the source names.
     variable: Option<OsString>,
+    /// What the token has accepted already, for another login.
+    accepted: Option<Pin>,
     /// Set when the terminal belongs to a command.
     unattended: Arc<AtomicBool>,
     /// Since when a PIN is wanted, where that is longer than it is asked for.
@@ -42,7 +44,12 @@ impl Sources {
     ) -> Self {
         let variable = source.variable().and_then(|name| variables.get(name));
         let variable = variable.map(OsStr::to_owned);
-        Self { source, variable, unattended, since: None }
+        Self { source, variable, accepted: None, unattended, since: None }
+    }
+
+    /// Has this PIN given first, once.
+    pub fn accepted(&mut self, pin: Option<Pin>) {
+        self.accepted = pin;
     }
 
     fn is_left(&self) -> bool {
@@ -126,6 +133,9 @@ impl PinProvider for Sources {
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
+        if let Some(pin) = self.accepted.take().filter(|_| request.confirm.is_none()) {
+            return Ok(pin);
+        }
         let pin = match &self.source {
             PinSource::Askpass => return self.ask_by_program(request),
             PinSource::Configuration(pin) => pin.duplicate(),

@@ -15,6 +15,9 @@ use base::error::{Error, PROGRAM};
 use base::printable::printable;
 use base::process::wait_for;
 
+/// The variable that asks for what `-v` asks for, where no option can be given.
+pub const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
+
 /// Reports the error, what to do, and the candidates, one a line. Returns its exit code.
 pub fn error(error: &Error) -> u8 {
     to_standard_error(&error_message(error));
@@ -53,6 +56,20 @@ pub fn steps(text: &str, next: &[String]) {
 /// A text of several lines, as it stands, to standard error.
 pub fn lines(text: &str) {
     to_standard_error(&text.lines().map(|it| format!("{}\n", printable(it))).collect::<String>());
+}
+
+/// The verbosity that `PKCS11_EXTERNAL_SIGNER_LOG` asks for, as a number of `-v`.
+pub fn logged() -> u8 {
+    let Some(value) = std::env::var_os(LOG) else { return 0 };
+    match value.to_str() {
+        Some("" | "off") => 0,
+        Some("info") => 1,
+        Some("debug") => 2,
+        _ => {
+            warning(&format!("{LOG} is none of off, info and debug"));
+            0
+        }
+    }
 }
 
 /// Reports what happens from now on: with 1 the steps, with 2 their details.

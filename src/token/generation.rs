@@ -198,11 +198,12 @@ impl Token {
             private.extend_from_slice(uses);
             if self.state().is_yubikey() {
                 // ykcs11 2.2 refuses the attribute; its keys never leave the card, and do everything.
-                private.retain(|it| {
-                    let is_refused = Attribute::Extractable(false);
-                    *it != is_refused
-                        && !matches!(it, Attribute::Decrypt(true) | Attribute::Derive(true))
-                });
+                let refused = [
+                    Attribute::Extractable(false),
+                    Attribute::Decrypt(true),
+                    Attribute::Derive(true),
+                ];
+                private.retain(|it| !refused.contains(it));
                 private.extend(options.policies());
             }
             self.session.generate_key_pair(&mechanism, &public, &private)

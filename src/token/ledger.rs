@@ -6,10 +6,8 @@
 //! user sends the token a PIN. The token's own memory is CKF_USER_PIN_COUNT_LOW (PKCS#11, section 3.2),
 //! which not all modules report.
 //!
-//! And the PINs that were tried in this process since the last one that the token accepted, as keyed hashes. In a run
-//! each connection that needs the token asks for a PIN of its own. The three tries are for all of them,
-//! whichever of a token's keys and whichever library they use. A program that asks for PINs may be a script, whose
-//! answer is always the same: it would spend all three. So the process has one list.
+//! And the PINs that were tried in this process since the last one that the token accepted, as keyed hashes: the three
+//! tries are for all connections of a run together, and a script that asks for PINs may always give the same.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{LazyLock, Mutex, MutexGuard};

@@ -51,6 +51,11 @@ impl AcceptedPin {
     pub fn token(&self) -> &TokenName {
         &self.token
     }
+
+    /// For a process of its own.
+    pub fn into_pin(self) -> Pin {
+        self.kept.pin
+    }
 }
 
 impl Token {

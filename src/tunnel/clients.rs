@@ -41,7 +41,7 @@ pub struct KeyUsage {
 /// The users of the tunnels of one process, and the CA that knows them.
 pub struct Clients {
     authority: IssuedCertificate,
-    config: ServerConfig,
+    pub(super) config: ServerConfig,
     users: Mutex<HashMap<KeyNumber, User>>,
 }
 
@@ -70,13 +70,6 @@ impl Clients {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(Self { authority, config, users: Mutex::default() }))
-    }
-
-    /// The configuration with this protocol (ALPN) as the only choice, or with none.
-    pub(super) fn speaking(&self, protocol: Option<&[u8]>) -> Arc<ServerConfig> {
-        let mut config = self.config.clone();
-        config.alpn_protocols = protocol.map(<[u8]>::to_owned).into_iter().collect();
-        Arc::new(config)
     }
 
     /// The certificate of the user with this key: the same one until it is withdrawn.

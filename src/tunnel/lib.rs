@@ -4,11 +4,6 @@
 //! server with the token's key, and copies bytes. It works below HTTP: of the protocols that the
 //! command offers (ALPN), the one that the server prefers is the command's. So
 //! watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 pass with no code for any of them.
-//!
-//! A connection that can't be made is answered in the server's place, with what went wrong; `answer`
-//! has the one response that there is.
-//!
-//! Only the command gets in, and only the command makes us dial or sign; `local` says how.
 
 #![forbid(unsafe_code)]
 

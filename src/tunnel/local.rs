@@ -169,9 +169,9 @@ impl Port {
             let hello = LazyConfigAcceptor::new(Acceptor::default(), wire(connection)).await?;
             let offer = hello.client_hello().alpn().into_iter().flatten();
             let offer: Vec<_> = offer.map(<[u8]>::to_owned).collect();
-            let protocol = self.server.choice(&offer);
-            let config = self.clients.speaking(protocol.as_deref());
-            let mut client = hello.into_stream(config).await?;
+            let mut config = self.clients.config.clone();
+            config.alpn_protocols = self.server.choice(&offer).into_iter().collect();
+            let mut client = hello.into_stream(Arc::new(config)).await?;
             client.get_mut().1.set_buffer_limit(Some(SEGMENT));
             io::Result::Ok((Box::new(TlsStream::from(client)), offer.len() > 1))
         };

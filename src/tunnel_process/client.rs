@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -135,7 +136,7 @@ fn ask(
 }
 
 /// Answers the process's questions until it has a reply.
-fn reply(
+pub(super) fn reply(
     conversation: &mut Conversation,
     mut pins: Option<&mut (dyn PinProvider + '_)>,
 ) -> io::Result<Reply<'static>> {
@@ -170,7 +171,7 @@ fn connect_or_start(socket: &mut ControlSocket) -> Result<UnixStream, Error> {
     let listener =
         listener.map_err(|reason| no_socket(&format!("{}: {reason}", socket.path().display())))?;
     let stream = connect(socket)?;
-    background::start(ARGUMENT, listener.into(), std::env::vars_os()).map_err(|reason| {
+    background::start(ARGUMENT, listener.into(), Stdio::null(), std::env::vars_os()).map_err(|reason| {
         socket.remove();
         tunnel_error(
             format!("the tunnel process can't be started: {reason}"),

@@ -1,9 +1,8 @@
 //! The tunnel process: serves clusters with keys in tokens to programs that run the credential plugin, and
 //! ends when nothing uses it any longer.
 //!
-//! A plugin can start what its client is about to dial, since clients run plugins first. The process is
-//! this program once more, in a session of its own. It loads no PKCS#11 library: each has a token process.
-//! Clients reach it through a socket of this user's; a PIN is asked for at the client that wants the key.
+//! A plugin can start what its client is about to dial, since clients run plugins first. It loads no PKCS#11 library: each
+//! has a token process. Clients reach it by a socket of this user's; a PIN is asked for at the client that wants the key.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +18,7 @@ pub use client::{register, sign, status, stop};
 pub use identity::{identity, identity_or_new};
 pub use message::{Conversation, Greeting, RegisteredCluster, Registration, StatusDocument};
 pub use service::{caller_error, serve};
-pub use token_process::{TOKEN_ARGUMENT, serve_token};
+pub use token_process::{OwnKey, TOKEN_ARGUMENT, serve_token};
 
 /// What this program is started with to be the process.
 pub const ARGUMENT: &str = "tunnel-process";

@@ -82,7 +82,12 @@ impl RegisteredCluster {
         let entry = &local.cluster;
         let server = excerpt(&entry.server);
         let (name, cluster) = tunnelled(&local.extension)?;
-        let address = own_address(&entry.server).ok_or_else(|| {
+        let uri = Uri::try_from(entry.server.as_str()).ok();
+        let uri = uri.filter(|it| it.scheme_str() == Some("https"));
+        let address = uri.and_then(|it| it.authority()?.as_str().parse().ok());
+        // Where another user may listen it is none.
+        let address = address.filter(|it: &SocketAddr| it.ip() == local_address());
+        let address = address.ok_or_else(|| {
             foreign_entry(format!(
                 "the cluster's server {server} is no address of this user's tunnel"
             ))
@@ -106,13 +111,6 @@ pub(super) fn foreign_entry(what: impl Into<String>) -> Error {
          such as --server, don't go with them",
         write_command()
     ))
-}
-
-/// Where another user may listen it is none.
-fn own_address(server: &str) -> Option<SocketAddr> {
-    let uri = Uri::try_from(server).ok()?;
-    let address: SocketAddr = uri.authority()?.as_str().parse().ok()?;
-    (uri.scheme_str() == Some("https") && address.ip() == local_address()).then_some(address)
 }
 
 /// What a client gets when its key is open and its clusters are served.

@@ -8,11 +8,13 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::chdir;
 
 use super::VERSION;
 use super::identity::identity;
@@ -43,6 +45,7 @@ const CLIENTS: usize = 512;
 /// Runs the tunnel process, whose standard input is the control socket; its exit code.
 pub fn serve() -> u8 {
     background::leave_session();
+    let _ = chdir("/");
     // Standard error leads nowhere; the client sees that it is not answered.
     let Ok(listener) = background::take_listener() else {
         return 2;
@@ -71,12 +74,6 @@ struct State {
     is_stopping: bool,
 }
 
-/// Whether both are the same key, wherever its PIN comes from.
-fn is_same_key(one: &[(String, String)], other: &[(String, String)]) -> bool {
-    let counts = |(key, _): &&(String, String)| key != "pinSource";
-    one.iter().filter(counts).eq(other.iter().filter(counts))
-}
-
 impl Service {
     /// Serves clients until there is nothing left to be kept. The first one has connected already.
     fn run(self: &Arc<Self>, listener: &UnixListener) {
@@ -100,7 +97,8 @@ impl Service {
             }
             let mut state = locked(&self.state);
             state.tidy();
-            state.is_stopping |= state.clients == 0 && !state.holds_keys();
+            let holds_keys = state.keys.values().any(|it| it.open.is_some() || it.waiting > 0);
+            state.is_stopping |= state.clients == 0 && !holds_keys;
             if state.is_stopping {
                 return;
             }
@@ -194,17 +192,16 @@ impl Service {
         let (number, process, is_admitted) = {
             let mut state = locked(&self.state);
             // Its process starts while the tunnels are made.
-            let number = state.key(&configuration, &config, environment)?;
+            let (number, process) = state.key(&configuration, &config, environment)?;
             let mut clusters = clusters.into_iter();
             let served = clusters.try_for_each(|cluster| self.listen(&mut state, cluster));
             let (key, usage) = state.used_key(number)?;
             let is_admitted = key.admits_clients(usage);
             key.waiting += 1;
-            let process = key.process.clone().ok_or_else(closed);
             if let Some(tunnels) = state.tunnels.as_ref().filter(|_| !is_admitted) {
                 tunnels.forget_sessions(number);
             }
-            (number, served.and(process), is_admitted)
+            (number, served.map(|()| process), is_admitted)
         };
         let task = Task::Open { configuration, signs, is_admitted };
         let opened: Result<OpenKey, Error> =
@@ -214,7 +211,6 @@ impl Service {
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
         if opened.is_err() && key.waiting == 0 && key.open.is_none() {
-            // The library is finalised.
             key.close(number);
         }
         let opened = opened?;
@@ -338,18 +334,13 @@ impl State {
     fn open_key(&self, number: KeyNumber) -> Result<(Arc<TokenProcess>, Arc<OpenKey>), Error> {
         let key = self.keys.get(&number);
         let open = key.and_then(|key| key.process.clone().zip(key.open.clone()));
-        open.ok_or_else(closed)
+        open.ok_or_else(|| Error::internal("the key was closed"))
     }
 
     /// Whether this process can serve the client, or has to make way for another one.
     fn can_serve(&self, registration: &Registration) -> bool {
         let authorities = self.authority.as_ref().zip(registration.authority.as_ref());
         !self.is_stopping && authorities.is_none_or(|(served, wanted)| served == wanted)
-    }
-
-    /// Whether a key is open, or a client waits for one.
-    fn holds_keys(&self) -> bool {
-        self.keys.values().any(|it| it.open.is_some() || it.waiting > 0)
     }
 
     /// Closes the keys that are kept no longer.
@@ -371,17 +362,26 @@ impl State {
         configuration: &[(String, String)],
         config: &Config,
         environment: Environment,
-    ) -> Result<KeyNumber, Error> {
+    ) -> Result<(KeyNumber, Arc<TokenProcess>), Error> {
         let name = token_process::name(config, &environment);
-        let is_same =
-            |key: &ServedKey| key.name == name && is_same_key(&key.configuration, configuration);
+        // Wherever its PIN comes from.
+        let counts = |(key, _): &&(String, String)| key != "pinSource";
+        let is_same = |key: &ServedKey| {
+            let known = key.configuration.iter().filter(counts);
+            key.name == name && known.eq(configuration.iter().filter(counts))
+        };
         let known = self.keys.iter().find(|(_, key)| is_same(key)).map(|(number, _)| *number);
         let number = known.unwrap_or(KeyNumber { library: 0, key: self.keys.len() });
         let mut processes = self.keys.values().filter_map(|key| key.process.as_ref());
         let process = match processes.find(|it| it.name == name && !it.has_ended()) {
             Some(process) => Arc::clone(process),
             None => {
-                let started = TokenProcess::start(name.clone(), config.library.path(), environment);
+                let started = TokenProcess::start(
+                    name.clone(),
+                    config.library.path(),
+                    Stdio::null(),
+                    environment,
+                );
                 Arc::new(started.map_err(preparation)?)
             }
         };
@@ -392,8 +392,8 @@ impl State {
         if key.is_lost() {
             key.open = None;
         }
-        key.process = Some(process);
-        Ok(number)
+        key.process = Some(Arc::clone(&process));
+        Ok((number, process))
     }
 
     /// The key, and how its certificate is used.
@@ -403,10 +403,6 @@ impl State {
         let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
         Ok((key, usage))
     }
-}
-
-fn closed() -> Error {
-    Error::internal("the key was closed")
 }
 
 /// The process that the plugin names as its client.

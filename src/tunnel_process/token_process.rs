@@ -1,8 +1,8 @@
-//! Token processes: this program once more, each with one PKCS#11 library for the tunnel process.
+//! Token processes: this program once more, each with one PKCS#11 library for the tunnel process, or for a command.
 //!
 //! So no PIN is in one memory with another maker's code, a library that crashes or hangs ends no tunnel, and it has the
-//! environment of who has opened the key. For each request the tunnel process sends a socket for the answer and, where
-//! somebody may be asked for the PIN, the client's own.
+//! environment of who has opened the key. With each request comes a socket for the answer and, where somebody may be
+//! asked for the PIN, the client's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,16 +20,19 @@ use rustix::event::PollFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::client::reply;
 use super::message::{Conversation, Environment, Reply, config_of};
 use super::pins::ClientPins;
 use base::error::{Error, Exit};
+use base::pin::PinProvider;
 use base::process::environment::TakenVariables;
 use base::process::{background, descriptors, exit_guard, locked, preparation, wait_for};
 use config::Config;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
-use keyring::{KeyClient, KeyNumber, Keyring, OpenKeys as _};
-use signer::library;
+use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys};
+use signer::{library, report};
+use token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 
 /// What this program is started with to be such a process.
 pub const TOKEN_ARGUMENT: &str = "token-process";
@@ -38,22 +41,9 @@ pub const TOKEN_ARGUMENT: &str = "token-process";
 const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// What is in the names of variables that libraries read, such as SOFTHSM2_CONF, TPM2_PKCS11_STORE and P11_KIT_STRICT.
-const OF_LIBRARIES: [&str; 15] = [
-    "CHRYSTOKI",
-    "CS11",
-    "HSM",
-    "KRYOPTIC",
-    "NFAST",
-    "NSS",
-    "OPENSC",
-    "P11",
-    "PCSC",
-    "TCTI",
-    "TPM",
+const OF_LIBRARIES: [&str; 12] = [
+    "CHRYSTO", "CS11", "HSM", "KRYOPTIC", "NFAST", "NSS", "OPENSC", "P11", "PCSC", "TCTI", "TPM",
     "TSS2",
-    "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME",
 ];
 
 /// Names the process for a key: there is one for each library, initialised in one way, in one environment.
@@ -66,7 +56,8 @@ pub(super) fn name(config: &Config, environment: &Environment) -> OsString {
 fn is_of_libraries(name: &OsStr) -> bool {
     let name = name.to_string_lossy().to_uppercase();
     let is_ours = name.starts_with("PKCS11_EXTERNAL_SIGNER_");
-    name == "HOME" || !is_ours && OF_LIBRARIES.iter().any(|part| name.contains(part))
+    let is_place = name == "HOME" || name.starts_with("XDG_") && name.ends_with("_HOME");
+    is_place || !is_ours && OF_LIBRARIES.iter().any(|part| name.contains(part))
 }
 
 /// What is asked about a key.
@@ -97,10 +88,11 @@ impl TokenProcess {
     pub(super) fn start(
         name: OsString,
         library: &Path,
+        errors: Stdio,
         environment: Environment,
     ) -> io::Result<Self> {
         let (socket, input) = UnixStream::pair()?;
-        let child = background::start(TOKEN_ARGUMENT, input.into(), environment)?;
+        let child = background::start(TOKEN_ARGUMENT, input.into(), errors, environment)?;
         Ok(Self { name, library: library.to_owned(), socket, child: Mutex::new(child) })
     }
 
@@ -119,7 +111,11 @@ impl TokenProcess {
         task: &Task,
         client: Option<&Conversation>,
     ) -> Result<T, Error> {
-        let answer = self.send(key, task, client).and_then(|mut it| it.receive());
+        self.answer(self.send(key, task, client))
+    }
+
+    fn answer<T: DeserializeOwned>(&self, sent: io::Result<Conversation>) -> Result<T, Error> {
+        let answer = sent.and_then(|mut it| it.receive());
         answer.unwrap_or_else(|reason| Err(self.failure(&reason)))
     }
 
@@ -161,6 +157,12 @@ impl TokenProcess {
         child.wait()
     }
 
+    fn finish(&self) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+        self.ends_within(END_LIMIT);
+        let _ = self.end();
+    }
+
     /// Closes the key; without another one, the process ends. Doesn't wait for that.
     pub(super) fn close(self: Arc<Self>, key: KeyNumber) {
         let _ = self.send(key, &Task::Close, None);
@@ -170,9 +172,59 @@ impl TokenProcess {
 
 impl Drop for TokenProcess {
     fn drop(&mut self) {
-        let _ = self.socket.shutdown(Shutdown::Write);
-        self.ends_within(END_LIMIT);
-        let _ = self.end();
+        self.finish();
+    }
+}
+
+/// A key for one command, in a token process of its own: no other program can ask that for a signature.
+pub struct OwnKey {
+    process: TokenProcess,
+    pub open: OpenKey,
+}
+
+impl OwnKey {
+    /// Opens the key that the configuration selects, without a limit of time: `pins` may ask a person.
+    pub fn open(
+        configuration: Vec<(String, String)>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Self, Error> {
+        let library = config_of(&configuration)?.library;
+        let mut environment: Environment = std::env::vars_os().collect();
+        // It reports its steps as this one does.
+        environment.push((report::LOG.into(), log::max_level().as_str().to_lowercase().into()));
+        let (name, errors) = (OsString::new(), Stdio::inherit());
+        let process = TokenProcess::start(name, library.path(), errors, environment);
+        let process = process.map_err(preparation)?;
+        let (ours, theirs) = UnixStream::pair().map_err(preparation)?;
+        let task = Task::Open { configuration, signs: true, is_admitted: false };
+        let sent = process.send(KeyNumber::default(), &task, Some(&Conversation::new(theirs)));
+        // Until it has no more questions, and closes its end.
+        let _ = reply(&mut Conversation::new(ours), Some(pins));
+        let open = process.answer(sent)?;
+        Ok(Self { process, open })
+    }
+
+    /// Ends the process, in which the library is finalised.
+    pub fn finish(&self) {
+        self.process.finish();
+    }
+}
+
+impl OpenKeys for OwnKey {
+    fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
+        self.process.ask(key, &Task::OpenInTime, None).map(Arc::new)
+    }
+
+    fn sign(
+        &self,
+        key: KeyNumber,
+        scheme: Scheme,
+        digest: Vec<u8>,
+    ) -> Result<VerifiedSignature, Error> {
+        // The process itself has no terminal.
+        let _notice = pin_entry::show_after(TOUCH_NOTICE_DELAY, TOUCH_NOTICE);
+        let signature = self.process.ask(key, &Task::Sign(scheme, digest.clone()), None)?;
+        self.open.verified(scheme, &digest, signature)
     }
 }
 
@@ -181,6 +233,8 @@ pub fn serve_token() -> u8 {
     let Ok(socket) = background::take_input().map(UnixStream::from) else {
         return Exit::Cluster as u8;
     };
+    // The keys of a command's terminal are for the command.
+    background::leave_session();
     exit_guard::end_by_signal();
     let keyring = Keyring::default();
     keyring.leave_terminal();

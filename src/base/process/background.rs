@@ -8,39 +8,39 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{chdir, setsid};
+use rustix::process::setsid;
 use rustix::stdio::{dup2_stdin, stdin};
 use signal_hook::low_level::pipe;
 
-use super::descriptors::{inherit_only_stdio, raise_limit};
+use super::descriptors::{hand_on, raise_limit};
 use super::signals::INTERRUPTING;
 
-/// Starts this program with this argument and environment. It gets `input` as its standard input and no
-/// other descriptor: a client waits until everybody has closed its standard output.
+/// Starts this program with this argument and environment. It gets `input` as its standard input, `errors` for messages
+/// and no other descriptor: a client waits until everybody has closed its standard output.
 pub fn start(
     argument: &str,
     input: OwnedFd,
+    errors: Stdio,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> io::Result<Child> {
     let current = std::env::current_exe()?;
     // It was replaced while this process ran.
     let program = if current.exists() { current } else { "/proc/self/exe".into() };
     let mut command = Command::new(program);
-    command.arg(argument).stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg(argument).stdin(input).stdout(Stdio::null()).stderr(errors);
     // What the system's loader loads into this process shall not be in those of other commands.
     let is_loaders = |name: &OsString| {
         let text = name.as_encoded_bytes();
         text.starts_with(b"LD_") || text.starts_with(b"DYLD_") || text == b"GCONV_PATH"
     };
     command.env_clear().envs(environment.into_iter().filter(|(name, _)| !is_loaders(name)));
-    inherit_only_stdio(&mut command).spawn()
+    hand_on(&mut command, Vec::new()).spawn()
 }
 
-/// Leaves the session, the terminal and the directory of the process that has started this one.
+/// Leaves the session and the terminal of the process that has started this one.
 pub fn leave_session() {
     // Fails only for the leader of a group, which a child is not.
     let _ = setsid();
-    let _ = chdir("/");
     raise_limit();
 }
 

@@ -51,11 +51,6 @@ pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
     Ok(descriptors.flatten().collect())
 }
 
-/// Has the program inherit only its standard streams.
-pub fn inherit_only_stdio(command: &mut Command) -> &mut Command {
-    hand_on(command, Vec::new())
-}
-
 /// Has the program inherit its standard streams and these.
 pub fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
     kept.sort_unstable();

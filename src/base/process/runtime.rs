@@ -57,10 +57,9 @@ pub(super) fn make_parents(directory: &Path) {
 /// user has taken. Not TMPDIR: they must be the same for every process of this user.
 fn shared_paths() -> Vec<PathBuf> {
     let user = geteuid().as_raw();
-    let of_user = [temporary_directory(), Some(format!("/run/user/{user}").into())];
-    let of_user = of_user.into_iter().flatten().filter(|path| is_ours(path));
+    let of_user = Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| is_ours(path));
     let shared = ["/tmp", "/dev/shm"].map(|path| format!("{path}/{NAME}-{user}").into());
-    of_user.map(|path| path.join(NAME)).chain(shared).collect()
+    of_user.map(|path| path.join(NAME)).into_iter().chain(shared).collect()
 }
 
 /// The home directory by the user database; `None` if there is none.
@@ -84,22 +83,6 @@ fn home() -> Option<PathBuf> {
     let home = unsafe { CStr::from_ptr(entry.pw_dir) };
     let home = PathBuf::from(OsStr::from_bytes(home.to_bytes()));
     Some(home).filter(|home| home.is_absolute())
-}
-
-/// macOS's directory for temporary files of this user.
-fn temporary_directory() -> Option<PathBuf> {
-    #[cfg(target_vendor = "apple")]
-    {
-        let mut text = [0_u8; 1024];
-        let name = libc::_CS_DARWIN_USER_TEMP_DIR;
-        // SAFETY: the length is that of the buffer.
-        let length = unsafe { libc::confstr(name, text.as_mut_ptr().cast(), text.len()) };
-        // The length includes the NUL.
-        let text = text.get(..length.checked_sub(1)?)?;
-        Some(OsStr::from_bytes(text).into())
-    }
-    #[cfg(not(target_vendor = "apple"))]
-    None
 }
 
 fn is_ours(path: &Path) -> bool {

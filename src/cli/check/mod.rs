@@ -9,17 +9,17 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::connection::connect;
 use super::credential::ShortLived;
 use super::key_options::{KeyOptions, KeySource, SelectedContext, needs};
 use super::session::{BAD, CONCERN, CommandSession, GOOD};
 use crate::cluster_api::ServiceAccount;
-use crate::config::{Config, PinSource};
+use crate::config::{Config, PinSource, key_selection};
 use crate::error::{DOCUMENT_VERSION, Error, Exit, Help};
 use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
 use crate::pin_entry::Sources;
 use crate::printable::{printable, quoted};
 use crate::process::environment::TakenVariables;
+use crate::token::AcceptedPin;
 use crate::tunnel::check_port;
 use crate::tunnel_process::{self, RegisteredCluster};
 
@@ -165,6 +165,7 @@ impl Checklist<'_> {
     fn check(&mut self) -> Option<()> {
         let source = self.source();
         let (mut source, variables) = self.keep("configuration", source)?;
+        let selection = key_selection(&source.configuration);
         let config = Config::from_map(&mut source.configuration);
         let mut config = self.keep("configuration", config)?;
         self.report_source(&source, &config);
@@ -175,17 +176,15 @@ impl Checklist<'_> {
         let target =
             self.arguments.asks_server().then(|| self.arguments.key.target(source.context));
         let target = self.keep("server", target.transpose())?;
-        // The token is opened twice; the second time with the PIN that it has accepted the first time.
         let mut pins = Sources::new(mem::take(&mut config.pin), &variables);
         let accepted = self.check_key(&config, &mut pins);
         if self.session.exit_code != 0 {
             return None;
         }
-        let (target, library) = (target?, self.session.library.take()?);
-        let key = self.session.keyring.take_over(library, accepted, config, &variables);
-        let key = self.keep("server", key)?;
+        let target = target?;
         let server = target.cluster.server.clone();
-        let connection = connect(target, key, &self.session.keyring);
+        pins.accepted(accepted.map(AcceptedPin::into_pin));
+        let connection = self.session.connect(target, selection, &mut pins);
         let known = connection.and_then(|it| it.whoami().map(|user| (it, user)));
         let (connection, user) = self.keep("server", known)?;
         let groups = quoted(&user.groups);

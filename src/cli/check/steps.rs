@@ -2,12 +2,14 @@
 //! [token]. A step that fails ends the check only if later ones need what it
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
+use std::sync::Arc;
+
 use super::Checklist;
 use crate::certificate::{Certificate, minute, of_subject, renewal_remedy};
 use crate::cli::credential::ShortLived;
 use crate::config::Config;
 use crate::error::{Error, Exit, Kind};
-use crate::library::{self, Library};
+use crate::library;
 use crate::pin::{PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
 use crate::printable::quoted;
@@ -22,9 +24,11 @@ impl Checklist<'_> {
         let with_login = !self.arguments.no_login;
         let origin = with_login.then(|| pins.origin());
         let library = library::open_in(&mut self.session.library, config);
-        let opened = library.map(|it| (describe(it), it.token(&config.token)));
-        let (library, token) = self.keep("library", opened)?;
-        self.good("library", library);
+        let opened = library.map(|it| (Arc::clone(&it.module), it.token(&config.token)));
+        let (module, token) = self.keep("library", opened)?;
+        let description = module.description().map(|text| format!(": {text}")).unwrap_or_default();
+        let path = module.path.display();
+        self.good("library", format!("{path} is trusted and loaded{description}"));
         let mut token = self.keep("token", token)?;
         self.good("token", token.name());
         self.pin_tries(&token);
@@ -214,11 +218,4 @@ impl Checklist<'_> {
         };
         self.good("private-key", format!("{} is there{each_time}", key.reference.describe()));
     }
-}
-
-fn describe(library: &Library) -> String {
-    let path = library.module.path.display();
-    let description = library.module.description();
-    let description = description.map(|text| format!(": {text}")).unwrap_or_default();
-    format!("{path} is trusted and loaded{description}")
 }

@@ -1,7 +1,6 @@
 //! `credential --as`: a short-lived credential that comes from the token's key, for clients that can't use a tunnel.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -16,19 +15,17 @@ use serde_json::json;
 
 use super::{CredentialArguments, version};
 use crate::certificate::{Curve, PublicKey, rfc_3339};
-use crate::cli::connection::connect;
 use crate::cli::issuance::Issuance;
 use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::session::{CommandSession, write_file};
 use crate::cluster_api::signing_request::{SHORTEST, SigningRequest};
 use crate::cluster_api::{ClusterUser, ServiceAccount, TokenConnection};
-use crate::config::{Config, PinSource, duration};
+use crate::config::{Config, PinSource, duration, key_selection};
 use crate::enrollment::{Applicant, RESERVED, sign_request};
 use crate::error::{Error, Exit};
 use crate::exec_credential::{ExecProof, ExecRequest, exec_answer};
 use crate::jose;
-use crate::keyring::Keyring;
 use crate::kubeconfig::{Cluster, LocalCluster, tunnelled};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
@@ -129,6 +126,7 @@ pub(super) fn hand_out(
         }
     };
     let KeySource { mut configuration, context, .. } = source;
+    let selection = key_selection(&configuration);
     let mut config = Config::from_map(&mut configuration)?;
     let pin_source = std::mem::take(&mut config.pin);
     if matches!(pin_source, PinSource::StandardInput) {
@@ -141,7 +139,7 @@ pub(super) fn hand_out(
     drop(variables);
     let made = match &target {
         Some(target) if kind != ShortLived::Jwt => {
-            from_cluster(kind, options, config, pins, target.clone(), &session.keyring)?
+            from_cluster(kind, options, selection, pins, target.clone(), session)?
         }
         _ => jwt(options, &config, pins, &mut session.library)?,
     };
@@ -163,10 +161,10 @@ pub(super) fn hand_out(
 fn from_cluster(
     kind: ShortLived,
     options: &ShortLivedOptions,
-    config: Config,
-    pins: Sources,
+    selection: Vec<(String, String)>,
+    mut pins: Sources,
     target: TunnelTarget,
-    keyring: &Arc<Keyring>,
+    session: &mut CommandSession,
 ) -> Result<IssuedCredential, Error> {
     // As short as an API server makes it.
     let shortest = SHORTEST.into();
@@ -177,11 +175,10 @@ fn from_cluster(
             Error::new(Exit::Request, text).help("leave --duration out, or give at least 10m")
         );
     }
-    let key = keyring.add_with(config, Box::new(pins))?;
-    for warning in keyring.open(key, None)?.take_warnings() {
+    let api = session.connect(target, selection, &mut pins)?;
+    for warning in session.own_key.iter().flat_map(|key| key.open.take_warnings()) {
         report::warning(&warning);
     }
-    let api = connect(target, key, keyring)?;
     let account = match &options.service_account {
         Some(account) if kind == ShortLived::Token => account,
         _ => return certificate(&api, life, options.wait),

@@ -2,20 +2,18 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::json;
 
 use super::EnrollArguments;
 use crate::certificate::{Certificate, of_subject};
-use crate::cli::connection::connect;
 use crate::cli::context_key::ContextEntries;
 use crate::cli::key_options::{SelectedContext, Selection};
+use crate::cli::session::CommandSession;
 use crate::cluster_api::{Kubectl, REQUESTS, may, whoami};
-use crate::config::{Config, Filter, Keep, TokenName};
+use crate::config::{Config, Filter, Keep, TokenName, key_selection};
 use crate::enrollment::Applicant;
 use crate::error::{Error, Exit, Help, PROGRAM};
-use crate::keyring::Keyring;
 use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
@@ -186,17 +184,16 @@ pub(super) fn write_context(
 /// Connects to the cluster with the key that the context uses: the last line of an enrollment.
 pub(super) fn proof(
     arguments: &EnrollArguments,
-    opened: &mut Option<Library>,
     accepted: Option<AcceptedPin>,
     variables: &TakenVariables,
-    keyring: &Arc<Keyring>,
+    session: &mut CommandSession,
 ) -> Result<String, Error> {
     let mut source = arguments.key_options.source_of_context()?;
     let context = source.context.ok_or_else(|| Error::internal("a key without its context"))?;
-    let config = Config::from_map(&mut source.configuration)?;
-    let library = opened.take().ok_or_else(|| Error::internal("a key without its library"))?;
-    let key = keyring.take_over(library, accepted, config, variables)?;
+    let selection = key_selection(&source.configuration);
+    let mut pins = Sources::new(Config::from_map(&mut source.configuration)?.pin, variables);
+    pins.accepted(accepted.map(AcceptedPin::into_pin));
     let target = context.target()?;
     let server = target.cluster.server.clone();
-    Ok(connect(target, key, keyring)?.whoami()?.describe(&server))
+    Ok(session.connect(target, selection, &mut pins)?.whoami()?.describe(&server))
 }

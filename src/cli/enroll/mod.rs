@@ -209,9 +209,9 @@ fn certify(
     variables: &TakenVariables,
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
-    let CommandSession { library: opened, keyring, .. } = session;
+    let opened = &mut session.library;
     let Some(mut cluster) = IssuingCluster::find(arguments, variables, opened)? else {
-        let proof = cluster::proof(arguments, opened, None, variables, keyring)?;
+        let proof = cluster::proof(arguments, None, variables, session)?;
         report::note("the context uses a key on a token already");
         return Ok(vec![proof]);
     };
@@ -236,6 +236,6 @@ fn certify(
     enrollment.lines.push(format!("context: \"{}\", uses the key", cluster.context));
     let (name, accepted, mut lines) = enrollment.close();
     cluster::write_context(arguments, &cluster.context, name, &key, file, opened)?;
-    lines.push(cluster::proof(arguments, opened, accepted, variables, keyring)?);
+    lines.push(cluster::proof(arguments, accepted, variables, session)?);
     Ok(lines)
 }

@@ -15,7 +15,7 @@ use super::{LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
 use crate::error::{Error, Exit, PROGRAM};
 use crate::printable::shell_word;
-use crate::process::descriptors::inherit_only_stdio;
+use crate::process::descriptors::hand_on;
 use crate::process::signals::Deferral;
 
 /// How long a library may take if no PIN is asked for.
@@ -78,7 +78,7 @@ fn start(installed: &Installed, arguments: &[String]) -> io::Result<(Child, Unix
         .stdin(Stdio::null())
         .stdout(OwnedFd::from(theirs))
         .stderr(noise);
-    Ok((inherit_only_stdio(&mut command).spawn()?, output))
+    Ok((hand_on(&mut command, Vec::new()).spawn()?, output))
 }
 
 /// What the process has listed, or why it listed nothing. It is killed after `limit`.
