@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::completions;
+use super::issuance::shown_duration;
 use super::key_options::KeyOptions;
 use super::question;
 use super::session::CommandSession;
@@ -160,36 +161,5 @@ fn shown_names(names: &[String]) -> String {
     match names {
         [] => "none".to_owned(),
         names => quoted(names),
-    }
-}
-
-/// In the largest unit of which there are several and no rest.
-pub(super) fn shown_duration(seconds: Option<i64>) -> String {
-    let Some(seconds) = seconds else {
-        return "as long as the signer likes (often a year)".to_owned();
-    };
-    let mut units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")].into_iter();
-    match units.find(|(size, _)| seconds >= 2 * size && seconds % size == 0) {
-        Some((size, unit)) => format!("{} {unit}", seconds / size),
-        None => format!("{seconds} seconds"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shown_duration;
-
-    #[test]
-    fn a_duration_has_the_largest_unit_that_it_is_made_of() {
-        for (seconds, expected) in [
-            (Some(600), "10 minutes"),
-            (Some(3_600), "60 minutes"),
-            (Some(31_536_000), "365 days"),
-            (Some(601), "601 seconds"),
-            (Some(-600), "-600 seconds"),
-        ] {
-            assert_eq!(shown_duration(seconds), expected);
-        }
-        assert!(shown_duration(None).contains("signer"));
     }
 }

@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use self::short_lived::ShortLivedOptions;
-pub(super) use self::short_lived::{ShortLived, applicant};
 use super::key_options::{KeyOptions, KeySource, standard_input_is_the_clients};
 use super::session::CommandSession;
 use crate::certificate::rfc_3339;

@@ -7,16 +7,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use sha2::{Digest as _, Sha256};
 
-use super::approve::shown_duration;
 use super::session::write_file;
 use crate::certificate::{Certificate, CertificationRequest, PublicKey, minute};
-use crate::cluster_api::ClusterApi;
 use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
+use crate::cluster_api::{ClusterApi, ClusterUser};
 use crate::config::duration;
 use crate::enrollment::{
-    Applicant, certificates_pem, check_issued, fingerprint, intermediates, remark,
+    Applicant, RESERVED, certificates_pem, check_issued, fingerprint, intermediates, remark,
 };
 use crate::error::{Error, Exit, Kind};
 use crate::pin::PinProvider;
@@ -34,6 +34,17 @@ pub(super) const LONGEST: u64 = 1 << 20;
 const LONGEST_USER: usize = 40;
 /// Of what it says of the key, in hexadecimal digits.
 const DIGITS: usize = 10;
+
+/// What `credential --as` hands out and `check --as` looks at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(super) enum ShortLived {
+    /// A certificate for a key that is made for it, from the cluster's signer
+    Certificate,
+    /// A JSON Web Token that the key signs
+    Jwt,
+    /// A token of a service account, from the API server
+    Token,
+}
 
 /// How a cluster is asked for a certificate.
 #[derive(Debug, clap::Args)]
@@ -271,6 +282,31 @@ pub(super) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error
     Error::new(Exit::Object, text).help("name a file that can be used")
 }
 
+/// This user of the cluster, unless no certificate is requested for it.
+pub(super) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
+    let (name, groups) = (&user.name, user.assigned_groups());
+    if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
+        let text =
+            format!("user \"{name}\" is in group {group}, for which no certificate is requested");
+        return Err(Error::new(Exit::Cluster, text).help(
+            "use --as token for a service account with these rights, or the tunnel (`run`, `credential`)",
+        ));
+    }
+    Applicant::new(name.clone(), groups)
+}
+
+/// In the largest unit of which there are several and no rest.
+pub(super) fn shown_duration(seconds: Option<i64>) -> String {
+    let Some(seconds) = seconds else {
+        return "as long as the signer likes (often a year)".to_owned();
+    };
+    let mut units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")].into_iter();
+    match units.find(|(size, _)| seconds >= 2 * size && seconds % size == 0) {
+        Some((size, unit)) => format!("{} {unit}", seconds / size),
+        None => format!("{seconds} seconds"),
+    }
+}
+
 fn request_name(
     user: &str,
     key: &PublicKey,
@@ -307,5 +343,19 @@ mod tests {
             assert!(named(user).starts_with(begin), "{}", named(user));
         }
         assert!(named(&"x".repeat(300)).len() < 63);
+    }
+
+    #[test]
+    fn a_duration_has_the_largest_unit_that_it_is_made_of() {
+        for (seconds, expected) in [
+            (Some(600), "10 minutes"),
+            (Some(3_600), "60 minutes"),
+            (Some(31_536_000), "365 days"),
+            (Some(601), "601 seconds"),
+            (Some(-600), "-600 seconds"),
+        ] {
+            assert_eq!(shown_duration(seconds), expected);
+        }
+        assert!(shown_duration(None).contains("signer"));
     }
 }

@@ -13,9 +13,9 @@ mod jwks;
 mod key_choice;
 mod key_options;
 mod kubeconfig;
-mod kubelet_credential_provider;
 mod list;
 mod listing;
+mod opening;
 mod question;
 mod renew;
 mod run;
@@ -107,7 +107,7 @@ is ended by signals. Without a tunnel process there is nothing to do.")]
     Credential(credential::CredentialArguments),
     Jwks(jwks::JwksArguments),
     Seal(sealed::SealArguments),
-    KubeletCredentialProvider(kubelet_credential_provider::ProviderArguments),
+    KubeletCredentialProvider(sealed::ProviderArguments),
     Unseal(sealed::UnsealArguments),
     Completions(completions::CompletionsArguments),
     /// What the credential plugin starts
@@ -162,9 +162,7 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
             Command::Enroll(it) => enroll::run(&it, session),
             Command::Jwks(it) => jwks::run(&it, session),
             Command::Kubeconfig(it) => kubeconfig::run(&it, session),
-            Command::KubeletCredentialProvider(it) => {
-                kubelet_credential_provider::run(&it, session)
-            }
+            Command::KubeletCredentialProvider(it) => sealed::provide(&it, session),
             Command::List(it) => list::run(&it, session),
             Command::Renew(it) => renew::run(&it, session),
             Command::Seal(it) => sealed::seal(&it, session),
@@ -186,7 +184,7 @@ fn of_kubelet() -> Option<Arguments> {
         return None;
     }
     let provider = clap::Command::new(NAME);
-    let provider = kubelet_credential_provider::ProviderArguments::augment_args(provider);
+    let provider = sealed::ProviderArguments::augment_args(provider);
     let verbose = clap::Arg::new("verbose").short('v').long("verbose");
     let command = clap::Command::new(PROGRAM)
         .arg(verbose.global(true).action(clap::ArgAction::Count))

@@ -1,28 +1,25 @@
-//! Sealed files: `seal`, for which no token is needed, `unseal`, and what other commands share with them: reading one, which
-//! of its recipients is a key of the token, and what that key makes of it.
+//! Sealed files: `seal`, for which no token is needed, `unseal`, and `kubelet-credential-provider`, which answers kubelet with
+//! the registry login that the node's token opens.
 
 use std::io::{self, IsTerminal as _, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
-use clap::ValueHint;
-
-use super::key_options::{self, HEADING, KeyOptions, Selection};
+use super::key_options::{self, KeyOptions};
+use super::opening::{OpeningOptions, certificate, content, open, read, recipient_key};
 use super::session::{CommandSession, write_file};
 use crate::certificate::{Certificate, ValidityState};
-use crate::config::{Config, ObjectSelector, PinSource};
-use crate::error::{Error, Exit, Help, PROGRAM, THIS_KEY};
+use crate::config::{Config, PinSource, duration};
+use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
+use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
 use crate::library;
-use crate::pin::PinProvider;
 use crate::pin_entry::{self, Sources};
 use crate::printable::{printable, shell_word};
 use crate::process::environment::TakenVariables;
-use crate::process::{read_regular, unix_time};
+use crate::process::{leave, unix_time};
 use crate::report;
-use crate::sealed::{NewEnvelope, Registries, RegistryLogin, SealedFile, describe, names};
-use crate::token::{KeyReference, Token};
-
-/// In bytes; a thousand recipients take a fifth of it.
-const LONGEST_FILE: u64 = 1 << 20;
+use crate::sealed::{NewEnvelope, Registries, RegistryLogin};
 
 /// In bytes; no password has more.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
@@ -75,21 +72,33 @@ pub(super) struct UnsealArguments {
     options: OpeningOptions,
 }
 
-/// The options that say with which token files are opened. Which key of it follows from the file.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct OpeningOptions {
-    #[command(flatten)]
-    selection: Selection,
-    /// The key's certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", value_parser = key_options::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
-    certificate_file: Option<String>,
-}
+/// kubelet kills a provider after a minute.
+const LIMIT: Duration = Duration::from_secs(45);
 
-impl OpeningOptions {
-    pub(super) fn key_options(&self) -> KeyOptions {
-        let Self { selection, certificate_file } = self.clone();
-        KeyOptions { selection, certificate_file, ..KeyOptions::default() }
-    }
+/// How long the processes for other images may use the library.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Answer kubelet's request for a registry login, from a sealed file that the node's token opens
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer kubelet-credential-provider --sealed registry.cms \\
+      --token-label node --pin-source file:/run/credentials/pin
+
+kubelet runs it with a CredentialProviderRequest on standard input, as docs/kubelet.md has it configured. \
+By hand, `check --sealed FILE --image NAME` does the same and shows each step.")]
+pub(super) struct ProviderArguments {
+    /// The file that `seal` has made
+    #[arg(long, value_name = "FILE")]
+    sealed: PathBuf,
+    #[command(flatten)]
+    opening: OpeningOptions,
+    /// Where the PIN comes from: file:/path or env:NAME
+    #[arg(long, value_name = "SOURCE", value_parser = key_options::pin_source)]
+    pin_source: Option<String>,
+    /// How long kubelet keeps a login, such as 30m; without it, kubelet's defaultCacheDuration
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    cache: Option<Duration>,
 }
 
 pub(super) fn seal(arguments: &SealArguments, session: &mut CommandSession) -> Result<(), Error> {
@@ -170,99 +179,47 @@ pub(super) fn unseal(
     session.output.print(&format!("{}\n", registries.to_config().trim_end()))
 }
 
-/// Reads a sealed file.
-pub(super) fn read(path: &Path) -> Result<SealedFile, Error> {
-    SealedFile::read(&content(path)?, &path.display().to_string())
+pub(super) fn provide(
+    arguments: &ProviderArguments,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    let pin_source = arguments.pin_source.clone();
+    let options = KeyOptions { pin_source, ..arguments.opening.key_options() };
+    options.set_call();
+    let variables = session.take_variables(options.configuration());
+    end_in_time();
+    let mut request = Vec::new();
+    // What can't be read is no request.
+    let _ = io::stdin().lock().take(LONGEST_REQUEST + 1).read_to_end(&mut request);
+    let request = ProviderRequest::decode(&request)?;
+    let file = read(&arguments.sealed)?;
+    let mut config = Config::of_token(&mut options.configuration())?;
+    let source = std::mem::take(&mut config.pin);
+    if matches!(source, PinSource::Askpass | PinSource::StandardInput) {
+        let text = "kubelet's provider has no person to ask for the PIN, and standard input is kubelet's request";
+        return Err(Error::new(Exit::Configuration, text)
+            .help("write --pin-source file:/path or env:NAME; docs/kubelet.md shows how systemd keeps it encrypted"));
+    }
+    let mut pins = Sources::new(source, &variables);
+    drop(variables);
+
+    // Without a word about waiting.
+    let library = library::open(&config.library, config.init_args.as_deref(), PATIENCE)?;
+    let mut token = session.library.insert(library).token(&config.token)?;
+    let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
+    let registries = open(&mut token, &file, key, &mut pins)?;
+    session.output.print(&answer(&request, &registries.logins, arguments.cache))
 }
 
-/// The content of a regular file, which is no longer than any sealed file.
-pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
-    let reason = match read_regular(path, LONGEST_FILE + 1) {
-        Ok(bytes) if bytes.len() as u64 <= LONGEST_FILE => return Ok(bytes),
-        Ok(_) => "it is longer than 1 MiB".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    let help = "name a file that is there and that you may read";
-    Err(Error::new(Exit::Configuration, format!("{}: {reason}", path.display())).help(help))
-}
-
-/// A node's certificate from a file of PEM or DER; the others of a chain are passed over.
-pub(super) fn certificate(path: &Path) -> Result<Certificate, Error> {
-    let name = path.display().to_string();
-    let parsed = Certificate::chain_from_pem_or_der(&content(path)?, &name);
-    let unusable = |error: Error| {
-        Error::new(Exit::Configuration, error.to_string())
-            .help("name a node's certificate, in PEM or DER")
-    };
-    Ok(parsed.map_err(unusable)?.0)
-}
-
-/// A key of the token that opens a file, and the place of its recipient there.
-pub(super) type RecipientKey = (KeyReference, usize);
-
-/// The first recipient that is a key of the token, by the certificates on it or by `certificateFile`. Logs in only if none is visible without, and not without `pins`.
-pub(super) fn recipient_key(
-    token: &mut Token,
-    config: &Config,
-    file: &SealedFile,
-    pins: Option<&mut dyn PinProvider>,
-) -> Result<RecipientKey, Error> {
-    let selector = &config.object;
-    let Some(path) = &config.certificate_file else {
-        let visible = |token: &Token| visible(token, selector, file);
-        let found = token.visible_or_hidden("the key of a sealed file", pins, visible)?;
-        return found.ok_or_else(|| no_recipient(token, file));
-    };
-    let certificate = certificate(path)?;
-    let recipient = file.recipient(&names(&certificate));
-    let recipient = recipient.ok_or_else(|| no_recipient(token, file))?;
-    let reference = match selector.is_given() {
-        true => KeyReference::of_certificate(&certificate, selector, Vec::new()),
-        false => {
-            let (key, subject) = (certificate.public_key(), &certificate.subject);
-            token.key_of(key, subject, pins)?
-        }
-    };
-    Ok((reference, recipient))
-}
-
-fn visible(
-    token: &Token,
-    wanted: &ObjectSelector,
-    file: &SealedFile,
-) -> Result<Option<RecipientKey>, Error> {
-    Ok(token.candidates()?.into_iter().find_map(|candidate| {
-        // Any object is meant if the options name none.
-        let is_meant = wanted.id.as_ref().is_none_or(|it| it.as_bytes() == candidate.id)
-            && wanted.label.as_ref().is_none_or(|it| *it == candidate.label);
-        let certificate = candidate.certificate?.ok().filter(|_| is_meant)?;
-        let recipient = file.recipient(&names(&certificate))?;
-        let label = Some(&*candidate.label).filter(|it| !it.is_empty());
-        let object = ObjectSelector::of(&candidate.id, label);
-        Some((KeyReference::of_certificate(&certificate, &object, candidate.id), recipient))
-    }))
-}
-
-fn no_recipient(token: &Token, file: &SealedFile) -> Error {
-    let names: Vec<_> = file.recipients.iter().map(|it| describe(&it.name)).collect();
-    let help = "seal the passwords to the certificate of a key of this token, or name the certificate with \
-                --certificate-file if the token doesn't hold it; the file is for:";
-    let (name, token) = (&file.name, token.name());
-    let text = format!("none of the recipients of {name} is a key of token {token}");
-    Error::new(Exit::Object, text).help(Help::from(help).with_candidates(&names))
-}
-
-/// Opens the file with a key of the token.
-pub(super) fn open(
-    token: &mut Token,
-    file: &SealedFile,
-    (reference, recipient): RecipientKey,
-    pins: &mut dyn PinProvider,
-) -> Result<Registries, Error> {
-    let Some(recipient) = file.recipients.get(recipient) else {
-        return Err(Error::internal("a recipient that isn't there"));
-    };
-    let key = token.key(reference, pins)?;
-    let decrypted = token.open(&key, &recipient.locked, pins)?;
-    file.open(recipient, &decrypted)
+/// From now on, ends the process before kubelet kills it: its own error says more.
+fn end_in_time() {
+    // Without a thread, kubelet's limit is left.
+    let _ = thread::Builder::new().spawn(|| {
+        thread::sleep(LIMIT);
+        let s = LIMIT.as_secs();
+        let text = format!("the login was not there after {s} s, and kubelet doesn't wait longer");
+        let error = Error::new(Exit::Token, text)
+            .help("see which process uses the token; kubelet asks again with the next image pull");
+        leave(report::error_in_one_line(&error))
+    });
 }

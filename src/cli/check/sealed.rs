@@ -4,7 +4,7 @@ use std::mem;
 use std::path::Path;
 
 use super::Checklist;
-use crate::cli::sealed;
+use crate::cli::opening;
 use crate::config::Config;
 use crate::error::{Error, Exit};
 use crate::library;
@@ -23,7 +23,7 @@ impl Checklist<'_> {
             Registry::of_image(text).ok_or_else(|| Error::new(Exit::Request, refused).help(help))
         });
         let image = self.keep("configuration", image.transpose())?;
-        let file = self.keep("sealed", sealed::read(path))?;
+        let file = self.keep("sealed", opening::read(path))?;
         let mut map = arguments.key.configuration();
         let variables = self.session.take_variables(map.clone());
         let mut config = self.keep("configuration", Config::of_token(&mut map))?;
@@ -38,14 +38,14 @@ impl Checklist<'_> {
             token.disregard_refusals();
         }
         let asked = (!arguments.no_login).then_some(&mut pins as &mut dyn PinProvider);
-        let key = sealed::recipient_key(&mut token, &config, &file, asked);
+        let key = opening::recipient_key(&mut token, &config, &file, asked);
         let key = self.keep("private-key", key)?;
         let (number, of, name) = (key.1 + 1, file.recipients.len(), key.0.describe());
         self.good("private-key", format!("recipient {number} of {of}: {name}"));
         if arguments.no_login {
             return Some(());
         }
-        let registries = sealed::open(&mut token, &file, key, &mut pins);
+        let registries = opening::open(&mut token, &file, key, &mut pins);
         let registries = self.keep("sealed", registries)?;
         for login in &registries.logins {
             let (registry, username) = (&login.registry, excerpt(&login.username));

@@ -2,7 +2,7 @@
 
 use super::Checklist;
 use crate::certificate::PublicKey;
-use crate::cli::credential::{ShortLived, applicant};
+use crate::cli::issuance::{ShortLived, applicant};
 use crate::cluster_api::signing_request::{SHORTEST, SIGNER};
 use crate::cluster_api::{ClusterUser, REQUESTS, ServiceAccount, TokenConnection, may};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Checklist;
 use crate::certificate::{Certificate, minute, of_subject, renewal_remedy};
-use crate::cli::credential::ShortLived;
+use crate::cli::issuance::ShortLived;
 use crate::config::Config;
 use crate::error::{Error, Exit, Kind};
 use crate::library;

@@ -15,14 +15,14 @@ use serde_json::json;
 
 use super::{CredentialArguments, version};
 use crate::certificate::{Curve, PublicKey, rfc_3339};
-use crate::cli::issuance::Issuance;
+use crate::cli::issuance::{Issuance, ShortLived, applicant};
 use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::session::{CommandSession, write_file};
 use crate::cluster_api::signing_request::{SHORTEST, SigningRequest};
-use crate::cluster_api::{ClusterUser, ServiceAccount, TokenConnection};
+use crate::cluster_api::{ServiceAccount, TokenConnection};
 use crate::config::{Config, PinSource, duration, key_selection};
-use crate::enrollment::{Applicant, RESERVED, sign_request};
+use crate::enrollment::sign_request;
 use crate::error::{Error, Exit};
 use crate::exec_credential::{ExecProof, ExecRequest, exec_answer};
 use crate::jose;
@@ -44,17 +44,6 @@ const LIFETIME: u64 = 5 * 60;
 
 /// The audience of a JSON Web Token without `--audience`.
 const AUDIENCE: &str = "kubernetes";
-
-/// What `credential --as` hands out and `check --as` looks at.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(in crate::cli) enum ShortLived {
-    /// A certificate for a key that is made for it, from the cluster's signer
-    Certificate,
-    /// A JSON Web Token that the key signs
-    Jwt,
-    /// A token of a service account, from the API server
-    Token,
-}
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub(super) enum OutputForm {
@@ -185,19 +174,6 @@ fn from_cluster(
     };
     let (token, ends) = api.request_token(account, life, &options.audience)?;
     Ok(IssuedCredential { proof: ExecProof::Token(token), ends, user: account.to_string() })
-}
-
-/// This user of the cluster, unless no certificate is requested for it.
-pub(in crate::cli) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
-    let (name, groups) = (&user.name, user.assigned_groups());
-    if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
-        let text =
-            format!("user \"{name}\" is in group {group}, for which no certificate is requested");
-        return Err(Error::new(Exit::Cluster, text).help(
-            "use --as token for a service account with these rights, or the tunnel (`run`, `credential`)",
-        ));
-    }
-    Applicant::new(name.clone(), groups)
 }
 
 /// A certificate for a key that is made here and now, requested with the token's key for exactly the user of this

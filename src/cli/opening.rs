@@ -1,0 +1,132 @@
+//! What the commands for sealed files share: reading one, which of its recipients is a key of the token, and what that key
+//! makes of it.
+
+use std::path::Path;
+
+use clap::ValueHint;
+
+use super::key_options::{self, HEADING, KeyOptions, Selection};
+use crate::certificate::Certificate;
+use crate::config::{Config, ObjectSelector};
+use crate::error::{Error, Exit, Help};
+use crate::pin::PinProvider;
+use crate::process::read_regular;
+use crate::sealed::{Registries, SealedFile, describe, names};
+use crate::token::{KeyReference, Token};
+
+/// In bytes; a thousand recipients take a fifth of it.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// The options that say with which token files are opened. Which key of it follows from the file.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OpeningOptions {
+    #[command(flatten)]
+    selection: Selection,
+    /// The key's certificate, for a token that holds none
+    #[arg(long, value_name = "FILE", value_parser = key_options::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
+    certificate_file: Option<String>,
+}
+
+impl OpeningOptions {
+    pub(super) fn key_options(&self) -> KeyOptions {
+        let Self { selection, certificate_file } = self.clone();
+        KeyOptions { selection, certificate_file, ..KeyOptions::default() }
+    }
+}
+
+/// Reads a sealed file.
+pub(super) fn read(path: &Path) -> Result<SealedFile, Error> {
+    SealedFile::read(&content(path)?, &path.display().to_string())
+}
+
+/// The content of a regular file, which is no longer than any sealed file.
+pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
+    let reason = match read_regular(path, LONGEST_FILE + 1) {
+        Ok(bytes) if bytes.len() as u64 <= LONGEST_FILE => return Ok(bytes),
+        Ok(_) => "it is longer than 1 MiB".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let help = "name a file that is there and that you may read";
+    Err(Error::new(Exit::Configuration, format!("{}: {reason}", path.display())).help(help))
+}
+
+/// A node's certificate from a file of PEM or DER; the others of a chain are passed over.
+pub(super) fn certificate(path: &Path) -> Result<Certificate, Error> {
+    let name = path.display().to_string();
+    let parsed = Certificate::chain_from_pem_or_der(&content(path)?, &name);
+    let unusable = |error: Error| {
+        Error::new(Exit::Configuration, error.to_string())
+            .help("name a node's certificate, in PEM or DER")
+    };
+    Ok(parsed.map_err(unusable)?.0)
+}
+
+/// A key of the token that opens a file, and the place of its recipient there.
+pub(super) type RecipientKey = (KeyReference, usize);
+
+/// The first recipient that is a key of the token, by the certificates on it or by `certificateFile`. Logs in only if none is visible without, and not without `pins`.
+pub(super) fn recipient_key(
+    token: &mut Token,
+    config: &Config,
+    file: &SealedFile,
+    pins: Option<&mut dyn PinProvider>,
+) -> Result<RecipientKey, Error> {
+    let selector = &config.object;
+    let Some(path) = &config.certificate_file else {
+        let visible = |token: &Token| visible(token, selector, file);
+        let found = token.visible_or_hidden("the key of a sealed file", pins, visible)?;
+        return found.ok_or_else(|| no_recipient(token, file));
+    };
+    let certificate = certificate(path)?;
+    let recipient = file.recipient(&names(&certificate));
+    let recipient = recipient.ok_or_else(|| no_recipient(token, file))?;
+    let reference = match selector.is_given() {
+        true => KeyReference::of_certificate(&certificate, selector, Vec::new()),
+        false => {
+            let (key, subject) = (certificate.public_key(), &certificate.subject);
+            token.key_of(key, subject, pins)?
+        }
+    };
+    Ok((reference, recipient))
+}
+
+fn visible(
+    token: &Token,
+    wanted: &ObjectSelector,
+    file: &SealedFile,
+) -> Result<Option<RecipientKey>, Error> {
+    Ok(token.candidates()?.into_iter().find_map(|candidate| {
+        // Any object is meant if the options name none.
+        let is_meant = wanted.id.as_ref().is_none_or(|it| it.as_bytes() == candidate.id)
+            && wanted.label.as_ref().is_none_or(|it| *it == candidate.label);
+        let certificate = candidate.certificate?.ok().filter(|_| is_meant)?;
+        let recipient = file.recipient(&names(&certificate))?;
+        let label = Some(&*candidate.label).filter(|it| !it.is_empty());
+        let object = ObjectSelector::of(&candidate.id, label);
+        Some((KeyReference::of_certificate(&certificate, &object, candidate.id), recipient))
+    }))
+}
+
+fn no_recipient(token: &Token, file: &SealedFile) -> Error {
+    let names: Vec<_> = file.recipients.iter().map(|it| describe(&it.name)).collect();
+    let help = "seal the passwords to the certificate of a key of this token, or name the certificate with \
+                --certificate-file if the token doesn't hold it; the file is for:";
+    let (name, token) = (&file.name, token.name());
+    let text = format!("none of the recipients of {name} is a key of token {token}");
+    Error::new(Exit::Object, text).help(Help::from(help).with_candidates(&names))
+}
+
+/// Opens the file with a key of the token.
+pub(super) fn open(
+    token: &mut Token,
+    file: &SealedFile,
+    (reference, recipient): RecipientKey,
+    pins: &mut dyn PinProvider,
+) -> Result<Registries, Error> {
+    let Some(recipient) = file.recipients.get(recipient) else {
+        return Err(Error::internal("a recipient that isn't there"));
+    };
+    let key = token.key(reference, pins)?;
+    let decrypted = token.open(&key, &recipient.locked, pins)?;
+    file.open(recipient, &decrypted)
+}
