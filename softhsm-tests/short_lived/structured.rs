@@ -203,7 +203,7 @@ fn the_api_server_takes_what_the_hardware_signs_and_nothing_else() {
     }
 
     // What isn't jane's, or not now.
-    let short = raw(&jane, &["--issuer", JANE, "--duration=1s"]);
+    let short = raw(&jane, &["--issuer", JANE, "--duration=5s"]);
     let now = claims["iat"].as_i64().unwrap();
     for (what, token) in [
         ("another's key", raw(&john, &["--issuer", JANE])),
