@@ -153,11 +153,9 @@ pub(super) fn check_private(path: &Path, open: impl AsFd) -> Result<(), String> 
 pub fn exposure(open: impl AsFd, owners: &[u32]) -> Result<Option<String>, Errno> {
     let found = fstat(open)?;
     let mode = Mode::from_raw_mode(found.st_mode);
-    // An access list, as systemd gives a service's user its credentials: the mask stands in the group's place.
-    let is_credential = (found.st_uid, found.st_gid, mode.bits()) == (0, 0, 0o440);
     Ok(if !owners.contains(&found.st_uid) {
         Some(not_owned(found.st_uid))
-    } else if mode.intersects(Mode::RWXG | Mode::RWXO) && !is_credential {
+    } else if mode.intersects(Mode::RWXG | Mode::RWXO) {
         Some(format!("is open to other users (mode {:04o})", mode.bits()))
     } else {
         None
