@@ -7,7 +7,7 @@ use clap::ValueHint;
 
 use super::key_options::{self, HEADING, KeyOptions, Selection};
 use crate::certificate::Certificate;
-use crate::config::{Config, ObjectSelector};
+use crate::config::Config;
 use crate::error::{Error, Exit, Help};
 use crate::pin::PinProvider;
 use crate::process::read_regular;
@@ -17,7 +17,7 @@ use crate::token::{KeyReference, Token};
 /// In bytes; a thousand recipients take a fifth of it.
 const LONGEST_FILE: u64 = 1 << 20;
 
-/// The options that say with which token files are opened. Which key of it follows from the file.
+// The options that say with which token files are opened. Which key of it follows from the file.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OpeningOptions {
     #[command(flatten)]
@@ -73,7 +73,9 @@ pub(super) fn recipient_key(
 ) -> Result<RecipientKey, Error> {
     let selector = &config.object;
     let Some(path) = &config.certificate_file else {
-        let visible = |token: &Token| visible(token, selector, file);
+        // Any object is meant if the options name none.
+        let recipient = |it: &Certificate| file.recipient(&names(it));
+        let visible = |token: &Token| token.certificate_with(selector, recipient);
         let found = token.visible_or_hidden("the key of a sealed file", pins, visible)?;
         return found.ok_or_else(|| no_recipient(token, file));
     };
@@ -88,23 +90,6 @@ pub(super) fn recipient_key(
         }
     };
     Ok((reference, recipient))
-}
-
-fn visible(
-    token: &Token,
-    wanted: &ObjectSelector,
-    file: &SealedFile,
-) -> Result<Option<RecipientKey>, Error> {
-    Ok(token.candidates()?.into_iter().find_map(|candidate| {
-        // Any object is meant if the options name none.
-        let is_meant = wanted.id.as_ref().is_none_or(|it| it.as_bytes() == candidate.id)
-            && wanted.label.as_ref().is_none_or(|it| *it == candidate.label);
-        let certificate = candidate.certificate?.ok().filter(|_| is_meant)?;
-        let recipient = file.recipient(&names(&certificate))?;
-        let label = Some(&*candidate.label).filter(|it| !it.is_empty());
-        let object = ObjectSelector::of(&candidate.id, label);
-        Some((KeyReference::of_certificate(&certificate, &object, candidate.id), recipient))
-    }))
 }
 
 fn no_recipient(token: &Token, file: &SealedFile) -> Error {

@@ -110,6 +110,23 @@ impl Token {
         )))
     }
 
+    /// The first certificate with the selector of which this makes anything, as a reference to its key, and what it makes.
+    pub fn certificate_with<T>(
+        &self,
+        selector: &ObjectSelector,
+        wanted: impl Fn(&Certificate) -> Option<T>,
+    ) -> Result<Option<(KeyReference, T)>, Error> {
+        let stored = self.find_stored(ObjectClass::CERTIFICATE, selector)?;
+        for (object, der) in self.with_values(stored, AttributeType::Value)? {
+            let Ok(certificate) = Certificate::from_der(&der, "it") else { continue };
+            let Some(made) = wanted(&certificate) else { continue };
+            let (id, label) = (self.bytes(object, AttributeType::Id)?, self.label(object)?);
+            let named = ObjectSelector::of(&id, Some(&*label).filter(|it| !it.is_empty()));
+            return Ok(Some((KeyReference::of_certificate(&certificate, &named, id), made)));
+        }
+        Ok(None)
+    }
+
     /// The attestation certificate of a key, the token's own word for where it was made, and the certificates above
     /// it, in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
     /// CKA_ID of its key. The one above it is stored on the card.
