@@ -63,11 +63,15 @@ fn help_speaks_the_name_it_was_called_by_and_its_examples_can_be_copied() {
     let run = |called: &Path, arguments: &[&str]| {
         program(directory.path(), arguments).variable("COLUMNS", "80").program(called).run()
     };
+    let in_a_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for command in &*COMMANDS {
         for (called, name) in
             [(Path::new(PROGRAM), "pkcs11-external-signer"), (&link, "kubectl pkcs11")]
         {
+            let overview = in_a_line(&run(called, &["--help"]).printed());
             let help = run(called, &[command, "--help"]).printed();
+            let (about, _) = help.split_once("\n\nUsage: ").unwrap();
+            assert_contains(&overview, &[&format!(" {command} {} ", in_a_line(about))]);
             assert_eq!(help, run(called, &["help", command]).printed());
             let named = [format!("\n  {name} {command}"), format!("Usage: {name} {command}")];
             assert_contains(&help, &named.each_ref().map(String::as_str));

@@ -15,7 +15,6 @@ use crate::error::{Error, Exit, THIS_KEY, listed};
 use crate::printable::{printable, quoted};
 use crate::report;
 
-/// Show a CertificateSigningRequest, compare it with who made it, and approve it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 kubectl is run with your credentials, which must be allowed to approve requests for the signer

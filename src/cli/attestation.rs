@@ -10,7 +10,6 @@ use crate::library;
 use crate::printable::printable;
 use crate::report;
 
-/// Print the certificate by which a YubiKey says that it made a key itself
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -15,7 +15,6 @@ use crate::printable::shell_word;
 /// Set by the script when it asks for what may stand at the cursor.
 const VARIABLE: &str = "PKCS11_EXTERNAL_SIGNER_COMPLETE";
 
-/// Print the completions of a shell
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -28,7 +28,6 @@ const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 /// When a client asks again. One whose tunnel was killed is through again after this time.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
-/// Answer a client's request for a credential, as kubectl's credential plugin
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -46,7 +46,7 @@ pub(super) enum ShortLived {
     Token,
 }
 
-/// How a cluster is asked for a certificate.
+// How a cluster is asked for a certificate.
 #[derive(Debug, clap::Args)]
 pub(super) struct IssuanceOptions {
     /// How long the certificate is to be valid, such as 90d; without it as long as the cluster's signer gives

@@ -11,7 +11,6 @@ use crate::jose::key_set;
 use crate::library;
 use crate::token::read_certificates;
 
-/// Print the key set (JWKS) by which a cluster verifies tokens that a key signs (`credential --as jwt`)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -8,7 +8,6 @@ use crate::config::{Filter, Keep};
 use crate::error::Error;
 use crate::kubeconfig::user_excerpt;
 
-/// Have a context of the kubeconfig use a key, or print what that takes
 #[derive(Debug, Default, clap::Args)]
 #[command(mut_arg("context", |it| it.help("The context that is to use it, by stock kubectl")))]
 #[command(mut_arg("kubeconfig", |it| it.requires("context")))]

@@ -17,7 +17,6 @@ const EVERY_URI: &str = "\u{1}";
 const URI_HELP: &str =
     "Only what this URI names; without a value, print a URI for each key and nothing else";
 
-/// Show the tokens, keys and certificates that could authenticate
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("uri", |it| it.num_args(0..=1).default_missing_value(EVERY_URI).help(URI_HELP)))]
 #[command(after_help = "\

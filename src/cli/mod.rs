@@ -27,7 +27,7 @@ mod version;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use self::session::{CommandOutput, CommandSession};
 use crate::error::{Error, PLUGIN, PROGRAM};
@@ -84,14 +84,21 @@ struct Arguments {
     command: Command,
 }
 
-// In the order of a key's life, as the help lists them.
+// In the order of a key's life, as the help lists them. A call makes the options of its own command alone.
 #[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
 enum Command {
+    /// Make a key on a token, request a certificate for it, and put that beside it
     Enroll(enroll::EnrollArguments),
+    /// Test each step up to a signature: what works, what doesn't, and what to do about it
     Check(check::CheckArguments),
+    /// Show the tokens, keys and certificates that could authenticate
     List(list::ListArguments),
+    /// Have a context of the kubeconfig use a key, or print what that takes
     Kubeconfig(kubeconfig::KubeconfigArguments),
+    /// Run a command, such as stock kubectl, helm or k9s, with keys that stay in their tokens
     Run(run::RunArguments),
+    /// Show the tunnel process: keys, who uses them until when, and clusters
     Status(status::StatusArguments),
     /// End the tunnel process: its connections, and the logins to the tokens
     #[command(after_help = "\
@@ -101,14 +108,23 @@ Examples:
 Connections that are open end, and the next command asks for the PIN again. A process that doesn't answer \
 is ended by signals. Without a tunnel process there is nothing to do.")]
     Stop,
+    /// Have the cluster issue a new certificate for the key, before the present one expires
     Renew(renew::RenewArguments),
+    /// Print the certificate by which a YubiKey says that it made a key itself
     Attestation(attestation::AttestationArguments),
+    /// Show a CertificateSigningRequest, compare it with who made it, and approve it
     Approve(approve::ApproveArguments),
+    /// Answer a client's request for a credential, as kubectl's credential plugin
     Credential(credential::CredentialArguments),
+    /// Print the key set (JWKS) by which a cluster verifies tokens that a key signs (`credential --as jwt`)
     Jwks(jwks::JwksArguments),
+    /// Seal registry passwords to nodes' certificates, for kubelet-credential-provider
     Seal(sealed::SealArguments),
+    /// Answer kubelet's request for a registry login, from a sealed file that the node's token opens
     KubeletCredentialProvider(sealed::ProviderArguments),
+    /// Print what is in a sealed file, after a PIN typed at the terminal
     Unseal(sealed::UnsealArguments),
+    /// Print the completions of a shell
     Completions(completions::CompletionsArguments),
     /// What the credential plugin starts
     #[command(hide = true, name = tunnel_process::ARGUMENT)]
@@ -138,7 +154,7 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
         report::lines(&format!("help: {} --help shows the commands\n", start::called()));
         return 2;
     }
-    let parsed = of_kubelet().map_or_else(|| parsed(command()), Ok);
+    let parsed = command().try_get_matches().and_then(|it| Arguments::from_arg_matches(&it));
     let Arguments { verbose, command } = match parsed {
         Ok(arguments) => arguments,
         Err(error) => return not_a_command(error),
@@ -176,26 +192,6 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     }
 }
 
-/// The command line that kubelet runs before each pull, by the options of that command alone: to make those of all others
-/// costs more than to read a sealed file. `None` for any other, and for a mistake, which clap reports.
-fn of_kubelet() -> Option<Arguments> {
-    const NAME: &str = "kubelet-credential-provider";
-    if std::env::args_os().nth(1)? != NAME {
-        return None;
-    }
-    let provider = clap::Command::new(NAME);
-    let provider = sealed::ProviderArguments::augment_args(provider);
-    let verbose = clap::Arg::new("verbose").short('v').long("verbose");
-    let command = clap::Command::new(PROGRAM)
-        .arg(verbose.global(true).action(clap::ArgAction::Count))
-        .subcommand(provider);
-    parsed(command).ok()
-}
-
-fn parsed(command: clap::Command) -> Result<Arguments, clap::Error> {
-    Arguments::from_arg_matches(&command.try_get_matches()?)
-}
-
 /// The commands and options. When kubectl has run its plugin `kubectl-pkcs11`, the examples say
 /// `kubectl pkcs11`.
 pub fn command() -> clap::Command {
@@ -203,7 +199,9 @@ pub fn command() -> clap::Command {
     if start::called() == PROGRAM {
         return command;
     }
-    command.name(PLUGIN).bin_name(start::called()).mut_subcommands(|command| {
+    let mut command = command.name(PLUGIN).bin_name(start::called());
+    command.build();
+    command.mut_subcommands(|command| {
         let examples = command.get_after_help().map(ToString::to_string);
         let begins = |name| format!("\n  {name} ");
         match examples {

@@ -23,7 +23,6 @@ use crate::protocol::Configuration;
 use crate::report;
 use crate::token::KeyPurpose;
 
-/// Have the cluster issue a new certificate for the key, before the present one expires
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

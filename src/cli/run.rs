@@ -29,7 +29,6 @@ const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
 /// kubectl commands whose `--user` names the subject of a role binding.
 const OTHER_USERS: [&str; 3] = ["clusterrolebinding", "rolebinding", "subject"];
 
-/// Run a command, such as stock kubectl, helm or k9s, with keys that stay in their tokens
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

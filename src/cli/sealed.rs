@@ -24,7 +24,6 @@ use crate::sealed::{NewEnvelope, Registries, RegistryLogin};
 /// In bytes; no password has more.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
 
-/// Seal registry passwords to nodes' certificates, for kubelet-credential-provider
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -56,7 +55,6 @@ pub(super) struct SealArguments {
     out: Option<PathBuf>,
 }
 
-/// Print what is in a sealed file, after a PIN typed at the terminal
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -78,7 +76,6 @@ const LIMIT: Duration = Duration::from_secs(45);
 /// How long the processes for other images may use the library.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Answer kubelet's request for a registry login, from a sealed file that the node's token opens
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

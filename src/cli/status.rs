@@ -6,7 +6,6 @@ use crate::printable::printable;
 use crate::report;
 use crate::tunnel_process::{self, StatusDocument};
 
-/// Show the tunnel process: keys, who uses them until when, and clusters
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

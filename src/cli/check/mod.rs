@@ -23,7 +23,6 @@ use crate::token::AcceptedPin;
 use crate::tunnel::check_port;
 use crate::tunnel_process::{self, RegisteredCluster};
 
-/// Test each step up to a signature: what works, what doesn't, and what to do about it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -27,7 +27,6 @@ use crate::process::{read_regular, unix_time};
 use crate::report;
 use crate::token::{KeyKind, KeyPurpose, PivSlot, SlotPolicy};
 
-/// Make a key on a token, request a certificate for it, and put that beside it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
