@@ -34,7 +34,7 @@ pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 /// For what must be known for longer, the best one first.
 pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // As $XDG_STATE_HOME is where it isn't set.
-    let state = home().map(|home| home.join(".local/state").join(NAME));
+    let state = HOME.as_ref().map(|home| home.join(".local/state").join(NAME));
     state.iter().for_each(|directory| make_parents(directory));
     state.into_iter().chain(shared_paths()).collect()
 });
@@ -42,7 +42,7 @@ pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 /// For what is made once and kept; `None` for a user without a home.
 pub(super) fn data_directory() -> Option<PathBuf> {
     // As $XDG_DATA_HOME is where it isn't set.
-    Some(home()?.join(".local/share").join(NAME))
+    Some(HOME.as_ref()?.join(".local/share").join(NAME))
 }
 
 /// Makes the two directories above one below the home.
@@ -63,9 +63,9 @@ fn shared_paths() -> Vec<PathBuf> {
 }
 
 /// The home directory by the user database; `None` if there is none.
-fn home() -> Option<PathBuf> {
+static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
-    let mut texts = vec![0; 16 * 1024];
+    let mut texts = vec![0; 4096];
     let mut found = ptr::null_mut();
     // SAFETY: the pointers are to local variables, and the length is that of the buffer.
     unsafe {
@@ -83,7 +83,7 @@ fn home() -> Option<PathBuf> {
     let home = unsafe { CStr::from_ptr(entry.pw_dir) };
     let home = PathBuf::from(OsStr::from_bytes(home.to_bytes()));
     Some(home).filter(|home| home.is_absolute())
-}
+});
 
 fn is_ours(path: &Path) -> bool {
     path.is_dir() && stat(path).is_ok_and(|found| found.st_uid == geteuid().as_raw())
