@@ -12,7 +12,7 @@ use rustix::process::setsid;
 use rustix::stdio::{dup2_stdin, stdin};
 use signal_hook::low_level::pipe;
 
-use super::descriptors::{hand_on, raise_limit};
+use super::descriptors::{keep_to_this_process, raise_limit};
 use super::signals::INTERRUPTING;
 
 /// Starts this program with this argument and environment. It gets `input` as its standard input, `errors` for messages
@@ -34,7 +34,9 @@ pub fn start(
         text.starts_with(b"LD_") || text.starts_with(b"DYLD_") || text == b"GCONV_PATH"
     };
     command.env_clear().envs(environment.into_iter().filter(|(name, _)| !is_loaders(name)));
-    hand_on(&mut command, Vec::new()).spawn()
+    // Without anything to do between fork and exec, so that no memory is copied.
+    keep_to_this_process();
+    command.spawn()
 }
 
 /// Leaves the session and the terminal of the process that has started this one.

@@ -51,6 +51,13 @@ pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
     Ok(descriptors.flatten().collect())
 }
 
+/// From now on programs inherit the standard streams alone, and what a library's threads open later: for programs of ours.
+pub(super) fn keep_to_this_process() {
+    if !close_between_on_exec(&[]) {
+        open_descriptors().into_iter().for_each(close_on_exec);
+    }
+}
+
 /// Has the program inherit its standard streams and these.
 pub fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
     kept.sort_unstable();
