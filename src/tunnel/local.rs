@@ -47,6 +47,9 @@ const HALF_CLOSED: Duration = Duration::from_secs(1);
 /// Handshakes with clients at once, at all ports together. Each can hold as much memory as a long greeting takes.
 const HANDSHAKES: usize = 256;
 
+/// Before a server is asked for its choice, so that the first request doesn't wait for what that costs the server.
+const PAUSE_BEFORE_CHOICE: Duration = Duration::from_secs(1);
+
 /// How long to wait for a descriptor to become free, if there is none.
 pub const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
 
@@ -199,7 +202,10 @@ impl Port {
     ) -> Option<Result<Connection, Error>> {
         if has_choice && self.server.is_first_to_ask() {
             let upstream = Arc::clone(upstream);
-            tokio::spawn(async move { upstream.ask_for_choice().await });
+            tokio::spawn(async move {
+                sleep(PAUSE_BEFORE_CHOICE).await;
+                upstream.ask_for_choice().await;
+            });
         }
         let gone = pin!(async {
             client.get_mut().0.reader_mut().end().await;
