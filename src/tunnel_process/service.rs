@@ -189,25 +189,26 @@ impl Service {
             return Err(caller_error("it is in another container"));
         }
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
-        let (number, process, is_admitted) = {
+        let (number, process, is_admitted, client) = {
             let mut state = locked(&self.state);
-            // Its process starts while the tunnels are made.
+            // Its process starts while the tunnels and the client's certificate are made.
             let (number, process) = state.key(&configuration, &config, environment)?;
             let mut clusters = clusters.into_iter();
             let served = clusters.try_for_each(|cluster| self.listen(&mut state, cluster));
             let (key, usage) = state.used_key(number)?;
             let is_admitted = key.admits_clients(usage);
             key.waiting += 1;
-            if let Some(tunnels) = state.tunnels.as_ref().filter(|_| !is_admitted) {
+            let tunnels = state.tunnels.as_ref();
+            if let Some(tunnels) = tunnels.filter(|_| !is_admitted) {
                 tunnels.forget_sessions(number);
             }
-            (number, served.map(|()| process), is_admitted)
+            let client = tunnels.map(|tunnels| tunnels.clients.certificate(number));
+            (number, served.map(|()| process), is_admitted, client)
         };
         let task = Task::Open { configuration, signs, is_admitted };
         let opened: Result<OpenKey, Error> =
             process.and_then(|it| it.ask(number, &task, Some(conversation)));
         let mut state = locked(&self.state);
-        let client = state.tunnels.as_ref().map(|tunnels| tunnels.clients.certificate(number));
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
         if opened.is_err() && key.waiting == 0 && key.open.is_none() {
