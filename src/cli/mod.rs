@@ -192,25 +192,13 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     }
 }
 
-/// The commands and options. When kubectl has run its plugin `kubectl-pkcs11`, the examples say
-/// `kubectl pkcs11`.
+/// The commands and options, as kubectl's plugin `kubectl-pkcs11` where kubectl has run it.
 pub fn command() -> clap::Command {
     let command = Arguments::command();
-    if start::called() == PROGRAM {
-        return command;
+    match start::called() {
+        PROGRAM => command,
+        called => command.name(PLUGIN).bin_name(called),
     }
-    let mut command = command.name(PLUGIN).bin_name(start::called());
-    command.build();
-    command.mut_subcommands(|command| {
-        let examples = command.get_after_help().map(ToString::to_string);
-        let begins = |name| format!("\n  {name} ");
-        match examples {
-            Some(text) => {
-                command.after_help(text.replace(&begins(PROGRAM), &begins(start::called())))
-            }
-            None => command,
-        }
-    })
 }
 
 /// Loads the kubeconfig of this name, or the one that kubectl would read, with a warning for each file that somebody
@@ -231,7 +219,11 @@ fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
 /// Prints the help or version that was asked for, or clap's own error; the exit code.
 fn not_a_command(mut error: clap::Error) -> u8 {
     let text = match error.kind() {
-        ErrorKind::DisplayHelp => Some(error.to_string()),
+        // Its examples begin with the name that it was called by.
+        ErrorKind::DisplayHelp => {
+            let begins = |name| format!("\n  {name} ");
+            Some(error.to_string().replace(&begins(PROGRAM), &begins(start::called())))
+        }
         ErrorKind::DisplayVersion => Some(version::text()),
         _ => None,
     };
