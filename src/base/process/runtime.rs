@@ -65,7 +65,7 @@ fn shared_paths() -> Vec<PathBuf> {
 /// The home directory by the user database; `None` if there is none.
 static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
-    let mut texts = vec![0; 4096];
+    let mut texts = vec![0; 16 * 1024];
     let mut found = ptr::null_mut();
     // SAFETY: the pointers are to local variables, and the length is that of the buffer.
     unsafe {
