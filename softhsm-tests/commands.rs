@@ -64,11 +64,11 @@ fn help_speaks_the_name_it_was_called_by_and_its_examples_can_be_copied() {
         program(directory.path(), arguments).variable("COLUMNS", "80").program(called).run()
     };
     let in_a_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for command in &*COMMANDS {
-        for (called, name) in
-            [(Path::new(PROGRAM), "pkcs11-external-signer"), (&link, "kubectl pkcs11")]
-        {
-            let overview = in_a_line(&run(called, &["--help"]).printed());
+    for (called, name) in
+        [(Path::new(PROGRAM), "pkcs11-external-signer"), (&link, "kubectl pkcs11")]
+    {
+        let overview = in_a_line(&run(called, &["--help"]).printed());
+        for command in &*COMMANDS {
             let help = run(called, &[command, "--help"]).printed();
             let (about, _) = help.split_once("\n\nUsage: ").unwrap();
             assert_contains(&overview, &[&format!(" {command} {} ", in_a_line(about))]);

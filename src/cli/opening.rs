@@ -73,8 +73,8 @@ pub(super) fn recipient_key(
 ) -> Result<RecipientKey, Error> {
     let selector = &config.object;
     let Some(path) = &config.certificate_file else {
-        // Any object is meant if the options name none.
         let recipient = |it: &Certificate| file.recipient(&names(it));
+        // Any object is meant if the options name none.
         let visible = |token: &Token| token.certificate_with(selector, recipient);
         let found = token.visible_or_hidden("the key of a sealed file", pins, visible)?;
         return found.ok_or_else(|| no_recipient(token, file));

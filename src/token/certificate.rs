@@ -110,7 +110,7 @@ impl Token {
         )))
     }
 
-    /// The first certificate with the selector of which this makes anything, as a reference to its key, and what it makes.
+    /// The key of the first certificate that fits and that is `wanted`, and what makes it so.
     pub fn certificate_with<T>(
         &self,
         selector: &ObjectSelector,
@@ -119,10 +119,10 @@ impl Token {
         let stored = self.find_stored(ObjectClass::CERTIFICATE, selector)?;
         for (object, der) in self.with_values(stored, AttributeType::Value)? {
             let Ok(certificate) = Certificate::from_der(&der, "it") else { continue };
-            let Some(made) = wanted(&certificate) else { continue };
+            let Some(reason) = wanted(&certificate) else { continue };
             let (id, label) = (self.bytes(object, AttributeType::Id)?, self.label(object)?);
             let named = ObjectSelector::of(&id, Some(&*label).filter(|it| !it.is_empty()));
-            return Ok(Some((KeyReference::of_certificate(&certificate, &named, id), made)));
+            return Ok(Some((KeyReference::of_certificate(&certificate, &named, id), reason)));
         }
         Ok(None)
     }
