@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::report;
-use base::error::{Error, Exit};
+use base::error::{Error, PROGRAM};
+use base::printable::printable;
 use base::process::lock::{self, Lock, LockError};
-use base::process::{leave, locked, watchdog};
+use base::process::{locked, watchdog};
 use config::{Config, TokenSelector, TrustedLibrary};
 use token::{Module, SessionAccess, Token};
 
@@ -95,16 +96,11 @@ pub fn note_wait(holder: Option<u32>) {
 
 /// From now on, ends the process with an error if a call of the library takes too long.
 pub fn end_if_it_hangs(library: &Path) {
-    let path = library.to_owned();
-    watchdog::start(move |call, limit| {
-        let (path, seconds) = (path.display(), limit.as_secs());
-        let text = format!("PKCS#11 library {path} hangs: {call} has taken {seconds} s");
-        let error = Error::new(Exit::Library, text).help(
-            "check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), then try again",
-        );
-        report::last_error(&error);
-        leave(error.exit_code())
-    });
+    // A signal handler can't format a line.
+    let before = format!("{PROGRAM}: error: PKCS#11 library {} hangs: ", library.display());
+    let help = "\nhelp: check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), then \
+                try again\n";
+    watchdog::start(&printable(&before), help);
 }
 
 #[cfg(test)]

@@ -6,14 +6,11 @@
 //! text is no error: there is no one to report it to.
 
 use std::io::{self, Write as _};
-use std::time::{Duration, Instant};
 
 use log::{LevelFilter, Log, Metadata, Record};
-use rustix::event::PollFlags;
 
 use base::error::{Error, PROGRAM};
 use base::printable::printable;
-use base::process::wait_for;
 
 /// The variable that asks for what `-v` asks for, where no option can be given.
 pub const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
@@ -28,14 +25,6 @@ pub fn error(error: &Error) -> u8 {
 pub fn error_in_one_line(error: &Error) -> u8 {
     to_standard_error(&message("error: ", &sentence(error)));
     error.exit_code()
-}
-
-/// The same if standard error takes it within a second: the process has to end.
-pub fn last_error(error: &Error) {
-    let deadline = Instant::now() + Duration::from_secs(1);
-    if wait_for(io::stderr(), PollFlags::OUT, deadline).unwrap_or(false) {
-        to_standard_error(&error_message(error));
-    }
 }
 
 /// Something that works, but should not stay as it is.

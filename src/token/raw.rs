@@ -11,7 +11,6 @@ use std::fmt::Display;
 use std::mem::{self, offset_of};
 use std::path::Path;
 use std::ptr;
-use std::time::Duration;
 
 use cryptoki::context::{CInitializeFlags, Function};
 use cryptoki::error::{Error, Rv, RvError};
@@ -30,7 +29,7 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
 use base::error::{self, Exit};
-use base::process::watchdog;
+use base::process::watchdog::{self, Call, Limit};
 
 /// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
 const LONGEST_OUTPUT: usize = 4096;
@@ -48,7 +47,7 @@ const BATCH: usize = 16;
 pub(super) type CallResult<T> = Result<T, Error>;
 
 /// A card takes so long for an RSA-4096 key.
-const GENERATION_LIMIT: Duration = Duration::from_secs(300);
+const GENERATION_LIMIT: Limit = Limit(300, "300 s");
 
 /// Calls a function of the list, if the library has it. The watchdog limits the time.
 macro_rules! call {
@@ -56,7 +55,7 @@ macro_rules! call {
         match $list.$name {
             None => Err(Error::NullFunctionPointer),
             Some(function) => {
-                let _call = watchdog::call(stringify!($name), limit(Function::$function));
+                let _call = watchdog::call(const { &Call(stringify!($name), limit(Function::$function)) });
                 // SAFETY: the function has the type that the standard gives it. Numbers and null are valid wherever
                 // they are passed; each pointer is to what outlives the call, with the length that is passed beside
                 // it, and is only read where the standard says so, though its prototypes are not const-correct.
@@ -88,7 +87,7 @@ pub(super) struct Functions(CK_FUNCTION_LIST);
 impl Functions {
     /// Takes the function list once: p11-kit's proxy makes another instance of itself each time.
     pub(super) fn load(path: &Path) -> Result<&'static Self, error::Error> {
-        let _call = watchdog::call("loading it", watchdog::LIMIT);
+        let _call = watchdog::call(&Call("loading it", watchdog::LIMIT));
         // SAFETY: constructors run, of a library that only root and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let library = library.map_err(|error| not_loaded(path, &error))?;
@@ -469,7 +468,7 @@ fn at_most(room: usize, length: CK_ULONG, function: Function) -> CallResult<usiz
     }
 }
 
-fn limit(function: Function) -> Duration {
+const fn limit(function: Function) -> Limit {
     match function {
         Function::GenerateKeyPair => GENERATION_LIMIT,
         _ => watchdog::LIMIT,

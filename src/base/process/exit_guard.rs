@@ -10,12 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::io::write;
-use rustix::stdio::stderr;
 use signal_hook::low_level::signal_name;
 
-use super::leave;
 use super::signals::{INTERRUPTING, die_of, handle, mask};
+use super::{leave, say};
 use crate::error::Exit;
 
 /// The answer's exit code, where a signal handler can read it; -1 before there is one.
@@ -119,9 +117,7 @@ fn end(cause: &str) -> ! {
     }
     // SAFETY: null, or a value that is never freed nor changed.
     if let Some([before, after]) = unsafe { CRASH_MESSAGE.load(Ordering::Acquire).as_ref() } {
-        for text in [before, cause, after] {
-            let _ = write(stderr(), text.as_bytes());
-        }
+        say([before, cause, after]);
     }
     leave(Exit::Library as u8)
 }

@@ -28,7 +28,7 @@ pub use runtime::{exposure, fnv_1a, run_directory};
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, IoSlice, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -36,7 +36,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, writev};
+use rustix::stdio::stderr;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Error, Exit};
@@ -97,6 +98,11 @@ pub fn wait_for(descriptor: impl AsFd, events: PollFlags, deadline: Instant) -> 
 /// The mutex's value, also after a thread has panicked while it had it.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says a line on standard error at once, from a signal handler, too.
+fn say<const N: usize>(parts: [&str; N]) {
+    let _ = writev(stderr(), &parts.map(|part| IoSlice::new(part.as_bytes())));
 }
 
 /// The system lacks what a tunnel needs.

@@ -8,9 +8,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use rustix::io::write;
 use rustix::process::getpid;
-use rustix::stdio::stderr;
 use signal_hook::low_level;
 
 /// Ctrl-Z: the process is to stop and may go on later.
@@ -106,9 +104,7 @@ fn print_announcement(signal: libc::c_int) {
     let name = low_level::signal_name(signal).unwrap_or_default();
     let before = "pkcs11-external-signer: error: interrupted by ";
     let after = "\nhelp: nothing was answered; run the command again\n";
-    for text in [before, name, after] {
-        let _ = write(stderr(), text.as_bytes());
-    }
+    super::say([before, name, after]);
 }
 
 /// Ends the process as the signal does without a handler.
@@ -258,6 +254,8 @@ fn default_action() -> libc::sigaction {
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt as _;
+
+    use rustix::io::write;
 
     use super::super::child;
     use super::*;

@@ -1,72 +1,61 @@
 //! Limits how long a call of a library may take: one that hangs (a reader that was pulled, a service that is
 //! down) would block the client and, since it holds the lock, every later request.
 //!
-//! It is off until a command starts it. It is a thread and not an alarm, because a library can block
-//! a signal or handle it itself. The time in which the process is stopped doesn't count.
+//! It is off until a command starts it. It is an alarm and not a thread, with which each allocation in the process
+//! would take a lock. A library that blocks SIGALRM or handles it itself isn't limited.
 
-#![forbid(unsafe_code)]
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::time::{Duration, Instant};
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, mpsc};
-use std::thread;
-use std::time::Duration;
+use rustix::event::PollFlags;
+use rustix::stdio::stderr;
 
-use super::locked;
+use super::{leave, say, signals, wait_for};
+use crate::error::Exit;
 
-/// How long most calls may take. A token that waits for a touch gives up long before.
-pub const LIMIT: Duration = Duration::from_secs(60);
+/// How long a call may take, in seconds and in words.
+pub struct Limit(pub libc::c_uint, pub &'static str);
 
-/// Time is counted in these: a stop of the whole process counts as one, however long it is.
-const TICK: Duration = Duration::from_secs(1);
+/// For most calls. A token that waits for a touch gives up long before.
+pub const LIMIT: Limit = Limit(60, "60 s");
 
-/// Rust's own needs, and a library's thread-local storage.
-const STACK: usize = 256 * 1024;
+/// A call's name and its limit.
+pub struct Call(pub &'static str, pub Limit);
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
-/// The call that is timed: its name, its limit, and how long it has taken in [`TICK`]s.
-static CALL: Mutex<Option<(&'static str, Duration, u32)>> = Mutex::new(None);
+/// The call that is timed, if any.
+static CALL: AtomicPtr<Call> = AtomicPtr::new(ptr::null_mut());
 
-/// From now on `expired` is called with a call's name and its limit, in a thread of its own, if that
-/// call takes longer. It should end the process. If no thread can be started, there is no limit.
-pub fn start(expired: impl FnOnce(&'static str, Duration) + Send + 'static) {
-    if IS_ON.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    let (started, start) = mpsc::channel();
-    let _ = thread::Builder::new().stack_size(STACK).spawn(move || {
-        let _ = started.send(());
-        if let Some((name, limit)) = watch() {
-            expired(name, limit);
-        }
-    });
-    // A thread can't begin while a library's constructor hangs, which holds the loader's lock.
-    let _ = start.recv();
-}
+/// Whether half of its limit has passed. A stop of the whole process is one alarm, however long it is.
+static IS_HALF_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Waits until a call takes too long, and returns its name and its limit; `None` after [`stop`].
-fn watch() -> Option<(&'static str, Duration)> {
-    loop {
-        thread::sleep(TICK);
-        if !IS_ON.load(Ordering::Relaxed) {
-            return None;
-        }
-        if let Some((name, limit, ticks)) = &mut *locked(&CALL) {
-            *ticks += 1;
-            if TICK * *ticks > *limit {
-                return Some((*name, *limit));
-            }
-        }
-    }
+/// What is printed before and after the call's name and limit.
+static MESSAGE: AtomicPtr<[String; 2]> = AtomicPtr::new(ptr::null_mut());
+
+/// From now on a call that takes longer than its limit ends the process with the exit code of a library error and
+/// a line on standard error: `before`, the call's name, its limit and `after`.
+pub fn start(before: &str, after: &str) {
+    // Never freed: a handler may be reading the one before.
+    MESSAGE.store(Box::leak(Box::new([before, after].map(str::to_owned))), Ordering::Release);
+    signals::handle(libc::SIGALRM, on_alarm, libc::SA_RESTART);
+    signals::mask(libc::SIG_UNBLOCK, &[libc::SIGALRM]);
+    IS_ON.store(true, Ordering::Relaxed);
 }
 
 /// From now on no call is timed.
 pub fn stop() {
     IS_ON.store(false, Ordering::Relaxed);
+    set_alarm(0);
 }
 
-pub fn call(name: &'static str, limit: Duration) -> Guard {
-    *locked(&CALL) = Some((name, limit, 0));
+pub fn call(call: &'static Call) -> Guard {
+    if IS_ON.load(Ordering::Relaxed) {
+        IS_HALF_OVER.store(false, Ordering::Relaxed);
+        CALL.store(ptr::from_ref(call).cast_mut(), Ordering::Release);
+        set_alarm(call.1.0 / 2);
+    }
     Guard
 }
 
@@ -75,6 +64,34 @@ pub struct Guard;
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        *locked(&CALL) = None;
+        // The alarm is left to the next call, or to find none.
+        CALL.store(ptr::null_mut(), Ordering::Relaxed);
     }
+}
+
+/// In so many seconds, or never. An interrupted process has an alarm of its own, to end by.
+fn set_alarm(seconds: libc::c_uint) {
+    if !signals::is_interrupted() {
+        // SAFETY: alarm has no preconditions.
+        unsafe { libc::alarm(seconds) };
+    }
+}
+
+extern "C" fn on_alarm(_alarm: libc::c_int) {
+    // SAFETY: null, or a value that lives as long as the process.
+    let Some(Call(name, limit)) = (unsafe { CALL.load(Ordering::Acquire).as_ref() }) else {
+        return;
+    };
+    if !IS_HALF_OVER.swap(true, Ordering::Relaxed) {
+        return set_alarm(limit.0 / 2);
+    }
+    // SAFETY: null, or a value that is never freed nor changed.
+    let message = unsafe { MESSAGE.load(Ordering::Acquire).as_ref() };
+    let deadline = Instant::now() + Duration::from_secs(1);
+    if let Some([before, after]) = message
+        && wait_for(stderr(), PollFlags::OUT, deadline).unwrap_or(false)
+    {
+        say([before, name, " has taken ", limit.1, after]);
+    }
+    leave(Exit::Library as u8)
 }
