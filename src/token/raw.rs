@@ -35,6 +35,8 @@ use base::process::watchdog::{self, Call, Limit};
 const LONGEST_OUTPUT: usize = 4096;
 /// An attribute of more bytes is no certificate and no key of a size that we sign with.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
+/// In bytes, for an attribute that is read at once: more than most certificates have.
+const ROOM: usize = 2048;
 /// No library has more slots or more mechanisms.
 const LONGEST_LIST: usize = 4096;
 /// By how many items a list may grow between two calls.
@@ -276,8 +278,8 @@ impl Session {
         }
     }
 
-    /// The attributes that the object has and shows, in the order they are asked for: their lengths
-    /// (C_GetAttributeValue), and then their values. An empty one counts as none.
+    /// The attributes that the object has and shows, in the order they are asked for (C_GetAttributeValue): in one
+    /// call if all are, and shorter than the room for them, else their lengths first. An empty one counts as none.
     pub(super) fn attributes(
         &self,
         object: ObjectHandle,
@@ -300,18 +302,28 @@ impl Session {
                 other => other.map(|()| (true, template)),
             }
         };
-        let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
-        // One that isn't there leaves the others their lengths.
-        let (_, lengths) = read(&mut values)?;
-        for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
-            let length = usize::try_from(ulValueLen).ok().filter(|it| *it <= LONGEST_ATTRIBUTE);
-            value.resize(length.unwrap_or_default(), 0_u8);
-        }
-        values.retain(|(_, value)| !value.is_empty());
-        if values.is_empty() {
-            return Ok(values);
-        }
-        let (is_whole, lengths) = read(&mut values)?;
+        let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, vec![0_u8; ROOM])).collect();
+        // A length that is the room's may be as it was.
+        let fits = |attribute: &CK_ATTRIBUTE| attribute.ulValueLen < ROOM as CK_ULONG;
+        let (is_whole, lengths) = match read(&mut values) {
+            Ok((true, lengths)) if lengths.iter().all(fits) => (true, lengths),
+            _ => {
+                values.iter_mut().for_each(|(_, value)| value.clear());
+                // One that isn't there leaves the others their lengths.
+                let (_, lengths) = read(&mut values)?;
+                for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths)
+                {
+                    let length =
+                        usize::try_from(ulValueLen).ok().filter(|it| *it <= LONGEST_ATTRIBUTE);
+                    value.resize(length.unwrap_or_default(), 0_u8);
+                }
+                values.retain(|(_, value)| !value.is_empty());
+                if values.is_empty() {
+                    return Ok(values);
+                }
+                read(&mut values)?
+            }
+        };
         for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
             // Zeros in a buffer that the library has refused to fill are no value.
             let is_shown = is_whole && ulValueLen != CK_UNAVAILABLE_INFORMATION;
