@@ -14,7 +14,7 @@ use rustix::process::Rlimit;
 use crate::error::{self, Call, Error, Exit, PLUGIN};
 use crate::plugin;
 use crate::process::environment::{self, SingleThreaded};
-use crate::process::{memory, signals};
+use crate::process::{descriptors, memory, signals};
 use crate::report;
 
 /// The variable that holds a request of the external signer protocol.
@@ -38,6 +38,9 @@ pub fn request(alone: SingleThreaded) -> u8 {
     if std::env::args_os().len() > 1 || std::env::var_os(REQUEST).is_none() {
         return become_commands();
     }
+    // As Rust's own start does.
+    descriptors::open_standard();
+    signals::ignore_broken_pipes();
     run(alone, |Started { alone, request, .. }| {
         error::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());

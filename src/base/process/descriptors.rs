@@ -5,21 +5,37 @@
 //! that asks for a PIN must not get those of our caller.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use rustix::cmsg_space;
-use rustix::io::retry_on_intr;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, fcntl_getfd, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::stdio::{stderr, stdin, stdout};
+
+use super::leave;
+use crate::error::Exit;
 
 /// How many are sent at once.
 const MOST: usize = 2;
+
+/// Has the standard streams lead somewhere, so that no file that is opened later takes the place of one.
+pub fn open_standard() {
+    for stream in [stdin(), stdout(), stderr()] {
+        if fcntl_getfd(stream) == Err(Errno::BADF) {
+            // It takes the lowest number that is free.
+            let nothing = open("/dev/null", OFlags::RDWR, Mode::empty());
+            mem::forget(nothing.unwrap_or_else(|_| leave(Exit::Internal as u8)));
+        }
+    }
+}
 
 /// Sends these over the socket.
 pub fn send(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {

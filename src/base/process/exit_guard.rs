@@ -48,6 +48,12 @@ pub fn report_crashes(before: &str, after: &str) {
     let text = [before, after].map(str::to_owned);
     // Never freed: a handler may be reading the one before.
     CRASH_MESSAGE.store(Box::leak(Box::new(text)), Ordering::Release);
+    // A stack that overflows has no space for a handler. If this fails, only that case is lost.
+    let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
+    let stack =
+        libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+    // SAFETY: the stack's memory is never freed and used for nothing else.
+    let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
     catch(&CRASHES, on_signal);
     static AT_EXIT: Once = Once::new();
     AT_EXIT.call_once(|| {
@@ -68,12 +74,6 @@ pub fn end_by_signal() {
 /// before.
 pub fn arm(limit: Duration, code: u8) {
     CODE.store(code.into(), Ordering::Relaxed);
-    // A stack that overflows has no space for a handler. If this fails, only that case is lost.
-    let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
-    let stack =
-        libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
-    // SAFETY: the stack's memory is never freed and used for nothing else.
-    let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
     catch(&CRASHES, on_signal);
     catch(&INTERRUPTING, on_signal);
     // SAFETY: the function lives as long as the process. Exit functions run in the reverse order

@@ -49,6 +49,12 @@ pub fn install_handlers() {
     }
 }
 
+/// Has a pipe that nobody reads be an error to who writes, and not the end of the process.
+pub fn ignore_broken_pipes() {
+    let ignored = libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default_action() };
+    exchange(libc::SIGPIPE, Some(&ignored));
+}
+
 /// Gives the signals of [`install_handlers`] their default actions back.
 pub(super) fn restore_defaults() {
     for signal in interrupting() {
