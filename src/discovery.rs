@@ -1,8 +1,7 @@
 //! Which PKCS#11 libraries this machine has: those that p11-kit has registered, and those that
 //! stand where SoftHSM, OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki are usually installed.
 //!
-//! Files are looked at, none is loaded. p11-kit's own proxy is not among them: it shows the same
-//! tokens once more.
+//! Files are looked at, none is loaded. p11-kit's own proxy is not among them: it shows the same tokens once more.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -62,9 +61,8 @@ pub struct Installed {
     pub init_args: Option<String>,
 }
 
-/// The libraries, each once with the same parameters, under the path they are installed as:
-/// links are not followed, since their targets have a version in their names. Registered ones come
-/// first.
+/// The libraries, each once with the same parameters, under the path they are installed as: links are not followed,
+/// since their targets have a version in their names. Registered ones come first.
 pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
     let of_user = home.map(|home| home.join(".config/pkcs11/modules"));

@@ -219,8 +219,7 @@ fn program() -> Option<String> {
     found.unwrap_or(executable).into_os_string().into_string().ok()
 }
 
-/// Whether a configuration names this key, by any selectors. Its URI, if it has one, is then
-/// unfolded.
+/// Whether a configuration names this key, by any selectors. Its URI, if it has one, is then unfolded.
 pub(super) fn names_key(
     configuration: &mut Configuration,
     (library, token, key): SelectedKey<'_>,

@@ -1,8 +1,7 @@
 //! `renew`: a new certificate for the same key, asked for with the one that is about to expire.
 //!
-//! The present certificate is removed only after the new one was read back from the token and the cluster has
-//! let it in. What was done is read from the token and the cluster, so that the same command goes on after an
-//! interruption.
+//! The present certificate is removed only after the new one was read back from the token and the cluster has let it
+//! in. What was done is read from the token and the cluster, so that the same command goes on after an interruption.
 
 use std::fs;
 use std::sync::Arc;

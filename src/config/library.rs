@@ -1,9 +1,8 @@
 //! `pathLib`: a library that only root and the user can change.
 //!
-//! Loading a library runs it, with the PIN in the same process. So the file and each directory
-//! above it, with symbolic links resolved, must belong to root or the user, and be writable only
-//! by them. Access control lists are not looked at. Where the machine's administrator lists the libraries
-//! that may be loaded, it must be one of those as well.
+//! Loading a library runs it, with the PIN in the same process. So the file and each directory above it, with symbolic
+//! links resolved, must belong to root or the user, and be writable only by them. Access control lists are not looked
+//! at. Where the machine's administrator lists the libraries that may be loaded, it must be one of those as well.
 //!
 //! What is checked is what is loaded, without a descriptor (through which a library would not find the
 //! files beside it): each directory is checked before what it holds, so from then on only root and

@@ -60,8 +60,7 @@ pub fn for_another(issued: &str, expected: &str) -> Error {
     )
 }
 
-/// Those of `others` (DER) that lead from the certificate towards its root, without the root, which servers
-/// have.
+/// Those of `others` (DER) that lead from the certificate towards its root, without the root, which servers have.
 pub fn intermediates(certificate: &Certificate, others: &[Vec<u8>]) -> Vec<Certificate> {
     let mut chain: Vec<Certificate> = Vec::new();
     while let Some(der) = issuer_among(others, chain.last().unwrap_or(certificate).der())

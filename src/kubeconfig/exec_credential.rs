@@ -1,8 +1,7 @@
 //! The wire of client-go's exec credential plugins, as data: one request, one answer.
 //!
-//! Source: KEP-541, "External credential providers", and client-go's
-//! `pkg/apis/clientauthentication`. It knows no environment and no file. No error quotes a value of
-//! the request: a proxy's URL can hold a password.
+//! Source: KEP-541, "External credential providers", and client-go's `pkg/apis/clientauthentication`. It knows no
+//! environment and no file. No error quotes a value of the request: a proxy's URL can hold a password.
 
 use serde_json::{Value, json};
 

@@ -1,10 +1,9 @@
 //! The prompt: on `/dev/tty`, never on standard input or output, which are the client's.
 //!
-//! Echo goes off before the prompt is shown, and what was typed ahead is thrown away: it was not
-//! meant as a PIN. The kernel edits the line and turns Ctrl-C into a signal as ever; signals are
-//! stored while echo is off, the terminal is put right, and only then they do what they do. After
-//! Ctrl-Z and `fg` the prompt comes again. The terminal is opened without blocking, so that the
-//! time limit and the signals hold also where it takes no output (Ctrl-S).
+//! Echo goes off before the prompt is shown, and what was typed ahead is thrown away: it was not meant as a PIN. The
+//! kernel edits the line and turns Ctrl-C into a signal as ever; signals are stored while echo is off, the terminal is
+//! put right, and only then they do what they do. After Ctrl-Z and `fg` the prompt comes again. The terminal is opened
+//! without blocking, so that the time limit and the signals hold also where it takes no output (Ctrl-S).
 
 use std::any::Any;
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,7 @@
 //! The objects on a token: searched by CKA_ID and CKA_LABEL, read attribute by attribute.
 //!
-//! Each call asks for one attribute: asked for several, or for one they don't know, some libraries
-//! leave zeros that read like values. Only CKA_KEY_TYPE, which every key has, is asked for along
-//! with another one.
+//! Each call asks for one attribute: asked for several, or for one they don't know, some libraries leave zeros that
+//! read like values. Only CKA_KEY_TYPE, which every key has, is asked for along with another one.
 
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};

@@ -140,9 +140,8 @@ impl Tunnels {
         }
     }
 
-    /// From now on, refuses the certificate of the user with this key, ends the connections that were
-    /// made with it, and forgets the sessions at servers. To be called before the key is
-    /// [closed](keyring::Keyring::close).
+    /// From now on, refuses the certificate of the user with this key, ends the connections that were made with it,
+    /// and forgets the sessions at servers. To be called before the key is [closed](keyring::Keyring::close).
     pub fn withdraw(&self, key: KeyNumber) {
         self.clients.withdraw(key);
         self.forget_sessions(key);

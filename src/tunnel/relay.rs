@@ -1,5 +1,4 @@
-//! Bytes both ways between two streams, with half-close and back-pressure, and no knowledge of
-//! what they are.
+//! Bytes both ways between two streams, with half-close and back-pressure, and no knowledge of what they are.
 //!
 //! An idle connection holds no buffer: a run may have hundreds of them. The end of one direction
 //! leaves the other to its own end: a server may have answered before it stopped reading.
@@ -22,9 +21,8 @@ pub(super) const SEGMENT: usize = 65_000;
 /// Some TLS records, in bytes.
 const SCRATCH: usize = 2 * SEGMENT;
 
-/// How long a connection on which nothing more is passed on waits for its sides to close it. What
-/// they send meanwhile is discarded: a socket that is closed with bytes unread loses what it has not
-/// delivered.
+/// How long a connection on which nothing more is passed on waits for its sides to close it. What they send meanwhile
+/// is discarded: a socket that is closed with bytes unread loses what it has not delivered.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// How much of what the first stream sends is kept until the other one says something, in bytes.
@@ -37,8 +35,7 @@ thread_local! {
 
 /// One of the two streams.
 pub(super) trait Side: AsyncRead + AsyncWrite + Unpin {
-    /// Ends what is sent as a connection that broke off ends; a shutdown would assert that it was
-    /// all.
+    /// Ends what is sent as a connection that broke off ends; a shutdown would assert that it was all.
     fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 

@@ -30,9 +30,8 @@ const END: Duration = Duration::from_secs(10);
 /// A process may end while it is asked. In each a person may be asked for the PIN.
 const TRIES: usize = 3;
 
-/// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes
-/// from if the key isn't open. What is waited for is reported. The conversation is for what the client wants to have
-/// signed.
+/// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes from if the
+/// key isn't open. What is waited for is reported. The conversation is for what the client wants to have signed.
 pub fn register(
     mut registration: Registration,
     pins: &mut dyn PinProvider,

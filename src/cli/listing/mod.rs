@@ -1,5 +1,4 @@
-//! What there is to authenticate with: libraries, their tokens, and the keys and certificates on
-//! them.
+//! What there is to authenticate with: libraries, their tokens, and the keys and certificates on them.
 
 mod document;
 mod library;
