@@ -1,9 +1,8 @@
 //! Keys that are kept open: tokens with one session each, from a key's first use until it is closed.
 //!
-//! A PKCS#11 session belongs to one thread at a time, so each library has a thread that alone
-//! calls it. Other threads send requests there and wait for the reply, with a limit while a client
-//! waits. If a token was removed and inserted again, its library is finalised and opened once more:
-//! some libraries don't see the token again otherwise.
+//! A PKCS#11 session belongs to one thread at a time, so each library has a thread that alone calls it. Other threads
+//! send requests there and wait for the reply, with a limit while a client waits. If a token was removed and inserted
+//! again, its library is finalised and opened once more: some libraries don't see the token again otherwise.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +26,7 @@ use config::{Config, TokenName};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use pin_entry::Sources;
-use signer::library::{self, LibraryLock, note_wait};
+use signer::library::{LibraryLock, note_wait};
 use token::{KeyReference, SessionAccess, Token};
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
@@ -137,7 +136,7 @@ impl Keyring {
     pub fn open(&self, key: KeyNumber, client: Option<KeyClient>) -> Result<Arc<OpenKey>, Error> {
         let is_own = client.is_none();
         if is_own {
-            library::end_if_it_hangs(&self.thread(key)?.path);
+            watchdog::start(&self.thread(key)?.path);
         }
         let access = KeyAccess::Opening(client);
         let open = self.request(key, access, |_, opened, _| Ok(Arc::clone(&opened.shown)));

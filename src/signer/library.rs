@@ -2,13 +2,11 @@
 //! reported, and a library that hangs ends the process.
 
 use std::ffi::CStr;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::report;
-use base::error::{Error, PROGRAM};
-use base::printable::printable;
+use base::error::Error;
 use base::process::lock::{self, Lock, LockError};
 use base::process::{locked, watchdog};
 use config::{Config, TokenSelector, TrustedLibrary};
@@ -26,7 +24,7 @@ pub fn open(
     init_args: Option<&CStr>,
     patience: Duration,
 ) -> Result<Library, Error> {
-    end_if_it_hangs(library.path());
+    watchdog::start(library.path());
     let lock = LibraryLock::default();
     lock.acquire(library, patience, &mut note_wait)?;
     let module = Arc::new(Module::open(library, init_args, pin_entry::show_after)?);
@@ -51,9 +49,8 @@ impl Library {
     }
 }
 
-/// A lock on a library between the processes of this user: SoftHSM's files, for example, don't
-/// survive two logins at once. Clones are the same lock, so that a thread which waits for another
-/// can release what that one holds.
+/// A lock on a library between the processes of this user: SoftHSM's files, for example, don't survive two logins at
+/// once. Clones are the same lock, so that a thread which waits for another can release what that one holds.
 #[derive(Clone, Default)]
 pub struct LibraryLock {
     held: Arc<Mutex<Option<Lock>>>,
@@ -92,15 +89,6 @@ impl LibraryLock {
 pub fn note_wait(holder: Option<u32>) {
     let holder = lock::in_brackets(holder);
     report::note(&format!("waiting for another request{holder} to finish with the token"));
-}
-
-/// From now on, ends the process with an error if a call of the library takes too long.
-pub fn end_if_it_hangs(library: &Path) {
-    // A signal handler can't format a line.
-    let before = format!("{PROGRAM}: error: PKCS#11 library {} hangs: ", library.display());
-    let help = "\nhelp: check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), then \
-                try again\n";
-    watchdog::start(&printable(&before), help);
 }
 
 #[cfg(test)]

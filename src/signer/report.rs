@@ -1,9 +1,8 @@
 //! The only writer to standard error, and of what `--help` and `--version` print.
 //!
-//! Standard error is shared with the client and with other requests: each message bears the
-//! program's name and is written at once, so that processes side by side don't mix their lines.
-//! Nothing from a token, a file or a request reaches the terminal raw. A standard error that takes no
-//! text is no error: there is no one to report it to.
+//! Standard error is shared with the client and with other requests: each message bears the program's name and is
+//! written at once, so that processes side by side don't mix their lines. Nothing from a token, a file or a request
+//! reaches the terminal raw. A standard error that takes no text is no error: there is no one to report it to.
 
 use std::io::{self, Write as _};
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::ckr;
 use super::raw::{self, CallResult, Functions};
 use base::error::{Error, Exit, Help, PROGRAM};
-use base::printable::{printable, shell_word};
+use base::printable::shell_word;
 use base::process::exit_guard;
 use config::{TokenName, TokenSelector, TrustedLibrary};
 
@@ -103,11 +103,7 @@ impl Module {
             let reason = std::io::Error::from(rustix::io::Errno::NOENT);
             return Err(raw::not_loaded(library.path(), &reason));
         };
-        // A signal handler can't format a line.
-        let crashed =
-            format!("{PROGRAM}: error: PKCS#11 library {} crashed the process (", path.display());
-        let help = ")\nhelp: update the library, or use another one for this token\n";
-        exit_guard::report_crashes(&printable(&crashed), help);
+        exit_guard::report_crashes(&path);
         let functions = Functions::load(&path)?;
         let borrowed = match functions.initialize(init_args) {
             Ok(()) => false,

@@ -1,8 +1,7 @@
 //! The one place that calls a PKCS#11 library: its entry points and the functions of its list.
 //!
-//! The types are cryptoki's, the calls are made here (docs/decisions/0002-direct-c-sign.md). What a
-//! library answers is checked: pointers for null and alignment, counts and lengths against the room
-//! that it was given.
+//! The types are cryptoki's, the calls are made here (docs/decisions/0002-direct-c-sign.md). What a library answers is
+//! checked: pointers for null and alignment, counts and lengths against the room that it was given.
 
 #![allow(unsafe_code, reason = "calls through PKCS#11's C function list")]
 
@@ -303,27 +302,24 @@ impl Session {
             }
         };
         let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, vec![0_u8; ROOM])).collect();
+        let mut outcome = read(&mut values);
         // A length that is the room's may be as it was.
         let fits = |attribute: &CK_ATTRIBUTE| attribute.ulValueLen < ROOM as CK_ULONG;
-        let (is_whole, lengths) = match read(&mut values) {
-            Ok((true, lengths)) if lengths.iter().all(fits) => (true, lengths),
-            _ => {
-                values.iter_mut().for_each(|(_, value)| value.clear());
-                // One that isn't there leaves the others their lengths.
-                let (_, lengths) = read(&mut values)?;
-                for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths)
-                {
-                    let length =
-                        usize::try_from(ulValueLen).ok().filter(|it| *it <= LONGEST_ATTRIBUTE);
-                    value.resize(length.unwrap_or_default(), 0_u8);
-                }
-                values.retain(|(_, value)| !value.is_empty());
-                if values.is_empty() {
-                    return Ok(values);
-                }
-                read(&mut values)?
+        if !matches!(&outcome, Ok((true, lengths)) if lengths.iter().all(fits)) {
+            values.iter_mut().for_each(|(_, value)| value.clear());
+            // One that isn't there leaves the others their lengths.
+            let (_, lengths) = read(&mut values)?;
+            for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
+                let length = usize::try_from(ulValueLen).ok().filter(|it| *it <= LONGEST_ATTRIBUTE);
+                value.resize(length.unwrap_or_default(), 0_u8);
             }
-        };
+            values.retain(|(_, value)| !value.is_empty());
+            if values.is_empty() {
+                return Ok(values);
+            }
+            outcome = read(&mut values);
+        }
+        let (is_whole, lengths) = outcome?;
         for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
             // Zeros in a buffer that the library has refused to fill are no value.
             let is_shown = is_whole && ulValueLen != CK_UNAVAILABLE_INFORMATION;

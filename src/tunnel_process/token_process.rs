@@ -26,12 +26,12 @@ use super::pins::ClientPins;
 use base::error::{Error, Exit};
 use base::pin::PinProvider;
 use base::process::environment::TakenVariables;
-use base::process::{background, descriptors, exit_guard, locked, preparation, wait_for};
+use base::process::{background, descriptors, exit_guard, locked, preparation, wait_for, watchdog};
 use config::Config;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys};
-use signer::{library, report};
+use signer::report;
 use token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 
 /// What this program is started with to be such a process.
@@ -273,7 +273,7 @@ pub fn serve_token() -> u8 {
 /// Adds a key of the one library.
 fn add(configuration: &[(String, String)], keyring: &Keyring) -> Result<KeyNumber, Error> {
     let config = config_of(configuration)?;
-    library::end_if_it_hangs(config.library.path());
+    watchdog::start(config.library.path());
     keyring.add(config, &TakenVariables::default())
 }
 

@@ -4,8 +4,8 @@
 //! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
 //! crashes in others. The client has its answer by then, but waits for the exit code.
 
+use std::path::Path;
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -14,13 +14,14 @@ use signal_hook::low_level::signal_name;
 
 use super::signals::{INTERRUPTING, die_of, handle, mask};
 use super::{leave, say};
-use crate::error::Exit;
+use crate::error::{Exit, PROGRAM};
+use crate::printable::printable;
 
 /// The answer's exit code, where a signal handler can read it; -1 before there is one.
 static CODE: AtomicI32 = AtomicI32::new(-1);
 
-/// The message for a crash: what is printed before and after the signal's name.
-static CRASH_MESSAGE: AtomicPtr<[String; 2]> = AtomicPtr::new(ptr::null_mut());
+/// How messages about the library in use begin.
+static LIBRARY: AtomicPtr<String> = AtomicPtr::new(ptr::null_mut());
 
 /// Whether a crash ends the process by its signal.
 static ENDS_BY_SIGNAL: AtomicBool = AtomicBool::new(false);
@@ -41,13 +42,23 @@ const CRASH_STACK: usize = 64 * 1024;
 /// In bytes: the thread itself needs little, but the module's thread-local storage is in it, too.
 const WATCHDOG_STACK: usize = 256 * 1024;
 
-/// From now on, until [`arm`], a crash ends the process with the exit code of a library error and a
-/// line on standard error: `before`, the signal's name and `after`. So does a call of `exit`, which
-/// nothing else makes: SoftHSM calls it where it has no memory left. A library can replace the handlers.
-pub fn report_crashes(before: &str, after: &str) {
-    let text = [before, after].map(str::to_owned);
+/// A signal handler can't format its name.
+pub(super) fn name_library(path: &Path) {
+    let text = format!("{PROGRAM}: error: PKCS#11 library {} ", path.display());
     // Never freed: a handler may be reading the one before.
-    CRASH_MESSAGE.store(Box::leak(Box::new(text)), Ordering::Release);
+    LIBRARY.store(Box::leak(Box::new(printable(&text).into_owned())), Ordering::Release);
+}
+
+pub(super) fn library() -> Option<&'static str> {
+    // SAFETY: null, or a value that is never freed nor changed.
+    unsafe { LIBRARY.load(Ordering::Acquire).as_ref() }.map(String::as_str)
+}
+
+/// From now on, until [`arm`], a crash ends the process with the exit code of a library error and a
+/// line on standard error that names this one. So does a call of `exit`, which nothing else makes:
+/// SoftHSM calls it where it has no memory left. A library can replace the handlers.
+pub fn report_crashes(library: &Path) {
+    name_library(library);
     // A stack that overflows has no space for a handler. If this fails, only that case is lost.
     let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
     let stack =
@@ -55,11 +66,8 @@ pub fn report_crashes(before: &str, after: &str) {
     // SAFETY: the stack's memory is never freed and used for nothing else.
     let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
     catch(&CRASHES, on_signal);
-    static AT_EXIT: Once = Once::new();
-    AT_EXIT.call_once(|| {
-        // SAFETY: the function lives as long as the process.
-        let _ = unsafe { libc::atexit(on_exit) };
-    });
+    // SAFETY: the function lives as long as the process.
+    let _ = unsafe { libc::atexit(on_exit) };
 }
 
 /// From now on, until [`arm`], a crash that would be reported ends the process by its signal, for the one that has
@@ -68,10 +76,9 @@ pub fn end_by_signal() {
     ENDS_BY_SIGNAL.store(true, Ordering::Relaxed);
 }
 
-/// From now on the process ends with `code`, independently of the module: after `limit` at the
-/// latest, and at once if the module crashes or calls exit, or the process is interrupted. To be
-/// called right before C_Finalize, when the answer is out, since a module may have set handlers
-/// before.
+/// From now on the process ends with `code`, independently of the module: after `limit` at the latest, and at once if
+/// the module crashes or calls exit, or the process is interrupted. To be called right before C_Finalize, when the
+/// answer is out, since a module may have set handlers before.
 pub fn arm(limit: Duration, code: u8) {
     CODE.store(code.into(), Ordering::Relaxed);
     catch(&CRASHES, on_signal);
@@ -115,9 +122,9 @@ fn end(cause: &str) -> ! {
     if let Ok(code) = u8::try_from(CODE.load(Ordering::Relaxed)) {
         leave(code)
     }
-    // SAFETY: null, or a value that is never freed nor changed.
-    if let Some([before, after]) = unsafe { CRASH_MESSAGE.load(Ordering::Acquire).as_ref() } {
-        say([before, cause, after]);
+    if let Some(library) = library() {
+        let help = ")\nhelp: update the library, or use another one for this token\n";
+        say([library, "crashed the process (", cause, help]);
     }
     leave(Exit::Library as u8)
 }

@@ -100,9 +100,13 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says a line on standard error at once, from a signal handler, too.
+/// Says a line if standard error takes it within a second: from a signal handler, before the process ends.
 fn say<const N: usize>(parts: [&str; N]) {
-    let _ = writev(stderr(), &parts.map(|part| IoSlice::new(part.as_bytes())));
+    if wait_for(stderr(), PollFlags::OUT, Instant::now() + Duration::from_secs(1))
+        .is_ok_and(|it| it)
+    {
+        let _ = writev(stderr(), &parts.map(|part| IoSlice::new(part.as_bytes())));
+    }
 }
 
 /// The system lacks what a tunnel needs.

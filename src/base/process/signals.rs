@@ -16,9 +16,8 @@ pub const STOP: libc::c_int = libc::SIGTSTP;
 
 /// What ends a process from outside.
 pub(super) const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
-/// What the terminal's keys send. Pressed at a prompt they are meant for the prompt, even if the
-/// client was started with these signals ignored. SIGTTIN and SIGTTOU keep stopping a job in the
-/// background.
+/// What the terminal's keys send. Pressed at a prompt they are meant for the prompt, even if the client was started
+/// with these signals ignored. SIGTTIN and SIGTTOU keep stopping a job in the background.
 const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, STOP];
 
 /// What the handler does with a signal: the last of the following of which there are any at present, in
@@ -132,9 +131,8 @@ impl Deferral {
         Self::begin(&LOGIN)
     }
 
-    /// For writing files: as for a login, but a second signal changes nothing, since Ctrl-C can come
-    /// from the terminal and from a parent that passes it on. The caller has to look at
-    /// [`is_interrupted`] wherever it waits.
+    /// For writing files: as for a login, but a second signal changes nothing, since Ctrl-C can come from the terminal
+    /// and from a parent that passes it on. The caller has to look at [`is_interrupted`] wherever it waits.
     pub fn for_files() -> Self {
         Self::begin(&FILES)
     }

@@ -4,14 +4,11 @@
 //! It is off until a command starts it. It is an alarm and not a thread, with which each allocation in the process
 //! would take a lock. A library that blocks SIGALRM or handles it itself isn't limited.
 
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-use rustix::stdio::stderr;
-
-use super::{leave, say, signals, wait_for};
+use super::{exit_guard, leave, say, signals};
 use crate::error::Exit;
 
 /// How long a call may take, in seconds and in words.
@@ -23,6 +20,9 @@ pub const LIMIT: Limit = Limit(60, "60 s");
 /// A call's name and its limit.
 pub struct Call(pub &'static str, pub Limit);
 
+const HELP: &str = "\nhelp: check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), \
+                    then try again\n";
+
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
 /// The call that is timed, if any.
@@ -31,14 +31,10 @@ static CALL: AtomicPtr<Call> = AtomicPtr::new(ptr::null_mut());
 /// Whether half of its limit has passed. A stop of the whole process is one alarm, however long it is.
 static IS_HALF_OVER: AtomicBool = AtomicBool::new(false);
 
-/// What is printed before and after the call's name and limit.
-static MESSAGE: AtomicPtr<[String; 2]> = AtomicPtr::new(ptr::null_mut());
-
 /// From now on a call that takes longer than its limit ends the process with the exit code of a library error and
-/// a line on standard error: `before`, the call's name, its limit and `after`.
-pub fn start(before: &str, after: &str) {
-    // Never freed: a handler may be reading the one before.
-    MESSAGE.store(Box::leak(Box::new([before, after].map(str::to_owned))), Ordering::Release);
+/// a line on standard error that names this library.
+pub fn start(library: &Path) {
+    exit_guard::name_library(library);
     signals::handle(libc::SIGALRM, on_alarm, libc::SA_RESTART);
     signals::mask(libc::SIG_UNBLOCK, &[libc::SIGALRM]);
     IS_ON.store(true, Ordering::Relaxed);
@@ -52,9 +48,10 @@ pub fn stop() {
 
 pub fn call(call: &'static Call) -> Guard {
     if IS_ON.load(Ordering::Relaxed) {
+        // First, since an earlier call's would be taken for half of this one's time.
+        set_alarm(call.1.0 / 2);
         IS_HALF_OVER.store(false, Ordering::Relaxed);
         CALL.store(ptr::from_ref(call).cast_mut(), Ordering::Release);
-        set_alarm(call.1.0 / 2);
     }
     Guard
 }
@@ -85,13 +82,7 @@ extern "C" fn on_alarm(_alarm: libc::c_int) {
     if !IS_HALF_OVER.swap(true, Ordering::Relaxed) {
         return set_alarm(limit.0 / 2);
     }
-    // SAFETY: null, or a value that is never freed nor changed.
-    let message = unsafe { MESSAGE.load(Ordering::Acquire).as_ref() };
-    let deadline = Instant::now() + Duration::from_secs(1);
-    if let Some([before, after]) = message
-        && wait_for(stderr(), PollFlags::OUT, deadline).unwrap_or(false)
-    {
-        say([before, name, " has taken ", limit.1, after]);
-    }
+    let library = exit_guard::library().unwrap_or_default();
+    say([library, "hangs: ", name, " has taken ", limit.1, HELP]);
     leave(Exit::Library as u8)
 }
