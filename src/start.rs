@@ -14,7 +14,7 @@ use rustix::process::Rlimit;
 use crate::error::{self, Call, Error, Exit, PLUGIN};
 use crate::plugin;
 use crate::process::environment::{self, SingleThreaded};
-use crate::process::{descriptors, memory, signals};
+use crate::process::{descriptors, exit_guard, memory, signals};
 use crate::report;
 
 /// The variable that holds a request of the external signer protocol.
@@ -41,6 +41,7 @@ pub fn request(alone: SingleThreaded) -> u8 {
     // As Rust's own start does.
     descriptors::open_standard();
     signals::ignore_broken_pipes();
+    exit_guard::use_crash_stack();
     run(alone, |Started { alone, request, .. }| {
         error::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());

@@ -42,6 +42,16 @@ const CRASH_STACK: usize = 64 * 1024;
 /// In bytes: the thread itself needs little, but the module's thread-local storage is in it, too.
 const WATCHDOG_STACK: usize = 256 * 1024;
 
+/// Gives the handlers a stack, since one that has overflowed has no space for them. Rust's threads have one each. If this
+/// fails, only that case is lost.
+pub fn use_crash_stack() {
+    let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
+    let stack =
+        libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+    // SAFETY: the stack's memory is never freed and used for nothing else.
+    let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
+}
+
 /// A signal handler can't format its name.
 pub(super) fn name_library(path: &Path) {
     let text = format!("{PROGRAM}: error: PKCS#11 library {} ", path.display());
@@ -59,12 +69,6 @@ pub(super) fn library() -> Option<&'static str> {
 /// SoftHSM calls it where it has no memory left. A library can replace the handlers.
 pub fn report_crashes(library: &Path) {
     name_library(library);
-    // A stack that overflows has no space for a handler. If this fails, only that case is lost.
-    let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
-    let stack =
-        libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
-    // SAFETY: the stack's memory is never freed and used for nothing else.
-    let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
     catch(&CRASHES, on_signal);
     // SAFETY: the function lives as long as the process.
     let _ = unsafe { libc::atexit(on_exit) };
