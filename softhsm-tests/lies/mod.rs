@@ -32,7 +32,7 @@ const LIES: &[(&str, i32, &str)] = &[
     ("C_GetAttributeValue#1:return=0x12,C_GetAttributeValue#3:return=0x12", 0, ""),
     // Of the key, where zeros are CKK_RSA.
     ("C_GetAttributeValue#3:return=0x12,C_GetAttributeValue#5:return=0x12", 0, ""),
-    ("C_GetAttributeValue#3:then-return=0x12", 0, ""),
+    ("C_GetAttributeValue#3:then-return=0x12,C_GetAttributeValue#4:then-return=0x12", 0, ""),
     // A vendor's type may be any; but it says that it wants its PIN for every signature.
     ("C_GetAttributeValue#3:garble", 7, "C_Login: CKR_OPERATION_NOT_INITIALIZED"),
     ("C_GetAttributeValue#3:zero", 6, "does not belong to"),

@@ -35,7 +35,7 @@ const LONGEST_OUTPUT: usize = 4096;
 /// An attribute of more bytes is no certificate and no key of a size that we sign with.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
 /// In bytes, for an attribute that is read at once: more than most certificates have.
-const ROOM: usize = 2048;
+const ROOM: usize = 4096;
 /// No library has more slots or more mechanisms.
 const LONGEST_LIST: usize = 4096;
 /// By how many items a list may grow between two calls.
@@ -302,13 +302,15 @@ impl Session {
             }
         };
         let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, vec![0_u8; ROOM])).collect();
-        let mut outcome = read(&mut values);
+        let (mut is_whole, mut lengths) = match read(&mut values) {
+            Err(Error::Pkcs11(RvError::BufferTooSmall, _)) => (false, Vec::new()),
+            outcome => outcome?,
+        };
         // A length that is the room's may be as it was.
-        let fits = |attribute: &CK_ATTRIBUTE| attribute.ulValueLen < ROOM as CK_ULONG;
-        if !matches!(&outcome, Ok((true, lengths)) if lengths.iter().all(fits)) {
+        if !is_whole || lengths.iter().any(|it| it.ulValueLen >= ROOM as CK_ULONG) {
             values.iter_mut().for_each(|(_, value)| value.clear());
             // One that isn't there leaves the others their lengths.
-            let (_, lengths) = read(&mut values)?;
+            (_, lengths) = read(&mut values)?;
             for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
                 let length = usize::try_from(ulValueLen).ok().filter(|it| *it <= LONGEST_ATTRIBUTE);
                 value.resize(length.unwrap_or_default(), 0_u8);
@@ -317,9 +319,8 @@ impl Session {
             if values.is_empty() {
                 return Ok(values);
             }
-            outcome = read(&mut values);
+            (is_whole, lengths) = read(&mut values)?;
         }
-        let (is_whole, lengths) = outcome?;
         for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
             // Zeros in a buffer that the library has refused to fill are no value.
             let is_shown = is_whole && ulValueLen != CK_UNAVAILABLE_INFORMATION;

@@ -42,8 +42,7 @@ const CRASH_STACK: usize = 64 * 1024;
 /// In bytes: the thread itself needs little, but the module's thread-local storage is in it, too.
 const WATCHDOG_STACK: usize = 256 * 1024;
 
-/// Gives the handlers a stack, since one that has overflowed has no space for them. Rust's threads have one each. If this
-/// fails, only that case is lost.
+/// Gives the handlers a stack for when the other has overflowed; the threads of the commands' program have Rust's.
 pub fn use_crash_stack() {
     let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
     let stack =
@@ -74,8 +73,7 @@ pub fn report_crashes(library: &Path) {
     let _ = unsafe { libc::atexit(on_exit) };
 }
 
-/// From now on, until [`arm`], a crash that would be reported ends the process by its signal, for the one that has
-/// started it.
+/// From now on, until [`arm`], a crash ends the process by its signal, for the one that has started it.
 pub fn end_by_signal() {
     ENDS_BY_SIGNAL.store(true, Ordering::Relaxed);
 }

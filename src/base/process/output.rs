@@ -28,7 +28,7 @@ impl StandardOutput {
         })
     }
 
-    /// Writes it all. A reader that is gone is an error: Rust ignores SIGPIPE.
+    /// Writes it all. A reader that is gone is an error: SIGPIPE is ignored.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {

@@ -66,7 +66,7 @@ fn interrupting() -> impl Iterator<Item = libc::c_int> {
     INTERRUPTING.into_iter().filter(|signal| !is_ignored(*signal))
 }
 
-/// Everything it calls is async-signal-safe: atomics, write, alarm, sigaction and raise.
+/// Everything it calls is async-signal-safe or a bare system call: atomics, poll, writev, alarm, sigaction and raise.
 extern "C" fn on_signal(signal: libc::c_int) {
     let first = CAUGHT.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
     let is_first = first.is_ok();

@@ -2,13 +2,14 @@
 //! down) would block the client and, since it holds the lock, every later request.
 //!
 //! It is off until a command starts it. It is an alarm and not a thread, with which each allocation in the process
-//! would take a lock. A library that blocks SIGALRM or handles it itself isn't limited.
+//! would take a lock. A library that blocks SIGALRM or handles it itself isn't limited. After a stop of the process, or
+//! a sleep of the machine, beyond its limit a call has all of its time again.
 
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
 
-use super::{exit_guard, leave, say, signals};
+use super::{exit_guard, leave, say, signals, unix_time};
 use crate::error::Exit;
 
 /// How long a call may take, in seconds and in words.
@@ -28,15 +29,16 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 /// The call that is timed, if any.
 static CALL: AtomicPtr<Call> = AtomicPtr::new(ptr::null_mut());
 
-/// Whether half of its limit has passed. A stop of the whole process is one alarm, however long it is.
-static IS_HALF_OVER: AtomicBool = AtomicBool::new(false);
+/// When its limit is over, by the clock: one that was set forward gives it more.
+static DUE: AtomicI64 = AtomicI64::new(0);
 
 /// From now on a call that takes longer than its limit ends the process with the exit code of a library error and
 /// a line on standard error that names this library.
 pub fn start(library: &Path) {
     exit_guard::name_library(library);
-    signals::handle(libc::SIGALRM, on_alarm, libc::SA_RESTART);
-    signals::mask(libc::SIG_UNBLOCK, &[libc::SIGALRM]);
+    if !signals::is_interrupted() {
+        signals::handle(libc::SIGALRM, on_alarm, libc::SA_RESTART | libc::SA_ONSTACK);
+    }
     IS_ON.store(true, Ordering::Relaxed);
 }
 
@@ -48,9 +50,7 @@ pub fn stop() {
 
 pub fn call(call: &'static Call) -> Guard {
     if IS_ON.load(Ordering::Relaxed) {
-        // First, since an earlier call's would be taken for half of this one's time.
-        set_alarm(call.1.0 / 2);
-        IS_HALF_OVER.store(false, Ordering::Relaxed);
+        set_alarm(call.1.0);
         CALL.store(ptr::from_ref(call).cast_mut(), Ordering::Release);
     }
     Guard
@@ -61,14 +61,16 @@ pub struct Guard;
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The alarm is left to the next call, or to find none.
-        CALL.store(ptr::null_mut(), Ordering::Relaxed);
+        if !CALL.swap(ptr::null_mut(), Ordering::Relaxed).is_null() {
+            set_alarm(0);
+        }
     }
 }
 
 /// In so many seconds, or never. An interrupted process has an alarm of its own, to end by.
 fn set_alarm(seconds: libc::c_uint) {
     if !signals::is_interrupted() {
+        DUE.store(unix_time() + i64::from(seconds), Ordering::Relaxed);
         // SAFETY: alarm has no preconditions.
         unsafe { libc::alarm(seconds) };
     }
@@ -79,8 +81,8 @@ extern "C" fn on_alarm(_alarm: libc::c_int) {
     let Some(Call(name, limit)) = (unsafe { CALL.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
-    if !IS_HALF_OVER.swap(true, Ordering::Relaxed) {
-        return set_alarm(limit.0 / 2);
+    if unix_time() > DUE.load(Ordering::Relaxed) + 1 {
+        return set_alarm(limit.0);
     }
     let library = exit_guard::library().unwrap_or_default();
     say([library, "hangs: ", name, " has taken ", limit.1, HELP]);
