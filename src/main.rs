@@ -14,7 +14,7 @@ use pkcs11_external_signer::start;
 static ALLOCATOR: Wiping<System> = Wiping(System);
 
 /// What C's start calls. Rust's own, between the two, would read the process's memory map and set handlers for crashes,
-/// which takes 2 % of a request.
+/// which takes 2 % of a request; what else it does, `start::request` does.
 #[unsafe(no_mangle)]
 extern "C" fn main() -> ! {
     // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it

@@ -38,7 +38,6 @@ pub fn request(alone: SingleThreaded) -> u8 {
     if std::env::args_os().len() > 1 || std::env::var_os(REQUEST).is_none() {
         return become_commands();
     }
-    // As Rust's own start does.
     descriptors::open_standard();
     signals::ignore_broken_pipes();
     exit_guard::use_crash_stack();

@@ -168,6 +168,9 @@ impl Port {
         number: u64,
     ) -> Option<(ClientStream, ClientConnection, bool)> {
         let _ = connection.set_nodelay(true);
+        #[cfg(target_os = "linux")]
+        // BBR would pace it for a network: 3 % of a stream's throughput.
+        let _ = rustix::net::sockopt::set_tcp_congestion(&connection, "reno");
         let shaken = async {
             let hello = LazyConfigAcceptor::new(Acceptor::default(), wire(connection)).await?;
             let offer = hello.client_hello().alpn().into_iter().flatten();

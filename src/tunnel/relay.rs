@@ -14,8 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
-/// What leaves at once for a client on this machine, in bytes: with what TLS adds, one segment of TCP there. A little
-/// more would be two.
+/// What leaves at once for a client on this machine, in bytes: with what TLS adds, no more than one segment of TCP there.
 pub(super) const SEGMENT: usize = 65_000;
 
 /// Some TLS records, in bytes.
