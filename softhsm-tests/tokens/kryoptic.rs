@@ -130,8 +130,12 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     let command = locked.split("pkcs11-tool").nth(1).and_then(|it| it.split(" (").next()).unwrap();
     let unblock = format!("exec </dev/tty >/dev/tty 2>&1; pkcs11-tool{command}");
     let mut officer = token.command(&[]).within("sh", &unblock).at_terminal();
-    officer.expect("SO PIN: ").type_line("87654321");
-    officer.expect("new PIN: ").type_line(PIN).expect("again: ").type_line(PIN);
+    for (prompt, pin) in [("SO PIN: ", "87654321"), ("new PIN: ", PIN), ("again: ", PIN)] {
+        officer.expect(prompt);
+        // It turns the echo off only now, and drops what was typed before.
+        wait_until("the echo is off", || !officer.echoes());
+        officer.type_line(pin);
+    }
     let (outcome, screen) = officer.finish();
     assert!(outcome.status.success(), "{unblock}: {screen}");
     let mut owner = terminal();
@@ -159,11 +163,8 @@ fn a_token_file_that_is_not_there_is_told() {
     let environment = environment([Pair::new("01", Kind::P256)], "");
     let token = token(&environment);
     let nowhere = environment.store.path("nowhere.conf");
-    fs::write(
-        &nowhere,
-        "[[slots]]\nslot = 1\ndbtype = \"sqlite\"\ndbargs = \"/nowhere/token.sql\"\n",
-    )
-    .unwrap();
+    let slot = "[[slots]]\nslot = 1\ndbtype = \"sqlite\"\ndbargs = \"/nowhere/token.sql\"\n";
+    fs::write(&nowhere, slot).unwrap();
     let with = |configuration: &str| {
         token.certificate("01").variable("KRYOPTIC_CONF", configuration).run()
     };
