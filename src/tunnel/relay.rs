@@ -3,22 +3,24 @@
 //! An idle connection holds no buffer: a run may have hundreds of them. The end of one direction
 //! leaves the other to its own end: a server may have answered before it stopped reading.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
+use base::process::locked;
+
 /// What leaves at once for a client on this machine, in bytes: with what TLS adds, no more than one segment of TCP there.
 pub(super) const SEGMENT: usize = 65_000;
 
-/// Some TLS records, in bytes.
-const SCRATCH: usize = 2 * SEGMENT;
+/// The length of a buffer, in bytes: some TLS records.
+pub(super) const BUFFER_SIZE: usize = 2 * SEGMENT;
 
 /// How long a connection on which nothing more is passed on waits for its sides to close it. What they send meanwhile
 /// is discarded: a socket that is closed with bytes unread loses what it has not delivered.
@@ -27,9 +29,19 @@ const LINGER: Duration = Duration::from_secs(5);
 /// How much of what the first stream sends is kept until the other one says something, in bytes.
 const KEPT: usize = 1 << 20;
 
-thread_local! {
-    /// Holds bytes between a read and the write that follows it at once.
-    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH]);
+/// The buffers that are free, of which one thread needs two: threads that wait for a token keep none.
+static FREE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// A buffer of [`BUFFER_SIZE`] bytes.
+pub(super) fn take() -> Vec<u8> {
+    locked(&FREE).pop().unwrap_or_else(|| vec![0; BUFFER_SIZE])
+}
+
+pub(super) fn give_back(buffer: Vec<u8>) {
+    let mut free = locked(&FREE);
+    if free.len() < 2 && buffer.len() == BUFFER_SIZE {
+        free.push(buffer);
+    }
 }
 
 /// One of the two streams.
@@ -160,12 +172,13 @@ impl Direction {
                 let _ = ready!(to.poll_break_off(context));
                 return Poll::Ready(Ok(()));
             }
-            let is_drained = BUFFER.with_borrow_mut(|buffer| {
-                let mut buffer = ReadBuf::new(buffer);
-                self.read_error = self.read(context, &mut buffer, from.as_mut());
-                self.write(context, buffer.filled(), to.as_mut())?;
-                io::Result::Ok(buffer.remaining() > 0)
-            })?;
+            let mut buffer = take();
+            let mut read = ReadBuf::new(&mut buffer);
+            self.read_error = self.read(context, &mut read, from.as_mut());
+            let outcome = self.write(context, read.filled(), to.as_mut());
+            let is_drained = read.remaining() > 0;
+            give_back(buffer);
+            outcome?;
             if is_drained && !self.has_ended {
                 if self.is_unflushed && self.waiting.is_empty() {
                     ready!(to.as_mut().poll_flush(context))?;
@@ -228,15 +241,14 @@ impl Direction {
 
     /// Discards what comes.
     fn discard<A: AsyncRead>(&mut self, context: &mut Context<'_>, mut from: Pin<&mut A>) {
-        BUFFER.with_borrow_mut(|buffer| {
-            loop {
-                let mut buffer = ReadBuf::new(buffer);
-                let _ = self.read(context, &mut buffer, from.as_mut());
-                if buffer.remaining() > 0 {
-                    return;
-                }
-            }
-        });
+        let mut buffer = take();
+        let mut is_drained = false;
+        while !is_drained {
+            let mut read = ReadBuf::new(&mut buffer);
+            let _ = self.read(context, &mut read, from.as_mut());
+            is_drained = read.remaining() > 0;
+        }
+        give_back(buffer);
     }
 }
 
@@ -297,7 +309,7 @@ mod tests {
             let patience = Duration::from_millis(100);
             while timeout(patience, command.write_all(&[0; 1000])).await.is_ok() {
                 sent += 1000;
-                assert!(sent < 2 * SCRATCH, "it takes all it is given");
+                assert!(sent < 2 * BUFFER_SIZE, "it takes all it is given");
             }
         });
     }

@@ -1,10 +1,9 @@
 //! A stream of bytes on the network, read in large pieces.
 //!
 //! rustls asks for little more than a record at a time, and each question is a system call. So more
-//! is read than was asked for, into a buffer that the connections of a thread share; what is left
-//! over stays with its connection. An idle connection holds nothing.
+//! is read than was asked for, into a buffer that the connections share; what is left over stays with
+//! its connection. An idle connection holds nothing.
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::mem;
@@ -15,21 +14,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, Join, ReadBuf, ReadHalf, WriteHalf, join, split};
 use tokio_rustls::TlsStream;
 
-use super::relay::Side;
-
-/// The length of a buffer.
-const BUFFER_SIZE: usize = 128 * 1024;
+use super::relay::{BUFFER_SIZE, Side, give_back, take};
 
 /// A rest that isn't longer is copied, and its buffer given back.
 const COPY_BELOW: usize = 16 * 1024;
 
 /// More than this is not read before it is asked for.
 const MAX_READ_AHEAD: usize = 256 * 1024;
-
-thread_local! {
-    /// The buffer that no connection holds.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 /// A stream of bytes to a server.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -67,18 +58,6 @@ impl<S> ReadAhead<S> {
             self.unread = 0..rest.len();
             give_back(mem::replace(&mut self.buffer, rest));
         }
-    }
-}
-
-/// A buffer of [`BUFFER_SIZE`] bytes.
-fn take() -> Vec<u8> {
-    let spare = SPARE.take();
-    if spare.is_empty() { vec![0; BUFFER_SIZE] } else { spare }
-}
-
-fn give_back(buffer: Vec<u8>) {
-    if buffer.len() == BUFFER_SIZE {
-        SPARE.set(buffer);
     }
 }
 
