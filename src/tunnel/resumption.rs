@@ -22,6 +22,9 @@ const TICKETS: usize = 64;
 /// A signature that takes longer is worth waiting for the ticket of another connection.
 const SLOW: Duration = Duration::from_millis(50);
 
+/// Handshakes that want a fast signature at once. Each has a thread that waits, and a token makes one after the other.
+const AT_ONCE: usize = 4;
+
 /// How long after its handshake a connection may still bring a ticket.
 const TICKET_DELAY: Duration = Duration::from_millis(200);
 
@@ -43,8 +46,8 @@ struct SessionState {
     under_way: usize,
     /// Whether a server was silent in the last handshake: it may never answer.
     is_stuck: bool,
-    /// How long the last signature took.
-    signature: Option<Duration>,
+    /// Whether the last signature was fast.
+    is_fast: bool,
 }
 
 /// The right to make a handshake now.
@@ -61,8 +64,8 @@ impl Sessions {
             {
                 let mut state = locked(&self.state);
                 let resumes = state.tls12.is_some() || state.tickets.len() > state.promised;
-                let is_fast = state.signature.is_some_and(|took| took < SLOW);
-                if resumes || state.under_way == 0 || is_fast || state.is_stuck {
+                let limit = if state.is_fast { AT_ONCE } else { 1 };
+                if resumes || state.under_way < limit || state.is_stuck {
                     state.promised += usize::from(resumes);
                     state.under_way += 1;
                     return HandshakePermit { sessions: Arc::clone(self), resumes };
@@ -74,7 +77,7 @@ impl Sessions {
 
     /// Notes how long a signature took.
     pub(super) fn signed(&self, took: Duration) {
-        locked(&self.state).signature = Some(took);
+        locked(&self.state).is_fast = took < SLOW;
         self.changed.notify_waiters();
     }
 }
@@ -89,9 +92,12 @@ impl HandshakePermit {
     /// The handshake is made; others may go on when its ticket has come, or won't.
     pub(super) fn made(mut self) {
         self.release_ticket();
-        locked(&self.sessions.state).is_stuck = false;
+        let mut state = locked(&self.sessions.state);
+        state.is_stuck = false;
+        let delay = if state.is_fast { Duration::ZERO } else { TICKET_DELAY };
+        drop(state);
         tokio::spawn(async move {
-            tokio::time::sleep(TICKET_DELAY).await;
+            tokio::time::sleep(delay).await;
             drop(self);
         });
     }
@@ -188,10 +194,15 @@ mod tests {
     fn a_fast_token_is_not_spared() {
         in_runtime(async {
             let sessions = Arc::new(Sessions::default());
-            let _first = sessions.permit().await;
+            let mut permits = vec![sessions.permit().await];
             sessions.signed(Duration::from_millis(1));
-            let next = timeout(TICKET_DELAY, sessions.permit()).await;
-            assert!(next.is_ok());
+            let permit = || timeout(TICKET_DELAY / 2, sessions.permit());
+            while permits.len() < AT_ONCE {
+                permits.push(permit().await.unwrap());
+            }
+            assert!(permit().await.is_err());
+            permits.pop().unwrap().made();
+            assert!(permit().await.is_ok());
         });
     }
 }
