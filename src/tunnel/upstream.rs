@@ -35,7 +35,7 @@ const TICKETS_LIMIT: Duration = Duration::from_secs(2);
 pub(super) struct Upstream {
     pub(super) server: Arc<Server>,
     identity: Arc<TokenIdentity>,
-    /// Made with the first connection. Sessions are resumed only among the copies of one.
+    /// Made with the first connection. Sessions are resumed only with the same one.
     config: Mutex<Option<Arc<ClientConfig>>>,
 }
 
@@ -124,11 +124,11 @@ impl Upstream {
         signature: &Arc<Mutex<SignatureState>>,
     ) -> Result<Connection, Error> {
         let (_, name) = self.server.address()?;
-        let mut config = ClientConfig::clone(&*self.config().await?);
-        config.alpn_protocols = protocol.clone().into_iter().collect();
+        let connector = TlsConnector::from(self.config().await?);
+        let connector = connector.with_alpn(protocol.clone().into_iter().collect());
         let permit = self.identity.sessions.permit().await;
         let stream = wire(self.server.dial().await?);
-        let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        let handshake = connector.connect(name, stream);
         let handshake = async { handshake.await.map(|it| Box::new(it.into())) };
         let mut task = JoinSet::new();
         // A task of its own, since it may go on when the runtime has ended: then its timers panic.
