@@ -137,12 +137,12 @@ impl Lock {
                 }
             }
             let elapsed = start.elapsed();
-            if elapsed >= limit {
-                return Err(LockError::Busy(holder(&file)));
-            }
             if elapsed >= QUIET_WAIT && !reported {
                 reported = true;
                 on_wait(holder(&file));
+            }
+            if elapsed >= limit {
+                return Err(LockError::Busy(holder(&file)));
             }
             thread::sleep(pause.min(limit - elapsed));
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
