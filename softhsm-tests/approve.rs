@@ -215,14 +215,12 @@ fn who_may_not_approve_is_told_what_they_lack() {
     jane.asks("own", &Wanted::default());
     let mut terminal = approve(&jane, "own").at_terminal();
     terminal.expect("Type yes: ").type_line("yes");
-    terminal.finish().0.fails(
-        9,
-        &[
-            "Error from server (Forbidden)",
-            "\"jane\" cannot update",
-            "kubectl could not approve the CertificateSigningRequest",
-        ],
-    );
+    let told = [
+        "Error from server (Forbidden)",
+        "\"jane\" cannot update",
+        "kubectl could not approve the CertificateSigningRequest",
+    ];
+    terminal.finish().0.fails(9, &told);
     assert!(cluster.conditions("own").is_empty());
 }
 
@@ -255,13 +253,11 @@ fn what_a_plugin_of_kubectls_asks_is_passed_on_and_its_failure_told() {
     log_in_with(&otto, cluster, "printf 'Enter the code: ' >&2; exit 7", "IfAvailable");
     let outcome = approve(&otto, "a").run();
     assert!(outcome.stderr.starts_with("Enter the code: "), "{outcome:?}");
-    outcome.fails(
-        9,
-        &[
-            "context \"prod\": kubectl could not show the CertificateSigningRequest",
-            "login failed with exit code 7",
-        ],
-    );
+    let told = [
+        "context \"prod\": kubectl could not show the CertificateSigningRequest",
+        "login failed with exit code 7",
+    ];
+    outcome.fails(9, &told);
 }
 
 #[test]

@@ -272,6 +272,7 @@ fn what_can_not_work_is_told_before_anything_is_made() {
     // What an administrator is to apply, as it is printed; and at a terminal, one PIN serves it.
     let (_, yaml) = refused.stderr.split_once("with --csr:\n").unwrap();
     cluster().administrate(&["apply", "-f", "-"], yaml);
+    cluster().wait_for_right(&["create", "certificatesigningrequests", "--as=nora"]);
     let name = nora.ask(&[]);
     cluster().administrate(&["certificate", "approve", &name], "");
     nora.enroll(&[]).at_terminal().finish().0.succeeded();

@@ -133,10 +133,8 @@ fn what_cannot_be_sealed_is_refused_and_the_old_file_stays() {
     let config = written(directory.path(), "config.json", CONFIG);
     let signs_only =
         seal(directory.path(), &[Kind::Ed25519]).arguments(&["--out", &out, &config]).run();
-    signs_only.fails(
-        3,
-        &["nothing can be sealed to O=system:masters, CN=test ed25519: its key is Ed25519"],
-    );
+    let told = ["nothing can be sealed to O=system:masters, CN=test ed25519: its key is Ed25519"];
+    signs_only.fails(3, &told);
     let twice = seal(directory.path(), &[Kind::P256, Kind::P256])
         .arguments(&["--out", &out, &config])
         .run();

@@ -166,15 +166,13 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
     let outcome = after(&read_only, certificate(&store));
     outcome.certificate();
     assert!(outcome.stderr.contains("Read-only file system"), "{outcome:?}");
+    let told = [
+        "could not be remembered",
+        "Read-only file system",
+        ".local/state/pkcs11-external-signer in your home",
+    ];
     // A stored PIN that was refused would be sent again.
-    after(&read_only, sign(&store)).fails(
-        7,
-        &[
-            "could not be remembered",
-            "Read-only file system",
-            ".local/state/pkcs11-external-signer in your home",
-        ],
-    );
+    after(&read_only, sign(&store)).fails(7, &told);
     run_after(&read_only, &store).fails(7, &["could not be remembered"]);
     // A person knows what they have typed.
     let script = format!("{read_only}; exec \"$SIGNER\"");

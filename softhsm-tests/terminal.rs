@@ -1,8 +1,6 @@
 //! Somebody at a terminal: what is asked, what is shown, and the terminal as it was afterwards,
 //! which every run checks at its end.
 
-use rustix::termios::{LocalModes, tcgetattr};
-
 use crate::fixture::*;
 
 fn sign(store: &Store) -> Invocation {
@@ -111,11 +109,10 @@ fn a_terminal_that_is_held_with_ctrl_s_can_be_left() {
     let mut terminal = terminal.start(sign(&store));
     let place = format!("/proc/{}/wchan", terminal.program().pid().as_raw_nonzero());
     // When the echo is off, nothing else is waited for before the prompt is shown.
-    let settings = terminal.input();
     wait_until("a wait to show the prompt", || {
         assert!(!terminal.program().has_ended(), "it has ended");
-        let is_hidden = !tcgetattr(&settings).unwrap().local_modes.contains(LocalModes::ECHO);
-        is_hidden && fs::read_to_string(&place).unwrap().starts_with("poll_schedule_timeout")
+        !terminal.echoes()
+            && fs::read_to_string(&place).unwrap().starts_with("poll_schedule_timeout")
     });
     terminal.send(Signal::TERM).finish().0.dies_of(Signal::TERM);
 }

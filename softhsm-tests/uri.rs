@@ -42,10 +42,8 @@ fn keys_go_with_a_uri_that_says_the_same_and_with_no_other() {
         .with("pathLib", &library())
         .with("objectId", "1");
     assert_signed(&store.sign_with(&uri).run());
-    store.sign_with(&uri.clone().with("objectId", "2")).run().fails(
-        3,
-        &["uri has another id than objectId", "take id out of uri, or leave objectId out"],
-    );
+    let told = ["uri has another id than objectId", "take id out of uri, or leave objectId out"];
+    store.sign_with(&uri.clone().with("objectId", "2")).run().fails(3, &told);
     store
         .sign_with(&with_uri("pkcs11:token=a;slot-description=b").with("objectId", "1"))
         .run()

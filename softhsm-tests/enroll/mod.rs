@@ -293,14 +293,12 @@ fn of_several_tokens_one_is_named_or_picked() {
         ["enroll", softhsm_option(), "--pin-source=env:TOKEN_PIN", "--user=jane", "--csr", &csr];
     let enroll = || store.with_pin(&request);
     let outcome = enroll().run();
-    outcome.fails(
-        5,
-        &[
-            "2 tokens can be meant",
-            "--token-label=first --token-serial=",
-            "--token-label=second --token-serial=",
-        ],
-    );
+    let told = [
+        "2 tokens can be meant",
+        "--token-label=first --token-serial=",
+        "--token-label=second --token-serial=",
+    ];
+    outcome.fails(5, &told);
     // With a library each, where none is named.
     let outcome = store.command(&["enroll", "--user=jane", "--csr=-"]).run();
     let first = "libsofthsm2.so --token-label=first";

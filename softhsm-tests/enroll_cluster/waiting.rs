@@ -32,14 +32,12 @@ fn a_server_that_goes_away_is_told_and_asked_again_when_it_is_back() {
     let mut running = newcomer.enroll(&[]).start(None);
     running.wait_for_error("waiting for the request");
     forwarder.stop();
+    let told = [
+        "context \"prod\": kubectl could not show the CertificateSigningRequest",
+        "must succeed first",
+    ];
     // What kubectl says of it depends on what the connection was doing.
-    running.finish().fails(
-        9,
-        &[
-            "context \"prod\": kubectl could not show the CertificateSigningRequest",
-            "must succeed first",
-        ],
-    );
+    running.finish().fails(9, &told);
     newcomer.enroll(&[]).run().fails(9, &["was refused"]);
     assert_eq!(newcomer.keys().len(), 1);
     forwarder.start();
@@ -55,13 +53,8 @@ fn a_request_that_is_removed_is_told_and_made_again() {
     let mut running = newcomer.enroll(&[]).start(None);
     running.wait_for_error("waiting for the request");
     cluster().administrate(&["delete", "csr", &name], "");
-    running.finish().fails(
-        9,
-        &[
-            &format!("the request {name} was removed from the cluster"),
-            "run the same command again: it makes another request",
-        ],
-    );
+    let removed = format!("the request {name} was removed from the cluster");
+    running.finish().fails(9, &[&removed, "run the same command again: it makes another request"]);
     assert_eq!(newcomer.ask(&[]), name);
     approve(&name);
     assert_ends_well(&newcomer, &[]);
@@ -114,13 +107,11 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
         at_faulty.enroll(&[]).suffering(&store, "C_CreateObject:lose-sessions").start(None);
     running.wait_for_error("waiting for the request");
     approve(&name);
-    running.finish().fails(
-        6,
-        &[
-            "writing the certificate on token \"prod\"",
-            "check that the token is still inserted",
-            "run the command again: it goes on",
-        ],
-    );
+    let told = [
+        "writing the certificate on token \"prod\"",
+        "check that the token is still inserted",
+        "run the command again: it goes on",
+    ];
+    running.finish().fails(6, &told);
     assert_ends_well(&newcomer, &[]);
 }

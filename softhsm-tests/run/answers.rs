@@ -134,7 +134,7 @@ fn whatever_kubectl_does_it_shows_that_the_pin_is_locked() {
 fn a_server_that_does_not_answer_is_told_of_before_kubectl_gives_up() {
     let store = cluster().token(Kind::P256, JANE);
     let silent = free_address();
-    let listener = TcpListener::bind(silent).unwrap();
+    let listener = wait_for("the port", || TcpListener::bind(silent).ok());
     let deaf = format!("[::1]:{}", silent.port());
     let _queue = full_queue(&deaf);
     thread::spawn(move || listener.incoming().collect::<Vec<_>>());

@@ -37,9 +37,7 @@ pub(super) fn allow_requests(holder: &Holder, name: &str) {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         }),
     ]);
-    // The API server heeds it when it has read it.
-    let may = ["auth", "can-i", "create", "certificatesigningrequests", "--as", name];
-    wait_until("the right", || holder.administrator().arguments(&may).run().status.success());
+    holder.cluster.wait_for_right(&["create", "certificatesigningrequests", "--as", name]);
 }
 
 /// The requests of this user.

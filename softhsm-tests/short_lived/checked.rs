@@ -23,6 +23,8 @@ fn what_is_missing_is_told_and_where_the_role_is() {
     let rule = ["--verb=create", "--resource=serviceaccounts/token", "--resource-name=heidi"];
     create(&[&["role", "heidi-tokens"], &rule[..]].concat());
     create(&["rolebinding", "heidi-tokens", "--role=heidi-tokens", "--user=heidi"]);
+    let right = ["create", "serviceaccounts/heidi", "--subresource=token", "--as=heidi"];
+    holder.cluster.wait_for_right(&right);
     let told = check(&holder, &arguments).told(9);
     assert!(told.contains("there is no service account default/heidi"), "{told}");
     create(&["serviceaccount", "heidi"]);
@@ -36,6 +38,7 @@ fn what_is_missing_is_told_and_where_the_role_is() {
     create(&[&["clusterrole", "heidi-requester"], &rule[..]].concat());
     let binding = ["--clusterrole=heidi-requester", "--user=heidi"];
     create(&[&["clusterrolebinding", "heidi-requester"], &binding[..]].concat());
+    holder.cluster.wait_for_right(&["get", "certificatesigningrequests", "--as=heidi"]);
     let told = check(&holder, &["--as=certificate"]).told(0);
     assert!(told.contains("user \"heidi\" may request a certificate"), "{told}");
     assert!(told.contains("somebody else has to approve each request"), "{told}");

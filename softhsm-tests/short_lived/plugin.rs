@@ -17,7 +17,7 @@ pub(crate) fn user(version: &str, arguments: &[&str]) -> Value {
 /// Somebody with a key, whose certificate the cluster's authority has issued.
 pub(super) struct Holder {
     pub(super) store: Store,
-    cluster: &'static Cluster,
+    pub(super) cluster: &'static Cluster,
 }
 
 impl Holder {

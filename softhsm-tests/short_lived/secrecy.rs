@@ -34,14 +34,14 @@ fn a_credential_is_on_standard_output_alone_and_the_pin_nowhere() {
         let option = format!("--as={kind}");
         let arguments = [&["credential", "-vv", &option], more].concat();
         let run = with_pin(who.program(&arguments), &who.store, AT_ITS_END).start(None);
-        if kind == "certificate" {
-            approve_next(who, "nina");
-        }
         // That of a cluster's user has the token in a process of its own, and waits a while for that one's end.
         let processes = match kind {
             "jwt" => vec![run.pid()],
             _ => vec![child_of(run.pid()), run.pid()],
         };
+        if kind == "certificate" {
+            approve_next(who, "nina");
+        }
         wait_until_stopped(processes[0]);
         kill_process(run.pid(), Signal::STOP).unwrap();
         let place = format!("/proc/{}", run.pid().as_raw_nonzero());

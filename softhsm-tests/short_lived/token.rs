@@ -41,6 +41,8 @@ pub(super) fn account(holder: &Holder, name: &str) {
         ),
         binding(&asks, &json!({"kind": "User", "name": "jane"})),
     ]);
+    let asked = format!("serviceaccounts/{name}");
+    holder.cluster.wait_for_right(&["create", &asked, "--subresource=token", "--as=jane"]);
 }
 
 fn option(name: &str) -> String {

@@ -62,10 +62,8 @@ fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
         let token = through(module, &environment);
         let sign = || token.sign("1", &Options::hash(Hash::Sha256), &sample(32));
         let wrong = sign().variable("TOKEN_PIN", WRONG_PIN).run();
-        wrong.fails(
-            7,
-            &["refused the PIN", "TOKEN_PIN", "CKR_PIN_INCORRECT", "counted a wrong PIN"],
-        );
+        let told = ["refused the PIN", "TOKEN_PIN", "CKR_PIN_INCORRECT", "counted a wrong PIN"];
+        wrong.fails(7, &told);
         // Not once more by those that come after it.
         sign().variable("TOKEN_PIN", WRONG_PIN).run().fails(7, &["refused a PIN", "was not sent"]);
         let asking = token.configuration("1").without("pinSource");

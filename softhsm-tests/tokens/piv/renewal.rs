@@ -71,13 +71,11 @@ fn the_slots_certificate_is_replaced_when_the_cluster_has_let_its_successor_in()
     approve.arguments(&["certificate", "approve", name]).run().printed();
     // Let in, and nobody to give the management key.
     let unattended = renew(&cards, &[]).run();
-    unattended.fails(
-        7,
-        &[
-            "wants its management key, which only a person gives",
-            "the cluster has let the new certificate in; it stays in ",
-        ],
-    );
+    let told = [
+        "wants its management key, which only a person gives",
+        "the cluster has let the new certificate in; it stays in ",
+    ];
+    unattended.fails(7, &told);
     assert_eq!(certificate(&cards), before);
     let (_, kept) = unattended.stderr.split_once("it stays in ").unwrap();
     let kept = Path::new(kept.lines().next().unwrap());
