@@ -1,7 +1,5 @@
 //! The commands of docs/tokens.md, run as they stand.
 
-use rustix::termios::{LocalModes, tcgetattr};
-
 use crate::fixture::*;
 
 /// The `sh` blocks below a heading.
@@ -32,9 +30,7 @@ pub(super) fn typing(invocation: Invocation, block: &str, pin: &str) -> String {
     for _ in 0..asked.iter().sum() {
         terminal.expect("PIN").expect(": ");
         // The prompt may stand there before the echo goes off, as it may for a person.
-        let device = terminal.input();
-        let is_hidden = || !tcgetattr(&device).unwrap().local_modes.contains(LocalModes::ECHO);
-        wait_until("the echo goes off", is_hidden);
+        wait_until("the echo goes off", || !terminal.echoes());
         terminal.type_line(pin);
     }
     let (outcome, screen) = terminal.finish();
