@@ -29,7 +29,6 @@ pub(super) fn typing(invocation: Invocation, block: &str, pin: &str) -> String {
     let mut terminal = invocation.at_terminal();
     for _ in 0..asked.iter().sum() {
         terminal.expect("PIN").expect(": ");
-        // The prompt may stand there before the echo goes off, as it may for a person.
         wait_until("the echo goes off", || !terminal.echoes());
         terminal.type_line(pin);
     }

@@ -132,7 +132,6 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     let mut officer = token.command(&[]).within("sh", &unblock).at_terminal();
     for (prompt, pin) in [("SO PIN: ", "87654321"), ("new PIN: ", PIN), ("again: ", PIN)] {
         officer.expect(prompt);
-        // It turns the echo off only now, and drops what was typed before.
         wait_until("the echo is off", || !officer.echoes());
         officer.type_line(pin);
     }
