@@ -22,7 +22,7 @@ pub struct TokenSelector {
 }
 
 /// What isn't given doesn't matter; the label is not empty.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ObjectSelector {
     /// CKA_ID.
     pub id: Option<ObjectId>,

@@ -31,13 +31,14 @@ pub use raw::SessionAccess;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
 pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::MechanismType;
 
 use self::login::Login;
+use self::object::Seen;
 use self::raw::Session;
 use base::error::{Error, Exit};
 
@@ -52,6 +53,7 @@ pub struct Token {
     login: Login,
     /// What it offers; `None` if it doesn't say.
     mechanisms: OnceCell<Option<Vec<MechanismType>>>,
+    seen: RefCell<Seen>,
 }
 
 impl Token {
@@ -73,7 +75,8 @@ impl Token {
             Error::new(Exit::Token, text).help(WRITABLE)
         })?;
         let (module, login) = (Arc::clone(module), Login::default());
-        Ok(Self { module, session, state, login, mechanisms: OnceCell::new() })
+        let (mechanisms, seen) = Default::default();
+        Ok(Self { module, session, state, login, mechanisms, seen })
     }
 
     /// Checks that session and login are still there: both end when the token is taken out.
@@ -109,6 +112,7 @@ impl Token {
     fn may_hide_objects(&self) -> bool {
         self.state.login_required && !self.is_logged_in()
     }
+
     /// The error of a call that failed: the token was taken out, or what `otherwise` says.
     fn failure(&self, error: &CryptokiError, otherwise: impl FnOnce(String) -> Error) -> Error {
         let failure = ckr::failure(error);

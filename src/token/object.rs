@@ -5,7 +5,7 @@
 
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
-use cryptoki_sys::CK_KEY_TYPE;
+use cryptoki_sys::{CK_KEY_TYPE, CK_OBJECT_CLASS};
 
 use super::key::ED25519_PARAMETERS;
 use super::raw::ObjectHandle;
@@ -14,17 +14,32 @@ use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
 
+/// What was looked for last before a login, and what it has shown, with CKA_CLASS.
+pub(super) type Seen = (ObjectSelector, Vec<(ObjectHandle, Vec<u8>)>);
+
 impl Token {
+    /// Before a login those of all classes by one search, since a certificate is looked for and then its key: SoftHSM
+    /// reads all its files for each.
     pub(super) fn find(
         &self,
         class: ObjectClass,
         wanted: &ObjectSelector,
     ) -> Result<Vec<ObjectHandle>, Error> {
-        let mut template = vec![Attribute::Class(class)];
-        template.extend(wanted.id.iter().map(|id| Attribute::Id(id.as_bytes().to_owned())));
-        let label = wanted.label.iter();
-        template.extend(label.map(|label| Attribute::Label(label.as_bytes().to_owned())));
-        self.search(&template)
+        let id = wanted.id.iter().map(|id| Attribute::Id(id.as_bytes().to_owned()));
+        let label = wanted.label.iter().map(|it| Attribute::Label(it.as_bytes().to_owned()));
+        let mut template: Vec<_> = id.chain(label).collect();
+        if wanted.id.is_none() || !self.may_hide_objects() {
+            template.insert(0, Attribute::Class(class));
+            return self.search(&template);
+        }
+        let mut seen = self.seen.borrow_mut();
+        if seen.0 != *wanted {
+            let found = self.with_values(self.search(&template)?, AttributeType::Class)?;
+            *seen = (wanted.clone(), found);
+        }
+        let class = CK_OBJECT_CLASS::from(class).to_ne_bytes();
+        let of_class = seen.1.iter().filter(|(_, shown)| *shown == class);
+        Ok(of_class.map(|(object, _)| *object).collect())
     }
 
     pub(super) fn search(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>, Error> {

@@ -65,15 +65,15 @@ fn shared_paths() -> Vec<PathBuf> {
 /// The home directory by the user database; `None` if there is none.
 static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
-    let mut texts = vec![0; 16 * 1024];
+    let mut texts = Vec::with_capacity(16 * 1024);
     let mut found = ptr::null_mut();
-    // SAFETY: the pointers are to local variables, and the length is that of the buffer.
+    // SAFETY: the pointers are to local variables, and the length is the room behind one.
     unsafe {
         libc::getpwuid_r(
             geteuid().as_raw(),
             entry.as_mut_ptr(),
             texts.as_mut_ptr(),
-            texts.len(),
+            texts.capacity(),
             &mut found,
         )
     };
