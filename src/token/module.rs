@@ -13,11 +13,11 @@ use super::ckr;
 use super::raw::{self, CallResult, Functions};
 use base::error::{Error, Exit, Help, PROGRAM};
 use base::printable::shell_word;
-use base::process::exit_guard;
+use base::process::{exit_guard, watchdog};
 use config::{TokenName, TokenSelector, TrustedLibrary};
 
-/// How long C_Finalize may take before the process ends without it.
-const FINALIZE_LIMIT: Duration = Duration::from_secs(2);
+/// How long C_Finalize may take before the process ends without it, in seconds.
+const FINALIZE_LIMIT: u32 = 2;
 
 /// A loaded and initialised library. It is never unloaded: some crash when they are.
 #[derive(Debug)]
@@ -137,6 +137,7 @@ impl Module {
     /// Finalises the library (C_Finalize, which closes its sessions) when the answer is out. The
     /// process ends with `code` even if the library hangs or crashes meanwhile.
     pub fn finalize(&self, code: u8) {
+        watchdog::stop();
         exit_guard::arm(FINALIZE_LIMIT, code);
         self.close();
     }
