@@ -191,6 +191,19 @@ fn a_key_that_did_not_open_leaves_nothing_when_it_is_closed() {
 }
 
 #[test]
+fn what_a_token_has_not_shown_is_looked_for_again() {
+    let Some(keys) = Keys::here() else {
+        let store = token_with_pair(Kind::P256);
+        let missing = store.configuration().without("pinSource").with("objectId", "9");
+        run_again(store.command(&[]).suffering(&store, ""), &[store.faulty(missing)]);
+        assert_eq!(store.calls("C_FindObjectsInit").len(), 2);
+        return;
+    };
+    assert!([keys.sign(0), keys.sign(0)].iter().all(Result::is_err));
+    leave(0)
+}
+
+#[test]
 fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
     let Some(keys) = Keys::here() else {
         calls_of("C_SignInit#1:return=0x32,C_SignInit#3:return=0x32");

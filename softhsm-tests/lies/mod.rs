@@ -17,6 +17,9 @@ const LIES: &[(&str, i32, &str)] = &[
     ("C_FindObjects:count=max", 6, "C_FindObjects: CKR_OK, but more"),
     ("C_FindObjects:absent", 6, "lacks a function"),
     ("C_FindObjectsFinal:absent", 6, "lacks a function"),
+    // What has another class before a login is found after it.
+    ("C_GetAttributeValue#1:zero", 0, ""),
+    ("C_GetAttributeValue#3:length=0", 6, "it is empty"),
     ("C_GetAttributeValue#3:length=max,C_GetAttributeValue#5:length=+1", 6, "CKR_OK, but more"),
     ("C_GetAttributeValue#3:length=max,C_GetAttributeValue#5:length=max", 6, "it is empty"),
     ("C_GetAttributeValue:length=+1", 0, ""),
@@ -70,7 +73,7 @@ const DISTURBANCES: &[&str] = &[
     "C_Initialize:chdir",
     "C_Initialize:handlers,C_Finalize:crash=segv",
     "C_Initialize:threads=20",
-    "C_Initialize:threads=3,C_Finalize:hang",
+    "C_Initialize:handlers,C_Initialize:threads=3,C_Finalize:hang",
     "C_Login:print,C_Sign:print=error",
     "load:chdir,load:handlers,load:threads=3,load:print=error",
 ];

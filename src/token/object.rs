@@ -14,12 +14,12 @@ use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
 
-/// What was looked for last before a login, and what it has shown, with CKA_CLASS.
+/// A CKA_ID that was looked for before a login, and the objects that were found, with their CKA_CLASS.
 pub(super) type Seen = (ObjectSelector, Vec<(ObjectHandle, Vec<u8>)>);
 
 impl Token {
-    /// Before a login those of all classes by one search, since a certificate is looked for and then its key: SoftHSM
-    /// reads all its files for each.
+    /// The objects of a class. Before a login, a CKA_ID is looked for in all classes, and a private key then among what
+    /// that search has found, once: SoftHSM reads all its files for each search.
     pub(super) fn find(
         &self,
         class: ObjectClass,
@@ -28,14 +28,15 @@ impl Token {
         let id = wanted.id.iter().map(|id| Attribute::Id(id.as_bytes().to_owned()));
         let label = wanted.label.iter().map(|it| Attribute::Label(it.as_bytes().to_owned()));
         let mut template: Vec<_> = id.chain(label).collect();
-        if wanted.id.is_none() || !self.may_hide_objects() {
+        if wanted.id.is_none() || wanted.label.is_some() || !self.may_hide_objects() {
             template.insert(0, Attribute::Class(class));
             return self.search(&template);
         }
-        let mut seen = self.seen.borrow_mut();
-        if seen.0 != *wanted {
+        let mut seen = self.seen.take();
+        if class != ObjectClass::PRIVATE_KEY || seen.0 != *wanted {
             let found = self.with_values(self.search(&template)?, AttributeType::Class)?;
-            *seen = (wanted.clone(), found);
+            seen = (wanted.clone(), found);
+            self.seen.replace(seen.clone());
         }
         let class = CK_OBJECT_CLASS::from(class).to_ne_bytes();
         let of_class = seen.1.iter().filter(|(_, shown)| *shown == class);
