@@ -45,6 +45,7 @@ pub fn start(library: &Path) {
 /// From now on no call is timed.
 pub fn stop() {
     IS_ON.store(false, Ordering::Relaxed);
+    CALL.store(ptr::null_mut(), Ordering::Relaxed);
     set_alarm(0);
 }
 
