@@ -61,8 +61,7 @@ impl Ledger {
     }
 
     fn new(file: Result<Lock, String>, token: &TokenState) -> Self {
-        let mut id = hex(&Sha256::digest(whole_name(token).as_bytes()));
-        id.truncate(8);
+        let id = hex(&Sha256::digest(whole_name(token).as_bytes())[..4]);
         let before = file.as_ref().map_or_else(|_| Vec::new(), Lock::lines);
         Self { file, before, token: token.name.to_string(), id }
     }
