@@ -55,16 +55,14 @@ impl Token {
         self.session.attributes(object, kinds).map_err(|error| self.object_failure(&error))
     }
 
-    /// [`Token::find`] without the objects that exist in the session alone: a YubiKey's attestation certificates share
-    /// CKA_ID and public key with the certificate that is meant. On other tokens, one alone is meant.
+    /// [`Token::find`] without the objects that exist in the session alone: a YubiKey's
+    /// attestation certificates share CKA_ID and public key with the certificate that is meant.
     pub(super) fn find_stored(
         &self,
         class: ObjectClass,
         wanted: &ObjectSelector,
     ) -> Result<Vec<ObjectHandle>, Error> {
-        let found = self.find(class, wanted)?;
-        let is_meant = found.len() == 1 && !self.state.is_yubikey();
-        if is_meant { Ok(found) } else { self.unless_false(found, AttributeType::Token) }
+        self.unless_false(self.find(class, wanted)?, AttributeType::Token)
     }
 
     /// The objects whose boolean attribute isn't false, or isn't shown.
