@@ -41,8 +41,8 @@ pub fn request(alone: SingleThreaded) -> u8 {
     descriptors::open_standard();
     signals::ignore_broken_pipes();
     exit_guard::use_crash_stack();
-    memory::fill_heap();
     run(alone, |Started { alone, request, .. }| {
+        memory::fill_heap();
         error::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());
         plugin::run(request.unwrap_or_default(), alone)

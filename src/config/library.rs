@@ -41,8 +41,9 @@ impl TrustedLibrary {
             let place = place.to_string_lossy().to_lowercase();
             ["/proc", "/dev"].iter().any(|it| Path::new(&place).starts_with(it))
         };
+        // Resolved once: what is looked at here is what is checked and loaded.
         let found = path.canonicalize();
-        let above = path.ancestors().skip(1).flat_map(|it| Some((it, it.canonicalize().ok()?)));
+        let above = path.ancestors().skip(1).filter_map(|it| Some((it, it.canonicalize().ok()?)));
         let mut places = found.iter().map(|it| (path, it.clone())).chain(above);
         if let Some((ancestor, _)) = places.find(is_per_process) {
             let ancestor = ancestor.display();

@@ -87,7 +87,7 @@ impl Lock {
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
         let mut lock = Self::acquire_in(&runtime::LASTING, &names[0], LIMIT, &mut |_| {})?;
-        for base in runtime::LASTING.iter() {
+        for base in runtime::LASTING.iter().filter(|base| is_ours(base)) {
             for path in names.iter().map(|name| base.join(name)) {
                 if path != lock.path && has_lines(base, &path)? {
                     lock.fallback_files.push(path);
@@ -154,12 +154,9 @@ impl Lock {
 
     /// The lines that holders have left. What can't be read is a line, too.
     pub fn lines(&self) -> Vec<String> {
-        let mut own = vec![0; HEADER + LONGEST + 1];
-        let read = pread(&self.file, &mut own, 0).ok();
-        let read = read.map(|length| own.drain(..length).collect());
-        let others = self.fallback_files.iter().map(|path| std::fs::read(path).ok());
-        let texts = std::iter::once(read).chain(others).map(|text| match text {
-            Some(bytes) if bytes.len() <= HEADER + LONGEST => {
+        let files = std::iter::once(&self.path).chain(&self.fallback_files);
+        let texts = files.map(|path| match std::fs::read(path) {
+            Ok(bytes) if bytes.len() <= HEADER + LONGEST => {
                 String::from_utf8_lossy(bytes.get(HEADER..).unwrap_or_default()).into_owned()
             }
             _ => "(can't be read)".to_owned(),
@@ -179,9 +176,7 @@ impl Lock {
             Ok(length) if length < text.len() => Err(Errno::NOSPC),
             written => written.map(|length| (HEADER + length) as u64),
         };
-        if written.is_ok_and(|length| length < before) || written.is_err() {
-            let _ = ftruncate(&self.file, written.unwrap_or(before));
-        }
+        let _ = ftruncate(&self.file, written.unwrap_or(before));
         written.map_err(failed)?;
         for path in self.fallback_files.drain(..) {
             let _ = std::fs::remove_file(path);
@@ -190,19 +185,22 @@ impl Lock {
     }
 }
 
-/// Whether a directory of this user's, whatever its mode, has this file with lines in it.
-fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
-    let found = lstat(path);
-    if matches!(found, Err(Errno::NOENT)) || found.is_ok_and(|it| it.st_size <= HEADER as i64) {
-        return Ok(false);
-    }
+/// Whether it is a directory of this user's, whatever its mode.
+fn is_ours(directory: &Path) -> bool {
     let is_ours = |found: Metadata| found.is_dir() && found.uid() == geteuid().as_raw();
-    if !directory.symlink_metadata().is_ok_and(is_ours) {
-        return Ok(false);
+    directory.symlink_metadata().is_ok_and(is_ours)
+}
+
+/// Whether this file is in the directory, with lines in it.
+fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
+    match lstat(path) {
+        Err(Errno::NOENT) => Ok(false),
+        Ok(found) if found.st_size <= HEADER as i64 => Ok(false),
+        // Lines that can't be taken out one day are no better than none.
+        Ok(_) => access(directory, Access::WRITE_OK).map(|()| true),
+        Err(error) => Err(error),
     }
-    // Lines that can't be taken out one day are no better than none.
-    let writable = found.and_then(|_| access(directory, Access::WRITE_OK));
-    writable.map(|()| true).map_err(|error| unavailable(path, error))
+    .map_err(|error| unavailable(path, error))
 }
 
 fn unavailable(path: &Path, error: Errno) -> LockError {
