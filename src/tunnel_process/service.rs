@@ -47,7 +47,9 @@ pub fn serve() -> u8 {
     background::leave_session();
     let _ = chdir("/");
     // Standard error leads nowhere; the client sees that it is not answered.
-    let Ok(listener) = background::take_listener() else { return 2 };
+    let Ok(listener) = background::take_listener() else {
+        return 2;
+    };
     let socket = ControlSocket::find().ok();
     let service = Arc::new(Service { socket, state: Mutex::default() });
     service.run(&listener);
@@ -75,7 +77,9 @@ struct State {
 impl Service {
     /// Serves clients until there is nothing left to be kept. The first one has connected already.
     fn run(self: &Arc<Self>, listener: &UnixListener) {
-        let Ok(termination) = background::on_termination() else { return };
+        let Ok(termination) = background::on_termination() else {
+            return;
+        };
         loop {
             let mut polled =
                 [PollFd::new(listener, PollFlags::IN), PollFd::new(&termination, PollFlags::IN)];
