@@ -68,9 +68,7 @@ pub fn status() -> Result<Option<StatusDocument>, Error> {
 /// Ends the process, by signals if it doesn't when told, and waits for that; whether there was one.
 pub fn stop() -> Result<bool, Error> {
     let socket = socket()?;
-    let Some(stream) = connect(&socket)? else {
-        return Ok(false);
-    };
+    let Some(stream) = connect(&socket)? else { return Ok(false) };
     let found = |reason| unreachable(&socket, &reason);
     let number = peer(&stream).map_err(found)?.process;
     drop(stream);
@@ -101,9 +99,7 @@ fn ask(
             Some(_) => Some(connect_or_start(&mut socket)?),
             None => connect(&socket)?,
         };
-        let Some(stream) = stream else {
-            return Ok(None);
-        };
+        let Some(stream) = stream else { return Ok(None) };
         is_here = false;
         let mut conversation = Conversation::new(stream);
         let outcome = conversation.be_patient(FIRST_WORD).and_then(|()| {

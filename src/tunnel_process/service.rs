@@ -47,9 +47,7 @@ pub fn serve() -> u8 {
     background::leave_session();
     let _ = chdir("/");
     // Standard error leads nowhere; the client sees that it is not answered.
-    let Ok(listener) = background::take_listener() else {
-        return 2;
-    };
+    let Ok(listener) = background::take_listener() else { return 2 };
     let socket = ControlSocket::find().ok();
     let service = Arc::new(Service { socket, state: Mutex::default() });
     service.run(&listener);
@@ -77,9 +75,7 @@ struct State {
 impl Service {
     /// Serves clients until there is nothing left to be kept. The first one has connected already.
     fn run(self: &Arc<Self>, listener: &UnixListener) {
-        let Ok(termination) = background::on_termination() else {
-            return;
-        };
+        let Ok(termination) = background::on_termination() else { return };
         loop {
             let mut polled =
                 [PollFd::new(listener, PollFlags::IN), PollFd::new(&termination, PollFlags::IN)];
@@ -97,8 +93,6 @@ impl Service {
             }
             let mut state = locked(&self.state);
             state.tidy();
-            let holds_keys = state.keys.values().any(|it| it.open.is_some() || it.waiting > 0);
-            state.is_stopping |= state.clients == 0 && !holds_keys;
             if state.is_stopping {
                 return;
             }
@@ -117,7 +111,10 @@ impl Service {
         let thread = thread::Builder::new().name("client".to_owned());
         let started = thread.spawn(move || {
             let _ = service.converse(stream);
-            locked(&service.state).clients -= 1;
+            let mut state = locked(&service.state);
+            state.clients -= 1;
+            // Not only with the next client: one that asks for the status every moment would keep the process.
+            state.tidy();
         });
         if started.is_err() {
             locked(&self.state).clients -= 1;
@@ -189,7 +186,7 @@ impl Service {
             return Err(caller_error("it is in another container"));
         }
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
-        let (number, process, is_admitted, client) = {
+        let (number, process, sent, client) = {
             let mut state = locked(&self.state);
             // Its process starts while the tunnels and the client's certificate are made.
             let (number, process) = state.key(&configuration, &config, environment)?;
@@ -203,11 +200,12 @@ impl Service {
                 tunnels.forget_sessions(number);
             }
             let client = tunnels.map(|tunnels| tunnels.clients.certificate(number));
-            (number, served.map(|()| process), is_admitted, client)
+            // Before another one registers: who isn't admitted dismisses those before, and not those after.
+            let task = Task::Open { configuration, signs, is_admitted };
+            let sent = served.map(|()| process.send(number, &task, Some(conversation)));
+            (number, process, sent, client)
         };
-        let task = Task::Open { configuration, signs, is_admitted };
-        let opened: Result<OpenKey, Error> =
-            process.and_then(|it| it.ask(number, &task, Some(conversation)));
+        let opened: Result<OpenKey, Error> = sent.and_then(|sent| process.answer(sent));
         let mut state = locked(&self.state);
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
@@ -344,7 +342,7 @@ impl State {
         !self.is_stopping && authorities.is_none_or(|(served, wanted)| served == wanted)
     }
 
-    /// Closes the keys that are kept no longer.
+    /// Closes the keys that are kept no longer. Without a key and a client, the process is to end.
     fn tidy(&mut self) {
         let Self { keys, tunnels, .. } = self;
         for (number, key) in keys.iter_mut().filter(|(_, key)| key.open.is_some()) {
@@ -355,6 +353,8 @@ impl State {
                 key.close(*number);
             }
         }
+        let holds_keys = keys.values().any(|it| it.open.is_some() || it.waiting > 0);
+        self.is_stopping |= self.clients == 0 && !holds_keys;
     }
 
     /// The number of the key with this configuration, in a token process that runs.

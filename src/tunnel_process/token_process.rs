@@ -114,12 +114,15 @@ impl TokenProcess {
         self.answer(self.send(key, task, client))
     }
 
-    fn answer<T: DeserializeOwned>(&self, sent: io::Result<Conversation>) -> Result<T, Error> {
+    pub(super) fn answer<T: DeserializeOwned>(
+        &self,
+        sent: io::Result<Conversation>,
+    ) -> Result<T, Error> {
         let answer = sent.and_then(|mut it| it.receive());
         answer.unwrap_or_else(|reason| Err(self.failure(&reason)))
     }
 
-    fn send(
+    pub(super) fn send(
         &self,
         key: KeyNumber,
         task: &Task,
