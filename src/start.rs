@@ -42,6 +42,7 @@ pub fn request(alone: SingleThreaded) -> u8 {
     signals::ignore_broken_pipes();
     exit_guard::use_crash_stack();
     run(alone, |Started { alone, request, .. }| {
+        memory::fill_heap();
         error::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());
         plugin::run(request.unwrap_or_default(), alone)
@@ -67,9 +68,7 @@ pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
 /// Fails only; the exit code.
 fn become_commands() -> u8 {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let Some((name, rest)) = arguments.split_first() else {
-        return Exit::Request as u8;
-    };
+    let Some((name, rest)) = arguments.split_first() else { return Exit::Request as u8 };
     let here = std::env::current_exe().and_then(|it| it.canonicalize());
     let run =
         |here: PathBuf| Command::new(here.with_file_name(COMMANDS)).arg0(name).args(rest).exec();

@@ -126,15 +126,11 @@ impl Issuance<'_> {
         let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
         let (mut name, mut last) = (first.clone(), None);
         for number in 2.. {
-            let Some(request) = SigningRequest::read(self.api, &name)? else {
-                break;
-            };
+            let Some(request) = SigningRequest::read(self.api, &name)? else { break };
             last = Some(request);
             name = format!("{first}-{number}");
         }
-        let Some(last) = last.filter(|_| !again) else {
-            return Ok((name, None));
-        };
+        let Some(last) = last.filter(|_| !again) else { return Ok((name, None)) };
         match self.issued(&last) {
             Err(error) if error.is(Kind::TooShort) => Ok((name, None)),
             outcome => outcome.map(|issued| (name, Some((last, issued)))),
@@ -183,9 +179,7 @@ impl Issuance<'_> {
         if csr.map_or(true, |csr| csr.public_key != *self.public_key) {
             return Err(refused("in the cluster is for another key"));
         }
-        let RequestState::Issued(pem) = request.state()? else {
-            return Ok(None);
-        };
+        let RequestState::Issued(pem) = request.state()? else { return Ok(None) };
         let (certificate, chain) = Certificate::chain_from_pem_or_der(pem.as_bytes(), "it")
             .map_err(|error| refused(&format!("was answered with no certificate: {error}")))?;
         if certificate.public_key() != self.public_key {

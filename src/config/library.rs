@@ -37,18 +37,21 @@ impl TrustedLibrary {
         }
         let allowed = Allowed::read()?;
         // Into /proc, or into /dev, which has links there: `self/cwd` is where a stranger's files were unpacked.
-        let is_per_process = |ancestor: &&Path| {
-            let found =
-                ancestor.canonicalize().unwrap_or_default().to_string_lossy().to_lowercase();
-            ["/proc", "/dev"].iter().any(|it| Path::new(&found).starts_with(it))
+        let is_per_process = |(_, place): &(&Path, PathBuf)| {
+            let place = place.to_string_lossy().to_lowercase();
+            ["/proc", "/dev"].iter().any(|it| Path::new(&place).starts_with(it))
         };
-        if let Some(ancestor) = path.ancestors().find(is_per_process) {
+        // Resolved once: what is looked at here is what is checked and loaded.
+        let found = path.canonicalize();
+        let above = path.ancestors().skip(1).filter_map(|it| Some((it, it.canonicalize().ok()?)));
+        let mut places = found.iter().map(|it| (path, it.clone())).chain(above);
+        if let Some((ancestor, _)) = places.find(is_per_process) {
             let ancestor = ancestor.display();
             return Err(wrong(format!(
                 "leads through {ancestor}, where each process finds something else"
             )));
         }
-        let found = match path.canonicalize() {
+        let found = match found {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(Self { path: path.to_owned(), is_there: false });

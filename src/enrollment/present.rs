@@ -81,9 +81,7 @@ pub fn of_key<'a>(candidates: &'a [Candidate], key: &PublicKey) -> Vec<&'a Certi
 
 /// The key with this CKA_ID; `None` if no object that is seen has it.
 fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Candidate>, Error> {
-    let Some(first) = candidates.iter().find(|it| it.id == id.as_bytes()) else {
-        return Ok(None);
-    };
+    let Some(first) = candidates.iter().find(|it| it.id == id.as_bytes()) else { return Ok(None) };
     let reason = match &first.key {
         None => "there is no key",
         Some(key) if !key.is_private => "there is no private key",

@@ -165,9 +165,7 @@ fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
     if let Some(pem) = data.filter(|pem| !pem.is_empty()) {
         return Ok(Some(pem));
     }
-    let Some(path) = text(cluster, "certificate-authority") else {
-        return Ok(None);
-    };
+    let Some(path) = text(cluster, "certificate-authority") else { return Ok(None) };
     match read(path.as_ref()) {
         Ok((content, _)) => Ok(Some(content)),
         Err(reason) => Err(error(

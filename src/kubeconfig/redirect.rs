@@ -28,9 +28,7 @@ impl Kubeconfig {
     ) {
         let mut others = self.contexts();
         others.retain(|context| context.cluster == cluster && !is_for(context));
-        let Some(entry) = self.entry_mut(EntryKind::Cluster, cluster) else {
-            return;
-        };
+        let Some(entry) = self.entry_mut(EntryKind::Cluster, cluster) else { return };
         let direct = entry.clone();
         point_at(entry, endpoint);
         if others.is_empty() {

@@ -35,9 +35,7 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
     if text(extension, "certificate-authority").is_some_and(|path| !path.starts_with('/')) {
         return Err(refused("has certificate-authority that is not an absolute path"));
     }
-    let Some(name) = extension["name"].as_str() else {
-        return Err(refused("has no name"));
-    };
+    let Some(name) = extension["name"].as_str() else { return Err(refused("has no name")) };
     if text(extension, "server").is_none() {
         return Err(refused("has no server"));
     }

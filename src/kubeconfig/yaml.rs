@@ -121,9 +121,7 @@ impl<'de> Visitor<'de> for Descent<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let [PathStep::Item { index, .. }, rest @ ..] = self.0 else {
-            return Ok(None);
-        };
+        let [PathStep::Item { index, .. }, rest @ ..] = self.0 else { return Ok(None) };
         for _ in 0..*index {
             items.next_element::<IgnoredAny>()?;
         }

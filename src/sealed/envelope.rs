@@ -134,9 +134,7 @@ impl Recipient {
         let OriginatorIdentifierOrKey::OriginatorKey(sender) = &info.originator else {
             return None;
         };
-        let [key] = info.recipient_enc_keys.as_slice() else {
-            return None;
-        };
+        let [key] = info.recipient_enc_keys.as_slice() else { return None };
         let name = match key.rid.clone() {
             KeyAgreeRecipientIdentifier::IssuerAndSerialNumber(named) => {
                 RecipientIdentifier::IssuerAndSerialNumber(named)

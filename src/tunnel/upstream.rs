@@ -98,9 +98,7 @@ impl Upstream {
                     Either::Right(_) => return,
                 }
             };
-            let Err(unwanted) = wanted.send(outcome) else {
-                return;
-            };
+            let Err(unwanted) = wanted.send(outcome) else { return };
             if let SignatureState::Made(took) = *locked(&signature) {
                 let took = took.as_secs();
                 upstream.server.concern(&format!(

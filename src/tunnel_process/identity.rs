@@ -22,9 +22,7 @@ fn read() -> Result<Option<ServerIdentity>, Error> {
             write_command()
         ))
     };
-    let Some(content) = data_file::read(FILE).map_err(not_read)? else {
-        return Ok(None);
-    };
+    let Some(content) = data_file::read(FILE).map_err(not_read)? else { return Ok(None) };
     let path = data_file::path(FILE).unwrap_or_default();
     let identity = ServerIdentity::from_pem(String::from_utf8_lossy(&content).into_owned());
     identity.map(Some).map_err(|reason| not_read(format!("{}: {reason}", path.display())))

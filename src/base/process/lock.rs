@@ -87,7 +87,7 @@ impl Lock {
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
         let mut lock = Self::acquire_in(&runtime::LASTING, &names[0], LIMIT, &mut |_| {})?;
-        for base in runtime::LASTING.iter() {
+        for base in runtime::LASTING.iter().filter(|base| is_ours(base)) {
             for path in names.iter().map(|name| base.join(name)) {
                 if path != lock.path && has_lines(base, &path)? {
                     lock.fallback_files.push(path);
@@ -185,12 +185,14 @@ impl Lock {
     }
 }
 
-/// Whether a directory of this user's, whatever its mode, has this file with lines in it.
-fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
+/// Whether it is a directory of this user's, whatever its mode.
+fn is_ours(directory: &Path) -> bool {
     let is_ours = |found: Metadata| found.is_dir() && found.uid() == geteuid().as_raw();
-    if !directory.symlink_metadata().is_ok_and(is_ours) {
-        return Ok(false);
-    }
+    directory.symlink_metadata().is_ok_and(is_ours)
+}
+
+/// Whether this file is in the directory, with lines in it.
+fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
     match lstat(path) {
         Err(Errno::NOENT) => Ok(false),
         Ok(found) if found.st_size <= HEADER as i64 => Ok(false),

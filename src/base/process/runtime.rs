@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::LazyLock;
 
-use rustix::fs::{Access, Mode, OFlags, access, fstat, mkdir, open, stat};
+use rustix::fs::{Access, FileType, Mode, OFlags, Stat, access, fstat, mkdir, open, stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::{Builder, TempDir};
@@ -26,7 +26,7 @@ pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // Where there is nothing else, the variable is better than nothing.
     let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let variable = variable.filter(|path| path.is_absolute() && is_ours(path));
-    let mut paths = shared_paths();
+    let mut paths = SHARED.clone();
     paths.extend(variable.map(|path| path.join(NAME)));
     paths
 });
@@ -35,8 +35,8 @@ pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // As $XDG_STATE_HOME is where it isn't set.
     let state = HOME.as_ref().map(|home| home.join(".local/state").join(NAME));
-    state.iter().for_each(|directory| make_parents(directory));
-    state.into_iter().chain(shared_paths()).collect()
+    state.iter().filter(|it| !it.exists()).for_each(|it| make_parents(it));
+    state.iter().chain(SHARED.iter()).cloned().collect()
 });
 
 /// For what is made once and kept; `None` for a user without a home.
@@ -55,28 +55,21 @@ pub(super) fn make_parents(directory: &Path) {
 
 /// The user's own, and others for a file system that is full or read-only, or a place that another
 /// user has taken. Not TMPDIR: they must be the same for every process of this user.
-fn shared_paths() -> Vec<PathBuf> {
+static SHARED: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     let user = geteuid().as_raw();
     let of_user = Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| is_ours(path));
     let shared = ["/tmp", "/dev/shm"].map(|path| format!("{path}/{NAME}-{user}").into());
     of_user.map(|path| path.join(NAME)).into_iter().chain(shared).collect()
-}
+});
 
 /// The home directory by the user database; `None` if there is none.
 static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
-    let mut texts = Vec::with_capacity(16 * 1024);
+    let mut texts = [const { MaybeUninit::<u8>::uninit() }; 16 * 1024];
     let mut found = ptr::null_mut();
+    let (user, into, room) = (geteuid().as_raw(), texts.as_mut_ptr().cast(), texts.len());
     // SAFETY: the pointers are to local variables, and the length is the room behind one.
-    unsafe {
-        libc::getpwuid_r(
-            geteuid().as_raw(),
-            entry.as_mut_ptr(),
-            texts.as_mut_ptr(),
-            texts.capacity(),
-            &mut found,
-        )
-    };
+    unsafe { libc::getpwuid_r(user, entry.as_mut_ptr(), into, room, &mut found) };
     // SAFETY: null, or the entry above, which was written then.
     let entry = unsafe { found.as_ref() }.filter(|entry| !entry.pw_dir.is_null())?;
     // SAFETY: the entry's texts end with a NUL and are in the buffer.
@@ -86,7 +79,8 @@ static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
 });
 
 fn is_ours(path: &Path) -> bool {
-    path.is_dir() && stat(path).is_ok_and(|found| found.st_uid == geteuid().as_raw())
+    let is_directory = |found: &Stat| FileType::from_raw_mode(found.st_mode).is_dir();
+    stat(path).is_ok_and(|it| is_directory(&it) && it.st_uid == geteuid().as_raw())
 }
 
 /// Makes a directory with an unpredictable name, readable by this user alone. When this is dropped, it is removed with

@@ -251,9 +251,7 @@ impl Checklist<'_> {
         if !kubeconfig.has_plugin(&context.user) {
             return;
         }
-        let Some(served) = self.keep("client", served(kubeconfig, context)) else {
-            return;
-        };
+        let Some(served) = self.keep("client", served(kubeconfig, context)) else { return };
         let RegisteredCluster { address, name, cluster, .. } = &served;
         if let Some(text) = changed(kubeconfig, context, &served) {
             let help = format!("have the context's entries written again: {}", write_command());
