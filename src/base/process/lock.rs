@@ -171,12 +171,14 @@ impl Lock {
         if text.len() > LONGEST {
             return Err(format!("{} is full", self.path.display()));
         }
-        let before = (fstat(&self.file).map_err(failed)?.st_size as u64).max(HEADER as u64);
+        let before = fstat(&self.file).map_err(failed)?.st_size as u64;
         let written = match pwrite(&self.file, text.as_bytes(), HEADER as u64) {
             Ok(length) if length < text.len() => Err(Errno::NOSPC),
             written => written.map(|length| (HEADER + length) as u64),
         };
-        let _ = ftruncate(&self.file, written.unwrap_or(before));
+        if written != Ok(before) {
+            let _ = ftruncate(&self.file, written.unwrap_or(before.max(HEADER as u64)));
+        }
         written.map_err(failed)?;
         for path in self.fallback_files.drain(..) {
             let _ = std::fs::remove_file(path);
