@@ -42,7 +42,6 @@ pub fn request(alone: SingleThreaded) -> u8 {
     signals::ignore_broken_pipes();
     exit_guard::use_crash_stack();
     run(alone, |Started { alone, request, .. }| {
-        memory::fill_heap();
         error::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());
         plugin::run(request.unwrap_or_default(), alone)

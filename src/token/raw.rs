@@ -28,6 +28,7 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
 use base::error::{self, Exit};
+use base::process::memory;
 use base::process::watchdog::{self, Call, Limit};
 
 /// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
@@ -103,6 +104,7 @@ impl Functions {
         let given = checked(unsafe { entry(&raw mut list) }, Function::GetFunctionList);
         let list = given.map_err(|error| ckr::failure(&error)).and_then(|()| read_list(list));
         let list = list.map_err(|failure| not_loaded(path, &failure))?;
+        memory::fill_heap();
         Ok(Box::leak(Box::new(Self(list))))
     }
 

@@ -40,12 +40,12 @@ pub fn share_heap() {
     let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
-/// Gets from the kernel in one call the heap pages that a request will use, most of them in SoftHSM and OpenSSL.
+/// Gets from the kernel in one call the heap pages that a library will use: as many as SoftHSM and OpenSSL do.
 /// Getting them one by one, as before Linux 5.14 and where pages are larger, takes 2 % of a request's time.
 pub fn fill_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        const SIZE: usize = 448 * 1024;
+        const SIZE: usize = 432 * 1024;
         // So that the block comes from the heap, and its pages stay there when it is freed.
         for limit in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
             // SAFETY: it sets a limit of the allocator, and keeps no pointer.
