@@ -1,9 +1,10 @@
 //! The record of a token: a line for the PIN that was sent last, which outlives this process.
 //!
-//! The line is written before the PIN is sent, since the process may be killed before there is an answer, and says
-//! that one was accepted only when one is. So a wrong stored PIN is not sent again by the next request, nor by one that runs at the
-//! same time: the record is locked until it is dropped, and meanwhile no other process of this user sends the token a
-//! PIN. The token's own memory is CKF_USER_PIN_COUNT_LOW (PKCS#11, section 3.2), which not all modules report.
+//! The line is written before the PIN is sent, since the process may be killed before there is an answer, and another
+//! takes its place only when the token has accepted one. So a wrong stored PIN is not sent again by the next request,
+//! nor by one that runs at the same time: the record is locked until it is dropped, and meanwhile no other process of
+//! this user sends the token a PIN. The token's own memory is CKF_USER_PIN_COUNT_LOW (PKCS#11, section 3.2), which not
+//! all modules report.
 //!
 //! And the PINs that were tried in this process since the last one that the token accepted, as keyed hashes: the three
 //! tries are for all connections of a run together, and a script that asks for PINs may always give the same.
