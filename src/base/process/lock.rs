@@ -177,7 +177,7 @@ impl Lock {
             written => written.map(|length| (HEADER + length) as u64),
         };
         if written != Ok(before) {
-            let _ = ftruncate(&self.file, written.unwrap_or(before.max(HEADER as u64)));
+            let _ = ftruncate(&self.file, written.unwrap_or(before));
         }
         written.map_err(failed)?;
         for path in self.fallback_files.drain(..) {
