@@ -171,12 +171,13 @@ impl Lock {
         if text.len() > LONGEST {
             return Err(format!("{} is full", self.path.display()));
         }
-        let before = fstat(&self.file).map_err(failed)?.st_size as u64;
+        let before = (fstat(&self.file).map_err(failed)?.st_size as u64).max(HEADER as u64);
         let written = match pwrite(&self.file, text.as_bytes(), HEADER as u64) {
             Ok(length) if length < text.len() => Err(Errno::NOSPC),
             written => written.map(|length| (HEADER + length) as u64),
         };
-        if written != Ok(before) {
+        // To leave a length as it is costs a file system as much as to change it.
+        if !written.is_ok_and(|end| end >= before) {
             let _ = ftruncate(&self.file, written.unwrap_or(before));
         }
         written.map_err(failed)?;
