@@ -4,8 +4,7 @@ use crate::fixture::*;
 
 const OWN: &str = "PKCS11_EXTERNAL_SIGNER_ASKPASS";
 
-/// A request for a signature, with the recording library, `pinSource: askpass`, and neither
-/// program nor pinentry.
+/// A request for a signature, with the recording library, `pinSource: askpass`, and neither program nor pinentry.
 fn sign(store: &Store, faults: &str) -> Invocation {
     let configuration = store.configuration().with("pinSource", "askpass");
     store.sign_suffering(configuration, faults).variable("PATH", store.directory.path())

@@ -1,5 +1,4 @@
-//! A real client-go program, let in by a real kube-apiserver under the name in the token's
-//! certificate.
+//! A real client-go program, let in by a real kube-apiserver under the name in the token's certificate.
 
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 

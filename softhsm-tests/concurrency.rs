@@ -1,9 +1,8 @@
 //! Many requests at once on one token, as a client with many connections makes them, and requests
 //! that are killed at any moment.
 //!
-//! SoftHSM is the judge, since nothing is as sensitive: it keeps a token in files and rewrites one of
-//! them at each login, by emptying it first. Without the lock, fewer than half of fifty processes get
-//! through.
+//! SoftHSM is the judge, since nothing is as sensitive: it keeps a token in files and rewrites one of them at each
+//! login, by emptying it first. Without the lock, fewer than half of fifty processes get through.
 
 use crate::credential::kills::rounds;
 use crate::fixture::*;

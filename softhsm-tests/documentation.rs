@@ -20,11 +20,11 @@ fn tests_named(text: &str) -> Vec<Vec<&str>> {
     named.map(|(_, names)| names.split("`, `").collect()).collect()
 }
 
-/// An attacker who is stopped by words alone is not stopped.
 /// Where the program's modules are.
 const MODULES: &[&str] =
     &["src", "src/base", "src/crypto", "src/kubeconfig", "src/sealed", "src/signer"];
 
+/// An attacker who is stopped by words alone is not stopped.
 #[test]
 fn each_attacker_is_stopped_by_what_a_test_shows() {
     let text = read("docs/security.md");

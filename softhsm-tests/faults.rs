@@ -1,5 +1,4 @@
-//! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and
-//! what they sign.
+//! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and what they sign.
 
 use cryptoki::mechanism::MechanismType;
 use pkcs11_external_signer::token::TOUCH_NOTICE_DELAY;

@@ -118,8 +118,7 @@ fn run_again(invocation: Invocation, keys: &[Configuration]) {
         .succeeded();
 }
 
-/// Runs this test in a process of its own, with what goes wrong in the library; the calls that begin or
-/// end something.
+/// Runs this test in a process of its own, with what goes wrong in the library; the calls that begin or end something.
 fn calls_of(faults: &str) -> Vec<String> {
     let [one, two] = [Kind::P256, Kind::P384].map(key);
     let objects = Object::pair(one, &[1]).into_iter().chain(Object::pair(two, &[2]));

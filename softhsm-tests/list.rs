@@ -432,8 +432,7 @@ fn what_is_missing_or_wrong_is_told_with_the_way_out() {
         assert_contains(&told, says);
         assert!(code != 5 || !told.contains("objectId"), "{told}");
     }
-    // By other commands, too.
-    // A token that has a name can't be the blank one.
+    // By other commands, too. A token that has a name can't be the blank one.
     for (name, help) in [("--slot-id=0", "initialise it"), ("--token-label=x", "insert the token")]
     {
         let check = ["check", softhsm_option(), name, "--object-id=1"];

@@ -13,8 +13,7 @@ use pkcs11_external_signer::process::memory::Wiping;
 static ALLOCATOR: Wiping<System> = Wiping(System);
 
 fn main() {
-    // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it
-    // keeps it.
+    // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it keeps it.
     let alone = unsafe { SingleThreaded::new() };
     leave(cli::main(alone))
 }

@@ -17,8 +17,7 @@ static ALLOCATOR: Wiping<System> = Wiping(System);
 /// which takes 2 % of a request; what else it does, `start::request` does.
 #[unsafe(no_mangle)]
 extern "C" fn main() -> ! {
-    // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it
-    // keeps it.
+    // SAFETY: nothing has started a thread yet, and what takes the value starts none as long as it keeps it.
     let alone = unsafe { SingleThreaded::new() };
     leave(start::request(alone))
 }

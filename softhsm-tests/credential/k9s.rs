@@ -3,8 +3,7 @@
 use super::PlainUser;
 use crate::fixture::*;
 
-/// A user, the relay before the cluster, and k9s at a terminal, which shows the config maps of a
-/// namespace of its own.
+/// A user, the relay before the cluster, and k9s at a terminal, which shows the config maps of a namespace of its own.
 struct Screen {
     user: PlainUser,
     relay: Forwarder,

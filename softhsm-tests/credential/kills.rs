@@ -12,8 +12,7 @@ pub(crate) fn rounds(usual: u32) -> u32 {
     env::var("KILLS").map_or(usual, |number| number.parse().expect("KILLS is a number"))
 }
 
-/// SoftHSM's files. With each login it writes the token's flags anew, and a kill at that moment leaves no
-/// token.
+/// SoftHSM's files. With each login it writes the token's flags anew, and a kill at that moment leaves no token.
 struct Tokens(Vec<(PathBuf, Vec<u8>)>);
 
 impl Tokens {

@@ -174,7 +174,8 @@ impl PlainUser {
         // A home is that of the user database.
         let home = self.store.directory.path().display();
         let script = format!(
-            "(echo jane:x:{number}:{number}::{home}:/bin/sh; cat /etc/passwd) >{home}/passwd
+            "(echo '#jim:x:{number}:{number}::/nowhere:/bin/sh'
+              echo jane:x:{number}:{number}::{home}:/bin/sh; cat /etc/passwd) >{home}/passwd
              mount --bind {home}/passwd /etc/passwd
              exec setpriv --reuid={number} --regid={number} --clear-groups \"$@\""
         );

@@ -1,6 +1,5 @@
-//! Answers that make no sense: counts and lengths that are too large, strings without an end,
-//! pointers that lead nowhere, attributes and signatures that are others'. Each is refused or does
-//! no harm.
+//! Answers that make no sense: counts and lengths that are too large, strings without an end, pointers that lead
+//! nowhere, attributes and signatures that are others'. Each is refused or does no harm.
 
 use crate::fixture::*;
 

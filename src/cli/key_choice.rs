@@ -107,8 +107,7 @@ impl KeyOptions {
         let name = requested.map(str::to_owned).or_else(|| names.find(|name| !name.is_empty()));
         name.filter(|name| !name.is_empty()).ok_or_else(|| {
             Error::new(Exit::Configuration, "the kubeconfig's user would have no name").help(
-                "name it with --user; without that it is called as the certificate's CN, or else as the key's \
-                 label",
+                "name it with --user; without that it is called as the certificate's CN, or else as the key's label",
             )
         })
     }

@@ -279,8 +279,7 @@ fn run_with(
     let code = running.wait().map_err(preparation)?;
     if fs::read(&file).is_ok_and(|left| left != content.as_bytes()) {
         report::warning(
-            "the command has changed its kubeconfig, which ends with the run; \
-             make lasting changes outside of it",
+            "the command has changed its kubeconfig, which ends with the run; make lasting changes outside of it",
         );
     }
     Ok(code)

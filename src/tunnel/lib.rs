@@ -1,9 +1,8 @@
 //! Tunnels: a port on this machine for each cluster, for as long as a command runs or a key is kept open.
 //!
-//! A tunnel ends the command's TLS with certificates of its own, speaks TLS to the API
-//! server with the token's key, and copies bytes. It works below HTTP: of the protocols that the
-//! command offers (ALPN), the one that the server prefers is the command's. So
-//! watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 pass with no code for any of them.
+//! A tunnel ends the command's TLS with certificates of its own, speaks TLS to the API server with the token's key, and
+//! copies bytes. It works below HTTP: of the protocols that the command offers (ALPN), the one that the server prefers
+//! is the command's. So watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 pass with no code for any of them.
 
 #![forbid(unsafe_code)]
 

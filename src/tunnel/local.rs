@@ -58,9 +58,8 @@ const FIRST_PORT: u16 = 20_000;
 const PORTS: u64 = 12_000;
 const ATTEMPTS: u64 = 8;
 
-/// The ports that are preferred for a cluster, one after the other. They are the same in every run, since
-/// kubectl keeps what it learns of a cluster in a directory named after the address. `owner` sets apart those who
-/// share an address.
+/// The ports that are preferred for a cluster, one after the other. They are the same in every run, since kubectl keeps
+/// what it learns of a cluster in a directory named after the address. `owner` sets apart those who share an address.
 pub fn preferred_ports(cluster: &str, owner: Option<&str>) -> impl Iterator<Item = u16> + use<> {
     let first = fnv_1a(cluster).wrapping_add(owner.map_or(0, fnv_1a));
     (0..ATTEMPTS).map(move |attempt| {

@@ -55,8 +55,7 @@ pub(super) trait Side: AsyncRead + AsyncWrite + Unpin {
 pub(super) struct Broken {
     pub(super) reading: Option<io::Error>,
     pub(super) writing: Option<io::Error>,
-    /// What it was sent, if it has failed before it said anything: the first stream is open still, and can be
-    /// answered.
+    /// What it was sent, if it has failed before it said anything: the first stream is open still, and can be answered.
     pub(super) unanswered: Option<Vec<u8>>,
 }
 

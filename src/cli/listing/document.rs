@@ -240,9 +240,8 @@ impl Listing {
         }
         let (named, label) = (token_options(library, token), &token.name.label);
         let help = format!(
-            "make one, and have a cluster issue its certificate: `{PROGRAM} enroll{named}` \
-             (docs/enroll.md has it with other CAs); `{PROGRAM} list{THIS_TOKEN} --login` shows \
-             also what a token hides without a PIN"
+            "make one, and have a cluster issue its certificate: `{PROGRAM} enroll{named}` (docs/enroll.md \
+             has it with other CAs); `{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides without a PIN"
         );
         let text = format!("token \"{label}\" shows no key and no certificate");
         Some(Error::new(Exit::Object, text).help(help))
