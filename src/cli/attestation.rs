@@ -6,7 +6,6 @@ use crate::certificate::KeyAttestation;
 use crate::config::Config;
 use crate::enrollment::certificates_pem;
 use crate::error::Error;
-use crate::library;
 use crate::printable::printable;
 use crate::report;
 
@@ -32,7 +31,7 @@ pub(super) fn run(
     arguments.key.set_call();
     let (mut source, _) = arguments.key.whole_source(true, session)?;
     let config = Config::from_map(&mut source.configuration)?;
-    let token = library::open_in(&mut session.library, &config)?.token(&config.token)?;
+    let token = session.open(&config)?.token(&config.token)?;
     let chain = token.attestation(&config.object)?;
     let (leaf, others) = chain.split_first().ok_or_else(|| Error::internal("an empty chain"))?;
     if let Some(attestation) = KeyAttestation::from_der(leaf) {

@@ -8,7 +8,6 @@ use super::session::CommandSession;
 use crate::config::Config;
 use crate::error::Error;
 use crate::jose::key_set;
-use crate::library;
 use crate::token::read_certificates;
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +34,7 @@ pub(super) fn run(
         _ => {
             let (mut source, _) = options.whole_source(true, session)?;
             let config = &Config::from_map(&mut source.configuration)?;
-            let mut token = library::open_in(&mut session.library, config)?.token(&config.token)?;
+            let mut token = session.open(config)?.token(&config.token)?;
             key_and_user(&mut token, config, None)?.0.public_key
         }
     };

@@ -6,9 +6,9 @@ use super::listing::{
     KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry, among, none_fits,
 };
 use super::question;
+use super::session::CommandSession;
 use crate::config::{Config, Filter, OPTIONS};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
-use crate::library::{self, Library};
 use crate::pin::PinProvider;
 use crate::printable::{printable, shell_word};
 use crate::process::environment::TakenVariables;
@@ -22,11 +22,11 @@ impl KeyOptions {
     pub(super) fn look(
         &self,
         login: Option<&TakenVariables>,
-        opened: &mut Option<Library>,
+        session: &mut CommandSession,
     ) -> Result<Listing, Error> {
         // All objects, so that a miss can say which there are.
         let of_token = self.of_token();
-        let mut listing = of_token.list(login, opened)?;
+        let mut listing = of_token.list(login, session)?;
         // What wasn't seen can be why nothing is found.
         let of_libraries = listing.libraries.iter().filter_map(|it| it.error.as_ref());
         let of_tokens = listing.tokens().filter_map(|(_, token)| token.error.as_ref());
@@ -39,7 +39,7 @@ impl KeyOptions {
         let wanted = self.filter()?.object;
         // A certificate that is a CA's is seen by its name alone.
         if wanted.is_given() && !listing.keys().any(|(_, _, key)| key.fits(&wanted)) {
-            let named = self.list(None, opened)?;
+            let named = self.list(None, session)?;
             if named.keys().next().is_some() {
                 listing = named;
             }
@@ -84,11 +84,11 @@ impl KeyOptions {
         &self,
         requested: Option<&str>,
         selected: SelectedKey<'_>,
-        opened: &mut Option<Library>,
+        session: &mut CommandSession,
     ) -> Result<String, Error> {
         let ((_, _, key), file) = (selected, self.certificate_file.as_deref());
         let config = Config::from_map(&mut key_configuration(file, selected, None))?;
-        let mut token = library::open_in(opened, &config)?.token(&config.token)?;
+        let mut token = session.open(&config)?.token(&config.token)?;
         let mut of_certificate = key.certificate.as_ref().and_then(|it| it.user.clone());
         match token.identity(&config, None) {
             Ok(Identity { certificate, .. }) if file.is_some() => {

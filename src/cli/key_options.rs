@@ -203,7 +203,7 @@ impl KeyOptions {
         };
         let variables = session.take_variables(source.configuration.clone());
         if source.context.is_none() {
-            let found = self.complete(&mut source.configuration);
+            let found = self.complete(&mut source.configuration, session);
             source.found = match (found, no_key) {
                 // Several keys are listed; if there is none, what is wrong is that nothing names one.
                 (Err(error), Some(why)) if !error.is(Kind::SeveralKeys) => return Err(why),
@@ -247,17 +247,17 @@ impl KeyOptions {
 
     /// Adds what the options don't say of library, token and key. Returns the URI of the key, or `None` if nothing was
     /// missing.
-    fn complete(&self, map: &mut Configuration) -> Result<Option<String>, Error> {
+    fn complete(
+        &self,
+        map: &mut Configuration,
+        session: &mut CommandSession,
+    ) -> Result<Option<String>, Error> {
         let named = self.filter()?;
         if named.library.is_some() && named.token.is_given() && named.object.is_given() {
             return Ok(None);
         }
-        let mut opened = None;
-        let listing = self.look(None, &mut opened);
-        if let Some(library) = opened {
-            library.module.close();
-        }
-        let listing = listing?;
+        let listing = self.look(None, session)?;
+        session.close_library();
         // If there is only one key, its use says what is wrong with it.
         let mut keys = listing.keys();
         let only_key = keys.next().filter(|_| keys.next().is_none());

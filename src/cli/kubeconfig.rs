@@ -58,23 +58,22 @@ pub(super) fn run(
         return undo(options.kubeconfig.as_deref(), context);
     }
     let variables = session.take_variables(options.configuration());
-    let CommandSession { output, library: opened, .. } = session;
     // Read as one, since options and URI have to agree.
     let mut map = options.selection.configuration();
     set(&mut map, "pinSource", options.pin_source.as_deref());
     Filter::from_map(&mut map)?;
     let pin_source = map.value("pinSource");
     let login = arguments.login.then_some(&variables);
-    let listing = options.look(login, opened)?;
+    let listing = options.look(login, session)?;
     let key = options.choose(&listing)?;
-    let user = &options.user_name(arguments.user.as_deref(), key, opened)?;
+    let user = &options.user_name(arguments.user.as_deref(), key, session)?;
     let Some(context) = &options.context else {
         let certificate_file = options.certificate_file.as_deref();
         let mut configuration = key_configuration(certificate_file, key, pin_source);
         let keep = arguments.keep.map(|keep| keep.to_string());
         set(&mut configuration, "keep", keep.as_deref());
         let excerpt = user_excerpt(user, &configuration, !arguments.external_signer)?;
-        return output.print(&excerpt);
+        return session.output.print(&excerpt);
     };
     let pin_source = pin_source.map(str::to_owned);
     let options = &KeyOptions { pin_source, ..options.clone() };
@@ -83,6 +82,6 @@ pub(super) fn run(
         ContextEntries { context, options, user, is_user_named, key, keep, usual_keep: None };
     match arguments.write {
         true => entries.write(),
-        false => output.print(&entries.excerpt()?),
+        false => session.output.print(&entries.excerpt()?),
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
     options.set_call();
     let variables = session.take_variables(options.configuration());
     let login = arguments.login.then_some(&variables);
-    let listing = options.list(login, &mut session.library);
+    let listing = options.list(login, session);
     let listing = listing.or_else(|error| match options.library() {
         Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry::failed(path, &error)])),
         _ => Err(error),

@@ -170,7 +170,7 @@ pub(super) fn unseal(
     let config = Config::of_token(&mut options.configuration())?;
     // A PIN that lies somewhere shows no person.
     let mut pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
-    let mut token = library::open_in(&mut session.library, &config)?.token(&config.token)?;
+    let mut token = session.open(&config)?.token(&config.token)?;
     let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = open(&mut token, &file, key, &mut pins)?;
     session.output.print(&format!("{}\n", registries.to_config().trim_end()))

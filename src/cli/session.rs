@@ -11,15 +11,15 @@ use serde::Serialize;
 
 use super::connection::connect;
 use crate::cluster_api::TokenConnection;
-use crate::config::PinSource;
+use crate::config::{Config, PinSource};
 use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
-use crate::library::Library;
+use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::printable_json;
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::output::{StandardOutput, answer_lost};
-use crate::process::replaced_file;
+use crate::process::{lock, replaced_file};
 use crate::protocol::Configuration;
 use crate::tunnel::TunnelTarget;
 use crate::tunnel_process::OwnKey;
@@ -76,9 +76,26 @@ impl CommandSession {
         key: Vec<(String, String)>,
         pins: &mut Sources,
     ) -> Result<TokenConnection, Error> {
-        self.library.take().iter().for_each(|library| library.module.close());
+        self.close_library();
         let key = self.own_key.insert(Arc::new(OwnKey::open(key, pins)?));
         connect(target, KeyNumber::default(), key.clone())
+    }
+
+    /// The library that is open, under its lock, or that of the configuration, which stays open.
+    pub(super) fn open(&mut self, config: &Config) -> Result<&Library, Error> {
+        let library = match &mut self.library {
+            Some(library) => library,
+            library => {
+                let init_args = config.init_args.as_deref();
+                library.insert(library::open(&config.library, init_args, lock::LIMIT)?)
+            }
+        };
+        library.lock.acquire(&config.library, lock::LIMIT, &mut library::note_wait)?;
+        Ok(library)
+    }
+
+    pub(super) fn close_library(&mut self) {
+        self.library.take().iter().for_each(|library| library.module.close());
     }
 
     /// The value of this variable, taken out of the environment.

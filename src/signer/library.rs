@@ -9,7 +9,7 @@ use crate::report;
 use base::error::Error;
 use base::process::lock::{self, Lock, LockError};
 use base::process::{locked, watchdog};
-use config::{Config, TokenSelector, TrustedLibrary};
+use config::{TokenSelector, TrustedLibrary};
 use token::{Module, SessionAccess, Token};
 
 pub struct Library {
@@ -29,16 +29,6 @@ pub fn open(
     lock.acquire(library, patience, &mut note_wait)?;
     let module = Arc::new(Module::open(library, init_args, pin_entry::show_after)?);
     Ok(Library { module, lock })
-}
-
-/// The library that is open, under its lock, or that of the configuration, which stays open in `opened`.
-pub fn open_in<'o>(opened: &'o mut Option<Library>, config: &Config) -> Result<&'o Library, Error> {
-    let library = match opened {
-        Some(library) => library,
-        None => opened.insert(open(&config.library, config.init_args.as_deref(), lock::LIMIT)?),
-    };
-    library.lock.acquire(&config.library, lock::LIMIT, &mut note_wait)?;
-    Ok(library)
 }
 
 impl Library {

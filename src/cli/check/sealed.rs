@@ -7,7 +7,6 @@ use super::Checklist;
 use crate::cli::opening;
 use crate::config::Config;
 use crate::error::{Error, Exit};
-use crate::library;
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
@@ -28,7 +27,7 @@ impl Checklist<'_> {
         let variables = self.session.take_variables(map.clone());
         let mut config = self.keep("configuration", Config::of_token(&mut map))?;
         let mut pins = Sources::new(mem::take(&mut config.pin), &variables);
-        let library = library::open_in(&mut self.session.library, &config);
+        let library = self.session.open(&config);
         let token = library.map(|it| it.token(&config.token));
         let token = self.keep("library", token)?;
         self.good("library", config.library.path().display().to_string());

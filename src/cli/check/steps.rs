@@ -9,7 +9,6 @@ use crate::certificate::{Certificate, minute, of_subject, renewal_remedy};
 use crate::cli::issuance::ShortLived;
 use crate::config::Config;
 use crate::error::{Error, Exit, Kind};
-use crate::library;
 use crate::pin::{PinOrigin, PinProvider};
 use crate::pin_entry::Sources;
 use crate::printable::quoted;
@@ -23,7 +22,7 @@ impl Checklist<'_> {
     pub(super) fn check_key(&mut self, config: &Config, pins: &mut Sources) -> Option<AcceptedPin> {
         let with_login = !self.arguments.no_login;
         let origin = with_login.then(|| pins.origin());
-        let library = library::open_in(&mut self.session.library, config);
+        let library = self.session.open(config);
         let opened = library.map(|it| (Arc::clone(&it.module), it.token(&config.token)));
         let (module, token) = self.keep("library", opened)?;
         let description = module.description().map(|text| format!(": {text}")).unwrap_or_default();

@@ -27,7 +27,6 @@ use crate::error::{Error, Exit};
 use crate::exec_credential::{ExecProof, ExecRequest, exec_answer};
 use crate::jose;
 use crate::kubeconfig::{Cluster, LocalCluster, tunnelled};
-use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::printable::hex;
 use crate::process::unix_time;
@@ -130,7 +129,7 @@ pub(super) fn hand_out(
         Some(target) if kind != ShortLived::Jwt => {
             from_cluster(kind, options, selection, pins, target.clone(), session)?
         }
-        _ => jwt(options, &config, pins, &mut session.library)?,
+        _ => jwt(options, &config, pins, session)?,
     };
     if made.ends <= unix_time() {
         // Clients would ask again at once, for ever.
@@ -235,9 +234,9 @@ fn jwt(
     options: &ShortLivedOptions,
     config: &Config,
     mut pins: Sources,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<IssuedCredential, Error> {
-    let mut token = library::open_in(opened, config)?.token(&config.token)?;
+    let mut token = session.open(config)?.token(&config.token)?;
     let (key, user) = key_and_user(&mut token, config, Some(&mut pins))?;
     let user = options.subject.clone().or(user).ok_or_else(|| {
         Error::new(

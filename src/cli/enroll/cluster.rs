@@ -15,7 +15,6 @@ use crate::config::{Config, Filter, Keep, TokenName, key_selection};
 use crate::enrollment::Applicant;
 use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
-use crate::library::{self, Library};
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
@@ -38,7 +37,7 @@ impl IssuingCluster {
     pub(super) fn find(
         arguments: &EnrollArguments,
         variables: &TakenVariables,
-        opened: &mut Option<Library>,
+        session: &mut CommandSession,
     ) -> Result<Option<Self>, Error> {
         let options = &arguments.key_options;
         let SelectedContext { kubeconfig, context } = options.selected()?;
@@ -47,7 +46,7 @@ impl IssuingCluster {
             let named = options.filter()?.object.id;
             let named = named.or_else(|| arguments.slot.map(|slot| slot.id()));
             if named.is_none() || Filter::from_map(&mut present.clone())?.object.id == named {
-                expired = expired_key(options.overridden(present), variables, opened)?;
+                expired = expired_key(options.overridden(present), variables, session)?;
                 if expired.is_none() {
                     return Ok(None);
                 }
@@ -109,10 +108,10 @@ fn right(user: &str) -> [String; 12] {
 fn expired_key(
     mut map: Configuration,
     variables: &TakenVariables,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<Option<(Config, Certificate)>, Error> {
     let config = Config::from_map(&mut map.clone())?;
-    let library = library::open_in(opened, &config)?;
+    let library = session.open(&config)?;
     // Where the certificate is hidden.
     let pins = &mut Sources::new(Config::from_map(&mut map)?.pin, variables);
     let mut token = library.token(&config.token)?;
@@ -156,11 +155,11 @@ pub(super) fn write_context(
     token: TokenName,
     key: &KeyReference,
     certificate_file: Option<PathBuf>,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<(), Error> {
     let given = |text: String| Some(text).filter(|it| !it.is_empty());
     let path = |path: &Path| path.to_string_lossy().into_owned();
-    let found = opened.as_ref().map(|library| path(&library.module.path));
+    let found = session.library.as_ref().map(|library| path(&library.module.path));
     let mut options = arguments.key_options.clone();
     options.certificate_file = certificate_file.as_deref().map(path);
     options.selection = Selection {
@@ -173,9 +172,9 @@ pub(super) fn write_context(
         ..Selection::default()
     };
     let options = &options;
-    let listing = options.look(None, opened)?;
+    let listing = options.look(None, session)?;
     let key = options.choose(&listing)?;
-    let user = &options.user_name(None, key, opened)?;
+    let user = &options.user_name(None, key, session)?;
     let usual_keep = File::open("/dev/tty").is_ok().then_some(Keep::Terminal);
     let keep = arguments.keep;
     ContextEntries { context, options, user, is_user_named: false, key, keep, usual_keep }.write()

@@ -165,9 +165,9 @@ fn request(
     })?;
     let applicant = &Applicant::new(user, arguments.groups.clone())?;
     check_target(file)?;
-    let (user, opened) = (applicant.user(), &mut session.library);
-    let config = choose(&arguments.key_options, None, opened)?;
-    let mut enrollment = Enrollment::open(arguments, config, user, variables, opened)?;
+    let user = applicant.user();
+    let config = choose(&arguments.key_options, None, session)?;
+    let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
     let (key, is_done) = enrollment.key(applicant)?;
     if is_done {
         // Why nothing is left to do.
@@ -195,9 +195,8 @@ fn install(
     let issued = IssuedCertificate::from_file(file)?;
     check_issued(&issued.certificate, arguments.user.as_deref(), None, unix_time())?;
     let user = issued.certificate.user.as_deref().unwrap_or_default();
-    let (opened, key) = (&mut session.library, issued.certificate.public_key());
-    let config = choose(&arguments.key_options, Some(key), opened)?;
-    let mut enrollment = Enrollment::open(arguments, config, user, variables, opened)?;
+    let config = choose(&arguments.key_options, Some(issued.certificate.public_key()), session)?;
+    let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
     enrollment.install_issued(&issued)?;
     Ok(enrollment.lines)
 }
@@ -208,15 +207,14 @@ fn certify(
     variables: &TakenVariables,
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
-    let opened = &mut session.library;
-    let Some(mut cluster) = IssuingCluster::find(arguments, variables, opened)? else {
+    let Some(mut cluster) = IssuingCluster::find(arguments, variables, session)? else {
         let proof = cluster::proof(arguments, None, variables, session)?;
         report::note("the context uses a key on a token already");
         return Ok(vec![proof]);
     };
     let (applicant, options) = (&cluster.applicant, &arguments.key_options);
-    let config = cluster.key.take().map_or_else(|| choose(options, None, opened), Ok)?;
-    let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, opened)?;
+    let config = cluster.key.take().map_or_else(|| choose(options, None, session), Ok)?;
+    let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, session)?;
     let (key, is_done) = enrollment.key(applicant)?;
     let file = if is_done {
         // An earlier call has got so far.
@@ -234,7 +232,7 @@ fn certify(
     };
     enrollment.lines.push(format!("context: \"{}\", uses the key", cluster.context));
     let (name, accepted, mut lines) = enrollment.close();
-    cluster::write_context(arguments, &cluster.context, name, &key, file, opened)?;
+    cluster::write_context(arguments, &cluster.context, name, &key, file, session)?;
     lines.push(cluster::proof(arguments, accepted, variables, session)?);
     Ok(lines)
 }

@@ -10,13 +10,14 @@ use crate::cli::key_choice::{token_configuration, token_options};
 use crate::cli::key_options::KeyOptions;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry};
 use crate::cli::question::{confirm, pick};
+use crate::cli::session::CommandSession;
 use crate::config::{Config, ObjectId, ObjectSelector, TokenName};
 use crate::enrollment::{
     Applicant, find_key, fingerprint, for_another, has_valid_certificate, in_groups, installation,
     intermediates, of_key, selector, sign_request,
 };
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY};
-use crate::library::{self, Library, LibraryLock};
+use crate::library::{self, LibraryLock};
 use crate::pin_entry::{Sources, ask};
 use crate::printable::printable;
 use crate::process::environment::TakenVariables;
@@ -51,9 +52,9 @@ impl<'a> Enrollment<'a> {
         mut config: Config,
         user: &str,
         variables: &TakenVariables,
-        opened: &mut Option<Library>,
+        session: &mut CommandSession,
     ) -> Result<Self, Error> {
-        let library = library::open_in(opened, &config)?;
+        let library = session.open(&config)?;
         let mut pins = Sources::new(mem::take(&mut config.pin), variables);
         let found = library.module.find_token(&config.token)?;
         let mut token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
@@ -298,12 +299,12 @@ impl<'a> Enrollment<'a> {
 pub(super) fn choose(
     options: &KeyOptions,
     key: Option<&PublicKey>,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<Config, Error> {
     let (named, mut map) = (options.filter()?, options.configuration());
     if named.library.is_none() || !named.token.is_given() {
         // Whatever key.
-        let listing = options.of_token().look(None, opened)?;
+        let listing = options.of_token().look(None, session)?;
         let found = found_token(&listing, key)?;
         map = found.pairs().chain(map.pairs()).collect();
     }

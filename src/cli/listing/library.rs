@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::document::PinEntry;
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, minute, rfc_3339};
+use crate::cli::session::CommandSession;
 use crate::config::{
     Filter, ObjectId, ObjectSelector, TokenName, TokenSelector, TrustedLibrary, Uri,
 };
@@ -20,7 +21,7 @@ use crate::token::{Candidate, OccupiedSlot, PinState, TokenState};
 /// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the library shows. It stays open in `opened`, to be finalised when the answer is out.
+/// What the library shows. It stays open in the session, to be finalised when the answer is out.
 /// `path` is the library's path as it was given: links in it are not followed, since their targets
 /// often have a version in their names. Without `pins`, private objects aren't seen.
 pub(super) fn list_library(
@@ -28,12 +29,12 @@ pub(super) fn list_library(
     trusted: &TrustedLibrary,
     filter: &Filter,
     mut pins: Option<Sources>,
-    opened: &mut Option<Library>,
+    session: &mut CommandSession,
 ) -> Result<LibraryEntry, Error> {
     let init_args = filter.init_args.as_deref();
-    let library = match opened {
+    let library = match &mut session.library {
         Some(library) => library,
-        None => opened.insert(library::open(trusted, init_args, PATIENCE)?),
+        library => library.insert(library::open(trusted, init_args, PATIENCE)?),
     };
     let slots = library.module.occupied_slots()?;
     let chosen: Vec<_> = slots

@@ -10,9 +10,9 @@ pub(super) use self::document::{
 use self::library::list_library;
 use self::machine::list_machine;
 use super::key_options::{KeyOptions, Selection, needs};
+use super::session::CommandSession;
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
-use crate::library::Library;
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::report;
@@ -23,7 +23,7 @@ impl KeyOptions {
     pub(super) fn list(
         &self,
         login: Option<&TakenVariables>,
-        opened: &mut Option<Library>,
+        session: &mut CommandSession,
     ) -> Result<Listing, Error> {
         // An error in the options is reported once, and not by every process.
         let filter = self.filter()?;
@@ -38,7 +38,7 @@ impl KeyOptions {
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
                 let pins = login.map(|variables| Sources::new(pin.unwrap_or_default(), variables));
-                let found = list_library(&path, library, &filter, pins, opened)?;
+                let found = list_library(&path, library, &filter, pins, session)?;
                 Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.
