@@ -35,25 +35,21 @@ pub(super) struct ContextEntries<'a> {
 
 impl ContextEntries<'_> {
     /// The entries, for pasting.
-    pub(super) fn excerpt(&self) -> Result<String, Error> {
-        let kubeconfig = super::load(self.options.kubeconfig.as_deref())?;
-        kubeconfig.context(self.context)?;
-        let identity = identity_or_new()?;
-        self.entries(&kubeconfig, &identity)?.as_excerpt()
+    pub(super) fn excerpt(&self, kubeconfig: &Kubeconfig) -> Result<String, Error> {
+        self.entries(kubeconfig, &identity_or_new()?)?.as_excerpt()
     }
 
-    /// Writes the entries that aren't there yet.
-    pub(super) fn write(&self) -> Result<(), Error> {
+    /// Writes the entries that aren't there yet. What the kubeconfig says then.
+    pub(super) fn write(&self) -> Result<Kubeconfig, Error> {
         let kubeconfig = self.options.kubeconfig.as_deref();
-        // Refused before anything is written.
-        let before = super::load(kubeconfig)?;
-        let former = before.context(self.context)?.user;
         let identity = identity_or_new()?;
-        let (user, path) = change(kubeconfig, self.context, |file, all, path| {
-            let entries = self.entries(all, &identity)?;
+        let ((user, before, after), path) = change(kubeconfig, self.context, |file, all, path| {
+            let (entries, mut after) = (self.entries(all, &identity)?, all.clone());
             entries.put_into(file, all, path)?;
-            Ok(entries.user)
+            entries.put_into(&mut after, all, path)?;
+            Ok((entries.user, all.clone(), after))
         })?;
+        let former = before.context(self.context)?.user;
         let file = kubeconfig.map(Path::to_string_lossy);
         let files = option("--kubeconfig", file);
         if before.is_secret_of_one(&former, self.context) {
@@ -75,7 +71,7 @@ impl ContextEntries<'_> {
                 format!("kubectl{options} auth whoami"),
             ],
         );
-        Ok(())
+        Ok(after)
     }
 
     fn entries(

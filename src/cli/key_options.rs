@@ -173,7 +173,9 @@ impl KeyOptions {
         if self.names_a_key() {
             return Ok(self.options_source());
         }
-        self.source_of_context()
+        let selected = self.selected()?;
+        let configuration = self.of_context_user(&selected)?;
+        Ok(KeySource { configuration, context: Some(selected), found: None })
     }
 
     fn options_source(&self) -> KeySource {
@@ -181,10 +183,11 @@ impl KeyOptions {
     }
 
     /// The key of the context's user.
-    pub(super) fn source_of_context(&self) -> Result<KeySource, Error> {
-        let selected = self.selected()?;
-        let configuration = self.overridden(selected.kubeconfig.key_of(&selected.context)?);
-        Ok(KeySource { configuration, context: Some(selected), found: None })
+    pub(super) fn of_context_user(
+        &self,
+        selected: &SelectedContext,
+    ) -> Result<Configuration, Error> {
+        Ok(self.overridden(selected.kubeconfig.key_of(&selected.context)?))
     }
 
     /// [`Self::source`], with what the options don't say if there is only one or a person picks one; and the variable that

@@ -80,8 +80,11 @@ pub(super) fn run(
     let (is_user_named, keep) = (arguments.user.is_some(), arguments.keep);
     let entries =
         ContextEntries { context, options, user, is_user_named, key, keep, usual_keep: None };
+    // Refused before anything is written.
+    let kubeconfig = super::load(options.kubeconfig.as_deref())?;
+    kubeconfig.context(context)?;
     match arguments.write {
-        true => entries.write(),
-        false => session.output.print(&entries.excerpt()?),
+        true => entries.write().map(drop),
+        false => session.output.print(&entries.excerpt(&kubeconfig)?),
     }
 }

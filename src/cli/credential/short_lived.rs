@@ -159,9 +159,7 @@ fn from_cluster(
     let life = options.duration.map_or(shortest, |it| it.as_secs());
     if life < shortest {
         let text = "what an API server makes lives 10 minutes at least";
-        return Err(
-            Error::new(Exit::Request, text).help("leave --duration out, or give at least 10m")
-        );
+        return Err(Error::new(Exit::Request, text).help("omit --duration, or give at least 10m"));
     }
     let api = session.connect(target, selection, &mut pins)?;
     for warning in session.own_key.iter().flat_map(|key| key.open.take_warnings()) {

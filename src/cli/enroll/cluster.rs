@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::EnrollArguments;
+use super::token::Enrollment;
 use crate::certificate::{Certificate, of_subject};
 use crate::cli::context_key::ContextEntries;
 use crate::cli::key_options::{SelectedContext, Selection};
+use crate::cli::listing::{Listing, list_library};
 use crate::cli::session::CommandSession;
 use crate::cluster_api::{Kubectl, REQUESTS, may, whoami};
-use crate::config::{Config, Filter, Keep, TokenName, key_selection};
+use crate::config::{Config, Filter, Keep, key_selection};
 use crate::enrollment::Applicant;
 use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
@@ -25,7 +27,6 @@ use crate::token::{AcceptedPin, KeyReference};
 /// A cluster that is asked with the credentials that the person has now.
 pub(super) struct IssuingCluster {
     pub(super) kubectl: Kubectl,
-    pub(super) context: String,
     pub(super) applicant: Applicant,
     /// The context's key, if its certificate has expired.
     pub(super) key: Option<Config>,
@@ -36,11 +37,11 @@ impl IssuingCluster {
     /// on a token already. If that key's certificate has expired, the user is asked that the context had before.
     pub(super) fn find(
         arguments: &EnrollArguments,
+        SelectedContext { kubeconfig, context }: &SelectedContext,
         variables: &TakenVariables,
         session: &mut CommandSession,
     ) -> Result<Option<Self>, Error> {
         let options = &arguments.key_options;
-        let SelectedContext { kubeconfig, context } = options.selected()?;
         let mut expired = None;
         if let Provider::ExternalSigner(present) = kubeconfig.provider(&context.user)? {
             let named = options.filter()?.object.id;
@@ -52,7 +53,7 @@ impl IssuingCluster {
                 }
             }
         }
-        let before = expired.as_ref().map(|(_, it)| before(&kubeconfig, &context.name, it));
+        let before = expired.as_ref().map(|(_, it)| before(kubeconfig, &context.name, it));
         let before = before.transpose()?;
         let kubectl = Kubectl::new(&context.name, options.kubeconfig.as_deref(), before.as_ref());
         let known = whoami(&kubectl)?;
@@ -79,7 +80,7 @@ impl IssuingCluster {
                 return Err(Error::new(Exit::Cluster, text).help(help));
             }
         }
-        Ok(Some(Self { kubectl, context: context.name, applicant, key }))
+        Ok(Some(Self { kubectl, applicant, key }))
     }
 }
 
@@ -148,51 +149,51 @@ fn before(
     Ok(original)
 }
 
-/// Has the context use the key of this token from now on.
+/// Has the context use the key of this enrollment from now on.
 pub(super) fn write_context(
     arguments: &EnrollArguments,
     context: &str,
-    token: TokenName,
+    enrollment: &Enrollment<'_>,
     key: &KeyReference,
-    certificate_file: Option<PathBuf>,
+    file: Option<PathBuf>,
+    user: &str,
     session: &mut CommandSession,
-) -> Result<(), Error> {
-    let given = |text: String| Some(text).filter(|it| !it.is_empty());
+) -> Result<SelectedContext, Error> {
     let path = |path: &Path| path.to_string_lossy().into_owned();
-    let found = session.library.as_ref().map(|library| path(&library.module.path));
     let mut options = arguments.key_options.clone();
-    options.certificate_file = certificate_file.as_deref().map(path);
+    options.certificate_file = file.as_deref().map(path);
+    let Config { library, init_args, token, .. } = &enrollment.config;
+    let path = options.library().unwrap_or_else(|| path(library.path()));
+    let (init_args, token) = (init_args.clone(), token.clone());
+    let filter = Filter { library: None, init_args, token, object: key.selector.clone() };
+    let library = list_library(&path, library, &filter, None, Some(&enrollment.token), session)?;
     options.selection = Selection {
-        module: options.selection.module.or(found),
-        init_args: options.selection.init_args,
-        token_label: given(token.label),
-        token_serial: given(token.serial),
         object_id: key.selector.id.as_ref().map(ToString::to_string),
         object_label: key.selector.label.clone(),
         ..Selection::default()
     };
-    let options = &options;
-    let listing = options.look(None, session)?;
+    let (options, listing) = (&options, Listing::new(vec![library]));
     let key = options.choose(&listing)?;
-    let user = &options.user_name(None, key, session)?;
     let usual_keep = File::open("/dev/tty").is_ok().then_some(Keep::Terminal);
-    let keep = arguments.keep;
-    ContextEntries { context, options, user, is_user_named: false, key, keep, usual_keep }.write()
+    let (keep, is_user_named) = (arguments.keep, false);
+    let entries = ContextEntries { context, options, user, is_user_named, key, keep, usual_keep };
+    let kubeconfig = entries.write()?;
+    Ok(SelectedContext { context: kubeconfig.context(context)?, kubeconfig })
 }
 
 /// Connects to the cluster with the key that the context uses: the last line of an enrollment.
 pub(super) fn proof(
     arguments: &EnrollArguments,
+    selected: &SelectedContext,
     accepted: Option<AcceptedPin>,
     variables: &TakenVariables,
     session: &mut CommandSession,
 ) -> Result<String, Error> {
-    let mut source = arguments.key_options.source_of_context()?;
-    let context = source.context.ok_or_else(|| Error::internal("a key without its context"))?;
-    let selection = key_selection(&source.configuration);
-    let mut pins = Sources::new(Config::from_map(&mut source.configuration)?.pin, variables);
+    let mut configuration = arguments.key_options.of_context_user(selected)?;
+    let selection = key_selection(&configuration);
+    let mut pins = Sources::new(Config::from_map(&mut configuration)?.pin, variables);
     pins.accepted(accepted.map(AcceptedPin::into_pin));
-    let target = context.target()?;
+    let target = selected.target()?;
     let server = target.cluster.server.clone();
     Ok(session.connect(target, selection, &mut pins)?.whoami()?.describe(&server))
 }

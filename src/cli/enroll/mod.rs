@@ -22,7 +22,6 @@ use crate::config::Keep;
 use crate::enrollment::{Applicant, check_issued, in_groups};
 use crate::error::{Error, Exit};
 use crate::printable::printable;
-use crate::process::environment::TakenVariables;
 use crate::process::{read_regular, unix_time};
 use crate::report;
 use crate::token::{KeyKind, KeyPurpose, PivSlot, SlotPolicy};
@@ -134,19 +133,15 @@ fn check_target(path: &Path) -> Result<(), Error> {
 pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = &arguments.key_options;
     options.set_call();
-    let map = options.source().map_or_else(|_| options.configuration(), |it| it.configuration);
-    let variables = &session.take_variables(map);
     let (purpose, kind) = (arguments.purpose, arguments.key);
     if purpose == Some(KeyPurpose::Unsealing) && kind == Some(KeyKind::Ed25519) {
         let text = "an Ed25519 key only signs, and opens no sealed file";
-        return Err(
-            Error::new(Exit::Request, text).help("leave --key out, or name another kind with it")
-        );
+        return Err(Error::new(Exit::Request, text).help("leave --key out, or name another kind"));
     }
     let lines = match (&arguments.csr, &arguments.certificate) {
-        (Some(file), _) => request(arguments, file, variables, session)?,
-        (None, Some(file)) => install(arguments, file, variables, session)?,
-        (None, None) => certify(arguments, variables, session)?,
+        (Some(file), _) => request(arguments, file, session)?,
+        (None, Some(file)) => install(arguments, file, session)?,
+        (None, None) => certify(arguments, session)?,
     };
     let text: String = lines.iter().map(|line| format!("{}\n", printable(line))).collect();
     session.output.print(&text)
@@ -156,7 +151,6 @@ pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> 
 fn request(
     arguments: &EnrollArguments,
     file: &Path,
-    variables: &TakenVariables,
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
     let user = arguments.user.clone().ok_or_else(|| {
@@ -166,6 +160,7 @@ fn request(
     let applicant = &Applicant::new(user, arguments.groups.clone())?;
     check_target(file)?;
     let user = applicant.user();
+    let variables = &session.take_variables(arguments.key_options.configuration());
     let config = choose(&arguments.key_options, None, session)?;
     let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
     let (key, is_done) = enrollment.key(applicant)?;
@@ -189,12 +184,12 @@ fn request(
 fn install(
     arguments: &EnrollArguments,
     file: &Path,
-    variables: &TakenVariables,
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
     let issued = IssuedCertificate::from_file(file)?;
     check_issued(&issued.certificate, arguments.user.as_deref(), None, unix_time())?;
     let user = issued.certificate.user.as_deref().unwrap_or_default();
+    let variables = &session.take_variables(arguments.key_options.configuration());
     let config = choose(&arguments.key_options, Some(issued.certificate.public_key()), session)?;
     let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
     enrollment.install_issued(&issued)?;
@@ -204,15 +199,18 @@ fn install(
 /// A key, the certificate that the cluster issues for it, and the context that uses both; what was done.
 fn certify(
     arguments: &EnrollArguments,
-    variables: &TakenVariables,
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
-    let Some(mut cluster) = IssuingCluster::find(arguments, variables, session)? else {
-        let proof = cluster::proof(arguments, None, variables, session)?;
+    let options = &arguments.key_options;
+    let selected = options.selected()?;
+    let present = options.of_context_user(&selected).ok().filter(|_| !options.names_a_key());
+    let variables = &session.take_variables(present.unwrap_or_else(|| options.configuration()));
+    let Some(mut cluster) = IssuingCluster::find(arguments, &selected, variables, session)? else {
+        let proof = cluster::proof(arguments, &selected, None, variables, session)?;
         report::note("the context uses a key on a token already");
         return Ok(vec![proof]);
     };
-    let (applicant, options) = (&cluster.applicant, &arguments.key_options);
+    let (applicant, context) = (&cluster.applicant, &selected.context.name);
     let config = cluster.key.take().map_or_else(|| choose(options, None, session), Ok)?;
     let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, session)?;
     let (key, is_done) = enrollment.key(applicant)?;
@@ -230,9 +228,11 @@ fn certify(
         let issued = issuance.obtain(options, || enrollment.sign_request(applicant, &key))?;
         enrollment.install(&issued, &key)?
     };
-    enrollment.lines.push(format!("context: \"{}\", uses the key", cluster.context));
-    let (name, accepted, mut lines) = enrollment.close();
-    cluster::write_context(arguments, &cluster.context, name, &key, file, session)?;
-    lines.push(cluster::proof(arguments, accepted, variables, session)?);
+    enrollment.lines.push(format!("context: \"{context}\", uses the key"));
+    let user = applicant.user();
+    let selected =
+        cluster::write_context(arguments, context, &enrollment, &key, file, user, session)?;
+    let (accepted, mut lines) = enrollment.close();
+    lines.push(cluster::proof(arguments, &selected, accepted, variables, session)?);
     Ok(lines)
 }

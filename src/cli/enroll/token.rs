@@ -11,7 +11,7 @@ use crate::cli::key_options::KeyOptions;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry};
 use crate::cli::question::{confirm, pick};
 use crate::cli::session::CommandSession;
-use crate::config::{Config, ObjectId, ObjectSelector, TokenName};
+use crate::config::{Config, ObjectId, ObjectSelector};
 use crate::enrollment::{
     Applicant, find_key, fingerprint, for_another, has_valid_certificate, in_groups, installation,
     intermediates, of_key, selector, sign_request,
@@ -34,8 +34,8 @@ pub(super) struct Enrollment<'a> {
     arguments: &'a EnrollArguments,
     /// Acquired by what is done with the token, and released where this waits for people.
     pub(super) lock: LibraryLock,
-    token: Token,
-    config: Config,
+    pub(super) token: Token,
+    pub(super) config: Config,
     pins: Sources,
     /// The CKA_ID of the configuration is that of the slot that a YubiKey has for this.
     is_usual: bool,
@@ -86,9 +86,9 @@ impl<'a> Enrollment<'a> {
         self.lock.acquire(&self.config.library, lock::LIMIT, &mut library::note_wait)
     }
 
-    /// The end: the token, the PIN for its next session, and what was done.
-    pub(super) fn close(self) -> (TokenName, Option<AcceptedPin>, Vec<String>) {
-        (self.token.state().name.clone(), self.token.close(), self.lines)
+    /// The end: the PIN for the token's next session, and what was done.
+    pub(super) fn close(self) -> (Option<AcceptedPin>, Vec<String>) {
+        (self.token.close(), self.lines)
     }
 
     /// The applicant's key, found or made; also whether it has a valid certificate and another one wasn't asked for by its

@@ -15,7 +15,7 @@ use crate::library::{self, Library};
 use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;
 use crate::process::unix_time;
-use crate::token::{Candidate, OccupiedSlot, PinState, TokenState};
+use crate::token::{Candidate, OccupiedSlot, PinState, Token, TokenState};
 
 /// How long another process may keep the library: less than a process may take to list it, so
 /// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
@@ -23,12 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the library shows. It stays open in the session, to be finalised when the answer is out.
 /// `path` is the library's path as it was given: links in it are not followed, since their targets
-/// often have a version in their names. Without `pins`, private objects aren't seen.
-pub(super) fn list_library(
+/// often have a version in their names. Without `pins`, private objects aren't seen, unless in the token that is `open`.
+pub(in crate::cli) fn list_library(
     path: &str,
     trusted: &TrustedLibrary,
     filter: &Filter,
     mut pins: Option<Sources>,
+    open: Option<&Token>,
     session: &mut CommandSession,
 ) -> Result<LibraryEntry, Error> {
     let init_args = filter.init_args.as_deref();
@@ -52,7 +53,10 @@ pub(super) fn list_library(
     let states: Vec<_> = states.filter(|state| state.initialized).collect();
     let tokens = chosen.into_iter().map(|slot| match &slot.token {
         Ok(state) => {
-            let shown = shown(library, state, pins.as_mut());
+            let shown = match open.filter(|it| it.state().name.slot == slot.slot) {
+                Some(token) => token.candidates().map(|candidates| (candidates, None)),
+                None => shown(library, state, pins.as_mut()),
+            };
             entry(state, &states, shown, &filter.object, pins.is_some(), path)
         }
         Err(error) => TokenEntry {

@@ -7,7 +7,7 @@ mod machine;
 pub(super) use self::document::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry,
 };
-use self::library::list_library;
+pub(super) use self::library::list_library;
 use self::machine::list_machine;
 use super::key_options::{KeyOptions, Selection, needs};
 use super::session::CommandSession;
@@ -38,7 +38,7 @@ impl KeyOptions {
         match (self.library(), &filter.library) {
             (Some(path), Some(library)) => {
                 let pins = login.map(|variables| Sources::new(pin.unwrap_or_default(), variables));
-                let found = list_library(&path, library, &filter, pins, session)?;
+                let found = list_library(&path, library, &filter, pins, None, session)?;
                 Ok(Listing::new(vec![found]))
             }
             // Several libraries may show the same token, and each would send it the PIN.

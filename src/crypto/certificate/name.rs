@@ -61,9 +61,7 @@ impl Subject {
             let kind = short(attribute).filter(|it| [COMMON_NAME, ORGANIZATION].contains(it));
             let Some(kind) = kind else { continue };
             let Some(value) = value(attribute) else {
-                return Err(format!(
-                    "the {kind} of its subject is no text that every reader reads alike"
-                ));
+                return Err(format!("the {kind} of its subject is no text that all read alike"));
             };
             match kind {
                 COMMON_NAME => user = Some(value),
