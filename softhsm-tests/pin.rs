@@ -1,5 +1,4 @@
-//! Where a stored PIN comes from, how often it is sent, and what becomes of
-//! standard input, which belongs to the user.
+//! Where a stored PIN comes from, how often it is sent, and what becomes of standard input, which belongs to the user.
 
 use rustix::fs::Gid;
 

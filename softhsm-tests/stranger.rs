@@ -39,8 +39,7 @@ fn built(store: &Store, name: &str, source: &str) -> PathBuf {
 
 const ENTRY_POINT: &str = "int C_GetFunctionList(void *list) { return 5; }";
 
-/// Its owner changes the link all the time between a trusted place, which lacks the library, and
-/// their own.
+/// Its owner changes the link all the time between a trusted place, which lacks the library, and their own.
 #[test]
 fn a_library_behind_a_strangers_link_does_not_run() {
     need_root();

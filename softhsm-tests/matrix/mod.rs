@@ -32,8 +32,7 @@ const IN_PASSING: [&str; 4] = [
     "CKR_SESSION_HANDLE_INVALID",
 ];
 
-/// Where not the failed call is told, but what comes of it: the call, what it returned, and what is
-/// told instead.
+/// Where not the failed call is told, but what comes of it: the call, what it returned, and what is told instead.
 const CONSEQUENCES: &[(&str, &str, &str)] = &[
     // Objects without an attribute are all of them ordinary; a certificate without a value isn't.
     ("C_GetAttributeValue", "CKR_ATTRIBUTE_SENSITIVE", "it is empty"),

@@ -1,5 +1,4 @@
-//! Silent servers and slow tokens: no other connection waits for them, who waits is told, and it has
-//! an end.
+//! Silent servers and slow tokens: no other connection waits for them, who waits is told, and it has an end.
 
 use std::collections::BTreeSet;
 

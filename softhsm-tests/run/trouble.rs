@@ -218,8 +218,7 @@ pub(crate) fn server_certificate(directory: &Path) -> [String; 2] {
 pub(crate) struct Server(Child);
 
 impl Server {
-    /// One which accepts only clients of an authority, with a certificate and a key of its own; and its
-    /// URL.
+    /// One which accepts only clients of an authority, with a certificate and a key of its own; and its URL.
     pub(crate) fn start(own: &[&Path; 2], authority: &Path, options: &[&str]) -> (Self, String) {
         let demand = ["-Verify", "1", "-verify_return_error", "-CAfile"];
         Self::with(own, &[options, &demand, &[authority.to_str().unwrap()]].concat())

@@ -22,8 +22,7 @@ fn following(invocation: Invocation, store: &Store, block: &str) -> Invocation {
     invocation.within("bash", &script)
 }
 
-/// Runs it at a terminal, and types the PIN wherever the block asks for it; what the
-/// terminal has shown.
+/// Runs it at a terminal, and types the PIN wherever the block asks for it; what the terminal has shown.
 pub(super) fn typing(invocation: Invocation, block: &str, pin: &str) -> String {
     let asked = ["--login ", "enroll ", "read -rs "].map(|it| block.matches(it).count());
     let mut terminal = invocation.at_terminal();

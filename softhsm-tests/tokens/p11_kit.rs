@@ -5,8 +5,7 @@ use super::conformance::Held;
 use super::environment::{Environment, Offer, Token};
 use crate::fixture::*;
 
-/// p11-kit knows a token with these objects, and serves it. Among its anchors is the certificate of
-/// the P-256 key.
+/// p11-kit knows a token with these objects, and serves it. Among its anchors is the certificate of the P-256 key.
 fn environment(objects: impl IntoIterator<Item = Object>) -> Environment {
     registered(&[], objects)
 }
@@ -86,8 +85,7 @@ fn a_token_that_a_command_leads_to_is_reached_through_the_proxy() {
     token.assert_kubectl_gets("1");
 }
 
-/// Each call of the proxy's C_GetFunctionList makes an instance of its own, and a login is one
-/// instance's.
+/// Each call of the proxy's C_GetFunctionList makes an instance of its own, and a login is one instance's.
 #[test]
 fn a_key_that_wants_its_pin_each_time_is_signed_with() {
     let [always, certificate] = Object::pair(key(Kind::P256), &[1]);

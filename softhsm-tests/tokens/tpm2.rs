@@ -1,5 +1,4 @@
-//! tpm2-pkcs11 on a TPM in software: its own CKA_IDs, a lock that comes without a warning, and many
-//! clients of one TPM.
+//! tpm2-pkcs11 on a TPM in software: its own CKA_IDs, a lock that comes without a warning, and many clients of one TPM.
 
 use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token, ecdsa};

@@ -7,8 +7,7 @@
 //! | `FAULT_MODULE_LOG` | a file that gets one line per call: the function and what it returned |
 //! | `FAULT_MODULE_PIN` | the PIN that the make-believe PIN pad enters |
 //!
-//! A plan that can't be read ends the process at once: a test must not pass because its fault
-//! was misspelt.
+//! A plan that can't be read ends the process at once: a test must not pass because its fault was misspelt.
 
 mod calls;
 mod faults;

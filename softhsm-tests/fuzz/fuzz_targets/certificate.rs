@@ -1,6 +1,5 @@
-//! Certificates, on any bytes: what is taken for one is one by itself, its names can't pass for
-//! others, and whatever its key, a signature of zeros is not accepted. Of these and of requests, Go reads the same
-//! user and groups.
+//! Certificates, on any bytes: what is taken for one is one by itself, its names can't pass for others, and whatever
+//! its key, a signature of zeros is not accepted. Of these and of requests, Go reads the same user and groups.
 
 #![no_main]
 

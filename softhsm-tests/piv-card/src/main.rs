@@ -3,11 +3,10 @@
 //!
 //!     piv-card [--state DIRECTORY] [--port PORT] [--serial NUMBER]
 //!
-//! Without `--state` the card forgets everything at its end. When it is asked for the instruction (two
-//! hexadecimal digits) in DIRECTORY/stop-at, it stops (SIGSTOP) before it answers, and removes the file.
-//! DIRECTORY/attestation/root.pem is the root of the attestation certificates of its keys.
-//! vpcd's reader has a port for each of its
-//! two slots: 35963, the default, and the next one. Killing this program pulls the card.
+//! Without `--state` the card forgets everything at its end. When it is asked for the instruction (two hexadecimal
+//! digits) in DIRECTORY/stop-at, it stops (SIGSTOP) before it answers, and removes the file.
+//! DIRECTORY/attestation/root.pem is the root of the attestation certificates of its keys. vpcd's reader has a port for
+//! each of its two slots: 35963, the default, and the next one. Killing this program pulls the card.
 
 mod attestation;
 mod card;

@@ -67,10 +67,10 @@ static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     home_in_file(user).or_else(|| home_by_name_service(user)).filter(|home| home.is_absolute())
 });
 
-/// As passwd(5) says. The name service would look here first, too, but costs a request 1 % of its time.
+/// As passwd(5) says. The name service mostly looks here first, too, but costs a request 1 % of its time.
 fn home_in_file(user: u32) -> Option<PathBuf> {
     let (file, user) = (read_to_string("/etc/passwd").ok()?, user.to_string());
-    let mut lines = file.lines().filter(|line| !line.starts_with('#'));
+    let mut lines = file.lines().filter(|line| !line.trim_start().starts_with('#'));
     lines.find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
         [_, _, number, _, _, home, _] if number == user => Some(home.into()),
         _ => None,
