@@ -201,6 +201,19 @@ fn a_key_that_wants_the_pin_for_each_signature_is_enrolled_with_a_stored_one() {
     jane(&store).assert_enrolls(&[], &[], Invocation::run);
 }
 
+/// The certificate of a key that is no more stands in the new one's way.
+#[test]
+fn a_context_keeps_its_user_where_the_new_one_would_not_work() {
+    let (new, old, id) = (key(Kind::P384), key(Kind::P256), &[2]);
+    let objects = [Object::key(new, id), Object::public_key(new, id), Object::certificate(old, id)];
+    let store = Store::new([blueprint("prod", objects.map(|it| it.labelled("jane")))]);
+    let (newcomer, arguments) = (jane(&store), ["--object-id=2"]);
+    let before = newcomer.whoami();
+    cluster().administrate(&["certificate", "approve", &newcomer.ask(&arguments)], "");
+    newcomer.enroll(&arguments).run().fails(6, &["2 certificates with objectId \"2\""]);
+    assert_eq!(newcomer.whoami(), before);
+}
+
 /// Jane may approve, too, so that the line is hers to paste.
 #[test]
 fn the_line_for_the_approver_works_as_it_stands_with_their_own_kubeconfig() {

@@ -43,16 +43,16 @@ impl ContextEntries<'_> {
     pub(super) fn write(&self) -> Result<Kubeconfig, Error> {
         let kubeconfig = self.options.kubeconfig.as_deref();
         let identity = identity_or_new()?;
-        let ((user, before, after), path) = change(kubeconfig, self.context, |file, all, path| {
+        let ((user, former, after), path) = change(kubeconfig, self.context, |file, all, path| {
             let (entries, mut after) = (self.entries(all, &identity)?, all.clone());
             entries.put_into(file, all, path)?;
             entries.put_into(&mut after, all, path)?;
-            Ok((entries.user, all.clone(), after))
+            let former = all.context(self.context)?.user;
+            let is_secret = all.is_secret_of_one(&former, self.context);
+            Ok((entries.user, is_secret.then_some(former), after))
         })?;
-        let former = before.context(self.context)?.user;
-        let file = kubeconfig.map(Path::to_string_lossy);
-        let files = option("--kubeconfig", file);
-        if before.is_secret_of_one(&former, self.context) {
+        let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
+        if let Some(former) = former {
             let path = path.to_string_lossy();
             let (user, file) = (shell_word(&former), shell_word(&path));
             report::steps(

@@ -1,7 +1,7 @@
 //! The cluster's own CA: whom it takes the person for, and the context that uses the key in the end.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::json;
 
@@ -9,11 +9,12 @@ use super::EnrollArguments;
 use super::token::Enrollment;
 use crate::certificate::{Certificate, of_subject};
 use crate::cli::context_key::ContextEntries;
+use crate::cli::key_choice::key_configuration;
 use crate::cli::key_options::{SelectedContext, Selection};
 use crate::cli::listing::{Listing, list_library};
 use crate::cli::session::CommandSession;
 use crate::cluster_api::{Kubectl, REQUESTS, may, whoami};
-use crate::config::{Config, Filter, Keep, key_selection};
+use crate::config::{Config, Filter, Keep, TokenSelector, key_selection};
 use crate::enrollment::Applicant;
 use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
@@ -149,36 +150,40 @@ fn before(
     Ok(original)
 }
 
-/// Has the context use the key of this enrollment from now on.
-pub(super) fn write_context(
-    arguments: &EnrollArguments,
-    context: &str,
-    enrollment: &Enrollment<'_>,
-    key: &KeyReference,
-    file: Option<PathBuf>,
-    user: &str,
-    session: &mut CommandSession,
-) -> Result<SelectedContext, Error> {
-    let path = |path: &Path| path.to_string_lossy().into_owned();
-    let mut options = arguments.key_options.clone();
-    options.certificate_file = file.as_deref().map(path);
-    let Config { library, init_args, token, .. } = &enrollment.config;
-    let path = options.library().unwrap_or_else(|| path(library.path()));
-    let (init_args, token) = (init_args.clone(), token.clone());
-    let filter = Filter { library: None, init_args, token, object: key.selector.clone() };
-    let library = list_library(&path, library, &filter, None, Some(&enrollment.token), session)?;
-    options.selection = Selection {
-        object_id: key.selector.id.as_ref().map(ToString::to_string),
-        object_label: key.selector.label.clone(),
-        ..Selection::default()
-    };
-    let (options, listing) = (&options, Listing::new(vec![library]));
-    let key = options.choose(&listing)?;
-    let usual_keep = File::open("/dev/tty").is_ok().then_some(Keep::Terminal);
-    let (keep, is_user_named) = (arguments.keep, false);
-    let entries = ContextEntries { context, options, user, is_user_named, key, keep, usual_keep };
-    let kubeconfig = entries.write()?;
-    Ok(SelectedContext { context: kubeconfig.context(context)?, kubeconfig })
+impl Enrollment<'_> {
+    /// Has the context use this key from now on.
+    pub(super) fn write_context(
+        &mut self,
+        context: &str,
+        key: &KeyReference,
+        file: Option<PathBuf>,
+        applicant: &Applicant,
+        session: &mut CommandSession,
+    ) -> Result<SelectedContext, Error> {
+        let mut options = self.arguments.key_options.clone();
+        options.certificate_file = file.map(|it| it.to_string_lossy().into_owned());
+        let (Config { library, init_args, .. }, object) = (&self.config, key.selector.clone());
+        let path = options.library().unwrap_or_else(|| library.path().to_string_lossy().into());
+        let (init_args, slot) = (init_args.clone(), Some(self.token.state().name.slot));
+        let token = TokenSelector { slot, ..TokenSelector::default() };
+        let filter = Filter { library: None, init_args, token, object };
+        let library = list_library(&path, library, &filter, None, Some(&self.token), session)?;
+        options.selection = Selection {
+            object_id: key.selector.id.as_ref().map(ToString::to_string),
+            object_label: key.selector.label.clone(),
+            ..Selection::default()
+        };
+        let (options, listing) = (&options, Listing::new(vec![library]));
+        let (key, file) = (options.choose(&listing)?, options.certificate_file.as_deref());
+        // Before the context has it, whose user might not work.
+        self.token.identity(&Config::from_map(&mut key_configuration(file, key, None))?, None)?;
+        let usual_keep = File::open("/dev/tty").is_ok().then_some(Keep::Terminal);
+        let (user, keep, is_user_named) = (applicant.user(), self.arguments.keep, false);
+        let entries =
+            ContextEntries { context, options, user, is_user_named, key, keep, usual_keep };
+        let kubeconfig = entries.write()?;
+        Ok(SelectedContext { context: kubeconfig.context(context)?, kubeconfig })
+    }
 }
 
 /// Connects to the cluster with the key that the context uses: the last line of an enrollment.

@@ -159,10 +159,9 @@ fn request(
     })?;
     let applicant = &Applicant::new(user, arguments.groups.clone())?;
     check_target(file)?;
-    let user = applicant.user();
     let variables = &session.take_variables(arguments.key_options.configuration());
     let config = choose(&arguments.key_options, None, session)?;
-    let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
+    let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, session)?;
     let (key, is_done) = enrollment.key(applicant)?;
     if is_done {
         // Why nothing is left to do.
@@ -175,7 +174,7 @@ fn request(
         return Ok(Vec::new());
     }
     replace_file(file, &pem)?;
-    let (file, groups) = (file.display(), in_groups(applicant.groups()));
+    let (file, user, groups) = (file.display(), applicant.user(), in_groups(applicant.groups()));
     enrollment.lines.push(format!("request: {file}, for user {user:?}, {groups}"));
     Ok(enrollment.lines)
 }
@@ -229,9 +228,7 @@ fn certify(
         enrollment.install(&issued, &key)?
     };
     enrollment.lines.push(format!("context: \"{context}\", uses the key"));
-    let user = applicant.user();
-    let selected =
-        cluster::write_context(arguments, context, &enrollment, &key, file, user, session)?;
+    let selected = enrollment.write_context(context, &key, file, applicant, session)?;
     let (accepted, mut lines) = enrollment.close();
     lines.push(cluster::proof(arguments, &selected, accepted, variables, session)?);
     Ok(lines)

@@ -31,7 +31,7 @@ use crate::token::{
 
 /// An enrollment on a token, with a session in which it can be changed.
 pub(super) struct Enrollment<'a> {
-    arguments: &'a EnrollArguments,
+    pub(super) arguments: &'a EnrollArguments,
     /// Acquired by what is done with the token, and released where this waits for people.
     pub(super) lock: LibraryLock,
     pub(super) token: Token,

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the library shows. It stays open in the session, to be finalised when the answer is out.
 /// `path` is the library's path as it was given: links in it are not followed, since their targets
-/// often have a version in their names. Without `pins`, private objects aren't seen, unless in the token that is `open`.
+/// often have a version in their names. Without `pins`, private objects aren't seen, but in a token that is `open`.
 pub(in crate::cli) fn list_library(
     path: &str,
     trusted: &TrustedLibrary,
@@ -54,18 +54,17 @@ pub(in crate::cli) fn list_library(
     let tokens = chosen.into_iter().map(|slot| match &slot.token {
         Ok(state) => {
             let shown = match open.filter(|it| it.state().name.slot == slot.slot) {
-                Some(token) => token.candidates().map(|candidates| (candidates, None)),
+                Some(token) => Ok((token.candidates()?, None)),
                 None => shown(library, state, pins.as_mut()),
             };
-            entry(state, &states, shown, &filter.object, pins.is_some(), path)
+            Ok(entry(state, &states, shown, &filter.object, pins.is_some(), path))
         }
-        Err(error) => TokenEntry {
+        Err(error) => Ok(TokenEntry {
             name: TokenName { slot: slot.slot, ..TokenName::default() },
             error: Some(ErrorEntry::from(error)),
             ..TokenEntry::default()
-        },
+        }),
     });
-    let tokens = tokens.collect();
     let is_uninitialized = |slot: &OccupiedSlot| matches!(&slot.token, Ok(it) if !it.initialized);
     let has_no_usable_token = slots.iter().all(is_uninitialized);
     let uninitialized = slots.iter().filter(|_| has_no_usable_token);
@@ -75,7 +74,7 @@ pub(in crate::cli) fn list_library(
         error: None,
         empty_slots: slots.is_empty().then(|| library.module.empty_slots()),
         uninitialized_slots: uninitialized.map(|slot| slot.slot).collect(),
-        tokens,
+        tokens: tokens.collect::<Result<_, Error>>()?,
     })
 }
 
