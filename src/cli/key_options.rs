@@ -174,7 +174,7 @@ impl KeyOptions {
             return Ok(self.options_source());
         }
         let selected = self.selected()?;
-        let configuration = self.of_context_user(&selected)?;
+        let configuration = self.key_of_context(&selected)?;
         Ok(KeySource { configuration, context: Some(selected), found: None })
     }
 
@@ -183,7 +183,7 @@ impl KeyOptions {
     }
 
     /// The key of the context's user.
-    pub(super) fn of_context_user(
+    pub(super) fn key_of_context(
         &self,
         selected: &SelectedContext,
     ) -> Result<Configuration, Error> {

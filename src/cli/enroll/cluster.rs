@@ -194,7 +194,7 @@ pub(super) fn proof(
     variables: &TakenVariables,
     session: &mut CommandSession,
 ) -> Result<String, Error> {
-    let mut configuration = arguments.key_options.of_context_user(selected)?;
+    let mut configuration = arguments.key_options.key_of_context(selected)?;
     let selection = key_selection(&configuration);
     let mut pins = Sources::new(Config::from_map(&mut configuration)?.pin, variables);
     pins.accepted(accepted.map(AcceptedPin::into_pin));

@@ -202,7 +202,7 @@ fn certify(
 ) -> Result<Vec<String>, Error> {
     let options = &arguments.key_options;
     let selected = options.selected()?;
-    let present = options.of_context_user(&selected).ok().filter(|_| !options.names_a_key());
+    let present = options.key_of_context(&selected).ok().filter(|_| !options.names_a_key());
     let variables = &session.take_variables(present.unwrap_or_else(|| options.configuration()));
     let Some(mut cluster) = IssuingCluster::find(arguments, &selected, variables, session)? else {
         let proof = cluster::proof(arguments, &selected, None, variables, session)?;
