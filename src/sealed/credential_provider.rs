@@ -41,7 +41,9 @@ impl ProviderRequest {
         let image = document["image"].as_str().unwrap_or_default();
         let image = Registry::of_image(image).ok_or_else(|| {
             let image = excerpt(image);
-            refused(&format!("\"{image}\" is no image with its registry, without tag and digest"))
+            refused(&format!(
+                "\"{image}\" is not an image with its registry, without tag and digest"
+            ))
         })?;
         Ok(Self { version, image })
     }
