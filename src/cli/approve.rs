@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::completions;
 use super::issuance::shown_duration;
-use super::key_options::KeyOptions;
+use super::key_options::{KeyOptions, contexts};
 use super::question;
 use super::session::CommandSession;
 use crate::certificate::CertificationRequest;
@@ -28,7 +27,7 @@ pub(super) struct ApproveArguments {
     #[arg(value_name = "NAME")]
     name: String,
     /// The context of the kubeconfig; without it the current one
-    #[arg(long, value_name = "NAME", add = completions::contexts())]
+    #[arg(long, value_name = "NAME", add = contexts())]
     context: Option<String>,
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
     #[arg(long, value_name = "FILE")]

@@ -1,16 +1,12 @@
 //! `completions`: the script that lets a shell complete this program's commands, options and contexts.
 
-use std::borrow::Cow;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
 
+use clap_complete::Shell;
 use clap_complete::env::{CompleteEnv, Shells};
-use clap_complete::{ArgValueCandidates, CompletionCandidate, Shell};
 
 use super::session::CommandSession;
 use crate::error::{Error, PROGRAM};
-use crate::kubeconfig::Kubeconfig;
-use crate::printable::shell_word;
 
 /// Set by the script when it asks for what may stand at the cursor.
 const VARIABLE: &str = "PKCS11_EXTERNAL_SIGNER_COMPLETE";
@@ -55,18 +51,4 @@ pub(super) fn complete() -> Option<u8> {
         Ok(true) => Some(if io::stdout().flush().is_ok() { 0 } else { 2 }),
         Err(_) => Some(2),
     }
-}
-
-/// The contexts of kubectl's kubeconfig. Shells take a candidate as it is, so none that needs quotes is offered.
-pub(super) fn contexts() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        // A pipe isn't read: its next reader would find it empty.
-        let files = super::kubeconfig_files(None);
-        let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
-        let kubeconfig = files.iter().all(is_file).then(|| Kubeconfig::load(&files).ok()).flatten();
-        let contexts = kubeconfig.iter().flat_map(Kubeconfig::contexts);
-        let names = contexts.map(|context| context.name);
-        let plain = names.filter(|name| matches!(shell_word(name), Cow::Borrowed(_)));
-        plain.map(CompletionCandidate::new).collect()
-    })
 }

@@ -1,12 +1,13 @@
 //! The options that say which key a command uses: library, token and object, as the keys of a configuration do, or a
 //! kubeconfig's context.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
-use super::completions;
 use super::key_choice::{key_configuration, token_configuration};
 use super::session::CommandSession;
 use crate::config::{OPTIONS, PinSource, Uri, without_object, without_pin};
@@ -20,6 +21,20 @@ use crate::tunnel::TunnelTarget;
 
 /// Under which `--help` has these options, and others that say which key is meant.
 pub(super) const HEADING: &str = "Which key";
+
+/// The kubeconfig's contexts, for completions. Shells take a candidate as it is, so none that needs quotes is offered.
+pub(super) fn contexts() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        // A pipe isn't read: its next reader would find it empty.
+        let files = super::kubeconfig_files(None);
+        let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
+        let kubeconfig = files.iter().all(is_file).then(|| Kubeconfig::load(&files).ok()).flatten();
+        let contexts = kubeconfig.iter().flat_map(Kubeconfig::contexts);
+        let names = contexts.map(|context| context.name);
+        let plain = names.filter(|name| matches!(shell_word(name), Cow::Borrowed(_)));
+        plain.map(CompletionCandidate::new).collect()
+    })
+}
 
 /// The path as a configuration wants it, absolute; what was typed may be relative.
 pub(super) fn path(value: &str) -> Result<String, io::Error> {
@@ -130,7 +145,7 @@ pub(super) struct KeyOptions {
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// The context; without it the current one
-    #[arg(long, value_name = "NAME", add = completions::contexts())]
+    #[arg(long, value_name = "NAME", add = contexts())]
     pub(super) context: Option<String>,
 }
 

@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use rustix::process::Rlimit;
 
-use super::completions;
 use super::connection::Reporter;
-use super::key_options::KeyOptions;
+use super::key_options::{KeyOptions, contexts};
 use crate::config::Config;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG, set_context};
 use crate::keyring::Keyring;
@@ -44,10 +43,10 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context to use; without it the one that the command's arguments name, or the current one
-    #[arg(long, value_name = "NAME", add = completions::contexts())]
+    #[arg(long, value_name = "NAME", add = contexts())]
     context: Option<String>,
     /// Like --context, and the command gets no other context: no other is in its kubeconfig or has a port
-    #[arg(long, value_name = "NAME", conflicts_with = "context", add = completions::contexts())]
+    #[arg(long, value_name = "NAME", conflicts_with = "context", add = contexts())]
     only_context: Option<String>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
