@@ -13,7 +13,6 @@ use crate::certificate::{Certificate, ValidityState};
 use crate::config::{Config, PinSource, duration};
 use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
 use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
-use crate::library;
 use crate::pin_entry::{self, Sources};
 use crate::printable::{printable, shell_word};
 use crate::process::environment::TakenVariables;
@@ -200,9 +199,8 @@ pub(super) fn provide(
     let mut pins = Sources::new(source, &variables);
     drop(variables);
 
-    // Without a word about waiting.
-    let library = library::open(&config.library, config.init_args.as_deref(), PATIENCE)?;
-    let mut token = session.library.insert(library).token(&config.token)?;
+    let library = session.open_within(PATIENCE, &config.library, config.init_args.as_deref())?;
+    let mut token = library.token(&config.token)?;
     let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = open(&mut token, &file, key, &mut pins)?;
     session.output.print(&answer(&request, &registries.logins, arguments.cache))

@@ -1,17 +1,18 @@
 //! What a command has open while it runs: standard output for what it prints, or a file, and the library or the keyring,
 //! which are finalised when that is out.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 
 use super::connection::connect;
 use crate::cluster_api::TokenConnection;
-use crate::config::{Config, PinSource};
+use crate::config::{Config, PinSource, TrustedLibrary};
 use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library::{self, Library};
@@ -81,16 +82,23 @@ impl CommandSession {
         connect(target, KeyNumber::default(), key.clone())
     }
 
-    /// The library that is open, under its lock, or that of the configuration, which stays open.
+    /// The library that is open, or that of the configuration, which stays open; under its lock.
     pub(super) fn open(&mut self, config: &Config) -> Result<&Library, Error> {
+        self.open_within(lock::LIMIT, &config.library, config.init_args.as_deref())
+    }
+
+    /// The same; other processes have so much time to finish with it.
+    pub(super) fn open_within(
+        &mut self,
+        patience: Duration,
+        trusted: &TrustedLibrary,
+        init_args: Option<&CStr>,
+    ) -> Result<&Library, Error> {
         let library = match &mut self.library {
             Some(library) => library,
-            library => {
-                let init_args = config.init_args.as_deref();
-                library.insert(library::open(&config.library, init_args, lock::LIMIT)?)
-            }
+            none => none.insert(library::open(trusted, init_args, patience)?),
         };
-        library.lock.acquire(&config.library, lock::LIMIT, &mut library::note_wait)?;
+        library.lock.acquire(trusted, patience, &mut library::note_wait)?;
         Ok(library)
     }
 

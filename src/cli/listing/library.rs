@@ -11,7 +11,7 @@ use crate::config::{
 };
 use crate::enrollment::fingerprint;
 use crate::error::{Error, Exit, Help, Kind};
-use crate::library::{self, Library};
+use crate::library::Library;
 use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;
 use crate::process::unix_time;
@@ -33,10 +33,7 @@ pub(in crate::cli) fn list_library(
     session: &mut CommandSession,
 ) -> Result<LibraryEntry, Error> {
     let init_args = filter.init_args.as_deref();
-    let library = match &mut session.library {
-        Some(library) => library,
-        library => library.insert(library::open(trusted, init_args, PATIENCE)?),
-    };
+    let library = session.open_within(PATIENCE, trusted, init_args)?;
     let slots = library.module.occupied_slots()?;
     let chosen: Vec<_> = slots
         .iter()
