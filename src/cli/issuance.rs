@@ -1,5 +1,5 @@
-//! The life of a certificate that a cluster issues: the request, the wait for its approval, what came of it, whom
-//! the cluster takes its bearer for; and where it is kept: beside its key on the token, or in a file.
+//! The life of a certificate that a cluster issues: the request, the wait for its approval, what came of it;
+//! and where it is kept: beside its key on the token, or in a file.
 //!
 //! The request's name follows from the user and the key, so that the same command finds it again after an
 //! interruption, and no second one is made.

@@ -25,7 +25,7 @@ pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
 pub use inventory::{Candidate, VisibleKey};
 pub use key::{KeyReference, PrivateKey};
 pub use login::AcceptedPin;
-pub use module::{Module, OccupiedSlot, PinState, TokenState, not_initialized};
+pub use module::{Module, OccupiedSlot, PinState, TokenState, blank_token};
 pub use officer::Ask;
 pub use raw::SessionAccess;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};

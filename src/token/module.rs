@@ -203,7 +203,7 @@ impl Module {
         let mut new = new.into_iter().map(|state| state.name.slot);
         // One that has a label or serial number can't be meant.
         if let Some(slot) = new.find(|slot| selector.slot == Some(*slot)) {
-            return not_initialized(slot, &library, &present);
+            return blank_token(slot, &library, &present);
         }
         // A library whose tokens are elsewhere may say that it can't reach them.
         let description = self.description().filter(|_| occupied.is_empty());
@@ -269,7 +269,7 @@ fn not_described(error: &CryptokiError) -> Error {
 }
 
 /// The error of a token that has no label, PIN and objects yet. `library` is its path.
-pub fn not_initialized(slot: u64, library: &str, present: &[TokenName]) -> Error {
+pub fn blank_token(slot: u64, library: &str, present: &[TokenName]) -> Error {
     let tool = pkcs11_tool(slot, library);
     let commands = format!(
         "initialise it, which erases what is on it: {tool} --init-token --label NAME, then {tool} --login \

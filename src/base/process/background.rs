@@ -1,4 +1,4 @@
-//! This program once more, as a process that outlives the one that started it.
+//! This program once more, as a background process.
 
 use std::ffi::OsString;
 use std::fs::File;

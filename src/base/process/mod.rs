@@ -1,7 +1,7 @@
 //! Prepares the process to hold a PIN, and protects it from the library that it loads.
 //!
 //! In this order, while there is one thread and no library: [`memory::harden`], [`signals`], [`environment`] (the
-//! request is taken out), [`output`]; then [`lock`], [`watchdog`], and when the answer is out
+//! request is taken out), [`output`]; then [`watchdog`], [`lock`], and when the answer is out
 //! [`exit_guard`]. Because of its system calls, `unsafe` is allowed here.
 
 #![allow(unsafe_code, reason = "system calls")]

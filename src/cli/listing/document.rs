@@ -9,7 +9,7 @@ use crate::cli::key_choice::token_options;
 use crate::cli::session::{BAD, CONCERN};
 use crate::config::{ObjectSelector, TokenName};
 use crate::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM, THIS_TOKEN};
-use crate::token::{PinState, not_initialized};
+use crate::token::{PinState, blank_token};
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -193,7 +193,7 @@ impl LibraryEntry {
 
     /// The error if its tokens are not initialised.
     pub(in crate::cli) fn blank(&self) -> Option<Error> {
-        Some(not_initialized(*self.uninitialized_slots.first()?, &self.path_lib, &[]))
+        Some(blank_token(*self.uninitialized_slots.first()?, &self.path_lib, &[]))
     }
 }
 
