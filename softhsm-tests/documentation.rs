@@ -164,22 +164,22 @@ fn sources(folder: &Path) -> Vec<String> {
     found
 }
 
-/// The texts in a piece of code that could be the names of variables.
+/// The texts in a piece of code that could be the names of variables, and don't stand for an option's value.
 fn capitals(code: &str) -> impl Iterator<Item = &str> {
     let is_name = |text: &&str| {
         let small = text.strip_suffix("_proxy").is_some_and(|it| !it.contains('_'));
         let all = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_';
         text.len() > 2 && (small || text.chars().all(all))
     };
-    let after_quotes = code.match_indices('"').map(|(at, _)| &code[at + 1..]);
-    after_quotes.filter_map(|rest| Some(rest.split_once('"')?.0)).filter(is_name)
+    let quotes = code.match_indices('"').map(|(at, _)| code.split_at(at));
+    let quotes = quotes.filter(|(before, _)| !before.ends_with("value_name = "));
+    quotes.filter_map(|(_, rest)| Some(rest[1..].split_once('"')?.0)).filter(is_name)
 }
 
-/// The variables that this file may read, if it reads any: what it has in capitals, but for what is said to
-/// pinentry, and what help calls the values of options.
+/// The variables that this file may read, if it reads any: what it has in capitals, but for what is said to pinentry.
 fn variables(code: &str) -> Vec<String> {
     let reads = ["env::var_os", "environment::take"].iter().any(|it| code.contains(it));
-    let others = ["CONFIRM", "ERR", "GETPIN", "OPTION", "PIN", "COMMAND", "FILE", "NAME"];
+    let others = ["CONFIRM", "ERR", "GETPIN", "OPTION", "PIN"];
     let names = capitals(code).filter(|it| reads && !it.starts_with("SET") && !others.contains(it));
     names.map(str::to_owned).collect()
 }

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::key_choice::{key_configuration, names_key, set};
-use super::key_options::{KeyOptions, option, standard_input_is_the_clients};
+use super::key_choice::{key_configuration, names_key};
+use super::key_options::{
+    KeyOptions, kubeconfig_files, load_kubeconfig, option, set, standard_input_is_the_clients,
+};
 use super::listing::SelectedKey;
 use crate::config::Keep;
 use crate::error::Error;
@@ -135,7 +137,7 @@ impl ContextEntries<'_> {
 /// Gives the context back what it had.
 pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
     let files = kubeconfig;
-    let kubeconfig = super::load(files)?;
+    let kubeconfig = load_kubeconfig(files)?;
     let original = kubeconfig.original(context)?;
     change(files, context, |file, all, _| file.restore(context, all))?;
     let user = original.user.unwrap_or_default();
@@ -158,7 +160,7 @@ fn change<T>(
 ) -> Result<(T, PathBuf), Error> {
     // A lock that stays behind would keep kubectl from the file.
     let _deferral = Deferral::for_files();
-    let files = super::kubeconfig_files(kubeconfig);
+    let files = kubeconfig_files(kubeconfig);
     let (result, path, copy) = kubeconfig::change(&files, context, edit)?;
     let shown = path.display();
     report::note(&match copy {

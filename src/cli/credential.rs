@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use self::short_lived::ShortLivedOptions;
-use super::key_options::{KeyOptions, KeySource, standard_input_is_the_clients};
+use super::key_options::{KeyOptions, KeySource, kubeconfig_files, standard_input_is_the_clients};
 use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
@@ -73,7 +73,7 @@ pub(super) fn run(
 
 /// The kubeconfig in which this plugin's entry may stand.
 fn entries(options: &KeyOptions) -> Option<Kubeconfig> {
-    Kubeconfig::load(&super::kubeconfig_files(options.kubeconfig.as_deref())).ok()
+    Kubeconfig::load(&kubeconfig_files(options.kubeconfig.as_deref())).ok()
 }
 
 fn own_arguments() -> Vec<OsString> {

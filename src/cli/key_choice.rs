@@ -1,16 +1,16 @@
 //! The key that a command is about: the one that is named, the only one that can be used, or the one that a
 //! person picks; and the configuration that names it.
 
-use super::key_options::{KeyOptions, option};
+use super::key_options::{KeyOptions, KeySource, set};
 use super::listing::{
-    KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry, among, none_fits,
+    KeyEntry, KeyNote, Listing, SelectedKey, among, none_fits, token_configuration,
 };
 use super::question;
 use super::session::CommandSession;
-use crate::config::{Config, Filter, OPTIONS};
+use crate::config::{Config, Filter};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
 use crate::pin::PinProvider;
-use crate::printable::{printable, shell_word};
+use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
@@ -45,6 +45,65 @@ impl KeyOptions {
             }
         }
         Ok(listing)
+    }
+
+    /// [`Self::source`], with what the options don't say if there is only one or a person picks one; and the variable that
+    /// it names, before a library is loaded. If it `may_guess`, nothing need name a key.
+    pub(super) fn whole_source(
+        &self,
+        may_guess: bool,
+        session: &mut CommandSession,
+    ) -> Result<(KeySource, TakenVariables), Error> {
+        let may_guess = may_guess && self.context.is_none() && self.kubeconfig.is_none();
+        let (mut source, no_key) = match self.source() {
+            Err(error) if may_guess && error.is(Kind::NoContextKey) => {
+                (self.options_source(), Some(error))
+            }
+            source => (source?, None),
+        };
+        let variables = session.take_variables(source.configuration.clone());
+        if source.context.is_none() {
+            let found = self.complete(&mut source.configuration, session);
+            source.found = match (found, no_key) {
+                // Several keys are listed; if there is none, what is wrong is that nothing names one.
+                (Err(error), Some(why)) if !error.is(Kind::SeveralKeys) => return Err(why),
+                (found, no_key) => found?.map(|uri| (uri, no_key)),
+            };
+        }
+        Ok((source, variables))
+    }
+
+    /// Adds what the options don't say of library, token and key. Returns the URI of the key, or `None` if nothing was
+    /// missing.
+    fn complete(
+        &self,
+        map: &mut Configuration,
+        session: &mut CommandSession,
+    ) -> Result<Option<String>, Error> {
+        let named = self.filter()?;
+        if named.library.is_some() && named.token.is_given() && named.object.is_given() {
+            return Ok(None);
+        }
+        let listing = self.look(None, session)?;
+        session.close_library();
+        // If there is only one key, its use says what is wrong with it.
+        let mut keys = listing.keys();
+        let only_key = keys.next().filter(|_| keys.next().is_none());
+        let chosen = self.choose(&listing).or_else(|error| match error.is(Kind::NoUsableKey) {
+            true => only_key.ok_or(error),
+            false => Err(error),
+        });
+        let mut tokens = listing.tokens();
+        let (config, uri) = match (chosen, tokens.next().filter(|_| tokens.next().is_none())) {
+            (Ok(it @ (_, _, key)), _) => (key_configuration(None, it, None), key.uri.clone()),
+            // The token may hide the key.
+            (Err(error), Some((library, token))) if error.is(Kind::NoneFits) => {
+                (token_configuration(library, token), format!("token {}", token.name))
+            }
+            (Err(error), _) => return Err(error),
+        };
+        *map = config.pairs().chain(map.pairs()).collect();
+        Ok(Some(uri))
     }
 
     /// The key that is named, the only one that can be used, or the one that the user picks.
@@ -169,42 +228,6 @@ pub(super) fn key_configuration(
     configuration
 }
 
-/// Library and token, by what stays: the serial number, since slot numbers move.
-pub(super) fn token_configuration(library: &LibraryEntry, token: &TokenEntry) -> Configuration {
-    let (label, serial) = (typed(&token.name.label), typed(&token.name.serial));
-    let mut configuration = Configuration::default();
-    set(&mut configuration, "pathLib", Some(&library.path_lib));
-    set(&mut configuration, "initArgs", library.init_args.as_deref());
-    set(&mut configuration, "tokenSerial", Some(serial));
-    if serial.is_empty() || token.needs_label {
-        set(&mut configuration, "tokenLabel", Some(label));
-    }
-    if token.needs_slot_id || label.is_empty() && (serial.is_empty() || token.needs_label) {
-        set(&mut configuration, "slotId", Some(&token.name.slot.to_string()));
-    }
-    configuration
-}
-
-/// The same as options, each with a space before it; with the label, by which people know it.
-pub(super) fn token_options(library: &LibraryEntry, token: &TokenEntry) -> String {
-    let mut configuration = token_configuration(library, token);
-    set(&mut configuration, "tokenLabel", Some(typed(&token.name.label)));
-    let given = |(key, name)| configuration.value(key).map(|it| option(name, Some(it)));
-    OPTIONS.into_iter().filter_map(given).collect()
-}
-
-/// What can't be typed as it is printed names nothing.
-fn typed(text: &str) -> &str {
-    if printable(text) == text { text } else { "" }
-}
-
-/// An empty value is the same as none.
-pub(super) fn set(configuration: &mut Configuration, key: &str, value: Option<&str>) {
-    if let Some(value) = value.filter(|it| !it.is_empty()) {
-        configuration.set(key, value);
-    }
-}
-
 /// This program, by a name that outlives an update: as PATH finds it, links not followed.
 fn program() -> Option<String> {
     let executable = std::env::current_exe().ok()?.canonicalize().ok()?.with_file_name(PROGRAM);
@@ -256,26 +279,5 @@ pub(super) fn key_and_user(
             token.bare_key(&config.object, pins).map(|key| (key, None)).map_err(|_| error)
         }
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::TokenName;
-
-    #[test]
-    fn a_token_is_named_by_what_can_be_typed() {
-        let library = LibraryEntry { path_lib: "/l.so".to_owned(), ..LibraryEntry::default() };
-        for (label, serial, options) in [
-            ("prod", "5d9c", " --token-label=prod --token-serial=5d9c"),
-            ("it's", "", " --token-label='it'\\''s'"),
-            ("US\0CA", "5d9c", " --token-serial=5d9c"),
-            ("US\0CA", "", " --slot-id=7"),
-        ] {
-            let name = TokenName { slot: 7, label: label.to_owned(), serial: serial.to_owned() };
-            let token = TokenEntry { name, ..TokenEntry::default() };
-            assert_eq!(token_options(&library, &token), format!(" --module=/l.so{options}"));
-        }
     }
 }

@@ -8,16 +8,13 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
-use super::key_choice::{key_configuration, token_configuration};
-use super::session::CommandSession;
 use crate::config::{OPTIONS, PinSource, Uri, without_object, without_pin};
-use crate::error::{self, Call, Error, Exit, Kind};
-use crate::kubeconfig::{Context, Kubeconfig};
+use crate::error::{self, Call, Error, Exit};
+use crate::kubeconfig::{Context, Kubeconfig, files};
 use crate::printable::shell_word;
-use crate::process::environment::TakenVariables;
 use crate::protocol::Configuration;
-use crate::start;
 use crate::tunnel::TunnelTarget;
+use crate::{report, start};
 
 /// Under which `--help` has these options, and others that say which key is meant.
 pub(super) const HEADING: &str = "Which key";
@@ -26,7 +23,7 @@ pub(super) const HEADING: &str = "Which key";
 pub(super) fn contexts() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         // A pipe isn't read: its next reader would find it empty.
-        let files = super::kubeconfig_files(None);
+        let files = kubeconfig_files(None);
         let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
         let kubeconfig = files.iter().all(is_file).then(|| Kubeconfig::load(&files).ok()).flatten();
         let contexts = kubeconfig.iter().flat_map(Kubeconfig::contexts);
@@ -193,7 +190,7 @@ impl KeyOptions {
         Ok(KeySource { configuration, context: Some(selected), found: None })
     }
 
-    fn options_source(&self) -> KeySource {
+    pub(super) fn options_source(&self) -> KeySource {
         KeySource { configuration: self.configuration(), context: None, found: None }
     }
 
@@ -203,32 +200,6 @@ impl KeyOptions {
         selected: &SelectedContext,
     ) -> Result<Configuration, Error> {
         Ok(self.overridden(selected.kubeconfig.key_of(&selected.context)?))
-    }
-
-    /// [`Self::source`], with what the options don't say if there is only one or a person picks one; and the variable that
-    /// it names, before a library is loaded. If it `may_guess`, nothing need name a key.
-    pub(super) fn whole_source(
-        &self,
-        may_guess: bool,
-        session: &mut CommandSession,
-    ) -> Result<(KeySource, TakenVariables), Error> {
-        let may_guess = may_guess && self.context.is_none() && self.kubeconfig.is_none();
-        let (mut source, no_key) = match self.source() {
-            Err(error) if may_guess && error.is(Kind::NoContextKey) => {
-                (self.options_source(), Some(error))
-            }
-            source => (source?, None),
-        };
-        let variables = session.take_variables(source.configuration.clone());
-        if source.context.is_none() {
-            let found = self.complete(&mut source.configuration, session);
-            source.found = match (found, no_key) {
-                // Several keys are listed; if there is none, what is wrong is that nothing names one.
-                (Err(error), Some(why)) if !error.is(Kind::SeveralKeys) => return Err(why),
-                (found, no_key) => found?.map(|uri| (uri, no_key)),
-            };
-        }
-        Ok((source, variables))
     }
 
     /// What the options say of the key.
@@ -256,46 +227,11 @@ impl KeyOptions {
 
     /// The kubeconfig, with the selected context as its current one.
     pub(super) fn kubeconfig(&self) -> Result<Kubeconfig, Error> {
-        let mut kubeconfig = super::load(self.kubeconfig.as_deref())?;
+        let mut kubeconfig = load_kubeconfig(self.kubeconfig.as_deref())?;
         if let Some(name) = &self.context {
             kubeconfig.set_current_context(name)?;
         }
         Ok(kubeconfig)
-    }
-
-    /// Adds what the options don't say of library, token and key. Returns the URI of the key, or `None` if nothing was
-    /// missing.
-    fn complete(
-        &self,
-        map: &mut Configuration,
-        session: &mut CommandSession,
-    ) -> Result<Option<String>, Error> {
-        let named = self.filter()?;
-        if named.library.is_some() && named.token.is_given() && named.object.is_given() {
-            return Ok(None);
-        }
-        let listing = self.look(None, session)?;
-        session.close_library();
-        // If there is only one key, its use says what is wrong with it.
-        let mut keys = listing.keys();
-        let only_key = keys.next().filter(|_| keys.next().is_none());
-        let chosen = self.choose(&listing).or_else(|error| match error.is(Kind::NoUsableKey) {
-            true => only_key.ok_or(error),
-            false => Err(error),
-        });
-        let mut tokens = listing.tokens();
-        let (config, uri) = match (chosen, tokens.next().filter(|_| tokens.next().is_none())) {
-            (Ok(chosen @ (_, _, key)), _) => {
-                (key_configuration(None, chosen, None), key.uri.clone())
-            }
-            // The token may hide the key.
-            (Err(error), Some((library, token))) if error.is(Kind::NoneFits) => {
-                (token_configuration(library, token), format!("token {}", token.name))
-            }
-            (Err(error), _) => return Err(error),
-        };
-        *map = config.pairs().chain(map.pairs()).collect();
-        Ok(Some(uri))
     }
 
     pub(super) fn overridden(&self, mut configuration: Configuration) -> Configuration {
@@ -357,6 +293,28 @@ pub(super) fn needs(argument: &str, other: &str) -> Error {
 pub(super) fn standard_input_is_the_clients() -> Error {
     Error::new(Exit::Configuration, "pinSource is stdin, and standard input is the client's")
         .help("choose another pinSource (--pin-source): prompt, askpass, file:/path or env:NAME")
+}
+
+/// Loads the kubeconfig of this name, or the one that kubectl would read, with a warning for each file that somebody
+/// else can change.
+pub(super) fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
+    let kubeconfig = Kubeconfig::load(&kubeconfig_files(explicit))?;
+    kubeconfig.concerns.iter().for_each(|it| report::warning(it));
+    Ok(kubeconfig)
+}
+
+/// The kubeconfig of this name, or the files that kubectl would read.
+pub(super) fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
+    let variable = std::env::var_os("KUBECONFIG");
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    files(explicit, variable.as_deref(), home.as_deref())
+}
+
+/// An empty value is the same as none.
+pub(super) fn set(configuration: &mut Configuration, key: &str, value: Option<&str>) {
+    if let Some(value) = value.filter(|it| !it.is_empty()) {
+        configuration.set(key, value);
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `kubeconfig`: what a kubeconfig needs for a key, printed for pasting or written where it belongs.
 
 use super::context_key::{ContextEntries, undo};
-use super::key_choice::{key_configuration, set};
-use super::key_options::{HEADING, KeyOptions};
+use super::key_choice::key_configuration;
+use super::key_options::{HEADING, KeyOptions, load_kubeconfig, set};
 use super::session::CommandSession;
 use crate::config::{Filter, Keep};
 use crate::error::Error;
@@ -81,7 +81,7 @@ pub(super) fn run(
     let entries =
         ContextEntries { context, options, user, is_user_named, key, keep, usual_keep: None };
     // Refused before anything is written.
-    let kubeconfig = super::load(options.kubeconfig.as_deref())?;
+    let kubeconfig = load_kubeconfig(options.kubeconfig.as_deref())?;
     kubeconfig.context(context)?;
     match arguments.write {
         true => entries.write().map(drop),

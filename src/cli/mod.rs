@@ -24,14 +24,11 @@ mod session;
 mod status;
 mod version;
 
-use std::path::{Path, PathBuf};
-
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use self::session::{CommandOutput, CommandSession};
-use crate::error::{Error, PLUGIN, PROGRAM};
-use crate::kubeconfig::{Kubeconfig, files};
+use crate::error::{PLUGIN, PROGRAM};
 use crate::process::environment::SingleThreaded;
 use crate::start::{self, Started};
 use crate::{report, tunnel_process};
@@ -199,21 +196,6 @@ pub fn command() -> clap::Command {
         PROGRAM => command,
         called => command.name(PLUGIN).bin_name(called),
     }
-}
-
-/// Loads the kubeconfig of this name, or the one that kubectl would read, with a warning for each file that somebody
-/// else can change.
-fn load(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
-    let kubeconfig = Kubeconfig::load(&kubeconfig_files(explicit))?;
-    kubeconfig.concerns.iter().for_each(|it| report::warning(it));
-    Ok(kubeconfig)
-}
-
-/// The kubeconfig of this name, or the files that kubectl would read.
-fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
-    let variable = std::env::var_os("KUBECONFIG");
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    files(explicit, variable.as_deref(), home.as_deref())
 }
 
 /// Prints the help or version that was asked for, or clap's own error; the exit code.

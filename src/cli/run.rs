@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::process::Rlimit;
 
 use super::connection::Reporter;
-use super::key_options::{KeyOptions, contexts};
+use super::key_options::{KeyOptions, contexts, kubeconfig_files, load_kubeconfig};
 use crate::config::Config;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG, set_context};
 use crate::keyring::Keyring;
@@ -76,7 +76,7 @@ fn serve(
     KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
     let inheritance = Inheritance::keep(core)
         .map_err(|error| preparation(format!("standard output can't be set aside: {error}")))?;
-    let mut kubeconfig = super::load(arguments.kubeconfig.as_deref())?;
+    let mut kubeconfig = load_kubeconfig(arguments.kubeconfig.as_deref())?;
     if let Some(name) = &arguments.only_context {
         kubeconfig.keep_only(name)?;
     } else if let Some(name) = &arguments.context {
@@ -311,7 +311,7 @@ fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error 
             Err(error) => error,
         };
     }
-    let files = super::kubeconfig_files(arguments.kubeconfig.as_deref());
+    let files = kubeconfig_files(arguments.kubeconfig.as_deref());
     let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
     let files = files.join(":");
     let help = match inside {

@@ -5,10 +5,12 @@ use std::fmt;
 use clap::builder::styling::Style;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::key_choice::token_options;
+use crate::cli::key_options::{option, set};
 use crate::cli::session::{BAD, CONCERN};
-use crate::config::{ObjectSelector, TokenName};
+use crate::config::{OPTIONS, ObjectSelector, TokenName};
 use crate::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use crate::printable::printable;
+use crate::protocol::Configuration;
 use crate::token::{PinState, blank_token};
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -257,5 +259,57 @@ impl Listing {
     pub(in crate::cli) fn keys(&self) -> impl Iterator<Item = SelectedKey<'_>> {
         let tokens = self.tokens();
         tokens.flat_map(|(library, token)| token.keys.iter().map(move |it| (library, token, it)))
+    }
+}
+
+/// Library and token, by what stays: the serial number, since slot numbers move.
+pub(in crate::cli) fn token_configuration(
+    library: &LibraryEntry,
+    token: &TokenEntry,
+) -> Configuration {
+    let (label, serial) = (typed(&token.name.label), typed(&token.name.serial));
+    let mut configuration = Configuration::default();
+    set(&mut configuration, "pathLib", Some(&library.path_lib));
+    set(&mut configuration, "initArgs", library.init_args.as_deref());
+    set(&mut configuration, "tokenSerial", Some(serial));
+    if serial.is_empty() || token.needs_label {
+        set(&mut configuration, "tokenLabel", Some(label));
+    }
+    if token.needs_slot_id || label.is_empty() && (serial.is_empty() || token.needs_label) {
+        set(&mut configuration, "slotId", Some(&token.name.slot.to_string()));
+    }
+    configuration
+}
+
+/// The same as options, each with a space before it; with the label, by which people know it.
+pub(in crate::cli) fn token_options(library: &LibraryEntry, token: &TokenEntry) -> String {
+    let mut configuration = token_configuration(library, token);
+    set(&mut configuration, "tokenLabel", Some(typed(&token.name.label)));
+    let given = |(key, name)| configuration.value(key).map(|it| option(name, Some(it)));
+    OPTIONS.into_iter().filter_map(given).collect()
+}
+
+/// What can't be typed as it is printed names nothing.
+fn typed(text: &str) -> &str {
+    if printable(text) == text { text } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_named_by_what_can_be_typed() {
+        let library = LibraryEntry { path_lib: "/l.so".to_owned(), ..LibraryEntry::default() };
+        for (label, serial, options) in [
+            ("prod", "5d9c", " --token-label=prod --token-serial=5d9c"),
+            ("it's", "", " --token-label='it'\\''s'"),
+            ("US\0CA", "5d9c", " --token-serial=5d9c"),
+            ("US\0CA", "", " --slot-id=7"),
+        ] {
+            let name = TokenName { slot: 7, label: label.to_owned(), serial: serial.to_owned() };
+            let token = TokenEntry { name, ..TokenEntry::default() };
+            assert_eq!(token_options(&library, &token), format!(" --module=/l.so{options}"));
+        }
     }
 }

@@ -5,7 +5,8 @@ mod library;
 mod machine;
 
 pub(super) use self::document::{
-    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry,
+    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey,
+    TokenEntry, token_configuration, token_options,
 };
 pub(super) use self::library::list_library;
 use self::machine::list_machine;
