@@ -94,12 +94,13 @@ impl CommandSession {
         trusted: &TrustedLibrary,
         init_args: Option<&CStr>,
     ) -> Result<&Library, Error> {
-        let library = match &mut self.library {
-            Some(library) => library,
-            none => none.insert(library::open(trusted, init_args, patience)?),
-        };
-        library.lock.acquire(trusted, patience, &mut library::note_wait)?;
-        Ok(library)
+        match &mut self.library {
+            Some(library) => {
+                library.lock.acquire(trusted, patience, &mut library::note_wait)?;
+                Ok(library)
+            }
+            none => Ok(none.insert(library::open(trusted, init_args, patience)?)),
+        }
     }
 
     pub(super) fn close_library(&mut self) {
