@@ -264,7 +264,7 @@ fn what_the_options_leave_out_is_found() {
         &["--uri=pkcs11:token=test%20token"],
     ] {
         let text = told(&run(&store, options), 0);
-        let found = "✔ configuration  from options, completed: pkcs11:token=test%20token;";
+        let found = "✔ configuration  from the options, completed: pkcs11:token=test%20token;";
         assert!(text.starts_with(found), "{options:?}\n{text}");
         assert!(text.contains("signed and verified"), "{text}");
     }

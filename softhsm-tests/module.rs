@@ -68,7 +68,7 @@ fn a_library_that_does_not_initialise_is_told_with_its_value() {
     for (faults, told) in [
         ("null", "no function list"),
         ("misaligned", "no function list"),
-        ("old", "a list of version 1.0"),
+        ("old", "a function list of version 1.0"),
         ("return=0x5", "CKR_GENERAL_ERROR"),
         // Such a library isn't unloaded either.
         ("return=0x5,unload:crash=segv", "CKR_GENERAL_ERROR"),

@@ -26,8 +26,7 @@ pub(super) fn contexts() -> ArgValueCandidates {
         let files = kubeconfig_files(None);
         let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
         let kubeconfig = files.iter().all(is_file).then(|| Kubeconfig::load(&files).ok()).flatten();
-        let contexts = kubeconfig.iter().flat_map(Kubeconfig::contexts);
-        let names = contexts.map(|context| context.name);
+        let names = kubeconfig.iter().flat_map(Kubeconfig::contexts).map(|context| context.name);
         let plain = names.filter(|name| matches!(shell_word(name), Cow::Borrowed(_)));
         plain.map(CompletionCandidate::new).collect()
     })
@@ -195,11 +194,8 @@ impl KeyOptions {
     }
 
     /// The key of the context's user.
-    pub(super) fn key_of_context(
-        &self,
-        selected: &SelectedContext,
-    ) -> Result<Configuration, Error> {
-        Ok(self.overridden(selected.kubeconfig.key_of(&selected.context)?))
+    pub(super) fn key_of_context(&self, found: &SelectedContext) -> Result<Configuration, Error> {
+        Ok(self.overridden(found.kubeconfig.key_of(&found.context)?))
     }
 
     /// What the options say of the key.

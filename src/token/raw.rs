@@ -426,7 +426,9 @@ fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> 
     // SAFETY: CKR_OK promises a list, and each version's begins with its version.
     let CK_VERSION { major, minor } = unsafe { list.cast::<CK_VERSION>().read() };
     if major < 2 {
-        return Err(format!("C_GetFunctionList: CKR_OK, but a list of version {major}.{minor}"));
+        return Err(format!(
+            "C_GetFunctionList: CKR_OK, but a function list of version {major}.{minor}"
+        ));
     }
     let mut copy = CK_FUNCTION_LIST::default();
     // SAFETY: the list of each version begins with these functions, and each may be null.

@@ -219,7 +219,9 @@ impl Checklist<'_> {
                 format!("{why}; the only key that can be used is checked: {uri}"),
                 format!("have a context use it: {}", write_command()),
             ),
-            (Some((uri, None)), _) => self.good(step, format!("from options, completed: {uri}")),
+            (Some((uri, None)), _) => {
+                self.good(step, format!("from the options, completed: {uri}"));
+            }
             (None, Some(SelectedContext { context, .. })) => self.good(
                 step,
                 format!(
