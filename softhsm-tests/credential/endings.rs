@@ -13,6 +13,7 @@ const WATCH: [&str; 5] = ["get", "namespaces", "-w", "-o", "name"];
 /// twenty of them.
 #[test]
 fn it_ends_within_a_second_of_the_command() {
+    needs_isolation!();
     let user = PlainUser::new(&[]);
     let expect_end_soon = |of: &str| {
         let mut commands = 0;
@@ -52,6 +53,7 @@ fn it_does_not_wait_for_who_inherits_the_plugin() {
 /// A script around the plugin has ended before its client connects.
 #[test]
 fn it_stays_for_a_client_whose_plugin_is_wrapped_until_that_has_connected() {
+    needs_isolation!();
     let user = PlainUser::new(&[]);
     wrap_plugin(&user, "\"$SIGNER\" \"$@\"; exit $?");
     for round in 1..=3 {
@@ -108,6 +110,7 @@ fn the_first_of_two_terminals_to_end_closes_the_key() {
 /// A client waits until everybody has closed its standard output, and so does a pipe's reader.
 #[test]
 fn it_holds_no_descriptor_of_the_client() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     let script = format!("timeout 500 bash -c '{ASK} 2>&1 | cat' >out 2>&1; echo $?; cat out");
     let outcome = user.shell(&format!("cd; exec 7<>/dev/null; {script}")).run();
@@ -168,6 +171,7 @@ fn it_ends_when_its_time_after_the_last_use_is_over() {
 
 #[test]
 fn stop_ends_it_at_once_and_the_next_command_starts_another() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     for round in 1..=2 {
         assert_eq!(user.shell(ASK).run().printed(), ANSWER);
@@ -191,6 +195,7 @@ time.sleep(600)";
 
 #[test]
 fn one_that_does_not_answer_is_told_and_stopped() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     for is_full in [true, false] {
         assert_eq!(user.shell(ASK).run().printed(), ANSWER);
@@ -255,5 +260,22 @@ fn a_client_whose_tunnel_was_killed_is_through_again_within_five_minutes() {
     wait_until("another tunnel", || ask().status.success());
     kill_process(proxy.pid(), Signal::INT).unwrap();
     proxy.finish();
+    user.expect_nothing_left();
+}
+
+/// As an agent's socket has: what one of them has open is nothing to the other.
+#[test]
+fn each_runtime_directory_has_a_tunnel_process_of_its_own() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let other = user.path("other");
+    fs::create_dir(&other).unwrap();
+    set_mode(&other, 0o700);
+    let there = |command: &[&str]| user.program(command).variable("XDG_RUNTIME_DIR", &other).run();
+    assert_eq!(there(&["status", "--json"]).json(), Value::Null);
+    there(&["stop"]).succeeded();
+    assert_eq!(user.status()["keys"].as_array().unwrap().len(), 1);
+    // Without the variable it is the one of the user's usual directory.
+    user.program(&["stop"]).run().printed();
     user.expect_nothing_left();
 }

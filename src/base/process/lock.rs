@@ -79,7 +79,7 @@ impl Lock {
         name: &str,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        Self::acquire_in(&runtime::SESSION, &file_name(name, "lock"), limit, on_wait)
+        Self::acquire_in(&runtime::LOCKS, &file_name(name, "lock"), limit, on_wait)
     }
 
     /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].

@@ -1,8 +1,9 @@
-//! The directories for what this user's processes leave for each other: locks and the kubeconfigs of
-//! runs in one that lasts until the machine is restarted, what tokens have refused in one that stays.
+//! The directories for what this user's processes leave for each other.
 //!
-//! All processes of a user have the same directories, independent of their environment: a PIN that was
-//! refused in a shell is not sent again by a cron job.
+//! Locks on tokens, and what tokens have refused, are found by all processes of a user in the same place, whatever
+//! their environment: a PIN that was refused in a shell is not sent again by a cron job. The tunnel process and the
+//! kubeconfigs of runs belong to one runtime directory, as an agent's socket does: who sets `XDG_RUNTIME_DIR` has
+//! their own.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::{Permissions, read_to_string};
@@ -21,15 +22,21 @@ use tempfile::{Builder, TempDir};
 
 const NAME: &str = "pkcs11-external-signer";
 
-/// For locks and runs, the best one first.
-pub(super) static SESSION: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
+/// For locks, the best one first. They last until the machine is restarted.
+pub(super) static LOCKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // Where there is nothing else, the variable is better than nothing.
-    let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let variable = variable.filter(|path| path.is_absolute() && is_ours(path));
-    let mut paths = SHARED.clone();
-    paths.extend(variable.map(|path| path.join(NAME)));
-    paths
+    SHARED.iter().cloned().chain(named_by_environment()).collect()
 });
+
+/// For the tunnel's control socket and the kubeconfigs of runs, the best one first.
+pub(super) static SESSION: LazyLock<Vec<PathBuf>> =
+    LazyLock::new(|| named_by_environment().into_iter().chain(SHARED.iter().cloned()).collect());
+
+/// Below `XDG_RUNTIME_DIR`, where that is set to a directory of this user.
+fn named_by_environment() -> Option<PathBuf> {
+    let runtime = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
+    (runtime.is_absolute() && is_ours(&runtime)).then(|| runtime.join(NAME))
+}
 
 /// For what must be known for longer, the best one first.
 pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
