@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command};
 use clap_mangen::Man;
@@ -52,7 +52,9 @@ struct Shared {
 
 impl Shared {
     fn read() -> io::Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        // Where it was built may be gone.
+        let root = std::env::var_os("CARGO_MANIFEST_DIR");
+        let root = PathBuf::from(root.ok_or_else(|| io::Error::other("cargo runs this"))?);
         let errors = fs::read_to_string(root.join("docs/errors.md"))?;
         let configuration = fs::read_to_string(root.join("docs/configuration.md"))?;
         let commands = fs::read_to_string(root.join("docs/commands.md"))?;
