@@ -28,6 +28,7 @@ fn ask(store: &Store, library: &str, etc: &str) -> Outcome {
 
 #[test]
 fn without_the_file_any_library_of_roots_or_ones_own_is_loaded() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let library = library(&store, "a.so");
     let library = library.to_str().unwrap();
@@ -38,6 +39,7 @@ fn without_the_file_any_library_of_roots_or_ones_own_is_loaded() {
 
 #[test]
 fn the_list_of_an_earlier_release_allows_nothing() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let library = library(&store, "a.so");
     let etc = "mkdir pkcs11-external-signer; touch pkcs11-external-signer/config.toml";
@@ -46,6 +48,7 @@ fn the_list_of_an_earlier_release_allows_nothing() {
 
 #[test]
 fn only_what_is_listed_is_loaded() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let library = library(&store, "a.so");
     let directory = library.parent().unwrap().to_owned();
@@ -79,6 +82,7 @@ fn only_what_is_listed_is_loaded() {
 
 #[test]
 fn a_listed_library_that_others_can_change_is_not_loaded() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let library = library(&store, "a.so");
     fs::set_permissions(&library, fs::Permissions::from_mode(0o666)).unwrap();
@@ -93,6 +97,7 @@ fn command(store: &Store, arguments: &[&str], etc: &str) -> Outcome {
 
 #[test]
 fn no_door_leads_past_the_list() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let (good, bad) = (library(&store, "good.so"), library(&store, "bad.so"));
     let [good, bad] = [good, bad].map(|path| path.to_str().unwrap().to_owned());
@@ -133,6 +138,7 @@ fn no_door_leads_past_the_list() {
 
 #[test]
 fn a_library_that_is_found_but_not_allowed_is_a_line() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let registry = store.path(".config/pkcs11/modules");
     fs::create_dir_all(&registry).unwrap();
@@ -161,6 +167,7 @@ fn a_library_that_is_found_but_not_allowed_is_a_line() {
 
 #[test]
 fn a_file_that_is_not_roots_alone_allows_nothing() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let library = library(&store, "a.so");
     let library = library.to_str().unwrap();
@@ -200,6 +207,7 @@ const PLACE_BELOW_ETC: &str = "pkcs11-external-signer/libraries";
 
 #[test]
 fn a_file_that_is_not_understood_allows_nothing() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let library = library(&store, "a.so");
     let library = library.to_str().unwrap();

@@ -345,6 +345,7 @@ fn relative_paths_are_taken_on_the_command_line() {
 
 #[test]
 fn a_token_that_stays_in_use_is_told() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     told(&check(&store, &["--no-login"]).run(), 0);
     // Another request has the library's lock, and keeps it.

@@ -90,7 +90,7 @@ fn help_speaks_the_name_it_was_called_by_and_its_examples_can_be_copied() {
 fn manual_pages(directory: &Path) -> PathBuf {
     let pages = directory.join("man");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.current_dir(at_root(""));
     printed(cargo.args(["run", "--quiet", "--example", "man-pages"]).arg(&pages));
     pages
 }

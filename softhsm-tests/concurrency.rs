@@ -39,6 +39,7 @@ fn files(store: &Store) -> Vec<(PathBuf, Vec<u8>)> {
 /// it in doubt, and after two of those no stored PIN is sent before a person logs in.
 #[test]
 fn kills_at_any_moment_damage_nothing_and_keep_nobody_waiting() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let copy = copy_of_program(store.directory.path());
     let sign = || sign(&store).program(&copy).by(NOBODY);

@@ -4,12 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::fixture::*;
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn read(path: impl AsRef<Path>) -> String {
-    let path = root().join(path);
+    let path = at_root(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -40,7 +36,7 @@ fn each_attacker_is_stopped_by_what_a_test_shows() {
         for name in tests {
             let path = name.replace("::", "/");
             let is_in = |folder: &str| {
-                let module = root().join(folder).join(&path);
+                let module = at_root(folder).join(&path);
                 module.is_dir() || module.with_extension("rs").exists()
             };
             let is_there = ["softhsm-tests"].iter().chain(MODULES).copied().any(is_in);
@@ -51,9 +47,9 @@ fn each_attacker_is_stopped_by_what_a_test_shows() {
 
 /// All pages.
 fn documents() -> Vec<PathBuf> {
-    let mut documents = vec![root().join("README.md"), root().join("SECURITY.md")];
+    let mut documents = vec![at_root("README.md"), at_root("SECURITY.md")];
     for folder in ["docs", "docs/decisions"] {
-        let entries = fs::read_dir(root().join(folder)).unwrap();
+        let entries = fs::read_dir(at_root(folder)).unwrap();
         documents.extend(entries.map(|entry| entry.unwrap().path()));
     }
     documents.retain(|path| path.extension().is_some_and(|it| it == "md"));
@@ -76,11 +72,11 @@ fn each_file_that_a_document_names_is_there() {
             let module = name.split("::").take_while(|it| !it.starts_with(char::is_uppercase));
             let module: PathBuf = module.collect();
             let is_in = |crate_root: &str| {
-                let path = root().join(crate_root).join(&module);
+                let path = at_root(crate_root).join(&module);
                 path.is_dir() || path.with_extension("rs").exists()
             };
             let is_there = if is_path {
-                root().join(name).exists()
+                at_root(name).exists()
             } else {
                 !is_module || MODULES.iter().any(|it| is_in(it))
             };
@@ -123,7 +119,7 @@ fn links_between_documents_lead_somewhere() {
 #[test]
 fn the_clients_of_the_table_are_those_that_are_tested() {
     let page = read("docs/credential.md");
-    let tested = printed(Command::new(root().join("scripts/test-clients")).arg("versions"));
+    let tested = printed(Command::new(at_root("scripts/test-clients")).arg("versions"));
     assert_eq!(tested.lines().count(), 6, "{tested}");
     for client in tested.lines() {
         assert!(page.contains(&format!("\n| {client} |")), "no {client} in docs/credential.md");
@@ -195,7 +191,7 @@ fn each_variable_that_is_read_is_in_the_table() {
         .flat_map(|row| row.split(" | ").next().unwrap().split('`').skip(1).step_by(2))
         .map(str::to_owned)
         .collect();
-    let sources = sources(&root().join("src"));
+    let sources = sources(&at_root("src"));
     let mut read: BTreeSet<_> = sources.iter().flat_map(|code| variables(code)).collect();
     // By the compiler.
     read.retain(|name| !name.starts_with("CARGO_"));

@@ -182,6 +182,7 @@ fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_w
 
 #[test]
 fn a_context_is_given_a_new_key_by_its_name() {
+    needs_isolation!();
     let store = bare_token();
     let newcomer = jane(&store);
     newcomer.assert_enrolls(&[], &[], Invocation::run);

@@ -66,7 +66,7 @@ fn an_answer_survives_an_interruption_that_comes_too_late() {
 /// The kernel keeps the default action of a signal from a container's first process.
 #[test]
 fn an_interruption_of_a_containers_first_process_is_no_crash() {
-    need_root();
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let hanging = sign(&store, "C_OpenSession:hang").through("unshare", &["--pid", "--fork"]);
     let running = hanging.start(None);

@@ -452,7 +452,7 @@ fn what_can_not_be_written_leaves_everything_as_it_was() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "nobody else is here")]
 fn what_the_tunnel_is_known_by_is_this_users_alone() {
-    need_root();
+    needs_isolation!();
     let (store, path) = token_and_file();
     let place = store.path("data");
     let identity = place.join("tunnel.pem");
@@ -490,7 +490,7 @@ fn what_the_tunnel_is_known_by_is_this_users_alone() {
 
 #[test]
 fn a_full_or_read_only_home_leaves_nothing_half_written() {
-    need_root();
+    needs_isolation!();
     let (store, path) = token_and_file();
     for (mount, told) in [
         ("mount -t tmpfs -o size=4k,mode=700 none $machine", "No space left"),
@@ -629,6 +629,7 @@ fn interruptions_at_any_moment_leave_the_old_file_or_the_new_one_and_nothing_els
 /// While it waits for another program's lock.
 #[test]
 fn an_interruption_leaves_the_file_alone_and_no_lock_behind() {
+    needs_isolation!();
     let (store, path) = token_and_file();
     fs::write(store.path("config.lock"), "").unwrap();
     let strace = tool("strace", "strace");
@@ -657,7 +658,7 @@ fn an_interruption_leaves_the_file_alone_and_no_lock_behind() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "nobody else is here")]
 fn what_can_not_be_replaced_as_it_was_is_left_alone() {
-    need_root();
+    needs_isolation!();
     let store = token();
     let place = store.path("place");
     fs::create_dir(&place).unwrap();

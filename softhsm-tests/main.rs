@@ -1,5 +1,6 @@
 //! The integration tests: the real executable, real modules, a real terminal, and openssl as the judge of what comes
-//! out. Nothing is skipped: a tool that is missing fails the test that needs it and says which package to install.
+//! out. A tool that is missing fails the test that needs it and says which package to install; what is skipped says why
+//! (`fixture/isolation.rs`).
 
 #![allow(
     clippy::expect_used,

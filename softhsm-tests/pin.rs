@@ -57,7 +57,7 @@ fn a_pin_file_that_others_can_read_is_refused() {
 /// systemd's are root's and its group's, with an access list whose mask shows as the group's mode.
 #[test]
 fn a_credential_of_systemd_is_no_file_that_others_can_read() {
-    need_root();
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let path = pin_file(&store, PIN, 0o440);
     let source = format!("file:{}", path.display());

@@ -209,7 +209,7 @@ fn by_nobody(store: &Store, invocation: Invocation) -> Invocation {
 }
 
 /// A process of the same user.
-fn onlooker(program: &str, arguments: &[&str]) -> Command {
+pub(crate) fn onlooker(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).uid(NOBODY).gid(NOBODY);
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -229,7 +229,7 @@ fn readable(process: Pid) -> Vec<&'static str> {
 }
 
 /// Whether another process of the same user could attach to it, as a debugger does.
-fn is_traceable(process: Pid) -> bool {
+pub(crate) fn is_traceable(process: Pid) -> bool {
     let mut debugger = onlooker("true", &[]);
     let number = process.as_raw_nonzero().get();
     let attach = move || {
@@ -276,6 +276,7 @@ pub(crate) fn wait_for_call(store: &Store, function: &str) {
 
 #[test]
 fn others_of_the_same_user_see_nothing_of_it() {
+    needs_isolation!();
     // They would, if the program did nothing about it.
     let mut other = onlooker("sleep", &["60"]).spawn().unwrap();
     let seen = readable(Pid::from_child(&other));

@@ -28,7 +28,7 @@ fn run_after(preparation: &str, store: &Store) -> Outcome {
 /// The same in a mount namespace of its own. In a user namespace, which needs no root, what root has
 /// installed is another user's, and no library would be loaded.
 #[track_caller]
-fn mounted(preparation: &str) -> String {
+pub(crate) fn mounted(preparation: &str) -> String {
     need_root();
     let again = "export PRIVATE=1; exec unshare --mount bash -c \"$BASH_EXECUTION_STRING\"";
     format!("[ \"$PRIVATE\" ] || {{ {again}; }}; set -e; {preparation}; set +e")
@@ -105,6 +105,7 @@ fn standard_output_that_can_not_be_set_aside_is_told_with_a_remedy() {
 /// A run that says that it could not start its command has not started it.
 #[test]
 fn a_run_without_processes_to_spare_starts_its_command_or_not() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     // A user without other processes. Root has no limit.
     let user = 61_183;
@@ -137,6 +138,7 @@ fn a_run_without_processes_to_spare_starts_its_command_or_not() {
 /// Locks are what is written there for a request.
 #[test]
 fn a_full_disk_at_the_runtime_directory_stops_runs_and_no_requests() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let full = mounted(&format!(
         "mount -t tmpfs -o size=64k,mode=700 none {RUNTIME}; \
@@ -154,6 +156,7 @@ fn a_full_disk_at_the_runtime_directory_stops_runs_and_no_requests() {
 
 #[test]
 fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let state = state();
     // The token itself must stay writable: SoftHSM counts logins in it.
@@ -188,6 +191,7 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
 /// Its file system may be read-only by now. There are other places, but that is where it stands.
 #[test]
 fn a_refusal_that_can_not_be_taken_back_holds_back_stored_pins() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let read_only = |pin| {
         let state = state();
@@ -210,6 +214,7 @@ fn a_refusal_that_can_not_be_taken_back_holds_back_stored_pins() {
 /// whatever the file system runs out of: files, room in the ledger, or room in another file.
 #[test]
 fn a_stored_pin_is_sent_once_or_never_where_there_is_no_room_to_remember_it() {
+    needs_isolation!();
     // The directory itself and the token's ledger, with room for it or not, and how often it is sent.
     let state = state();
     let full = format!("head -c 4096 /dev/zero > {state}/file");
@@ -246,7 +251,7 @@ fn a_stored_pin_is_sent_once_or_never_where_there_is_no_room_to_remember_it() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_ledger_on_a_file_system_without_locks_is_kept_in_another_place() {
-    need_root();
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     assert_signed(&sign(&store).run());
     let mut files = fs::read_dir(store.path("state")).unwrap();
@@ -271,7 +276,7 @@ fn a_ledger_on_a_file_system_without_locks_is_kept_in_another_place() {
 /// Whose it is, and what to do, where another user was there first.
 #[test]
 fn a_place_that_a_stranger_took_is_told_as_theirs() {
-    need_root();
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let directory = store.directory.path();
     let copy = copy_of_program(directory);
@@ -298,6 +303,7 @@ fn a_place_that_a_stranger_took_is_told_as_theirs() {
 
 #[test]
 fn a_home_that_is_read_only_or_missing_is_not_missed() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let read_only = mounted(
         "export HOME=\"$HOME/home\"; mkdir -p \"$HOME\"; mount --bind \"$HOME\" \"$HOME\"; \

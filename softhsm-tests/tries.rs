@@ -97,7 +97,7 @@ fn a_stored_pin_that_was_corrected_waits_for_a_login() {
 
 #[test]
 fn no_variable_gives_a_stored_pin_another_try() {
-    need_root();
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let wrong = recorded(&store).with("pin", WRONG_PIN);
     for number in 0..5 {
@@ -123,6 +123,7 @@ fn no_variable_gives_a_stored_pin_another_try() {
 /// A client that kills at once. It may have had the right PIN.
 #[test]
 fn a_login_that_is_killed_at_once_is_counted() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
     let run = sign(&store, &stored, "C_Login:stop").start(None);
@@ -170,6 +171,7 @@ fn tokens_with_one_serial_number_count_together() {
 
 #[test]
 fn a_refusal_counts_whatever_has_become_of_its_place() {
+    needs_isolation!();
     let open_to_others = |store: &Store, mode| {
         fs::set_permissions(state(store), fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -209,6 +211,7 @@ fn a_refusal_counts_whatever_has_become_of_its_place() {
 /// What an older or a later release has written, and this one under another clock.
 #[test]
 fn a_record_of_another_release_or_of_another_time_holds_stored_pins_back() {
+    needs_isolation!();
     let ahead = |store: &Store| {
         let line = remembered(store);
         let (what, rest) = line.trim_end().split_once(" at ").unwrap();
@@ -304,6 +307,7 @@ fn others_may_lock_the_pin_while_somebody_types() {
 /// Through whichever library: each has a lock of its own, and so has the token. Also while its reader asks.
 #[test]
 fn no_other_pin_is_sent_while_the_token_has_one() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let keypad = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad";
     let stored = recorded(&store).with("pinSource", "env:TOKEN_PIN");
@@ -343,6 +347,7 @@ fn locks(store: &Store) -> String {
 /// Takes as long as others may keep a token.
 #[test]
 fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     assert_signed(&sign(&store, &store.configuration_with_pin_source(), "").run());
     // As a request through that library that was stopped in C_Login.
@@ -360,6 +365,7 @@ fn a_token_that_has_not_answered_anothers_pin_gets_no_other() {
 
 #[test]
 fn what_is_remembered_names_the_token_and_nothing_of_the_pin() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     sign(&store, &recorded(&store).with("pin", WRONG_PIN), FORGETFUL).run().fails(7, &[]);
     let path = ledger(&store).expect("a ledger");

@@ -112,6 +112,7 @@ fn is_concerned(outcome: &Outcome, what: &str, remedy: &str) {
 
 #[test]
 fn where_a_client_connects_is_told_before_the_key() {
+    needs_isolation!();
     let context = PluginContext::new();
     let text = told(&context.check(), 0);
     let place = format!("{}:{}", local_address(), context.port);
@@ -170,6 +171,7 @@ fn each_changed(rows: &str, judge: impl Fn(&Outcome, &str, &str)) {
 
 #[test]
 fn what_keeps_clients_from_the_cluster_is_told() {
+    needs_isolation!();
     let is_kept = |outcome: &Outcome, what: &str, remedy: &str| {
         fails(outcome, 3, what, remedy);
         let text = String::from_utf8_lossy(&outcome.stdout);
@@ -186,6 +188,7 @@ fn what_keeps_clients_from_the_cluster_is_told() {
 
 #[test]
 fn an_address_that_another_program_has_is_told() {
+    needs_isolation!();
     let context = PluginContext::new();
     let _other = TcpListener::bind((local_address(), context.port)).unwrap();
     let place = format!("{}:{}", local_address(), context.port);
@@ -199,6 +202,7 @@ fn an_address_that_another_program_has_is_told() {
 
 #[test]
 fn what_does_not_work_everywhere_is_told() {
+    needs_isolation!();
     each_changed(NOT_EVERYWHERE, is_concerned);
     // The copy is all that is needed.
     let mut context = PluginContext::new();
@@ -208,6 +212,7 @@ fn what_does_not_work_everywhere_is_told() {
 
 #[test]
 fn an_address_that_the_tunnel_process_serves_is_fine() {
+    needs_isolation!();
     let context = PluginContext::new();
     let text = told(&context.check_served(""), 0);
     assert_eq!(of_client(&text).len(), 1, "{text}");

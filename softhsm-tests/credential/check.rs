@@ -26,6 +26,7 @@ fn right_after_a_command_it_finds_nothing_wrong() {
 
 #[test]
 fn a_tunnel_process_that_ends_while_it_is_asked_is_none() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     user.shell(ASK).run().printed();
     let tunnel = user.tunnel().unwrap().pid;

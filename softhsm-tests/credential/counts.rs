@@ -80,6 +80,7 @@ fn apply_from_standard_input_runs_the_plugin_twice_and_asks_once() {
 /// The tunnel process was stopped, or had no time to notice.
 #[test]
 fn a_command_asks_for_the_pin_while_the_end_of_the_one_before_is_not_noticed() {
+    needs_isolation!();
     let user = PlainUser::prompted(&[]);
     let mut first = user.kubectl(&["get", "namespaces", "-w", "-o", "name"]).at_terminal();
     first.expect_prompt().type_line(PIN);

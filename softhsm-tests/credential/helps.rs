@@ -124,6 +124,7 @@ fn typed(user: &PlainUser, line: &str) -> (bool, String) {
 
 #[test]
 fn a_help_typed_as_it_is_printed_leads_out_of_its_state() {
+    needs_isolation!();
     thread::scope(|scope| {
         for state in STATES {
             scope.spawn(|| {

@@ -106,11 +106,13 @@ fn many_rounds(options: &[&str]) {
 
 #[test]
 fn random_kills_leave_nothing_and_the_next_command_works() {
+    needs_isolation!();
     many_rounds(&[]);
 }
 
 /// The shell that has the terminal in these rounds is the kubectl of each.
 #[test]
 fn random_kills_leave_nothing_where_a_terminal_is_waited_for() {
+    needs_isolation!();
     many_rounds(&["--keep=terminal"]);
 }

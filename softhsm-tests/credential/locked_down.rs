@@ -22,6 +22,7 @@ fn without_calls(others: &str) -> String {
 
 #[test]
 fn a_container_that_lacks_things_signs_or_says_what_it_lacks() {
+    needs_isolation!();
     let read_only = "Read-only file system";
     let unremembered = (7, ["could not be remembered", read_only]);
     let placeless = (9, ["no place for the control socket", read_only]);

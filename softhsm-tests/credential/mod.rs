@@ -21,7 +21,7 @@ mod token_processes;
 mod upgrade;
 
 /// A user whose kubeconfig was made by `kubeconfig --write`.
-struct PlainUser {
+pub(crate) struct PlainUser {
     store: Store,
     /// Root where there is none.
     number: Option<u32>,
@@ -31,8 +31,8 @@ struct PlainUser {
 
 /// A process that sees this user's runtime directory.
 #[derive(Debug)]
-struct Process {
-    pid: Pid,
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
     /// With its arguments.
     command: String,
     is_ours: bool,
@@ -45,7 +45,7 @@ fn has_socket(process: Pid) -> bool {
 
 impl PlainUser {
     /// An administrator whose PIN comes from a variable.
-    fn new(options: &[&str]) -> Self {
+    pub(crate) fn new(options: &[&str]) -> Self {
         Self::prompted(&[&["--pin-source=env:TOKEN_PIN"], options].concat())
     }
 
@@ -60,7 +60,6 @@ impl PlainUser {
 
     /// The same with another cluster.
     fn at(store: Store, entry: &Value, options: &[&str]) -> Self {
-        need_root();
         let user = Self { store, number: None, signer: PROGRAM.into() };
         user.written(entry, options)
     }
@@ -93,7 +92,7 @@ impl PlainUser {
     }
 
     /// One whom root's rights don't help, with a copy of the program.
-    fn unprivileged(number: u32, options: &[&str]) -> Self {
+    pub(crate) fn unprivileged(number: u32, options: &[&str]) -> Self {
         let store = cluster().token(Kind::P256, ADMINISTRATOR);
         let copy = copy_of_program(store.directory.path());
         let user = Self { store, number: Some(number), signer: copy };
@@ -137,7 +136,7 @@ impl PlainUser {
     }
 
     /// A shell, in whose PATH are kubectl and helm.
-    fn shell(&self, script: &str) -> Invocation {
+    pub(crate) fn shell(&self, script: &str) -> Invocation {
         self.client(Path::new("/bin/bash")).arguments(&["-c", script])
     }
 
@@ -146,7 +145,7 @@ impl PlainUser {
     }
 
     /// The plugin as a client runs it, which ends after it.
-    fn plugin(&self, request: &str) -> Invocation {
+    pub(crate) fn plugin(&self, request: &str) -> Invocation {
         self.plugin_within("\"$@\"; exit $?", request)
     }
 
@@ -183,7 +182,7 @@ impl PlainUser {
     }
 
     /// The request that kubectl makes of the kubeconfig.
-    fn request(&self) -> Value {
+    pub(crate) fn request(&self) -> Value {
         let current = self.current();
         let entry = &current["clusters"][0]["cluster"];
         let mut cluster = json!({"server": entry["server"]});
@@ -213,7 +212,7 @@ impl PlainUser {
     }
 
     /// Where clients dial.
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         let current = self.current();
         let server = current["clusters"][0]["cluster"]["server"].as_str().unwrap();
         server.strip_prefix("https://").unwrap().to_owned()
@@ -246,7 +245,7 @@ impl PlainUser {
     }
 
     /// The tunnel process.
-    fn tunnel(&self) -> Option<Process> {
+    pub(crate) fn tunnel(&self) -> Option<Process> {
         let mut processes = self.processes();
         processes.retain(|it| it.is_ours && it.command.contains(" tunnel-process"));
         assert!(processes.len() <= 1, "{processes:#?}");
@@ -254,7 +253,7 @@ impl PlainUser {
     }
 
     /// The token processes.
-    fn token_processes(&self) -> Vec<Process> {
+    pub(crate) fn token_processes(&self) -> Vec<Process> {
         let mut processes = self.processes();
         processes.retain(|it| it.is_ours && it.command.contains(" token-process"));
         processes
@@ -294,7 +293,7 @@ impl PlainUser {
     }
 
     /// How often the token was logged in to, and asked for a signature.
-    fn counts(&self) -> (usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize) {
         let [logins, signatures] = ["C_Login", "C_Sign"].map(|name| self.store.calls(name).len());
         (logins, signatures)
     }
@@ -310,8 +309,8 @@ impl Drop for PlainUser {
 }
 
 /// The shortest command that needs the cluster.
-const ASK: &str = "kubectl get namespace default -o name";
-const ANSWER: &str = "namespace/default\n";
+pub(crate) const ASK: &str = "kubectl get namespace default -o name";
+pub(crate) const ANSWER: &str = "namespace/default\n";
 
 /// Puts a script in the plugin's place, which is `$SIGNER "$@"` there.
 fn wrap_plugin(user: &PlainUser, text: &str) {

@@ -118,6 +118,7 @@ fn the_same_pair_is_answered_while_the_tunnel_lives() {
 /// What was written for another user, or on another machine, is refused by name.
 #[test]
 fn a_kubeconfig_that_was_copied_from_elsewhere_is_told() {
+    needs_isolation!();
     let elsewhere = PlainUser::new(&[]);
     let user = PlainUser::new(&[]);
     fs::write(user.kubeconfig(), elsewhere.current().to_string()).unwrap();
@@ -149,6 +150,7 @@ pub(super) fn socket(user: &PlainUser) -> PathBuf {
 
 #[test]
 fn a_socket_that_a_killed_tunnel_left_is_replaced() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     let path = socket(&user);
@@ -177,6 +179,7 @@ const SPOILT: &str = "for place in /run/user/0 /dev/shm; do \
 
 #[test]
 fn full_disks_do_not_keep_the_tunnel_from_being_found() {
+    needs_isolation!();
     let user = PlainUser::new(&[]);
     let outcome = user.shell(&format!("{SPOILT}; {ASK}")).through("unshare", &["--mount"]).run();
     assert_eq!(outcome.printed(), ANSWER);

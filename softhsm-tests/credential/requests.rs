@@ -11,7 +11,6 @@ fn shell(store: &Store, keep: &str, script: &str) -> Invocation {
 }
 
 fn faulty_shell(store: &Store, keep: &str, faults: &str, script: &str) -> Invocation {
-    need_root();
     let configuration = store.faulty(store.configuration()).with("keep", keep);
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
     store.ask(&request).suffering(store, faults).within("sh", script)

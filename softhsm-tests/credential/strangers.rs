@@ -56,6 +56,7 @@ except OSError:
 /// The socket's directory is opened to them, as an administrator's script could do.
 #[test]
 fn another_user_who_reaches_the_socket_is_not_heard() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     let before = user.counts();
@@ -127,6 +128,7 @@ fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() 
 
 #[test]
 fn another_users_plugin_has_no_use_for_the_kubeconfig() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     set_mode(user.store.directory.path(), 0o755);
@@ -141,6 +143,7 @@ fn another_users_plugin_has_no_use_for_the_kubeconfig() {
 /// The user is one whom root's rights don't help, and so is who looks.
 #[test]
 fn another_process_of_the_same_user_can_not_read_the_tunnel() {
+    needs_isolation!();
     let user = PlainUser::unprivileged(NOBODY, &["--keep=15m", "--pin-source=env:TOKEN_PIN"]);
     user.plugin(&user.request().to_string()).run().answer();
     assert_hidden(user.tunnel().unwrap().pid);
@@ -204,6 +207,7 @@ fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller(
 
 #[test]
 fn what_the_first_client_has_loaded_is_not_loaded_for_others() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     let ask = user.shell(ASK).variable("LD_BIND_NOW", "1");
     assert_eq!(ask.variable("LANGUAGE", "en").run().printed(), ANSWER);

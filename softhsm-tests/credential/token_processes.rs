@@ -24,6 +24,7 @@ fn loaded(process: Pid) -> [bool; 2] {
 /// The user's library is the fault module; SoftHSM's is root's. Nobody else has this user's tunnel process.
 #[test]
 fn each_library_is_loaded_by_a_process_of_its_own() {
+    needs_isolation!();
     let user = PlainUser::unprivileged(61_205, &["--keep=15m", "--pin-source=env:TOKEN_PIN"]);
     let request = user.request().to_string();
     for kubeconfig in kubeconfigs(&user) {
@@ -49,6 +50,7 @@ fn each_library_is_loaded_by_a_process_of_its_own() {
 
 #[test]
 fn a_library_that_crashes_ends_no_connection_of_another_key() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     let [faulty, real] = kubeconfigs(&user);
     fs::write(user.kubeconfig(), real).unwrap();

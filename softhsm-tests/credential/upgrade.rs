@@ -27,6 +27,7 @@ fn other_release(user: &PlainUser) -> PathBuf {
 
 #[test]
 fn a_tunnel_process_of_another_release_makes_way() {
+    needs_isolation!();
     let mut user = PlainUser::new(&["--keep=15m"]);
     let other = other_release(&user);
     for (round, release) in [&other, Path::new(PROGRAM), &other].into_iter().enumerate() {
@@ -80,6 +81,7 @@ fn a_process_of_a_release_that_speaks_otherwise_is_told_and_stopped() {
 /// Each of these may be what a release to come writes there.
 #[test]
 fn a_server_key_that_can_not_be_read_is_told_and_leads_to_no_other() {
+    needs_isolation!();
     let user = PlainUser::new(&[]);
     let path = user.path("data/tunnel.pem");
     let whole = fs::read_to_string(&path).unwrap();

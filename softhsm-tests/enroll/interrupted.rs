@@ -164,11 +164,13 @@ fn assert_survives_interruptions(step: Step) {
 
 #[test]
 fn a_request_that_is_interrupted_anywhere_is_made_by_the_same_command() {
+    needs_isolation!();
     assert_survives_interruptions(Step::Request);
 }
 
 #[test]
 fn a_certificate_whose_installation_is_interrupted_anywhere_is_installed_once() {
+    needs_isolation!();
     assert_survives_interruptions(Step::Install);
 }
 

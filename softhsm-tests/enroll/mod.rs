@@ -76,7 +76,7 @@ pub(crate) fn keys_of(store: &Store) -> Vec<Value> {
 }
 
 /// How many private keys, public keys and certificates the first token has, as another program sees it.
-fn objects_of(store: &Store) -> [usize; 3] {
+pub(crate) fn objects_of(store: &Store) -> [usize; 3] {
     let listed = pkcs11_tool(store, &["--list-objects"]);
     ["Private Key", "Public Key", "Certificate"]
         .map(|class| listed.matches(&format!("{class} Object")).count())

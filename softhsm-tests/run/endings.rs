@@ -52,7 +52,7 @@ fn signals_are_passed_on() {
 /// As a container's main process gets them, whose sender has no number in its PID namespace.
 #[test]
 fn signals_from_outside_the_namespace_are_passed_on() {
-    need_root();
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let command = "trap 'echo TERM; exit 3' TERM; echo ready; sleep 600 & wait";
     // The shell itself stays outside: only what it starts is in the new namespace.

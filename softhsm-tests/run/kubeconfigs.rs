@@ -230,7 +230,7 @@ fn whoever_skips_verification_for_two_users_is_warned_once() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_command_can_be_given_one_context_alone() {
-    need_root();
+    needs_isolation!();
     let store = cluster().token(Kind::P256, JANE);
     let mut config = written(&store);
     let mut add = |list: &str, entry: Value| config[list].as_array_mut().unwrap().push(entry);

@@ -125,6 +125,7 @@ fn clients(process: Pid) -> BTreeSet<String> {
 
 #[test]
 fn a_signature_that_comes_too_late_is_the_next_commands() {
+    needs_isolation!();
     let store = cluster().token(Kind::P256, JANE);
     let script =
         format!("{WHOAMI} & read line; kill $!; wait $!; echo gone; read line; exec {WHOAMI}");

@@ -13,6 +13,7 @@ fn run_recorded(store: &Store, arguments: &[&str]) -> Invocation {
 
 #[test]
 fn nothing_is_started_without_the_pin() {
+    needs_isolation!();
     let store = cluster().token(Kind::P256, JANE);
     let mut terminal = run_recorded(&store, &["echo", "started"]).at_terminal();
     for _ in 0..3 {

@@ -109,6 +109,7 @@ fn a_server_that_is_not_there() {
 /// As with a name that has an IPv6 address in DNS and no IPv6 behind it: ::1 drops what comes.
 #[test]
 fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
+    needs_isolation!();
     let store = cluster().token(Kind::P256, JANE);
     let mut config = written(&store);
     let entry = &mut config["clusters"][0]["cluster"];

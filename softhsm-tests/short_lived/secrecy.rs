@@ -21,7 +21,7 @@ fn with_pin(invocation: Invocation, store: &Store, faults: &str) -> Invocation {
 /// Neither in what is logged, nor in arguments and variables; and no PIN in memory when it has been answered.
 #[test]
 fn a_credential_is_on_standard_output_alone_and_the_pin_nowhere() {
-    need_root();
+    needs_isolation!();
     let jane = holder("/O=dev/CN=jane");
     account(&jane, "discreet");
     let other = holder("/CN=nina");

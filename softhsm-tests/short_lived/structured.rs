@@ -90,7 +90,7 @@ impl Trusted {
 
 /// The block of the page that begins so, for another issuer.
 fn documented(begins: &str, issuer: &str) -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/short-lived.md");
+    let page = at_root("docs/short-lived.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, block) = page.split_once(&format!("```{begins}")).unwrap();
     block.split_once("```").unwrap().0.replace(JANE, issuer)

@@ -119,7 +119,7 @@ impl Environment {
         namespaces: &[&str],
         store: Store,
     ) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/tokens").join(script);
+        let script = at_root("scripts/tokens").join(script);
         let mut holder = Command::new(&script)
             .args(arguments)
             .args(["--", "sh", "-c", HOLD])

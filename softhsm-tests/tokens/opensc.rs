@@ -37,6 +37,7 @@ fn without_the_readers_service_it_says_so() {
 
 #[test]
 fn an_empty_reader_is_named() {
+    needs_isolation!();
     let environment = environment("empty-reader");
     assert_explained(&environment, "  no token in Empty reader 00 00", &["insert the token"]);
 }

@@ -36,6 +36,7 @@ fn through<'e>(module: &str, environment: &'e Environment) -> Token<'e> {
 
 #[test]
 fn both_conform_but_for_ed25519_of_another_host() {
+    needs_isolation!();
     let kinds = [
         ("1", Kind::Rsa(2048)),
         ("2", Kind::P256),
@@ -56,6 +57,7 @@ fn both_conform_but_for_ed25519_of_another_host() {
 
 #[test]
 fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
+    needs_isolation!();
     let environment = with_pair(Kind::P256);
     for module in [PROXY, CLIENT] {
         let token = through(module, &environment);
@@ -76,6 +78,7 @@ fn a_wrong_pin_is_told_and_counted_as_the_token_does() {
 
 #[test]
 fn a_token_that_a_command_leads_to_is_reached_through_the_proxy() {
+    needs_isolation!();
     let kind = Kind::P256;
     let issued = cluster().issue(kind, ADMINISTRATOR);
     let objects = [Object::key(key(kind), &[1]), Object::issued(issued, &[1])];
@@ -88,6 +91,7 @@ fn a_token_that_a_command_leads_to_is_reached_through_the_proxy() {
 /// Each call of the proxy's C_GetFunctionList makes an instance of its own, and a login is one instance's.
 #[test]
 fn a_key_that_wants_its_pin_each_time_is_signed_with() {
+    needs_isolation!();
     let [always, certificate] = Object::pair(key(Kind::P256), &[1]);
     let environment = environment([always.always_authenticate(), certificate]);
     for module in [PROXY, CLIENT] {
@@ -99,6 +103,7 @@ fn a_key_that_wants_its_pin_each_time_is_signed_with() {
 
 #[test]
 fn a_certificate_of_the_trust_module_wants_no_pin_and_has_no_key() {
+    needs_isolation!();
     let environment = with_pair(Kind::P256);
     let token = through(PROXY, &environment);
     let configuration = Configuration::default()
@@ -125,6 +130,7 @@ const ANCHOR: [&str; 2] = ["ISRG Root X1", "/etc/ssl/certs/ISRG_Root_X1.pem"];
 #[test]
 #[cfg(target_os = "linux")]
 fn an_anchor_of_the_machine_is_reached_through_the_trust_module_itself() {
+    needs_isolation!();
     let environment = with_pair(Kind::P256);
     let [label, pem] = ANCHOR;
     let module = environment.variable(CLIENT).replace("client", "trust");
@@ -157,6 +163,7 @@ fn an_anchor_of_the_machine_is_reached_through_the_trust_module_itself() {
 
 #[test]
 fn a_server_that_is_not_there_is_told() {
+    needs_isolation!();
     let environment = with_pair(Kind::P256);
     let token = through(CLIENT, &environment);
     for invocation in [

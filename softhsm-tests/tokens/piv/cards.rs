@@ -166,7 +166,7 @@ pub(super) fn serial(library: &str, card: usize) -> String {
 }
 
 fn script() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/tokens/piv")
+    at_root("scripts/tokens/piv")
 }
 
 /// Two cards, made once: their keys take seconds.
