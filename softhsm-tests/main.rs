@@ -13,6 +13,8 @@
 mod allowed;
 mod approve;
 mod askpass;
+#[cfg(target_os = "linux")]
+mod attack;
 mod check;
 mod cluster;
 mod commands;
