@@ -1,7 +1,8 @@
 //! How often a token is asked: one session and one login a run, one signature a handshake, none
 //! for a session that is resumed.
 
-use super::{run, run_recorded};
+use super::trouble::{Server, server_certificate};
+use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::*;
 
 /// Signatures, as the library saw them.
@@ -91,6 +92,61 @@ fn a_token_that_was_put_back_is_opened_once_more() {
 }
 
 const WHOAMI: &str = "kubectl auth whoami -o jsonpath={.status.userInfo.username}";
+
+/// The first signatures fail after 1.5 s each, as where nobody touches a token. The keyring makes a second attempt.
+fn failing_signatures(number: usize) -> String {
+    let faults = (1..=number).map(|it| format!("C_Sign#{it}:delay=1500,C_Sign#{it}:return=0x30"));
+    faults.collect::<Vec<_>>().join(",")
+}
+
+/// kube-apiserver asks for a certificate without insisting on one, and takes who has none for nobody.
+#[test]
+fn no_connection_goes_on_as_nobody_where_a_signature_fails() {
+    let store = cluster().token(Kind::P256, JANE);
+    let script = format!(
+        "for i in $(seq 5); do {WHOAMI} & done; wait; echo; echo later;
+         for i in $(seq 5); do {WHOAMI} || exit 1; echo; done"
+    );
+    let run = run_recorded(&store, &failing_signatures(3), &["-v", "bash", "-c", &script]).run();
+    let printed = run.printed_beside(&["C_Sign", "signed by "]);
+    let (meanwhile, later) = printed.split_once("\nlater\n").unwrap();
+    // Who waited behind one that failed has asked the token anew, and each is let in as Jane or told why not.
+    let told = run.stderr.matches("Error from server (InternalError)").count();
+    assert!((1..5).contains(&told), "{run:?}");
+    assert_eq!(meanwhile, "jane".repeat(5 - told), "{run:?}");
+    assert_eq!(later, "jane\n".repeat(5), "{run:?}");
+    for nobody in ["no client certificate", "anonymous", "Unauthorized", "Forbidden"] {
+        assert!(!run.stderr.contains(nobody), "{nobody}: {run:?}");
+    }
+}
+
+/// The page of `openssl s_server` says whom it has let in.
+#[test]
+fn nothing_of_a_handshake_without_its_signature_is_resumed() {
+    for (version, faults, options) in [
+        ("-tls1_2", failing_signatures(2), &[][..]),
+        ("-tls1_3", failing_signatures(2), &[]),
+        ("-tls1_2", String::new(), &["-client_sigalgs", "rsa_pss_rsae_sha256"]),
+        ("-tls1_3", String::new(), &["-client_sigalgs", "rsa_pss_rsae_sha256"]),
+    ] {
+        let store = cluster().token(Kind::P256, JANE);
+        let own = server_certificate(store.directory.path());
+        let options = [&[version, "-verify", "1"], options].concat();
+        let (_server, address) = Server::with(&own.each_ref().map(Path::new), &options);
+        drop(run_recorded(&store, "", &["true"]));
+        let file = changed_kubeconfig(&store, |config| {
+            config["clusters"][0]["cluster"]["server"] = json!(address);
+        });
+        let script = "for i in 1 2 3; do kubectl get --raw /; done";
+        let run = run_recorded(&store, &faults, &["--kubeconfig", &file, "sh", "-c", script]).run();
+        let pages = String::from_utf8_lossy(&run.stdout);
+        let let_in = |whom: &str| pages.matches(whom).count();
+        let (nobody, jane) = (let_in("no client certificate available"), let_in("CN=jane"));
+        // Once the key signs again, and never where it can't.
+        let expected = if faults.is_empty() { 0 } else { 2 };
+        assert_eq!((nobody, jane), (0, expected), "{options:?}: {}", run.stderr);
+    }
+}
 
 /// Two keys on one token: that of the context `test`, and this one of the context `other`.
 fn run_with_another_key(store: &Store, id: &str, faults: &str, script: &str) -> Outcome {

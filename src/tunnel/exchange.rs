@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::error::{timed_out, tunnel_error, unusable};
 use super::server::{HTTP_1_1, Server};
-use super::upstream::Upstream;
+use super::upstream::{Authentication, Upstream};
 use super::{Network, TunnelObserver, TunnelTarget, route};
 use base::error::{Error, PROGRAM};
 use base::process::locked;
@@ -105,7 +105,7 @@ impl ServerExchange {
         let connection = self.upstream.connect(Some(HTTP_1_1.to_vec())).await;
         let connection = connection.map_err(|_| Error::internal("a connection was lost"))??;
         self.upstream.connected(&connection);
-        if connection.authentication.is_none() {
+        if connection.authentication == Authentication::NotAsked {
             return Err(self.error(tunnel_error(
                 "the server asked for no client certificate, so it knows no user by it",
                 "something between here and the API server ends TLS, where client certificates get \

@@ -46,8 +46,10 @@ struct SessionState {
     under_way: usize,
     /// Whether a server was silent in the last handshake: it may never answer.
     is_stuck: bool,
-    /// Whether the last signature was fast.
+    /// Whether the last signature was fast. Until there was one, it may need a touch.
     is_fast: bool,
+    /// Whether the server has asked for no certificate in the last full handshake.
+    is_anonymous: bool,
 }
 
 /// The right to make a handshake now.
@@ -77,7 +79,22 @@ impl Sessions {
 
     /// Notes how long a signature took.
     pub(super) fn signed(&self, took: Duration) {
-        locked(&self.state).is_fast = took < SLOW;
+        let mut state = locked(&self.state);
+        state.is_fast = took < SLOW;
+        state.is_anonymous = false;
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Notes that the server has asked for no certificate. What it takes for nobody's session is kept no longer, as it
+    /// would be nobody's also when the server asks.
+    pub(super) fn not_asked(&self) {
+        let mut state = locked(&self.state);
+        (state.tls12, state.is_anonymous) = (None, true);
+        state.tickets.clear();
+        // No signature can be saved.
+        state.is_fast = true;
+        drop(state);
         self.changed.notify_waiters();
     }
 }
@@ -131,7 +148,9 @@ impl ClientSessionStore for Sessions {
     }
 
     fn set_tls12_session(&self, _: ServerName<'static>, session: Tls12ClientSessionValue) {
-        locked(&self.state).tls12 = Some(session);
+        let mut state = locked(&self.state);
+        state.tls12 = Some(session).filter(|_| !state.is_anonymous);
+        drop(state);
         self.changed.notify_waiters();
     }
 
@@ -145,6 +164,9 @@ impl ClientSessionStore for Sessions {
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
         let mut state = locked(&self.state);
+        if state.is_anonymous {
+            return;
+        }
         if state.tickets.len() == TICKETS {
             state.tickets.pop_front();
         }

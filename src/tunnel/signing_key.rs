@@ -1,13 +1,18 @@
 //! A key of the keyring as rustls sees a client's key.
+//!
+//! rustls goes on as nobody where a server asks for a certificate and there is none to show, or no signature that the
+//! server takes. Many servers let nobody in, too, kube-apiserver among them. So there always are both here, until the
+//! signature is made or the handshake fails with the reason for which there is none.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::CertificateDer;
-use rustls::sign::{CertifiedKey, Signer, SigningKey};
-use rustls::{OtherError, SignatureAlgorithm, SignatureScheme};
+use rustls::sign::{CertifiedKey, Signer, SigningKey, SingleCertAndKey};
+use rustls::{OtherError, PeerIncompatible, SignatureAlgorithm, SignatureScheme};
 use tokio::task::block_in_place;
 
 use super::resumption::Sessions;
@@ -25,11 +30,14 @@ tokio::task_local! {
 }
 
 /// What became of the signature in one handshake.
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum SignatureState {
+    /// The server hasn't asked for a certificate, and so for none. It may resume a session instead.
     #[default]
-    NotMade,
-    /// The server takes none that this key can make.
+    NotAsked,
+    /// It has asked, and there is none. A handshake that ends so has authenticated nobody.
+    Missing,
+    /// It takes none that this key can make.
     NoScheme,
     UnderWay,
     /// After so long.
@@ -40,32 +48,41 @@ fn note(state: SignatureState) {
     let _ = SIGNATURE.try_with(|signature| *locked(signature) = state);
 }
 
-/// The certificate to show and the key to sign with: those of the token, once it is open.
+/// A key with the certificate that it is shown with, and the sessions that its signatures have begun.
 pub(super) struct TokenIdentity {
     keyring: Arc<dyn OpenKeys>,
     number: KeyNumber,
+    pub(super) key: Arc<OpenKey>,
     pub(super) sessions: Arc<Sessions>,
-    shown: Mutex<Option<(Arc<OpenKey>, Arc<CertifiedKey>)>>,
+    /// Whether a signature has failed since the key was opened.
+    has_failed: AtomicBool,
 }
 
 impl TokenIdentity {
-    pub(super) fn new(keyring: Arc<dyn OpenKeys>, number: KeyNumber) -> Self {
-        Self { keyring, number, sessions: Arc::default(), shown: Mutex::default() }
+    pub(super) fn new(
+        keyring: Arc<dyn OpenKeys>,
+        number: KeyNumber,
+        key: Arc<OpenKey>,
+    ) -> Arc<Self> {
+        let (sessions, has_failed) = (Arc::default(), AtomicBool::new(false));
+        Arc::new(Self { keyring, number, key, sessions, has_failed })
     }
 
-    /// The key if it has been opened, and nothing has gone wrong with it since.
-    pub(super) fn key(&self) -> Option<Arc<OpenKey>> {
-        locked(&self.shown).as_ref().map(|(key, _)| Arc::clone(key))
+    /// The one certificate, for any issuers that a server names.
+    pub(super) fn resolver(self: &Arc<Self>) -> Arc<dyn ResolvesClientCert> {
+        let chain = self.key.chain.iter().cloned().map(CertificateDer::from).collect();
+        let key = Arc::new(TokenKey { identity: Arc::clone(self) });
+        Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key)))
     }
 
-    /// Opens the key; blocks while the token works.
-    pub(super) fn open(self: &Arc<Self>) -> Result<Arc<OpenKey>, Error> {
-        let key = self.keyring.open_in_time(self.number)?;
-        let chain = key.chain.iter().cloned().map(CertificateDer::from);
-        let signing_key = TokenKey { identity: Arc::clone(self), schemes: key.schemes.clone() };
-        let certified = CertifiedKey::new(chain.collect(), Arc::new(signing_key));
-        *locked(&self.shown) = Some((Arc::clone(&key), Arc::new(certified)));
-        Ok(key)
+    /// Whether the key has to be opened again.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// To be called when the key was opened again, and has the same certificate.
+    pub(super) fn is_open_again(&self) {
+        self.has_failed.store(false, Ordering::Relaxed);
     }
 
     fn sign(&self, scheme: Scheme, digest: Vec<u8>) -> Result<VerifiedSignature, Error> {
@@ -81,8 +98,8 @@ impl TokenIdentity {
             }
             Err(_) => {
                 // The next connection opens the key again.
-                *locked(&self.shown) = None;
-                note(SignatureState::NotMade);
+                self.has_failed.store(true, Ordering::Relaxed);
+                note(SignatureState::Missing);
             }
         }
         outcome
@@ -95,44 +112,51 @@ impl fmt::Debug for TokenIdentity {
     }
 }
 
-impl ResolvesClientCert for TokenIdentity {
-    /// The one certificate, for any issuers that the server names.
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        locked(&self.shown).as_ref().map(|(_, certified)| Arc::clone(certified))
-    }
-
-    fn has_certs(&self) -> bool {
-        true
-    }
-}
-
 #[derive(Debug)]
 struct TokenKey {
     identity: Arc<TokenIdentity>,
-    schemes: Vec<Scheme>,
 }
 
 impl SigningKey for TokenKey {
+    /// Asked only where a server wants a certificate. Without a scheme that both have, the signer is one that fails.
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        let mut signers = self.schemes.iter().filter_map(|scheme| {
+        let mut signers = self.identity.key.schemes.iter().filter_map(|scheme| {
             let (name, hash) = in_tls(*scheme)?;
             Some(TokenSigner { identity: Arc::clone(&self.identity), scheme: *scheme, name, hash })
         });
         match signers.find(|signer| offered.contains(&signer.name)) {
-            Some(signer) => Some(Box::new(signer)),
+            Some(signer) => {
+                note(SignatureState::Missing);
+                Some(Box::new(signer))
+            }
             None => {
                 note(SignatureState::NoScheme);
-                None
+                Some(Box::new(NoSigner))
             }
         }
     }
 
     fn algorithm(&self) -> SignatureAlgorithm {
-        match self.schemes.first() {
+        match self.identity.key.schemes.first() {
             Some(Scheme::Ecdsa { .. }) => SignatureAlgorithm::ECDSA,
             Some(Scheme::Ed25519) => SignatureAlgorithm::ED25519,
             Some(Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. }) | None => SignatureAlgorithm::RSA,
         }
+    }
+}
+
+/// In place of a signer where the server takes no signature that the key can make.
+#[derive(Debug)]
+struct NoSigner;
+
+impl Signer for NoSigner {
+    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        Err(PeerIncompatible::NoSignatureSchemesInCommon.into())
+    }
+
+    /// Never sent.
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::Unknown(0)
     }
 }
 

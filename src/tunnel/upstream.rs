@@ -1,5 +1,6 @@
 //! Connections to a cluster's API server, with TLS and the token's key.
 
+use std::fmt;
 use std::future::pending;
 use std::io;
 use std::pin::pin;
@@ -34,24 +35,51 @@ const TICKETS_LIMIT: Duration = Duration::from_secs(2);
 /// One cluster's server, and the key to show there.
 pub(super) struct Upstream {
     pub(super) server: Arc<Server>,
+    keyring: Arc<dyn OpenKeys>,
+    number: KeyNumber,
+    /// The key as it was opened last, for the first connection and where something has changed since.
+    shown: Mutex<Option<Shown>>,
+}
+
+/// Whom to show, and the configuration of TLS for that: sessions are resumed only with the same one.
+#[derive(Clone)]
+struct Shown {
     identity: Arc<TokenIdentity>,
-    /// Made with the first connection. Sessions are resumed only with the same one.
-    config: Mutex<Option<Arc<ClientConfig>>>,
+    config: Arc<ClientConfig>,
 }
 
 /// A connection on which the server has agreed to a protocol (ALPN), or to none.
 pub(super) struct Connection {
     pub(super) stream: ServerStream,
-    /// How the handshake has authenticated us, in words; `None` if the server asked for no client certificate.
-    pub(super) authentication: Option<String>,
+    pub(super) authentication: Authentication,
+}
+
+/// How a handshake has authenticated us.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Authentication {
+    /// By a signature of the key of this subject.
+    Signed(String),
+    /// By a session that a signature has begun.
+    Resumed,
+    /// The server has asked for no certificate, and takes us for nobody.
+    NotAsked,
+}
+
+impl fmt::Display for Authentication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signed(subject) => write!(f, "signed by {subject}"),
+            Self::Resumed => f.write_str("session resumed"),
+            Self::NotAsked => f.write_str("the server asked for no client certificate"),
+        }
+    }
 }
 
 type ServerStream = Box<TlsStream<Wire<Box<dyn Stream>>>>;
 
 impl Upstream {
     pub(super) fn new(server: Arc<Server>, keyring: Arc<dyn OpenKeys>, key: KeyNumber) -> Self {
-        let identity = Arc::new(TokenIdentity::new(keyring, key));
-        Self { server, identity, config: Mutex::default() }
+        Self { server, keyring, number: key, shown: Mutex::default() }
     }
 
     /// Learns which protocol the server prefers, in a handshake without a key.
@@ -81,7 +109,7 @@ impl Upstream {
         let (mut wanted, connection) = oneshot::channel();
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
-            let signature = Arc::new(Mutex::new(SignatureState::NotMade));
+            let signature = Arc::new(Mutex::new(SignatureState::NotAsked));
             let outcome = {
                 let unwanted = pin!(async {
                     wanted.closed().await;
@@ -122,9 +150,9 @@ impl Upstream {
         signature: &Arc<Mutex<SignatureState>>,
     ) -> Result<Connection, Error> {
         let (_, name) = self.server.address()?;
-        let connector = TlsConnector::from(self.config().await?);
+        let (shown, permit) = self.turn().await?;
+        let connector = TlsConnector::from(shown.config);
         let connector = connector.with_alpn(protocol.clone().into_iter().collect());
-        let permit = self.identity.sessions.permit().await;
         let stream = wire(self.server.dial().await?);
         let handshake = connector.connect(name, stream);
         let handshake = async { handshake.await.map(|it| Box::new(it.into())) };
@@ -145,9 +173,18 @@ impl Upstream {
             return Err(self.server.error(error::broken(reason)));
         }
         let authentication = match (tls.handshake_kind(), *locked(signature)) {
-            (Some(HandshakeKind::Resumed), _) => Some("session resumed".to_owned()),
-            (_, SignatureState::Made(_)) => Some(format!("signed by {}", self.subject())),
-            _ => None,
+            (Some(HandshakeKind::Resumed), _) => Authentication::Resumed,
+            (_, SignatureState::Made(_)) => {
+                Authentication::Signed(shown.identity.key.subject.clone())
+            }
+            (_, SignatureState::NotAsked) => {
+                shown.identity.sessions.not_asked();
+                Authentication::NotAsked
+            }
+            (_, state) => {
+                let text = format!("a handshake has ended without its signature: {state:?}");
+                return Err(self.server.error(Error::internal(text)));
+            }
         };
         Ok(Connection { stream, authentication })
     }
@@ -190,27 +227,45 @@ impl Upstream {
         })
     }
 
-    /// The configuration of TLS, with the key open.
-    async fn config(&self) -> Result<Arc<ClientConfig>, Error> {
-        let key = match self.identity.key() {
-            Some(key) => key,
-            None => {
-                let identity = Arc::clone(&self.identity);
-                let opened = spawn_blocking(move || identity.open()).await;
-                opened.map_err(|error| Error::internal(format!("opening a key: {error}")))??
+    /// The key, and the right to make a handshake with it. What was opened before the wait for that may be gone by then.
+    async fn turn(&self) -> Result<(Shown, HandshakePermit), Error> {
+        loop {
+            let waiting = self.open().await?;
+            let permit = waiting.identity.sessions.permit().await;
+            let shown = self.open().await?;
+            if Arc::ptr_eq(&shown.identity, &waiting.identity) {
+                return Ok((shown, permit));
             }
-        };
-        let mut config = locked(&self.config);
-        if let Some(config) = &*config {
-            return Ok(Arc::clone(config));
+        }
+    }
+
+    /// The key, which is opened unless it is open and nothing has gone wrong with it since.
+    async fn open(&self) -> Result<Shown, Error> {
+        let is_good = |shown: &&Shown| !shown.identity.has_failed();
+        if let Some(shown) = locked(&self.shown).as_ref().filter(is_good) {
+            return Ok(shown.clone());
+        }
+        let (keyring, number) = (Arc::clone(&self.keyring), self.number);
+        let opened = spawn_blocking(move || keyring.open_in_time(number)).await;
+        let key = opened.map_err(|error| Error::internal(format!("opening a key: {error}")))??;
+        let mut known = locked(&self.shown);
+        if let Some(shown) = known.as_ref().filter(|it| it.identity.key.chain == key.chain) {
+            shown.identity.is_open_again();
+            return Ok(shown.clone());
         }
         for warning in key.take_warnings() {
             self.server.observer.concern(&warning);
         }
-        let identity = Arc::clone(&self.identity);
-        let mut new = self.client_config(Some(&key))?.with_client_cert_resolver(identity);
-        new.resumption = Resumption::store(Arc::clone(&self.identity.sessions) as _);
-        Ok(Arc::clone(config.insert(Arc::new(new))))
+        let identity = TokenIdentity::new(Arc::clone(&self.keyring), self.number, key);
+        let config = self.client_config(Some(&identity.key))?;
+        let mut config = config.with_client_cert_resolver(identity.resolver());
+        config.resumption = Resumption::store(Arc::clone(&identity.sessions) as _);
+        Ok(known.insert(Shown { identity, config: Arc::new(config) }).clone())
+    }
+
+    /// The key as it was opened last.
+    fn key(&self) -> Option<Arc<OpenKey>> {
+        locked(&self.shown).as_ref().map(|shown| Arc::clone(&shown.identity.key))
     }
 
     fn client_config(
@@ -240,23 +295,22 @@ impl Upstream {
         };
         let protocol =
             tls.alpn_protocol().map_or_else(|| "no ALPN".into(), String::from_utf8_lossy);
-        let how = connection.authentication.as_deref();
-        let how = how.unwrap_or("the server asked for no client certificate");
+        let how = &connection.authentication;
         self.server.report_connection(&format!("connected, {version}, {protocol}, {how}"));
     }
 
     /// What the server's end of a connection means, if it means anything.
     pub(super) fn end_error(&self, broken: &Broken) -> Option<Error> {
-        let error = error::failure_of_end(broken, self.identity.key().as_deref())?;
+        let error = error::failure_of_end(broken, self.key().as_deref())?;
         Some(self.server.error(error))
     }
 
     /// What an error of a connection means.
     pub(super) fn error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
-        self.server.error(failure(error, self.identity.key().as_deref()))
+        self.server.error(failure(error, self.key().as_deref()))
     }
 
     fn subject(&self) -> String {
-        self.identity.key().map_or_else(String::new, |key| key.subject.clone())
+        self.key().map_or_else(String::new, |key| key.subject.clone())
     }
 }
