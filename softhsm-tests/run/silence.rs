@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::trouble::full_queue;
 use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::*;
 
@@ -91,6 +92,45 @@ fn a_handshake_that_hangs_does_not_hold_up_the_next() {
     for hanging in [0, 1] {
         answered_meanwhile(move |number| number == hanging, 2, &format!("{script} true"));
     }
+}
+
+/// A VPN that is down, say: each is told after the 30 s that a connection may take.
+#[test]
+fn connections_to_a_server_that_drops_them_do_not_wait_for_each_other() {
+    let store = cluster().token(Kind::P256, JANE);
+    let deaf = format!("[::1]:{}", free_port());
+    let _queue = full_queue(&deaf);
+    let script = "for i in 1 2 3; do kubectl get --raw /version & done; wait";
+    let run = run(&store, &["bash", "-c", script]);
+    cluster().lead_to(&store, &format!("https://{deaf}"));
+    let outcome = run.run();
+    let told = outcome.stderr.matches("connecting took longer than 30 s").count();
+    assert_eq!(told, 3, "{outcome:?}");
+    assert!(outcome.took < Duration::from_secs(60), "{outcome:?}");
+}
+
+#[test]
+fn a_server_that_could_not_be_asked_for_its_protocol_is_asked_again() {
+    let store = cluster().token(Kind::P256, JANE);
+    drop(run(&store, &["true"]));
+    // The second connection is the one that asks.
+    let server =
+        Forwarder::silent_at(|number| number == 1, cluster().entry()["server"].as_str().unwrap());
+    let file = changed_kubeconfig(&store, |config| {
+        config["clusters"][0]["cluster"]["server"] = json!(server.url());
+    });
+    let script = format!(
+        "{WHOAMI}; read; end=$((SECONDS + 60)); while [ $SECONDS -lt $end ] && ! read -t 0.1; do {WHOAMI}; done"
+    );
+    let (run, mut command) =
+        run(&store, &["-v", "--kubeconfig", &file, "--", "bash", "-c", &script]).held();
+    let mut run = run.start(None);
+    server.wait_for_connections(2);
+    command.write_all(b"\n").unwrap();
+    run.wait_for_error(", h2,");
+    command.write_all(b"\n").unwrap();
+    drop(command);
+    assert!(run.finish().status.success());
 }
 
 #[test]

@@ -134,12 +134,41 @@ fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
     assert!(dialled.first() == Some(&true) && dialled.contains(&false), "{dialled:?}");
 }
 
+/// As with an API server behind several A records, of which one is dead. kubectl, too, gives each its part of 30 s.
+#[test]
+fn a_dead_address_among_those_of_a_name_leaves_time_for_the_next() {
+    let store = cluster().token(Kind::P256, JANE);
+    let mut config = written(&store);
+    let entry = &mut config["clusters"][0]["cluster"];
+    let server = entry["server"].as_str().unwrap().to_owned();
+    let (forwarder, dead) = wait_for("a port that is free at both addresses", || {
+        let port = free_port();
+        let alive = SocketAddr::from(([127, 0, 0, 2], port));
+        TcpListener::bind(alive).ok()?;
+        Some((Forwarder::at(alive, &server), full_queue(&format!("127.0.0.1:{port}"))))
+    });
+    let (_, port) = forwarder.url().rsplit_once(':').map(|(_, it)| ((), it.to_owned())).unwrap();
+    entry["server"] = json!(format!("https://two.example:{port}"));
+    entry["tls-server-name"] = json!("localhost");
+    fs::write(store.path("changed"), config.to_string()).unwrap();
+    fs::write(store.path("hosts"), "127.0.0.1 two.example localhost\n127.0.0.2 two.example\n")
+        .unwrap();
+    let script = "mount --bind \"$HOME/hosts\" /etc/hosts && \
+                  exec \"$SIGNER\" run --kubeconfig \"$HOME/changed\" kubectl auth whoami";
+    let outcome = run(&store, &[]).within("sh", script).through("unshare", &[namespace("m")]).run();
+    drop(dead);
+    assert!(outcome.printed().contains("jane"), "{outcome:?}");
+    assert!(forwarder.accepted() > 0 && outcome.took > Duration::from_secs(14), "{outcome:?}");
+}
+
 /// Listens there without accepting, and with a queue so full that the system drops what comes.
 pub(super) fn full_queue(address: &str) -> Vec<Socket> {
-    let address = address.parse::<SocketAddr>().unwrap().into();
-    let socket = || Socket::new(Domain::IPV6, Type::STREAM, None).expect("IPv6 on this machine");
+    let address = address.parse::<SocketAddr>().unwrap();
+    let family = Domain::for_address(address);
+    let address = address.into();
+    let socket = || Socket::new(family, Type::STREAM, None).expect("IPv6 on this machine");
     let listener = socket();
-    listener.bind(&address).expect("::1 on this machine, with this port free");
+    listener.bind(&address).expect("this address on this machine, with this port free");
     listener.listen(0).unwrap();
     let queued = std::iter::repeat_with(|| {
         let socket = socket();

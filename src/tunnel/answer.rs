@@ -6,7 +6,6 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -17,12 +16,8 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
+use super::limits;
 use super::server::{HTTP_1_1, HTTP_2};
-
-/// How long a command may take to ask and to read the answer.
-const LIMIT: Duration = Duration::from_secs(10);
-/// How long it may take to send a body.
-const BODY_LIMIT: Duration = Duration::from_secs(5);
 
 const KIND: &str = "text/plain; charset=utf-8";
 
@@ -49,7 +44,7 @@ where
         };
         let response = response.header(CONTENT_TYPE, KIND).body(format!("{text}\n"));
         async {
-            let _ = timeout(BODY_LIMIT, discard(request.into_body())).await;
+            let _ = timeout(limits::TOLD_BODY, discard(request.into_body())).await;
             response
         }
     });
@@ -66,7 +61,7 @@ where
         }
         outcome
     });
-    let _ = timeout(LIMIT, answered).await;
+    let _ = timeout(limits::TOLD, answered).await;
     has_request.load(Ordering::Relaxed)
 }
 
@@ -77,8 +72,10 @@ async fn discard(mut body: Incoming) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
     use tokio::runtime::Builder;
+
     use tokio::time::{Instant, sleep};
 
     use super::*;
@@ -103,7 +100,7 @@ mod tests {
             reading.read_to_string(&mut heard).await.unwrap();
             let has_request = answered.await.unwrap();
             sending.abort();
-            assert!(begin.elapsed() <= LIMIT + Duration::from_secs(1));
+            assert!(begin.elapsed() <= limits::TOLD + Duration::from_secs(1));
             (heard, has_request)
         })
     }

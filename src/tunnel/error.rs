@@ -133,6 +133,12 @@ fn causes<'a>(
     successors(Some(error), |it| (**it).source())
 }
 
+/// Whether the time for it was over.
+pub(super) fn is_late(error: &(dyn StandardError + 'static)) -> bool {
+    let is_late = |cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut;
+    causes(error).filter_map(|cause| cause.downcast_ref()).any(is_late)
+}
+
 /// What has caused the error in the end.
 pub(super) fn innermost(error: &(dyn StandardError + 'static)) -> String {
     causes(error).last().map(ToString::to_string).unwrap_or_default()

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -13,18 +12,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::error::{timed_out, tunnel_error, unusable};
+use super::limits;
 use super::server::{HTTP_1_1, Server};
 use super::upstream::{Authentication, Upstream};
 use super::{Network, TunnelObserver, TunnelTarget, route};
 use base::error::{Error, PROGRAM};
 use base::process::locked;
 use keyring::{KeyNumber, OpenKeys};
-
-/// How long an answer may take, once there is a connection.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// How long a connection on which a request has failed may take to end.
-const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// In bytes. An object with a thousand groups is far shorter.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -135,17 +129,17 @@ impl ServerExchange {
             }
             hyper::Result::Ok((status, body))
         };
-        match timeout(LIMIT, exchange).await {
+        match timeout(limits::OWN_ANSWER, exchange).await {
             Ok(Ok((_, body))) if body.len() > LONGEST_ANSWER => {
                 Err(self.error(unusable("its answer is too long")))
             }
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => match timeout(END_LIMIT, connection).await {
+            Ok(Err(error)) => match timeout(limits::OWN_END, connection).await {
                 // How the connection has ended tells more.
                 Ok(Ok(Err(end))) => Err(self.upstream.error(&end)),
                 _ => Err(self.upstream.error(&error)),
             },
-            Err(_) => Err(self.error(timed_out("the answer", LIMIT.as_secs()))),
+            Err(_) => Err(self.error(timed_out("the answer", limits::OWN_ANSWER.as_secs()))),
         }
     }
 }

@@ -11,6 +11,7 @@ mod clients;
 mod error;
 mod exchange;
 mod issued;
+mod limits;
 mod local;
 mod relay;
 mod resumption;

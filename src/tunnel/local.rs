@@ -29,6 +29,7 @@ use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 use super::answer;
 use super::clients::{ClientConnection, Clients};
 use super::error::tunnel_error;
+use super::limits;
 use super::relay::{SEGMENT, relay};
 use super::server::Server;
 use super::upstream::{Connection, Upstream};
@@ -38,17 +39,8 @@ use base::printable::printable;
 use base::process::{fnv_1a, locked};
 use keyring::{KeyNumber, OpenKeys};
 
-/// A connection whose handshake takes longer is no client's.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-
-/// How long a client that sends no more may still be waiting for an answer.
-const HALF_CLOSED: Duration = Duration::from_secs(1);
-
 /// Handshakes with clients at once, at all ports together. Each can hold as much memory as a long greeting takes.
 const HANDSHAKES: usize = 256;
-
-/// Before a server is asked for its choice, so that the first request doesn't wait for what that costs the server.
-const PAUSE_BEFORE_CHOICE: Duration = Duration::from_secs(1);
 
 /// How long to wait for a descriptor to become free, if there is none.
 pub const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
@@ -180,7 +172,7 @@ impl Port {
             client.get_mut().1.set_buffer_limit(Some(SEGMENT));
             io::Result::Ok((Box::new(TlsStream::from(client)), offer.len() > 1))
         };
-        let (client, has_choice) = match timeout(HANDSHAKE_LIMIT, shaken).await {
+        let (client, has_choice) = match timeout(limits::CLIENT_HANDSHAKE, shaken).await {
             Ok(Ok(shaken)) => shaken,
             Ok(Err(error)) => return self.refused(&error.to_string()),
             Err(_) => return self.refused("it was silent for too long"),
@@ -205,13 +197,13 @@ impl Port {
         if has_choice && self.server.is_first_to_ask() {
             let upstream = Arc::clone(upstream);
             tokio::spawn(async move {
-                sleep(PAUSE_BEFORE_CHOICE).await;
+                sleep(limits::BEFORE_CHOICE).await;
                 upstream.ask_for_choice().await;
             });
         }
         let gone = pin!(async {
             client.get_mut().0.reader_mut().end().await;
-            sleep(HALF_CLOSED).await;
+            sleep(limits::CLIENT_GONE).await;
         });
         match select(upstream.connect(protocol), gone).await {
             Either::Left((connection, _)) => connection.ok(),

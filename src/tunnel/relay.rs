@@ -9,11 +9,11 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
+use super::limits::{LAST_ANSWER, LINGER};
 use base::process::locked;
 
 /// What leaves at once for a client on this machine, in bytes: with what TLS adds, no more than one segment of TCP there.
@@ -21,10 +21,6 @@ pub(super) const SEGMENT: usize = 65_000;
 
 /// The length of a buffer, in bytes: some TLS records.
 pub(super) const BUFFER_SIZE: usize = 2 * SEGMENT;
-
-/// How long a connection on which nothing more is passed on waits for its sides to close it. What they send meanwhile
-/// is discarded: a socket that is closed with bytes unread loses what it has not delivered.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// How much of what the first stream sends is kept until the other one says something, in bytes.
 const KEPT: usize = 1 << 20;
@@ -60,10 +56,12 @@ pub(super) struct Broken {
 }
 
 /// Copies until both directions have ended, and returns how the other stream failed. The end of one
-/// side is passed on to the other, which may go on sending, even when it takes no more itself.
+/// side is passed on to the other, which may go on sending, even when it takes no more itself. When the first one has
+/// ended, the silence of the other one is an end.
 pub(super) async fn relay<A: Side, B: Side>(one: &mut A, other: &mut B) -> Broken {
     let (mut there, mut back) = (Direction::default(), Direction::default());
     there.kept = Some(Vec::new());
+    let mut last_answer: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|context| {
         loop {
             let before = (there.is_over, back.is_over);
@@ -79,9 +77,17 @@ pub(super) async fn relay<A: Side, B: Side>(one: &mut A, other: &mut B) -> Broke
             if is_unanswered(&there, &back) {
                 return Poll::Ready(());
             }
-            if before == (there.is_over, back.is_over) {
-                return ready_if(there.is_over && back.is_over);
+            if before != (there.is_over, back.is_over) {
+                continue;
             }
+            if there.is_over && !back.is_over {
+                if mem::take(&mut back.has_read) {
+                    last_answer = None;
+                }
+                let waiting = last_answer.get_or_insert_with(|| Box::pin(sleep(LAST_ANSWER)));
+                return waiting.as_mut().poll(context);
+            }
+            return ready_if(there.is_over && back.is_over);
         }
     })
     .await;
@@ -110,6 +116,8 @@ fn ready_if(is_so: bool) -> Poll<()> {
 #[derive(Default)]
 struct Direction {
     has_begun: bool,
+    /// Something was read since this was taken.
+    has_read: bool,
     /// Read and not yet taken by the other side.
     waiting: Vec<u8>,
     is_unflushed: bool,
@@ -208,7 +216,7 @@ impl Direction {
                     return Some(error);
                 }
                 Poll::Ready(Ok(())) if buffer.filled().len() == before => self.has_ended = true,
-                Poll::Ready(Ok(())) => self.has_begun = true,
+                Poll::Ready(Ok(())) => (self.has_begun, self.has_read) = (true, true),
             }
         }
         None
@@ -255,6 +263,8 @@ impl Direction {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
     use tokio::runtime::Builder;
     use tokio::task::JoinHandle;
@@ -295,6 +305,26 @@ mod tests {
             assert_eq!(answer, b"answer");
             drop(command);
             assert!(!has_failed(&relay.await.unwrap()));
+        });
+    }
+
+    #[test]
+    fn a_client_that_has_ended_is_kept_as_long_as_the_server_still_answers() {
+        run(async {
+            tokio::time::pause();
+            let (mut command, one) = duplex(1000);
+            let (mut server, other) = duplex(1000);
+            let relay = spawned(one, other);
+            command.write_all(b"request").await.unwrap();
+            command.shutdown().await.unwrap();
+            for _ in 0..3 {
+                sleep(LAST_ANSWER * 2 / 3).await;
+                server.write_all(b"word").await.unwrap();
+                command.read_exact(&mut [0; 4]).await.unwrap();
+            }
+            let begin = tokio::time::Instant::now();
+            assert!(!has_failed(&relay.await.unwrap()));
+            assert!((LAST_ANSWER..LAST_ANSWER + 2 * LINGER).contains(&begin.elapsed()));
         });
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
+use super::limits::{HOLDING_UP, TICKET_DELAY};
 use base::process::locked;
 
 /// More connections than this are not made at once.
@@ -24,9 +27,6 @@ const SLOW: Duration = Duration::from_millis(50);
 
 /// Handshakes that want a fast signature at once. Each has a thread that waits, and a token makes one after the other.
 const AT_ONCE: usize = 4;
-
-/// How long after its handshake a connection may still bring a ticket.
-const TICKET_DELAY: Duration = Duration::from_millis(200);
 
 /// The sessions with one server.
 #[derive(Debug, Default)]
@@ -100,6 +100,16 @@ impl Sessions {
 }
 
 impl HandshakePermit {
+    /// Does what the server has a part in, and lets others go ahead if it is silent for long.
+    pub(super) async fn without_holding_up<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if let Ok(done) = timeout(HOLDING_UP, &mut work).await {
+            return done;
+        }
+        self.stuck();
+        work.await
+    }
+
     /// The server is silent: others no longer wait for the ticket.
     pub(super) fn stuck(&self) {
         locked(&self.sessions.state).is_stuck = true;
@@ -183,7 +193,7 @@ impl ClientSessionStore for Sessions {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{sleep, timeout};
+    use tokio::time::sleep;
 
     use super::*;
 

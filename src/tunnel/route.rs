@@ -5,7 +5,6 @@ use std::future::{Ready, ready};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderValue, USER_AGENT};
 use http::{Uri, uri};
@@ -19,14 +18,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::error::{NO_WAY, innermost, tunnel_error};
-use super::trust;
+use super::error::{NO_WAY, innermost, is_late, timed_out, tunnel_error};
 use super::wire::Stream;
+use super::{limits, trust};
 use base::error::{Error, Kind};
 use kubeconfig::Cluster;
-
-/// The interval of TCP keepalive, by which a peer that has vanished is noticed.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("pkcs11-external-signer/", env!("CARGO_PKG_VERSION")));
@@ -141,13 +137,17 @@ fn proxy_failure(text: &str) -> Error {
 
 fn not_connected(error: &(dyn StandardError + 'static)) -> Error {
     let reason = innermost(error);
-    match error.to_string().contains("dns") {
-        true => tunnel_error(
+    if error.to_string().contains("dns") {
+        return tunnel_error(
             format!("the name has no address: {reason}"),
             "check the cluster's server in the kubeconfig, and DNS or the VPN that provides it",
-        ),
-        false => tunnel_error(format!("no connection: {reason}"), NO_WAY).kind(Kind::Unreachable),
+        );
     }
+    let error = match is_late(error) {
+        true => timed_out("connecting", limits::CONNECT.as_secs()),
+        false => tunnel_error(format!("no connection: {reason}"), NO_WAY),
+    };
+    error.kind(Kind::Unreachable)
 }
 
 /// Host and port.
@@ -197,13 +197,14 @@ async fn through(
     Ok(connected.into_inner())
 }
 
-/// A TCP connection to the first of the host's addresses that answers.
+/// A TCP connection to the first of the host's addresses that answers. One that doesn't leaves time for the others.
 async fn connect(url: &Uri) -> Result<TcpStream, AnyError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    connector.set_keepalive(Some(KEEPALIVE));
-    connector.set_keepalive_interval(Some(KEEPALIVE));
+    connector.set_connect_timeout(Some(limits::CONNECT));
+    connector.set_keepalive(Some(limits::KEEPALIVE));
+    connector.set_keepalive_interval(Some(limits::KEEPALIVE));
     Ok(connector.call(url.clone()).await?.into_inner())
 }
 

@@ -1,21 +1,17 @@
 //! A cluster's API server: where it is, what it chooses, how long it may take, what is reported of it.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use http::Uri;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 
 use super::error::{self, timed_out};
-use super::route;
 use super::wire::Stream;
 use super::{TunnelObserver, TunnelTarget};
+use super::{limits, route};
 use base::error::Error;
 use base::process::locked;
-
-/// How long a server may take to accept a connection: as long as kubectl gives it.
-const DIAL_LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) const HTTP_1_1: &[u8] = b"http/1.1";
 pub(super) const HTTP_2: &[u8] = b"h2";
@@ -24,19 +20,31 @@ pub(super) const HTTP_2: &[u8] = b"h2";
 pub(super) struct Server {
     pub(super) target: TunnelTarget,
     pub(super) observer: Arc<dyn TunnelObserver>,
-    /// Whether it chooses HTTP/2 where it is offered both; `None` until it is asked.
-    pub(super) prefers_http_2: Mutex<Option<bool>>,
+    preference: Mutex<Preference>,
+}
+
+/// What a server chooses where it is offered HTTP/1.1 and HTTP/2.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Preference {
+    /// Nobody has asked.
+    #[default]
+    Unknown,
+    BeingAsked,
+    Http1,
+    Http2,
 }
 
 impl Server {
     pub(super) fn new(target: TunnelTarget, observer: Arc<dyn TunnelObserver>) -> Arc<Self> {
-        Arc::new(Self { target, observer, prefers_http_2: Mutex::default() })
+        Arc::new(Self { target, observer, preference: Mutex::default() })
     }
 
     /// What it chooses of the protocols (ALPN) that a client offers; until that is known, what all speak.
     pub(super) fn choice(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
-        let prefers_http_2 = *locked(&self.prefers_http_2) == Some(true);
-        let preferred = if prefers_http_2 { HTTP_2 } else { HTTP_1_1 };
+        let preferred = match *locked(&self.preference) {
+            Preference::Http2 => HTTP_2,
+            _ => HTTP_1_1,
+        };
         let find = |wanted| offer.iter().find(|protocol| *protocol == wanted);
         match offer {
             [only] => Some(only.clone()),
@@ -46,10 +54,17 @@ impl Server {
 
     /// Whether the server's choice isn't known, and nobody asks for it yet; until then it is HTTP/1.1.
     pub(super) fn is_first_to_ask(&self) -> bool {
-        let mut known = locked(&self.prefers_http_2);
-        let is_first = known.is_none();
-        known.get_or_insert(false);
+        let mut preference = locked(&self.preference);
+        let is_first = *preference == Preference::Unknown;
+        if is_first {
+            *preference = Preference::BeingAsked;
+        }
         is_first
+    }
+
+    /// Notes what came of asking; or that another server may stand there now.
+    pub(super) fn prefers(&self, preference: Preference) {
+        *locked(&self.preference) = preference;
     }
 
     /// The URL to dial, and the name that the server's certificate must bear.
@@ -66,8 +81,8 @@ impl Server {
     /// A connection, through a proxy where there is one.
     pub(super) async fn dial(&self) -> Result<Box<dyn Stream>, Error> {
         let (url, _) = self.address()?;
-        let dialled = timeout(DIAL_LIMIT, route::dial(&self.target.cluster, &url)).await;
-        let late = |_| Err(timed_out("connecting", DIAL_LIMIT.as_secs()));
+        let dialled = timeout(limits::DIAL, route::dial(&self.target.cluster, &url)).await;
+        let late = |_| Err(timed_out("connecting", limits::DIAL.as_secs()));
         dialled.unwrap_or_else(late).map_err(|error| self.error(error))
     }
 

@@ -17,20 +17,16 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::error::{self, NEEDS_PSS, failure, timed_out, tls_error, tunnel_error};
+use super::limits;
 use super::relay::Broken;
 use super::resumption::HandshakePermit;
-use super::server::{HTTP_1_1, HTTP_2, Server};
+use super::server::{HTTP_1_1, HTTP_2, Preference, Server};
 use super::signing_key::{SIGNATURE, SignatureState, TokenIdentity, token_trouble};
 use super::trust::{self, ServerVerifier};
 use super::wire::{Stream, Wire, wire};
 use base::error::Error;
 use base::process::locked;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
-
-/// How long a server may be silent in a handshake, in seconds: as long as kubectl gives it for the whole.
-const SILENCE_LIMIT: u64 = 10;
-/// How long a connection that is no longer wanted is kept for its tickets.
-const TICKETS_LIMIT: Duration = Duration::from_secs(2);
 
 /// One cluster's server, and the key to show there.
 pub(super) struct Upstream {
@@ -84,20 +80,26 @@ impl Upstream {
 
     /// Learns which protocol the server prefers, in a handshake without a key.
     pub(super) async fn ask_for_choice(&self) {
-        let ask = async {
-            let (_, name) = self.server.address().ok()?;
-            let mut config = self.client_config(None).ok()?.with_no_client_auth();
-            config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()];
-            let stream = self.server.dial().await.ok()?;
-            let stream = TlsConnector::from(Arc::new(config)).connect(name, stream);
-            let limit = Duration::from_secs(SILENCE_LIMIT);
-            let mut stream = timeout(limit, stream).await.ok()?.ok()?;
-            let _ = stream.shutdown().await;
-            Some(stream.get_ref().1.alpn_protocol() == Some(HTTP_2))
-        };
-        // A server that says nothing without a client certificate is spoken to as before.
-        if let Some(prefers_http_2) = ask.await {
-            *locked(&self.server.prefers_http_2) = Some(prefers_http_2);
+        let preference = self.preference().await.unwrap_or_default();
+        self.server.prefers(preference);
+    }
+
+    /// What it prefers; `None` if it can't be reached just now.
+    async fn preference(&self) -> Option<Preference> {
+        let (_, name) = self.server.address().ok()?;
+        let mut config = self.client_config(None).ok()?.with_no_client_auth();
+        config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()];
+        let stream = self.server.dial().await.ok()?;
+        let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        match timeout(limits::SERVER_SILENCE, handshake).await.ok()? {
+            Ok(mut stream) => {
+                let _ = stream.shutdown().await;
+                let prefers_http_2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
+                Some(if prefers_http_2 { Preference::Http2 } else { Preference::Http1 })
+            }
+            // It speaks with nobody who has no certificate. HTTP/1.1 will do.
+            Err(error) if tls_error(&error).is_some() => Some(Preference::Http1),
+            Err(_) => None,
         }
     }
 
@@ -127,8 +129,9 @@ impl Upstream {
                 }
             };
             let Err(unwanted) = wanted.send(outcome) else { return };
-            if let SignatureState::Made(took) = *locked(&signature) {
-                let took = took.as_secs();
+            if let SignatureState::Made(took) = *locked(&signature)
+                && let took @ 1.. = took.as_secs()
+            {
                 upstream.server.concern(&format!(
                     "the signature came after {took} s, and the command had given up"
                 ));
@@ -137,7 +140,7 @@ impl Upstream {
                 Err(error) => upstream.server.observer.trouble(&error),
                 // In TLS 1.3 its tickets are still to come; rustls takes them in when it is read from.
                 Ok(mut connection) => {
-                    let _ = timeout(TICKETS_LIMIT, connection.stream.read_u8()).await;
+                    let _ = timeout(limits::UNWANTED, connection.stream.read_u8()).await;
                 }
             }
         });
@@ -153,7 +156,8 @@ impl Upstream {
         let (shown, permit) = self.turn().await?;
         let connector = TlsConnector::from(shown.config);
         let connector = connector.with_alpn(protocol.clone().into_iter().collect());
-        let stream = wire(self.server.dial().await?);
+        // Not before the turn: the server would wait for a greeting, and not for ever.
+        let stream = wire(permit.without_holding_up(self.server.dial()).await?);
         let handshake = connector.connect(name, stream);
         let handshake = async { handshake.await.map(|it| Box::new(it.into())) };
         let mut task = JoinSet::new();
@@ -168,7 +172,7 @@ impl Upstream {
             None => protocol.is_none_or(|it| it == HTTP_1_1),
         };
         if !is_as_agreed {
-            *locked(&self.server.prefers_http_2) = None;
+            self.server.prefers(Preference::Unknown);
             let reason = "the server no longer speaks the protocol that it chose before";
             return Err(self.server.error(error::broken(reason)));
         }
@@ -196,19 +200,20 @@ impl Upstream {
         permit: &HandshakePermit,
         signature: &Mutex<SignatureState>,
     ) -> Result<ServerStream, Error> {
-        let mut silent = 0;
+        let mut silent = Duration::ZERO;
         let outcome = loop {
-            match timeout(Duration::from_secs(1), task.join_next()).await {
+            match timeout(limits::HOLDING_UP, task.join_next()).await {
                 Ok(Some(Ok(outcome))) => break outcome,
                 Ok(_) => return Err(Error::internal("a handshake was lost")),
                 // A token has its own limits of time.
-                Err(_) if *locked(signature) == SignatureState::UnderWay => silent = 0,
-                Err(_) if silent + 1 == SILENCE_LIMIT => {
-                    let late = timed_out("the TLS handshake", SILENCE_LIMIT);
+                Err(_) if *locked(signature) == SignatureState::UnderWay => silent = Duration::ZERO,
+                Err(_) if silent + limits::HOLDING_UP >= limits::SERVER_SILENCE => {
+                    let limit = limits::SERVER_SILENCE.as_secs();
+                    let late = timed_out("the TLS handshake", limit);
                     return Err(self.server.error(late));
                 }
                 Err(_) => {
-                    silent += 1;
+                    silent += limits::HOLDING_UP;
                     permit.stuck();
                 }
             }
@@ -221,7 +226,7 @@ impl Upstream {
             let trouble = tls_error(&error).and_then(token_trouble);
             trouble.unwrap_or_else(|| {
                 // Another server may stand there now.
-                *locked(&self.server.prefers_http_2) = None;
+                self.server.prefers(Preference::Unknown);
                 self.error(&error)
             })
         })
