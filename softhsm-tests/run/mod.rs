@@ -11,6 +11,7 @@ mod identities;
 mod kubeconfigs;
 mod kubectl;
 mod proxies;
+mod renewed;
 mod signatures;
 mod silence;
 mod streaming;

@@ -44,7 +44,8 @@ pub struct KeyNumber {
 
 /// Keys for TLS clients, in this process or in others.
 pub trait OpenKeys: Send + Sync {
-    /// The key, which is opened if it isn't open while a client waits, 60 s at most, unless the key was closed.
+    /// The key, which is opened if it isn't open while a client waits, 60 s at most, unless the key was closed. Where its
+    /// certificate may have been renewed, that is read again.
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error>;
 
     /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
@@ -95,6 +96,8 @@ type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 enum KeyAccess {
     /// For a TLS client, unless the key was closed.
     InTime,
+    /// The same, to show the certificate that it has now.
+    Showing,
     /// For this client of ours, or for whoever has this keyring.
     Opening(Option<KeyClient>),
     /// Like opening, and no other process uses the library meanwhile.
@@ -171,7 +174,7 @@ impl Keyring {
         + 'static,
     ) -> Result<T, Error> {
         let library = self.thread(number)?;
-        let is_limited = matches!(access, KeyAccess::InTime);
+        let is_limited = matches!(access, KeyAccess::InTime | KeyAccess::Showing);
         let answer = library.ask(move |worker| {
             // What was given for it is dropped before the reply.
             let outcome = worker.serve(number.key, access, work);
@@ -228,7 +231,7 @@ impl Keyring {
 
 impl OpenKeys for Keyring {
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, KeyAccess::InTime, |_, opened, _| Ok(Arc::clone(&opened.shown)))
+        self.request(key, KeyAccess::Showing, |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
     fn sign(
@@ -340,7 +343,7 @@ impl Worker {
         mut work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let key = self.keys.get(number).ok_or_else(ended)?;
-        if key.is_closed && matches!(access, KeyAccess::InTime) {
+        if key.is_closed && matches!(access, KeyAccess::InTime | KeyAccess::Showing) {
             return Err(Error::internal("the key was closed"));
         }
         let mut tokens = self.opened.tokens.iter().map(|open| open.token.state());
@@ -364,10 +367,11 @@ impl Worker {
         let Self { keys, opened, .. } = self;
         let key = keys.get_mut(number).ok_or_else(ended)?;
         let is_exclusive = matches!(access, KeyAccess::Exclusive);
+        let is_shown = matches!(access, KeyAccess::Opening(_) | KeyAccess::Showing);
         let (client, mut note): (_, fn(_)) = match access {
             KeyAccess::Opening(client) => (client.as_mut(), note_wait),
             KeyAccess::Exclusive => (None, note_wait),
-            KeyAccess::InTime => (None, |_| ()),
+            KeyAccess::InTime | KeyAccess::Showing => (None, |_| ()),
         };
         let signs = client.as_ref().map(|client| client.signs);
         let logs_in = signs.is_some_and(|signs| key.open_for.is_none_or(|open| signs && !open));
@@ -375,7 +379,9 @@ impl Worker {
             Some(client) => (&mut *client.pins, &mut *client.waiting),
             None => (&mut key.pins, &mut note),
         };
-        let is_open = !logs_in && opened.tokens.iter().any(|open| open.keys.contains_key(&number));
+        let is_current = |key: &OpenedKey| !(is_shown && key.shown.may_be_renewed());
+        let mut open_keys = opened.tokens.iter().filter_map(|open| open.keys.get(&number));
+        let is_open = !logs_in && open_keys.any(is_current);
         // Work that looks and then writes is one process's at a time.
         if !is_open || is_exclusive {
             opened.lock.acquire(&key.config.library, lock::LIMIT, waiting)?;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::mem;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +13,19 @@ use base::error::{Error, Exit};
 use base::pin::PinProvider;
 use base::process::{locked, unix_time};
 use config::Config;
-use crypto::certificate::Certificate;
+use crypto::certificate::{Certificate, Validity};
 use crypto::scheme::Scheme;
 use crypto::verify::{VerifiedSignature, verify};
 use pin_entry::show_after;
 use signer::library::LibraryLock;
 use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token, invalid_signature};
+
+/// How often to look for a newer certificate once the renewal is due, in seconds: as often as client-go reads its files.
+const READ_AGAIN: i64 = 300;
+/// How long before its end a certificate gives way to a newer one, in seconds: the server's clock may be ahead.
+const LAST_MINUTE: i64 = 60;
+/// How often to look then.
+const READ_AGAIN_AT_LAST: i64 = 5;
 
 /// What a TLS client has to know of a key that is open.
 #[derive(Debug, Deserialize, Serialize)]
@@ -27,6 +35,10 @@ pub struct OpenKey {
     pub subject: String,
     /// The schemes that the key and its token can make, those that TLS prefers first.
     pub schemes: Vec<Scheme>,
+    /// The certificate's last moment, in seconds since 1970.
+    ends: i64,
+    /// When to look whether there is a newer certificate.
+    read_again: i64,
     /// Why servers refuse it or soon will, until it was reported.
     warnings: Mutex<Vec<String>>,
 }
@@ -35,6 +47,21 @@ impl OpenKey {
     /// Whether it can make a signature of TLS 1.3; an RSA key needs RSA-PSS for that.
     pub fn serves_tls_1_3(&self) -> bool {
         self.schemes.iter().any(Scheme::is_of_tls_1_3)
+    }
+
+    /// Whether there may be a newer certificate by now.
+    pub fn may_be_renewed(&self) -> bool {
+        unix_time() >= self.read_again
+    }
+
+    pub fn has_expired(&self) -> bool {
+        unix_time() > self.ends
+    }
+
+    /// How long until a newer certificate should have taken its place everywhere.
+    pub fn time_left(&self) -> Duration {
+        let left = self.ends.saturating_sub(LAST_MINUTE).saturating_sub(unix_time());
+        Duration::from_secs(u64::try_from(left).unwrap_or_default())
     }
 
     /// What another process says to be a signature of it, if the certificate's public key accepts that.
@@ -54,6 +81,13 @@ impl OpenKey {
     pub fn take_warnings(&self) -> Vec<String> {
         mem::take(&mut *locked(&self.warnings))
     }
+}
+
+/// When to look for a certificate that has replaced this one: now and then once its renewal is due, and before its end.
+fn read_again(validity: &Validity, now: i64) -> i64 {
+    let regular = validity.renewal_due().max(now.saturating_add(READ_AGAIN));
+    let at_last = validity.not_after.saturating_sub(LAST_MINUTE);
+    regular.min(at_last).max(now.saturating_add(READ_AGAIN_AT_LAST))
 }
 
 /// What should not stay as it is, of a certificate and what its key can make.
@@ -178,15 +212,39 @@ impl OpenToken {
         let token = &mut self.token;
         let identity = token.identity(config, Some(pins))?;
         let certificate = &identity.certificate;
-        certificate.check_end(unix_time())?;
+        let now = unix_time();
+        certificate.check_end(now)?;
         let schemes = token.tls_schemes(certificate.public_key())?;
         let key = token.key(identity.key.clone(), pins)?;
         let shown = Arc::new(OpenKey {
             chain: identity.chain(token)?,
             subject: certificate.subject.clone(),
+            ends: certificate.validity.not_after,
+            read_again: read_again(&certificate.validity, now),
             warnings: Mutex::new(warnings(certificate, &schemes)),
             schemes,
         });
         Ok(OpenedKey { key, shown })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_certificate_is_looked_for_when_there_may_be_one() {
+        const DAY: i64 = 24 * 3600;
+        let year = Validity { not_before: 0, not_after: 365 * DAY };
+        for (now, expected) in [
+            // Nothing until the renewal is due, in the last 30 days.
+            (0, 335 * DAY + 1),
+            (334 * DAY, 335 * DAY + 1),
+            (350 * DAY, 350 * DAY + READ_AGAIN),
+            (365 * DAY - 100, 365 * DAY - LAST_MINUTE),
+            (365 * DAY - 10, 365 * DAY - 5),
+        ] {
+            assert_eq!(read_again(&year, now), expected, "{now}");
+        }
     }
 }

@@ -34,6 +34,15 @@ pub(super) const UNWANTED: Duration = Duration::from_secs(2);
 /// The interval of TCP keepalive, by which a server that has vanished is noticed.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// A certificate about to end may still be renewed: how often that is looked for, for the connections made with it.
+pub(super) const LAST_RENEWAL: Duration = Duration::from_secs(10);
+
+/// The same for one that has ended.
+pub(super) const LATE_RENEWAL: Duration = Duration::from_secs(60);
+
+/// A timer of hours stands still while the machine sleeps, and is set anew so often.
+pub(super) const LONGEST_TIMER: Duration = Duration::from_secs(600);
+
 /// A server's silence towards a client that has ended and sends no more: as long as API servers take for a request.
 pub(super) const LAST_ANSWER: Duration = Duration::from_secs(60);
 

@@ -140,7 +140,8 @@ impl Port {
             Some(Err(error)) => (Vec::new(), error),
             Some(Ok(mut server)) => {
                 upstream.connected(&server);
-                let broken = relay(&mut *client, &mut *server.stream).await;
+                let superseded = Box::pin(upstream.is_superseded(&server.identity));
+                let broken = relay(&mut *client, &mut *server.stream, superseded).await;
                 match (upstream.end_error(&broken), broken.unanswered) {
                     (None, _) => return,
                     // In TLS 1.3 a server refuses a certificate when the handshake is over for us.

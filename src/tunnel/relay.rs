@@ -25,6 +25,9 @@ pub(super) const BUFFER_SIZE: usize = 2 * SEGMENT;
 /// How much of what the first stream sends is kept until the other one says something, in bytes.
 const KEPT: usize = 1 << 20;
 
+/// How the answer begins that lets a client speak another protocol.
+const SWITCHING: &[u8] = b"HTTP/1.1 101";
+
 /// The buffers that are free, of which one thread needs two: threads that wait for a token keep none.
 static FREE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
@@ -57,11 +60,17 @@ pub(super) struct Broken {
 
 /// Copies until both directions have ended, and returns how the other stream failed. The end of one
 /// side is passed on to the other, which may go on sending, even when it takes no more itself. When the first one has
-/// ended, the silence of the other one is an end.
-pub(super) async fn relay<A: Side, B: Side>(one: &mut A, other: &mut B) -> Broken {
+/// ended, the silence of the other one is an end, and so is what `is_superseded` waits for, where each request on the
+/// connection counts: not once the other stream has switched to another protocol, as for exec.
+pub(super) async fn relay<A: Side, B: Side>(
+    one: &mut A,
+    other: &mut B,
+    mut is_superseded: impl Future<Output = ()> + Unpin,
+) -> Broken {
     let (mut there, mut back) = (Direction::default(), Direction::default());
     there.kept = Some(Vec::new());
     let mut last_answer: Option<Pin<Box<Sleep>>> = None;
+    let mut is_broken_off = false;
     poll_fn(|context| {
         loop {
             let before = (there.is_over, back.is_over);
@@ -80,6 +89,10 @@ pub(super) async fn relay<A: Side, B: Side>(one: &mut A, other: &mut B) -> Broke
             if before != (there.is_over, back.is_over) {
                 continue;
             }
+            if !back.is_switched && Pin::new(&mut is_superseded).poll(context).is_ready() {
+                is_broken_off = true;
+                return Poll::Ready(());
+            }
             if there.is_over && !back.is_over {
                 if mem::take(&mut back.has_read) {
                     last_answer = None;
@@ -97,7 +110,7 @@ pub(super) async fn relay<A: Side, B: Side>(one: &mut A, other: &mut B) -> Broke
         back.discard(context, Pin::new(other));
         ready_if(there.has_ended && back.has_ended)
     });
-    if unanswered.is_none() {
+    if unanswered.is_none() && !is_broken_off {
         let _ = timeout(LINGER, closed).await;
     }
     Broken { reading: back.read_error, writing: there.write_error, unanswered }
@@ -118,6 +131,8 @@ struct Direction {
     has_begun: bool,
     /// Something was read since this was taken.
     has_read: bool,
+    /// What was read begins with the server's word that it switches to another protocol (RFC 9110, section 7.8).
+    is_switched: bool,
     /// Read and not yet taken by the other side.
     waiting: Vec<u8>,
     is_unflushed: bool,
@@ -209,6 +224,7 @@ impl Direction {
             let new = buffer.filled().get(before..).unwrap_or_default();
             self.kept = (self.kept.take()).filter(|kept| kept.len() + new.len() <= KEPT);
             self.kept.iter_mut().for_each(|kept| kept.extend(new));
+            self.is_switched |= !self.has_begun && new.starts_with(SWITCHING);
             match outcome {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => {
@@ -261,6 +277,7 @@ impl Direction {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::{Arc, Mutex};
 
     use std::time::Duration;
@@ -280,7 +297,7 @@ mod tests {
         mut one: A,
         mut other: B,
     ) -> JoinHandle<Broken> {
-        tokio::spawn(async move { relay(&mut one, &mut other).await })
+        tokio::spawn(async move { relay(&mut one, &mut other, pending()).await })
     }
 
     fn has_failed(broken: &Broken) -> bool {
@@ -325,6 +342,27 @@ mod tests {
             let begin = tokio::time::Instant::now();
             assert!(!has_failed(&relay.await.unwrap()));
             assert!((LAST_ANSWER..LAST_ANSWER + 2 * LINGER).contains(&begin.elapsed()));
+        });
+    }
+
+    /// A request on it would be refused; what was let in as another protocol goes on.
+    #[test]
+    fn a_connection_whose_certificate_was_renewed_ends_unless_it_is_no_longer_http() {
+        run(async {
+            tokio::time::pause();
+            for (answer, ends) in [(&b"HTTP/1.1 200 OK"[..], true), (SWITCHING, false)] {
+                let (mut command, mut one) = duplex(1000);
+                let (mut server, mut other) = duplex(1000);
+                let relay = tokio::spawn(async move {
+                    let superseded = Box::pin(sleep(Duration::from_secs(1)));
+                    relay(&mut one, &mut other, superseded).await
+                });
+                command.write_all(b"request").await.unwrap();
+                server.write_all(answer).await.unwrap();
+                command.read_exact(&mut vec![0; answer.len()]).await.unwrap();
+                let ended = timeout(Duration::from_secs(30), relay).await;
+                assert_eq!(ended.is_ok(), ends, "{answer:?}");
+            }
         });
     }
 
@@ -425,7 +463,8 @@ mod tests {
             for takes in [true, false] {
                 let (mut command, mut one) = duplex(1000);
                 command.write_all(b"request").await.unwrap();
-                let broken = relay(&mut one, &mut ScriptedServer::new(b"", false, takes)).await;
+                let broken =
+                    relay(&mut one, &mut ScriptedServer::new(b"", false, takes), pending()).await;
                 assert_eq!(broken.unanswered.unwrap(), b"request");
                 one.write_all(b"answer").await.unwrap();
                 drop(one);
@@ -469,7 +508,7 @@ mod tests {
                 let server = ScriptedServer::new(b"", true, true);
                 let ending = Arc::clone(&server.ending);
                 let command = ScriptedServer::new(b"request", is_clean, true);
-                assert!(!has_failed(&relay(&mut { command }, &mut { server }).await));
+                assert!(!has_failed(&relay(&mut { command }, &mut { server }, pending()).await));
                 ending.lock().unwrap().take()
             })
         };
@@ -484,7 +523,8 @@ mod tests {
             let begin = tokio::time::Instant::now();
             let (command, one) = duplex(1000);
             assert!(has_failed(
-                &relay(&mut { one }, &mut ScriptedServer::new(b"word", false, true)).await
+                &relay(&mut { one }, &mut ScriptedServer::new(b"word", false, true), pending())
+                    .await
             ));
             assert!((LINGER..2 * LINGER).contains(&begin.elapsed()));
             drop(command);

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::error::{self, NEEDS_PSS, failure, timed_out, tls_error, tunnel_error};
@@ -42,12 +42,16 @@ pub(super) struct Upstream {
 struct Shown {
     identity: Arc<TokenIdentity>,
     config: Arc<ClientConfig>,
+    /// The key as it was opened last: its certificate is the identity's.
+    key: Arc<OpenKey>,
 }
 
 /// A connection on which the server has agreed to a protocol (ALPN), or to none.
 pub(super) struct Connection {
     pub(super) stream: ServerStream,
     pub(super) authentication: Authentication,
+    /// Whom it has shown.
+    pub(super) identity: Arc<TokenIdentity>,
 }
 
 /// How a handshake has authenticated us.
@@ -190,7 +194,7 @@ impl Upstream {
                 return Err(self.server.error(Error::internal(text)));
             }
         };
-        Ok(Connection { stream, authentication })
+        Ok(Connection { stream, authentication, identity: shown.identity })
     }
 
     /// Waits for the end of the handshake, unless the server is silent for long.
@@ -244,33 +248,60 @@ impl Upstream {
         }
     }
 
-    /// The key, which is opened unless it is open and nothing has gone wrong with it since.
+    /// The key with the certificate that it has now. It is opened unless it is open, and nothing has gone wrong with it
+    /// since.
     async fn open(&self) -> Result<Shown, Error> {
-        let is_good = |shown: &&Shown| !shown.identity.has_failed();
-        if let Some(shown) = locked(&self.shown).as_ref().filter(is_good) {
+        let known = locked(&self.shown).clone();
+        let usable = known.filter(|it| !it.identity.has_failed() && !it.key.has_expired());
+        if let Some(shown) = usable.as_ref().filter(|it| !it.key.may_be_renewed()) {
             return Ok(shown.clone());
         }
         let (keyring, number) = (Arc::clone(&self.keyring), self.number);
         let opened = spawn_blocking(move || keyring.open_in_time(number)).await;
-        let key = opened.map_err(|error| Error::internal(format!("opening a key: {error}")))??;
+        let opened = opened.map_err(|error| Error::internal(format!("opening a key: {error}")))?;
+        let key = match (opened, usable) {
+            // A session may be resumed without the token.
+            (Err(_), Some(shown)) => return Ok(shown),
+            (opened, _) => opened?,
+        };
         let mut known = locked(&self.shown);
-        if let Some(shown) = known.as_ref().filter(|it| it.identity.key.chain == key.chain) {
+        if let Some(shown) = known.as_mut().filter(|it| it.key.chain == key.chain) {
             shown.identity.is_open_again();
+            shown.key = key;
             return Ok(shown.clone());
         }
         for warning in key.take_warnings() {
             self.server.observer.concern(&warning);
         }
-        let identity = TokenIdentity::new(Arc::clone(&self.keyring), self.number, key);
-        let config = self.client_config(Some(&identity.key))?;
+        let config = self.client_config(Some(&key))?;
+        let identity = TokenIdentity::new(Arc::clone(&self.keyring), self.number, Arc::clone(&key));
         let mut config = config.with_client_cert_resolver(identity.resolver());
         config.resumption = Resumption::store(Arc::clone(&identity.sessions) as _);
-        Ok(known.insert(Shown { identity, config: Arc::new(config) }).clone())
+        Ok(known.insert(Shown { identity, config: Arc::new(config), key }).clone())
+    }
+
+    /// Waits until the certificate is about to end that a connection was made with, and the key has another one: what the
+    /// client asks for on that connection would be refused then, and on the next one it won't be.
+    pub(super) async fn is_superseded(&self, identity: &Arc<TokenIdentity>) {
+        loop {
+            let left = identity.key.time_left();
+            if left > Duration::ZERO {
+                sleep(left.min(limits::LONGEST_TIMER)).await;
+                continue;
+            }
+            if let Ok(shown) = self.open().await
+                && !Arc::ptr_eq(&shown.identity, identity)
+            {
+                return;
+            }
+            let has_expired = identity.key.has_expired();
+            sleep(if has_expired { limits::LATE_RENEWAL } else { limits::LAST_RENEWAL }).await;
+        }
     }
 
     /// The key as it was opened last.
     fn key(&self) -> Option<Arc<OpenKey>> {
-        locked(&self.shown).as_ref().map(|shown| Arc::clone(&shown.identity.key))
+        locked(&self.shown).as_ref().map(|shown| Arc::clone(&shown.key))
     }
 
     fn client_config(

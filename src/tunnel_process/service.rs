@@ -314,7 +314,14 @@ impl TunnelObserver for Service {}
 impl OpenKeys for Service {
     fn open_in_time(&self, number: KeyNumber) -> Result<Arc<OpenKey>, Error> {
         let (process, _) = locked(&self.state).open_key(number)?;
-        process.ask(number, &Task::OpenInTime, None).map(Arc::new)
+        let opened = Arc::new(process.ask::<OpenKey>(number, &Task::OpenInTime, None)?);
+        // Its certificate may have been renewed.
+        if let Some(key) = locked(&self.state).keys.get_mut(&number)
+            && key.open.is_some()
+        {
+            key.open = Some(Arc::clone(&opened));
+        }
+        Ok(opened)
     }
 
     fn sign(

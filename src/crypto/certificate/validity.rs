@@ -20,14 +20,19 @@ pub enum ValidityState {
 }
 
 impl Validity {
-    pub fn at(&self, now: i64) -> ValidityState {
+    /// From when on it is to be renewed.
+    pub fn renewal_due(&self) -> i64 {
         const LONGEST_RENEWAL_PERIOD: i64 = 30 * 24 * 60 * 60;
         let life = self.not_after.saturating_sub(self.not_before);
+        self.not_after.saturating_sub((life / 5).min(LONGEST_RENEWAL_PERIOD)).saturating_add(1)
+    }
+
+    pub fn at(&self, now: i64) -> ValidityState {
         if now > self.not_after {
             ValidityState::Expired
         } else if now < self.not_before {
             ValidityState::NotYetValid
-        } else if self.not_after.saturating_sub(now) < (life / 5).min(LONGEST_RENEWAL_PERIOD) {
+        } else if now >= self.renewal_due() {
             ValidityState::RenewalDue
         } else {
             ValidityState::Valid
