@@ -13,6 +13,7 @@ pub(crate) mod kills;
 mod kubectl;
 mod locked_down;
 mod nests;
+mod outdated;
 mod pins;
 mod refused;
 mod requests;

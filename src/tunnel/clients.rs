@@ -20,6 +20,7 @@ use super::issued::IssuedCertificate;
 use super::server_identity::ServerIdentity;
 use super::trust;
 use base::error::Error;
+use base::printable::hex;
 use base::process::{locked, preparation, time_since_boot};
 use keyring::KeyNumber;
 
@@ -56,7 +57,12 @@ struct User {
 impl Clients {
     /// Of tunnels with this identity. Fails if its certificate and its key don't belong together.
     pub(super) fn new(identity: &ServerIdentity) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
-        let authority = IssuedCertificate::authority("pkcs11-external-signer clients", |_| Ok(()))?;
+        let key = identity.key_of_clients_authority()?;
+        // With a name of its own: a certificate of another one is of an unknown CA, and not one with a wrong signature.
+        let point = key.verifying_key().to_sec1_bytes();
+        let name =
+            format!("pkcs11-external-signer clients {}", hex(point.get(1..9).unwrap_or_default()));
+        let authority = IssuedCertificate::authority(&name, key, |_| Ok(()))?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.to_der()?.into())?;
         let provider = trust::provider();
@@ -83,7 +89,7 @@ impl Clients {
     }
 
     fn issue(&self) -> Result<User, Box<dyn std::error::Error>> {
-        let issued = IssuedCertificate::new("command", Some(&self.authority), |it| {
+        let issued = IssuedCertificate::new("command", &self.authority, |it| {
             it.add_extension(&ExtendedKeyUsage(vec![ID_KP_CLIENT_AUTH]))
         })?;
         // In SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
@@ -100,7 +106,7 @@ impl Clients {
     }
 
     /// Counts a connection that has shown this certificate until what this returns is dropped, and ends its task when
-    /// the certificate is withdrawn. `None` if it was withdrawn already.
+    /// the certificate is withdrawn. `None` if it was withdrawn already, or if an earlier process has issued it.
     pub(super) fn connected(
         self: &Arc<Self>,
         shown: &CertificateDer<'_>,

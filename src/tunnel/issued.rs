@@ -25,26 +25,35 @@ pub(super) struct IssuedCertificate {
 }
 
 impl IssuedCertificate {
-    /// A CA that issues no other CA; `extend` says for what it is good.
+    /// A CA with this key that issues no other CA; `extend` says for what it is good.
     pub(super) fn authority(
         name: &str,
+        key: SigningKey,
         extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        Self::new(name, None, |it| {
+        Self::with_key(name, key, None, |it| {
             it.add_extension(&BasicConstraints { ca: true, path_len_constraint: Some(0) })?;
             it.add_extension(&KeyUsage(KeyUsages::KeyCertSign.into()))?;
             extend(it)
         })
     }
 
-    /// One with a new key, valid at any time: what it is for ends it. `extend` says what it is good for; without an
-    /// `authority` it signs itself.
+    /// One with a new key. `extend` says what it is good for.
     pub(super) fn new(
         name: &str,
+        authority: &Self,
+        extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        Self::with_key(name, SigningKey::try_generate()?, Some(authority), extend)
+    }
+
+    /// Valid at any time: what it is for ends it. Without an `authority` it signs itself.
+    fn with_key(
+        name: &str,
+        key: SigningKey,
         authority: Option<&Self>,
         extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let key = SigningKey::try_generate()?;
         let subject = Name::from_str(&format!("CN={name}"))?;
         let names = Names {
             issuer: authority

@@ -69,6 +69,28 @@ pub(super) fn bind(addresses: &[SocketAddr]) -> io::Result<StdListener> {
 /// On the heap, as a server's, so that the tasks which hand it on stay small.
 type ClientStream = Box<TlsStream<Wire<TcpStream>>>;
 
+/// A client whose certificate is one of ours.
+enum Admission {
+    Client {
+        stream: ClientStream,
+        counted: ClientConnection,
+        /// Whether it has offered several protocols.
+        has_choice: bool,
+    },
+    /// Its certificate was withdrawn with its key, or is of an earlier process: it gets the reason, and no connection.
+    Outdated(ClientStream),
+}
+
+/// Many clients ask the plugin for a certificate once only, whatever it says of its end.
+fn outdated() -> Error {
+    tunnel_error(
+        "the key that this client's certificate was for has been closed since, or the tunnel process has ended and is a \
+         new one",
+        "start the client again, or have it run the credential plugin again; one that runs for long and never asks again \
+         is better started by `pkcs11-external-signer run`",
+    )
+}
+
 /// The tasks of all ports that make a handshake with a client, by age.
 #[derive(Default)]
 pub(super) struct Handshakes {
@@ -127,10 +149,15 @@ impl Port {
 
     async fn serve(&self, connection: TcpStream, number: u64) {
         // Boxed: what making a connection needs is freed before the connection is used.
-        let Some((mut client, counted, has_choice)) =
-            Box::pin(self.admit(connection, number)).await
-        else {
-            return;
+        let (mut client, counted, has_choice) = match Box::pin(self.admit(connection, number)).await
+        {
+            Some(Admission::Client { stream, counted, has_choice }) => {
+                (stream, counted, has_choice)
+            }
+            Some(Admission::Outdated(client)) => {
+                return Box::pin(self.answer(client, Vec::new(), &outdated())).await;
+            }
+            None => return,
         };
         let upstream = self.upstream(counted.key);
         let protocol = client.get_ref().1.alpn_protocol().map(<[u8]>::to_owned);
@@ -153,12 +180,8 @@ impl Port {
         Box::pin(self.answer(client, sent, &error)).await;
     }
 
-    /// A client that has shown its certificate, and whether it has offered several protocols.
-    async fn admit(
-        &self,
-        connection: TcpStream,
-        number: u64,
-    ) -> Option<(ClientStream, ClientConnection, bool)> {
+    /// A client that has shown its certificate.
+    async fn admit(&self, connection: TcpStream, number: u64) -> Option<Admission> {
         let _ = connection.set_nodelay(true);
         #[cfg(target_os = "linux")]
         // BBR would pace it for a network: 3 % of a stream's throughput.
@@ -178,13 +201,15 @@ impl Port {
             Ok(Err(error)) => return self.refused(&error.to_string()),
             Err(_) => return self.refused("it was silent for too long"),
         };
-        // It is no longer one of those that make room; without it, it has done so.
-        let task = locked(&self.handshakes.tasks).remove(&number)?;
+        // Without it, it has made room.
+        let task = locked(&self.handshakes.tasks).get(&number).cloned()?;
         let shown = client.get_ref().1.peer_certificates()?.first()?;
         let Some(counted) = self.clients.connected(shown, number, task) else {
-            return self.refused("its certificate was withdrawn");
+            return Some(Admission::Outdated(client));
         };
-        Some((client, counted, has_choice))
+        // It is no longer one of those that make room.
+        locked(&self.handshakes.tasks).remove(&number);
+        Some(Admission::Client { stream: client, counted, has_choice })
     }
 
     /// A connection for the client to the server; `None` if the client has gone.

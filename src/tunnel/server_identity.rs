@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use p256::ecdsa::SigningKey;
+use p256::elliptic_curve::Generate as _;
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -15,6 +17,7 @@ use x509_parser::{extensions, parse_x509_certificate};
 
 use super::issued::IssuedCertificate;
 use base::error::Error;
+use base::hash::Hash;
 use base::printable::hex;
 use base::process::preparation;
 use kubeconfig::TunnelEndpoint;
@@ -68,6 +71,16 @@ impl ServerIdentity {
         &self.server_name
     }
 
+    /// The key of the CA for clients. It follows from the server's, so that each process with this identity knows what an
+    /// earlier one has issued.
+    pub(super) fn key_of_clients_authority(
+        &self,
+    ) -> Result<SigningKey, Box<dyn std::error::Error>> {
+        let parts = [b"the CA of the tunnel's clients", self.key.secret_der()];
+        let secret = Hash::Sha256.digest(&parts).unwrap_or_default();
+        Ok(SigningKey::from_slice(&secret)?)
+    }
+
     /// The certificate that clients trust.
     pub fn authority_pem(&self) -> &str {
         self.pem.split_inclusive(END).next().unwrap_or_default()
@@ -92,12 +105,16 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
         .chain([Ok(name.clone())])
         .map(|name| name.map(|base| GeneralSubtree { base, minimum: 0, maximum: None }));
     let permitted_subtrees = Some(permitted.collect::<Result<_, _>>()?);
-    let authority = IssuedCertificate::authority("pkcs11-external-signer tunnel", |it| {
-        it.add_extension(&usage)?;
-        it.add_extension(&NameConstraints { permitted_subtrees, excluded_subtrees: None })
-    })?;
+    let authority = IssuedCertificate::authority(
+        "pkcs11-external-signer tunnel",
+        SigningKey::try_generate()?,
+        |it| {
+            it.add_extension(&usage)?;
+            it.add_extension(&NameConstraints { permitted_subtrees, excluded_subtrees: None })
+        },
+    )?;
     let names = addresses.iter().map(|address| GeneralName::from(*address)).chain([name]);
-    let server = IssuedCertificate::new("tunnel", Some(&authority), |it| {
+    let server = IssuedCertificate::new("tunnel", &authority, |it| {
         it.add_extension(&SubjectAltName(names.collect()))?;
         it.add_extension(&usage)
     })?;
