@@ -200,6 +200,25 @@ fn refused(outcome: &Outcome, fragments: &[&str]) {
     outcome.says(fragments);
 }
 
+/// In a directory where everybody can write, as /tmp.
+#[test]
+fn a_program_of_the_commands_that_somebody_else_put_there_is_not_run() {
+    needs_isolation!();
+    let directory = tempfile::tempdir().unwrap();
+    set_mode(directory.path(), 0o1777);
+    let copied = copy_of_program(directory.path());
+    let theirs = copied.with_file_name("pkcs11-external-signer-commands");
+    write_file(&theirs, "#!/bin/sh\necho theirs runs\n", 0o755);
+    hand_over(&theirs, 61_205);
+    let run = || Invocation::new(directory.path()).program(&copied).arguments(&["--version"]).run();
+    run().fails(126, &["can't be run", "belongs to another user (uid 61205)", "install it beside"]);
+    // A link of theirs to a program that is in order could lead elsewhere a moment later.
+    fs::remove_file(&theirs).unwrap();
+    symlink(super::fixture::COMMANDS, &theirs).unwrap();
+    std::os::unix::fs::lchown(&theirs, Some(61_205), None).unwrap();
+    run().fails(126, &["belongs to another user (uid 61205)"]);
+}
+
 #[test]
 fn a_wrong_command_line_is_told_without_its_values() {
     let directory = tempfile::tempdir().unwrap();

@@ -4,6 +4,8 @@
 //! So a process that answers a request holds nothing of theirs, starts in half the time and takes a third of the memory.
 
 use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -68,14 +70,31 @@ pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
 fn become_commands() -> u8 {
     let arguments: Vec<_> = std::env::args_os().collect();
     let Some((name, rest)) = arguments.split_first() else { return Exit::Request as u8 };
-    let here = std::env::current_exe().and_then(|it| it.canonicalize());
-    let run =
-        |here: PathBuf| Command::new(here.with_file_name(COMMANDS)).arg0(name).args(rest).exec();
-    let reason = here.map_or_else(|error| error, run);
+    let reason = match commands_program() {
+        Ok(program) => Command::new(program).arg0(name).args(rest).exec(),
+        Err(error) => error,
+    };
     report::error(
         &Error::new(Exit::NotExecutable, format!("{COMMANDS} can't be run: {reason}"))
             .help("install it beside this program, which answers requests alone"),
     )
+}
+
+/// The program of the commands, unless it is neither root's nor of whoever this program belongs to: in a directory where
+/// others can write, too, somebody could have put it there.
+fn commands_program() -> io::Result<PathBuf> {
+    let here = std::env::current_exe()?.canonicalize()?;
+    let owner = here.metadata()?.uid();
+    let program = here.with_file_name(COMMANDS);
+    // Who owns a link can lead it elsewhere.
+    for found in [program.symlink_metadata()?, program.metadata()?] {
+        if ![0, owner].contains(&found.uid()) {
+            let reason =
+                format!("{} belongs to another user (uid {})", program.display(), found.uid());
+            return Err(io::Error::other(reason));
+        }
+    }
+    Ok(program)
 }
 
 /// What the user types to run this program.
