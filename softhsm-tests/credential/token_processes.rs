@@ -1,5 +1,7 @@
 //! Each library has a process of its own, which ends without the others and has the environment of who has opened it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::{ANSWER, ASK, PlainUser};
 use crate::fixture::*;
 
@@ -90,6 +92,49 @@ fn a_library_that_hangs_ends_with_its_process_and_the_next_command_opens_the_key
     let outcome = hanging.suffering(&user.store, "C_OpenSession:hang").run();
     outcome.fails_in_one_line(4, &["libfault_module.so has crashed or hung", "exit status: 4"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    user.program(&["stop"]).run().printed();
+    user.expect_nothing_left();
+}
+
+/// The link leads to SoftHSM at one look, and to a library of the attacker's at the next. Both may be loaded, but not beside
+/// a PIN that was entered before.
+#[test]
+fn a_link_that_flips_brings_no_other_library_beside_the_pin() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    let [_, real] = kubeconfigs(&user);
+    fs::write(user.kubeconfig(), real).unwrap();
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let [open] = &user.token_processes()[..] else { panic!("{:#?}", user.processes()) };
+    let link = user.path("link.so");
+    let targets = [softhsm_library().to_owned(), user.path("libfault_module.so")];
+    let mut arguments = user.current()["users"][0]["user"]["exec"]["args"].take();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            let new = user.path("new.so");
+            while !over.load(Ordering::Relaxed) {
+                for target in &targets {
+                    symlink(target, &new).unwrap();
+                    fs::rename(&new, &link).unwrap();
+                }
+            }
+        });
+        wait_until("there is a link", || link.exists());
+        for id in 2..32 {
+            for argument in arguments.as_array_mut().unwrap() {
+                let text = argument.as_str().unwrap();
+                if text.starts_with("--module=") {
+                    *argument = format!("--module={}", link.display()).into();
+                } else if text.starts_with("--object-id=") {
+                    *argument = format!("--object-id={id}").into();
+                }
+            }
+            user.set_plugin("args", arguments.clone());
+            user.plugin(&user.request().to_string()).run().failed();
+            assert!(!loaded(open.pid)[0], "with the registration for key {id}");
+        }
+    });
     user.program(&["stop"]).run().printed();
     user.expect_nothing_left();
 }

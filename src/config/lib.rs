@@ -18,6 +18,8 @@ use std::ffi::CString;
 use std::fmt::Display;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 pub use keep::{Keep, duration};
 pub use library::TrustedLibrary;
 pub use object_id::ObjectId;
@@ -57,7 +59,35 @@ pub struct Config {
     pub keep: Option<Keep>,
 }
 
+/// Which key of a library is meant, and where its certificate is.
+#[derive(Clone, Deserialize, Serialize)]
+pub struct KeySelection {
+    token: TokenSelector,
+    object: ObjectSelector,
+    certificate_file: Option<PathBuf>,
+}
+
 impl Config {
+    /// A key of a library that was checked before; its PIN comes from a prompt.
+    pub fn of_key(
+        library: TrustedLibrary,
+        init_args: Option<CString>,
+        selection: KeySelection,
+    ) -> Self {
+        let KeySelection { token, object, certificate_file } = selection;
+        let (pin, keep) = (PinSource::Prompt, None);
+        Self { library, init_args, token, object, certificate_file, pin, keep }
+    }
+
+    /// Which key of its library it names.
+    pub fn selection(&self) -> KeySelection {
+        KeySelection {
+            token: self.token.clone(),
+            object: self.object.clone(),
+            certificate_file: self.certificate_file.clone(),
+        }
+    }
+
     /// Takes the values of the keys it knows out of `map` and ignores all other keys.
     pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
         let config = Self::of_token(map)?;

@@ -18,6 +18,7 @@ use base::error::Error;
 use base::printable::excerpt;
 
 /// A library that passed the check, or a path without one.
+#[derive(Clone)]
 pub struct TrustedLibrary {
     path: PathBuf,
     is_there: bool,

@@ -6,11 +6,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::{misconfigured, quoted};
 use base::error::Error;
 use base::printable::hex;
 
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ObjectId(Vec<u8>);
 
 impl ObjectId {

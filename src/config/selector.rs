@@ -8,7 +8,7 @@ use super::{ObjectId, misconfigured, quoted};
 use base::error::{Error, listed};
 
 /// What isn't given doesn't matter; no text is empty.
-#[derive(Clone, Default, Eq, PartialEq)]
+#[derive(Clone, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct TokenSelector {
     pub slot: Option<u64>,
     /// The label of CK_TOKEN_INFO, without its padding.
@@ -22,7 +22,7 @@ pub struct TokenSelector {
 }
 
 /// What isn't given doesn't matter; the label is not empty.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ObjectSelector {
     /// CKA_ID.
     pub id: Option<ObjectId>,

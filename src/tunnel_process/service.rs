@@ -201,7 +201,7 @@ impl Service {
             }
             let client = tunnels.map(|tunnels| tunnels.clients.certificate(number));
             // Before another one registers: who isn't admitted dismisses those before, and not those after.
-            let task = Task::Open { configuration, signs, is_admitted };
+            let task = Task::Open { key: config.selection(), signs, is_admitted };
             let sent = served.map(|()| process.send(number, &task, Some(conversation)));
             (number, process, sent, client)
         };
@@ -384,12 +384,7 @@ impl State {
         let process = match processes.find(|it| it.name == name && !it.has_ended()) {
             Some(process) => Arc::clone(process),
             None => {
-                let started = TokenProcess::start(
-                    name.clone(),
-                    config.library.path(),
-                    Stdio::null(),
-                    environment,
-                );
+                let started = TokenProcess::start(name.clone(), config, Stdio::null(), environment);
                 Arc::new(started.map_err(preparation)?)
             }
         };

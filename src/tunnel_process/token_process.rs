@@ -1,16 +1,17 @@
 //! Token processes: this program once more, each with one PKCS#11 library for the tunnel process, or for a command.
 //!
 //! So no PIN is in one memory with another maker's code, a library that crashes or hangs ends no tunnel, and it has the
-//! environment of who has opened the key. With each request comes a socket for the answer and, where somebody may be
-//! asked for the PIN, the client's own.
+//! environment of who has opened the key. Which library it is comes first, once, as the path that was checked; what is
+//! asked afterwards names keys of it, and no path that could lead elsewhere by then. With each request comes a socket for
+//! the answer and, where somebody may be asked for the PIN, the client's own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -27,7 +28,7 @@ use base::error::{Error, Exit};
 use base::pin::PinProvider;
 use base::process::environment::TakenVariables;
 use base::process::{background, descriptors, exit_guard, locked, preparation, wait_for, watchdog};
-use config::Config;
+use config::{Config, KeySelection, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys};
@@ -65,7 +66,7 @@ fn is_of_libraries(name: &OsStr) -> bool {
 pub(super) enum Task {
     /// Unless the client `is_admitted`, it logs in itself.
     Open {
-        configuration: Vec<(String, String)>,
+        key: KeySelection,
         signs: bool,
         is_admitted: bool,
     },
@@ -73,6 +74,32 @@ pub(super) enum Task {
     Sign(Scheme, Vec<u8>),
     /// Without an answer.
     Close,
+}
+
+/// The library that a token process is started for: the first that it is told.
+#[derive(Deserialize, Serialize)]
+struct ServedLibrary {
+    /// As it was checked.
+    path: OsString,
+    init_args: Option<CString>,
+}
+
+impl ServedLibrary {
+    fn of(config: &Config) -> Self {
+        let path = config.library.path().as_os_str().to_owned();
+        Self { path, init_args: config.init_args.clone() }
+    }
+
+    /// The library, checked by the process that is to load it. It must be the one that was meant.
+    fn checked(&self) -> Result<TrustedLibrary, Error> {
+        let text = self.path.to_str();
+        let library = text.map(TrustedLibrary::check).transpose()?;
+        library.filter(|it| it.path() == self.path).ok_or_else(|| {
+            let path = self.path.display();
+            Error::new(Exit::Library, format!("PKCS#11 library {path} was moved meanwhile"))
+                .help("run the command again")
+        })
+    }
 }
 
 /// A token process that was started. It ends when this is dropped, or with the tunnel process.
@@ -87,13 +114,16 @@ pub(super) struct TokenProcess {
 impl TokenProcess {
     pub(super) fn start(
         name: OsString,
-        library: &Path,
+        config: &Config,
         errors: Stdio,
         environment: Environment,
     ) -> io::Result<Self> {
         let (socket, input) = UnixStream::pair()?;
         let child = background::start(TOKEN_ARGUMENT, input.into(), errors, environment)?;
-        Ok(Self { name, library: library.to_owned(), socket, child: Mutex::new(child) })
+        let (library, child) = (config.library.path().to_owned(), Mutex::new(child));
+        let process = Self { name, library, socket, child };
+        process.open_conversation(None)?.send(&ServedLibrary::of(config))?;
+        Ok(process)
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -128,13 +158,18 @@ impl TokenProcess {
         task: &Task,
         client: Option<&Conversation>,
     ) -> io::Result<Conversation> {
+        let mut conversation = self.open_conversation(client)?;
+        conversation.send(&(key.key, task))?;
+        Ok(conversation)
+    }
+
+    /// One for a message to it, with its answer.
+    fn open_conversation(&self, client: Option<&Conversation>) -> io::Result<Conversation> {
         let (ours, theirs) = UnixStream::pair()?;
         let sent: Vec<_> =
             [theirs.as_fd()].into_iter().chain(client.map(Conversation::as_fd)).collect();
         descriptors::send(&self.socket, &sent)?;
-        let mut conversation = Conversation::new(ours);
-        conversation.send(&(key.key, task))?;
-        Ok(conversation)
+        Ok(Conversation::new(ours))
     }
 
     fn failure(&self, reason: &io::Error) -> Error {
@@ -191,15 +226,15 @@ impl OwnKey {
         configuration: Vec<(String, String)>,
         pins: &mut dyn PinProvider,
     ) -> Result<Self, Error> {
-        let library = config_of(&configuration)?.library;
+        let config = config_of(&configuration)?;
         let mut environment: Environment = std::env::vars_os().collect();
         // It reports its steps as this one does.
         environment.push((report::LOG.into(), log::max_level().as_str().to_lowercase().into()));
         let (name, errors) = (OsString::new(), Stdio::inherit());
-        let process = TokenProcess::start(name, library.path(), errors, environment);
+        let process = TokenProcess::start(name, &config, errors, environment);
         let process = process.map_err(preparation)?;
         let (ours, theirs) = UnixStream::pair().map_err(preparation)?;
-        let task = Task::Open { configuration, signs: true, is_admitted: false };
+        let task = Task::Open { key: config.selection(), signs: true, is_admitted: false };
         let sent = process.send(KeyNumber::default(), &task, Some(&Conversation::new(theirs)));
         // Until it has no more questions, and closes its end.
         let _ = reply(&mut Conversation::new(ours), Some(pins));
@@ -242,13 +277,21 @@ pub fn serve_token() -> u8 {
     let keyring = Keyring::default();
     keyring.leave_terminal();
     let (keyring, mut keys) = (Arc::new(keyring), BTreeMap::new());
+    let Ok(served) = receive_library(&socket) else { return Exit::Cluster as u8 };
+    let library = served.checked();
+    if let Ok(library) = &library {
+        watchdog::start(library.path());
+    }
     while let Ok(received) = descriptors::receive(&socket) {
         let mut streams = received.into_iter().map(|it| Conversation::new(it.into()));
         let Some(mut answer) = streams.next() else { continue };
         let Ok((number, task)) = answer.receive::<(usize, Task)>() else { continue };
         let key = match (keys.get(&number), &task) {
             (Some(key), _) => Ok(*key),
-            (None, Task::Open { configuration, .. }) => add(configuration, &keyring),
+            (None, Task::Open { key, .. }) => library.clone().and_then(|library| {
+                let config = Config::of_key(library, served.init_args.clone(), key.clone());
+                keyring.add(config, &TakenVariables::default())
+            }),
             (None, _) => Err(Error::internal("a token process doesn't know the key")),
         };
         let key = match key {
@@ -273,11 +316,11 @@ pub fn serve_token() -> u8 {
     0
 }
 
-/// Adds a key of the one library.
-fn add(configuration: &[(String, String)], keyring: &Keyring) -> Result<KeyNumber, Error> {
-    let config = config_of(configuration)?;
-    watchdog::start(config.library.path());
-    keyring.add(config, &TakenVariables::default())
+/// The library that this process is for.
+fn receive_library(socket: &UnixStream) -> io::Result<ServedLibrary> {
+    let first = descriptors::receive(socket)?.into_iter().next();
+    let first = first.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Conversation::new(first.into()).receive()
 }
 
 fn work(
