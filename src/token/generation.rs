@@ -184,7 +184,7 @@ impl Token {
     ) -> Result<(ObjectHandle, ObjectHandle), CryptokiError> {
         let text = format!("the token {} makes the key", self.name());
         let _notice = self.module.waiting(NOTICE_DELAY, &text);
-        let _deferral = Deferral::for_files();
+        let _deferral = Deferral::for_token();
         let (key_type, shape) = new.kind.shape();
         let (mechanism, to_open, to_sign): (_, &[_], &[_]) = match key_type {
             KeyType::RSA => {

@@ -78,7 +78,7 @@ impl Token {
         template.extend((!id.is_empty()).then(|| Attribute::Id(id.to_owned())));
         let object = {
             // A library that is killed while it writes may lose the whole token.
-            let _deferral = Deferral::for_files();
+            let _deferral = Deferral::for_token();
             self.session.create(&template).map_err(|error| self.certificate_failure(&error))?
         };
         log::info!("certificate: written");
@@ -116,7 +116,7 @@ impl Token {
             return Err(self.not_kept(stays, ""));
         }
         for object in self.same_certificates(certificate)? {
-            let _deferral = Deferral::for_files();
+            let _deferral = Deferral::for_token();
             self.session
                 .destroy(object)
                 .map_err(|error| self.writing_failure("removing the old certificate", &error))?;

@@ -25,6 +25,8 @@ const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, STOP];
 ///
 /// Announce it, and die of it after the login; of a second one at once.
 static LOGIN: AtomicU8 = AtomicU8::new(0);
+/// The same as with files, for what a library writes: only the longest call's own limit ends that.
+static TOKEN: AtomicU8 = AtomicU8::new(0);
 /// Announce it, and die of it when the files are written; ignore a second one.
 static FILES: AtomicU8 = AtomicU8::new(0);
 /// Leave the first SIGINT to the child.
@@ -38,6 +40,8 @@ static CAUGHT: AtomicI32 = AtomicI32::new(0);
 const LOGIN_SECONDS: libc::c_uint = 2;
 /// How long writing files may go on after a signal. Even a busy disk is faster with small ones.
 const FILE_SECONDS: libc::c_uint = 10;
+/// How long a library may write to a token after a signal: as long as a token may take to make a key.
+const TOKEN_SECONDS: libc::c_uint = 300;
 
 /// From now on, an interruption is announced in one line before it ends the process, which dies of
 /// the signal all the same. Signals that the parent had ignored (`nohup`) stay ignored.
@@ -76,6 +80,10 @@ extern "C" fn on_signal(signal: libc::c_int) {
             CAUGHT.store(signal, Ordering::SeqCst);
         }
     } else if is_on(&CHILD) && is_first && signal == libc::SIGINT {
+    } else if is_on(&TOKEN) {
+        if is_first {
+            announce_and_end_within(TOKEN_SECONDS, signal);
+        }
     } else if is_on(&FILES) {
         if is_first {
             announce_and_end_within(FILE_SECONDS, signal);
@@ -137,6 +145,11 @@ impl Deferral {
         Self::begin(&FILES)
     }
 
+    /// For what a library writes to a token, which may be lost as a whole if that is broken off.
+    pub fn for_token() -> Self {
+        Self::begin(&TOKEN)
+    }
+
     /// For a child that asks at the terminal. Ctrl-C is sent to both processes, and the child has to
     /// restore the terminal before this one writes to it; so the signal is announced when this is
     /// dropped. A second one, or another signal, ends the process at once.
@@ -154,7 +167,7 @@ impl Drop for Deferral {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
         let signal = CAUGHT.load(Ordering::SeqCst);
-        if signal == 0 || [&LOGIN, &FILES, &CHILD].into_iter().any(is_on) {
+        if signal == 0 || [&LOGIN, &TOKEN, &FILES, &CHILD].into_iter().any(is_on) {
             return;
         }
         if ptr::eq(self.0, &CHILD) {
