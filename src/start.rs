@@ -57,6 +57,7 @@ pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
     signals::install_handlers();
     // A panic's own message could show the value that caused it.
     panic::set_hook(Box::new(|info| {
+        exit_guard::note_own_fault();
         let location = info.location().map(ToString::to_string).unwrap_or_default();
         report::error(&Error::internal(format!("panic at {location}")));
     }));

@@ -25,6 +25,9 @@ static LIBRARY: AtomicPtr<String> = AtomicPtr::new(ptr::null_mut());
 /// Whether a crash ends the process by its signal.
 static ENDS_BY_SIGNAL: AtomicBool = AtomicBool::new(false);
 
+/// Whether this program itself is at fault for an abort that may follow.
+static IS_OWN_FAULT: AtomicBool = AtomicBool::new(false);
+
 /// The signals of a crash; SIGTRAP is a compiler's trap on some processors, SIGSYS a filter's.
 const CRASHES: [c_int; 7] = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP];
 
@@ -60,6 +63,11 @@ pub fn report_crashes(library: &Path) {
     catch(&CRASHES);
 }
 
+/// From now on an abort is not the library's: this program has panicked, or gets no memory, and has said so.
+pub fn note_own_fault() {
+    IS_OWN_FAULT.store(true, Ordering::Relaxed);
+}
+
 /// From now on, until [`arm`], a crash ends the process by its signal, for the one that has started it.
 pub fn end_by_signal() {
     ENDS_BY_SIGNAL.store(true, Ordering::Relaxed);
@@ -91,6 +99,10 @@ fn catch(signals: &[c_int]) {
 extern "C" fn on_signal(signal: c_int) {
     if ENDS_BY_SIGNAL.load(Ordering::Relaxed) && CODE.load(Ordering::Relaxed) < 0 {
         die_of(signal);
+    }
+    if signal == SIGABRT && IS_OWN_FAULT.load(Ordering::Relaxed) && CODE.load(Ordering::Relaxed) < 0
+    {
+        leave(Exit::Internal as u8);
     }
     end(signal_name(signal).unwrap_or_default())
 }
@@ -161,6 +173,19 @@ mod tests {
     fn write_where_nothing_is() {
         // SAFETY: none: this is the fault.
         unsafe { ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
+    }
+
+    #[test]
+    fn an_abort_of_our_own_is_not_the_librarys() {
+        if child::is_this() {
+            report_crashes(Path::new("/the/library.so"));
+            note_own_fault();
+            std::process::abort();
+        }
+        let test = "process::exit_guard::tests::an_abort_of_our_own_is_not_the_librarys";
+        let output = child::command(test).output().unwrap();
+        assert_eq!(output.status.code(), Some(i32::from(Exit::Internal as u8)), "{output:?}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("library"), "{output:?}");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeroize::optimization_barrier;
 
+use super::exit_guard;
+
 /// Makes the process undumpable and untraceable, first of all, by other processes of this user, but not by root or a
 /// debugger that was there first; the limit of core files before that.
 /// Only a filter around the process (seccomp) can refuse it, which is no reason not to answer.
@@ -71,7 +73,11 @@ pub struct Wiping<A>(pub A);
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that `alloc` asks for.
-        unsafe { self.0.alloc(layout) }
+        let block = unsafe { self.0.alloc(layout) };
+        if block.is_null() {
+            exit_guard::note_own_fault();
+        }
+        block
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
