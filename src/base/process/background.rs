@@ -13,7 +13,7 @@ use rustix::stdio::{dup2_stdin, stdin};
 use signal_hook::low_level::pipe;
 
 use super::descriptors::{keep_to_this_process, raise_limit};
-use super::signals::INTERRUPTING;
+use super::signals::{INTERRUPTING, is_ignored, restore_defaults};
 
 /// Starts this program with this argument and environment. It gets `input` as its standard input, `errors` for messages
 /// and no other descriptor: a client waits until everybody has closed its standard output.
@@ -67,7 +67,9 @@ pub fn take_listener() -> io::Result<UnixListener> {
 /// From now on, a signal that would end the process makes what this gives readable instead.
 pub fn on_termination() -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
-    for signal in INTERRUPTING {
+    // signal-hook calls the handler that was there before its own, and that one ends the process.
+    restore_defaults();
+    for signal in INTERRUPTING.into_iter().filter(|signal| !is_ignored(*signal)) {
         pipe::register(signal, write.try_clone()?)?;
     }
     Ok(read)

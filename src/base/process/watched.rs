@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, getppid, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, getpid, getppid, test_kill_process};
 
 use super::{session_of, wait_for};
 
@@ -48,8 +48,7 @@ impl WatchedProcess {
     /// Ends it: SIGTERM, and after a while SIGKILL.
     pub fn end(&self, patience: Duration) -> io::Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
-            let process = Pid::from_raw(self.number).filter(|_| !self.has_ended());
-            match process.map_or(Ok(()), |process| kill_process(process, signal)) {
+            match self.signal(signal) {
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -58,6 +57,22 @@ impl WatchedProcess {
             }
         }
         Err(io::Error::other("it doesn't end"))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl WatchedProcess {
+    /// Reaches this process alone, whichever has its number by now.
+    fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        rustix::process::pidfd_send_signal(&self.end, signal)
+    }
+}
+
+#[cfg(target_os = "macos")]
+impl WatchedProcess {
+    fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        let process = Pid::from_raw(self.number).filter(|_| !self.has_ended());
+        process.map_or(Ok(()), |process| rustix::process::kill_process(process, signal))
     }
 }
 
@@ -148,6 +163,17 @@ mod tests {
         assert!(WatchedProcess::new(number).is_err());
         assert!(WatchedProcess::new(0).is_err());
         assert!(WatchedProcess::new(-1).is_err());
+    }
+
+    #[test]
+    fn one_that_has_ended_is_not_signalled_by_its_number() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let watched = WatchedProcess::new(i32::try_from(child.id()).unwrap()).unwrap();
+        watched.end(Duration::from_secs(600)).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert!(watched.has_ended());
+        // Whoever has the number by now.
+        watched.end(Duration::ZERO).unwrap();
     }
 
     #[test]
