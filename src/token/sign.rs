@@ -150,13 +150,12 @@ impl Token {
         other: &str,
     ) -> Error {
         self.failure(error, |failure| {
-            let (what, help) = match refuses_mechanism(error) {
-                true => ("is refused by the token", other),
-                false => ("failed", ckr::TAKE_OUT),
-            };
-            Error::new(Exit::Signing, format!("{doing} with {key} {what}: {failure}"))
-                .help(help)
-                .kind(Kind::CallFailed)
+            let failed =
+                |what| Error::new(Exit::Signing, format!("{doing} with {key} {what}: {failure}"));
+            if refuses_mechanism(error) {
+                return failed("is refused by the token").help(other);
+            }
+            failed("failed").help(ckr::TAKE_OUT).kind(Kind::CallFailed)
         })
     }
 
