@@ -90,12 +90,34 @@ fn a_refused_pin_is_not_sent_again_after_another_one() {
     sign(&store, "").variable(OWN, &asking).run().fails(7, &["gave the same one again"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"; 2]);
     // With changing answers the error can't say whether a person or a program gave them.
+    let store = token_with_pair(Kind::P256);
     let asking = program(&store, "guess", "echo $RANDOM$RANDOM");
     sign(&store, "")
         .variable(OWN, &asking)
         .run()
         .fails(7, &["CKR_PIN_INCORRECT", "which PIN the token wants", "correct what that program"]);
-    assert_eq!(store.calls("C_Login"), ["0xa0"; 5]);
+    assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
+}
+
+/// A script in a loop, or in a job of its own each time, would lock a card that shows no wrong PINs.
+#[test]
+fn a_program_that_is_called_again_and_again_costs_one_try_of_all_its_processes() {
+    let store = token_with_pair(Kind::P256);
+    let wrong = program(&store, "wrong", &format!("echo asked >> ~/asked; echo {WRONG_PIN}"));
+    let flags = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
+    for _ in 0..10 {
+        sign(&store, flags).variable(OWN, &wrong).run().fails(7, &["refused"]);
+    }
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+    assert_eq!(fs::read_to_string(store.path("asked")).unwrap().lines().count(), 2);
+    // The person corrects it, and says so.
+    let right = program(&store, "right", &format!("echo {PIN}"));
+    let refused = sign(&store, flags).variable(OWN, &right).run();
+    refused.fails(7, &["seems to have refused a PIN", "--despite-refusal"]);
+    let configuration = store.faulty(store.configuration().with("pinSource", "askpass"));
+    let check = store.with_kubeconfig(&configuration).arguments(&["check", "--despite-refusal"]);
+    check.suffering(&store, flags).variable(OWN, &right).run().succeeded();
+    assert_signed(&sign(&store, flags).variable(OWN, &right).run());
 }
 
 /// The first answer was thrown away unsent, so that a person may say yes and give it again.

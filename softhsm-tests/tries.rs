@@ -251,7 +251,7 @@ fn a_token_that_was_put_in_the_place_of_another_gets_no_pin() {
         .with("pinSource", "env:TOKEN_PIN")
         .with("tokenSerial", &store.tokens[0].serial);
     let run = cluster().run(&store, &stored, &["kubectl", "auth", "whoami"]);
-    let outcome = run.suffering(&store, "C_GetTokenInfo#3+:serial=0000000000000815").run().failed();
+    let outcome = run.suffering(&store, "C_GetTokenInfo#5+:serial=0000000000000815").run().failed();
     assert!(outcome.stderr.contains("0000000000000815"), "{outcome:?}");
     assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
@@ -426,6 +426,26 @@ fn no_kind_of_wrong_pin_is_sent_twice_and_what_cannot_be_one_is_not_sent() {
         assert_eq!(calls.matches("C_Login 0xa0").count(), tries, "{pin:?}");
         assert_eq!(calls.matches("C_Login").count(), tries, "{pin:?}");
     }
+}
+
+/// ykcs11 says CKR_ARGUMENTS_BAD of one with nine characters, which the card never sees.
+#[test]
+fn a_pin_that_the_library_itself_calls_malformed_is_neither_refused_nor_sent_to_a_lost_card() {
+    let malformed = ["did not take the PIN", "CKR_ARGUMENTS_BAD", "no try was spent"];
+    let store = token_with_pair(Kind::P256);
+    let stored = |pin: &str| recorded(&store).with("pin", pin);
+    let outcome = sign(&store, &stored(WRONG_PIN), "C_Login:return=0x7").run();
+    outcome.fails(7, &malformed);
+    // The corrected one is sent.
+    assert_signed(&sign(&store, &stored(PIN), "").run());
+    let mut terminal = sign(&store, &recorded(&store), "C_Login#1:return=0x7").at_terminal();
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    terminal.expect("no try was spent").expect_prompt();
+    assert_signed(&terminal.type_line(PIN).finish().0);
+    // A token that has counted one meanwhile may have counted this one.
+    let counted = "C_Login:return=0x7,C_GetTokenInfo#3+:set=CKF_USER_PIN_COUNT_LOW";
+    sign(&store, &stored(WRONG_PIN), counted).run().fails(7, &["login to token", "failed"]);
+    sign(&store, &stored(PIN), "").run().fails(7, &["seems to have refused a PIN"]);
 }
 
 /// The module was logged in already, so it didn't look at the PIN. A second line of the input is

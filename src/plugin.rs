@@ -27,8 +27,12 @@ pub fn run(request: OsString, alone: SingleThreaded) -> u8 {
     let code = match answer(request, alone, &mut pins, &mut library) {
         Ok(()) => 0,
         Err(error) => {
+            let code = report::error(&error);
+            if let Some(library) = &library {
+                library.lock.release();
+            }
             pin_entry::failed(&error);
-            report::error(&error)
+            code
         }
     };
     // No PIN outlives the answer: a library may hang or crash at its end.
@@ -73,6 +77,7 @@ fn answer(
         warn_of_stored_pin();
     }
     let mut token = library.token(&config.token)?;
+    let pins = &mut library.asking_unlocked(&config.library, pins);
     let identity = token.identity(&config, Some(pins))?;
     let certificate = &identity.certificate;
     match &request.operation {

@@ -64,8 +64,11 @@ fn it_stays_for_a_client_whose_plugin_is_wrapped_until_that_has_connected() {
     // Its connections are its use; others need the PIN.
     let mut watching = user.kubectl(&WATCH).start(None);
     watching.line();
+    let without_pin = user.shell(ASK).without_variable("TOKEN_PIN").run();
+    assert_told_through_kubectl(&without_pin, 7, &["TOKEN_PIN is not set"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
-    assert_eq!(user.counts().0, 5);
+    // It is known to be the right one.
+    assert_eq!(user.counts().0, 4);
     assert!(user.tunnel().is_some());
     kill_process(watching.pid(), Signal::KILL).unwrap();
     watching.finish();

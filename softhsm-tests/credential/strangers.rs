@@ -168,9 +168,7 @@ if registration['caller']:
 print(json.dumps(greeting), file=lines, flush=True)
 for line in lines:
     print(line, end='')
-    if line.startswith('\"Origin'):
-        print('\"Person\"', file=lines, flush=True)
-    elif line.startswith('{\"Pin'):
+    if line.startswith('{\"Pin'):
         print('\"no\"', file=lines, flush=True)
     elif line.startswith('{\"Registered'):
         print(json.dumps([{'Ecdsa': {'curve': 'P256'}}, [7] * 32]), file=lines, flush=True)
@@ -190,7 +188,7 @@ fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller(
     for (caller, signs, said) in
         [(Value::Null, true, "no PIN was entered"), (json!(1), false, "it doesn't run the plugin")]
     {
-        let registration = json!({"configuration": key, "keep": "Command", "caller": caller, "clusters": [], "signs": signs});
+        let registration = json!({"configuration": key, "keep": "Command", "caller": caller, "clusters": [], "signs": signs, "pin_origin": "Person"});
         let version = env!("CARGO_PKG_VERSION");
         let greeting = json!({"version": version, "request": {"Register": registration}});
         let ask = ["-c", REGISTER, path.to_str().unwrap(), &greeting.to_string()];

@@ -78,6 +78,33 @@ fn a_process_of_a_release_that_speaks_otherwise_is_told_and_stopped() {
     user.expect_nothing_left();
 }
 
+/// Says $2 to the process behind the socket $1, and prints all that it answers.
+const SAY: &str = "import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(sys.argv[2].encode() + b'\\n')
+s.shutdown(socket.SHUT_WR)
+while True:
+    answer = s.recv(65536)
+    if not answer:
+        break
+    print(answer.decode(), end='')";
+
+/// It can't know what a release to come asks for.
+#[test]
+fn a_request_that_only_another_release_knows_makes_it_make_way() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let greeting =
+        json!({"version": other_version(), "process": 1, "request": {"Register": {"new": true}}});
+    let path = socket(&user);
+    let python = user.client(Path::new("/usr/bin/python3"));
+    let said = [path.to_str().unwrap(), &greeting.to_string()];
+    let outcome = python.arguments(&["-c", SAY]).arguments(&said).run();
+    assert_eq!(outcome.printed(), "\"Here\"\n\"Gone\"\n");
+    user.expect_nothing_left();
+}
+
 /// Each of these may be what a release to come writes there.
 #[test]
 fn a_server_key_that_can_not_be_read_is_told_and_leads_to_no_other() {

@@ -69,6 +69,27 @@ fn wrong_pins_lock_the_tpm_without_a_warning_and_are_told() {
 
 #[test]
 #[ignore = "scripts/test --all"]
+fn a_wrong_askpass_script_costs_one_try_however_often_it_is_called() {
+    let environment = environment([Pair::new("01", Kind::P256)]);
+    let token = token(&environment);
+    let script = environment.store.path("wrong");
+    write_file(&script, format!("#!/bin/sh\necho {WRONG_PIN}\n"), 0o755);
+    let asking = token.configuration("0x3031").with("pinSource", "askpass");
+    let request = sign_request(&asking, &ecdsa(), &sample(32));
+    for _ in 0..10 {
+        let called = token.ask(&request).variable("PKCS11_EXTERNAL_SIGNER_ASKPASS", &script);
+        called.run().fails(7, &["refused"]);
+    }
+    // swtpm has three tries: with one more wrong one there is still one left.
+    let prompted = token.configuration("0x3031").without("pinSource");
+    let request = sign_request(&prompted, &ecdsa(), &sample(32));
+    let mut terminal = token.ask(&request).at_terminal();
+    terminal.expect_prompt().type_line(WRONG_PIN);
+    assert_signed(&terminal.expect_prompt().type_line(PIN).finish().0);
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
 fn a_key_is_made_and_certified_as_the_guide_says() {
     let environment = environment([Pair::new("02", Kind::P256)]);
     let [make] = &guide::blocks("A TPM")[..] else { panic!("another number of blocks") };

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,10 @@ use crate::error::{Error, Exit, Kind};
 
 /// The longest PIN that is handed to a token, in bytes.
 pub const MAX_PIN_LENGTH: usize = 255;
+
+/// How long a person may take for all of an answer, however often they type and whoever is asked before them: who waits
+/// for a PIN waits longer.
+pub const PERSON_LIMIT: Duration = Duration::from_secs(180);
 
 /// A PIN, never empty: an empty one would tell some modules to use a reader's own keypad. The allocator
 /// wipes it when it is freed, and it can be neither printed nor cloned by accident.
@@ -30,6 +35,12 @@ impl Pin {
     /// The PIN itself, for the one call that sends it to the token.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it is the same, in a time that doesn't depend on where they differ.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let pairs = self.0.bytes().zip(other.0.bytes());
+        self.0.len() == other.0.len() && pairs.fold(0, |seen, (a, b)| seen | (a ^ b)) == 0
     }
 
     /// A second copy, for a source that may be asked again.
@@ -64,6 +75,20 @@ pub struct PinRequest<'a> {
 }
 
 impl PinRequest<'_> {
+    /// The same for another thread.
+    pub fn into_owned(self) -> PinRequest<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        PinRequest {
+            token: owned(self.token),
+            label: owned(self.label),
+            what: owned(self.what),
+            shortest: self.shortest,
+            longest: self.longest,
+            notice: self.notice.map(owned),
+            confirm: self.confirm.map(owned),
+        }
+    }
+
     pub fn allows(&self, pin: &Pin) -> bool {
         (self.shortest..=self.longest).contains(&pin.0.len())
     }
@@ -84,11 +109,15 @@ pub trait PinProvider {
     fn at_reader(&mut self, _notice: &str) {}
 }
 
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum PinOrigin {
-    /// A person entered it into this program.
+    /// This program gave it: a person's answer, or a script's.
     Askpass(PathBuf),
+    /// A person entered it at the terminal.
+    #[default]
     Person,
+    /// A person entered it into this program, which speaks pinentry's protocol.
+    Pinentry(PathBuf),
     /// A person entered it at the reader's own keypad.
     Reader,
     /// Nobody did: it was there, `from` somewhere.
@@ -105,7 +134,9 @@ impl PinOrigin {
 impl fmt::Display for PinOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Askpass(program) => write!(f, "from {}", program.display()),
+            Self::Askpass(program) | Self::Pinentry(program) => {
+                write!(f, "from {}", program.display())
+            }
             Self::Person => f.write_str("typed at the terminal"),
             Self::Reader => f.write_str("entered at the reader"),
             Self::Stored(from) => write!(f, "from {from}"),

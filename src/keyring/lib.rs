@@ -1,28 +1,35 @@
 //! Keys that are kept open: tokens with one session each, from a key's first use until it is closed.
 //!
 //! A PKCS#11 session belongs to one thread at a time, so each library has a thread that alone calls it. Other threads
-//! send requests there and wait for the reply, with a limit while a client waits. If a token was removed and inserted
-//! again, its library is finalised and opened once more: some libraries don't see the token again otherwise.
+//! send requests there and wait for the reply, with a limit while a client waits. What takes as long as a person or
+//! another process takes, the PIN and the library's lock, is waited for by the thread that wants a key, which then comes
+//! again: the other keys of the library sign meanwhile.
+//!
+//! A library is initialised once. It reads its user's configuration then, and may load what that names: by now that can be
+//! another program's, and a PIN is here. If a token was removed and inserted again, there is a new session to it.
 
 #![forbid(unsafe_code)]
 
 mod open;
+mod question;
+mod turn;
 
 use std::mem;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use self::open::OpenKey;
-use self::open::{OpenLibrary, OpenedKey};
+use self::open::{NewClient, OpenLibrary, OpenedKey};
+use self::question::{Answer, Answers, Question};
+use self::turn::Turn;
 use base::error::{Error, Exit, Kind};
-use base::pin::PinProvider;
+use base::pin::{PinOrigin, PinProvider};
 use base::process::environment::TakenVariables;
 use base::process::{lock, locked, preparation, watchdog};
-use config::{Config, TokenName};
+use config::{Config, TokenName, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use pin_entry::Sources;
@@ -30,7 +37,7 @@ use signer::library::{LibraryLock, note_wait};
 use token::{KeyReference, SessionAccess, Token};
 
 /// How long a token may take for a reply while a client waits; a person may have to touch it.
-const REPLY_LIMIT: Duration = Duration::from_secs(60);
+pub const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a library's thread may take to finalise it; one that waits for a token is left behind.
 const FINISH_LIMIT: Duration = Duration::from_secs(2);
@@ -44,12 +51,12 @@ pub struct KeyNumber {
 
 /// Keys for TLS clients, in this process or in others.
 pub trait OpenKeys: Send + Sync {
-    /// The key, which is opened if it isn't open while a client waits, 60 s at most, unless the key was closed. Where its
-    /// certificate may have been renewed, that is read again.
+    /// The key, which is opened if it isn't open while a client waits, unless the key was closed. Where its certificate
+    /// may have been renewed, that is read again. The token has 60 s, and who is asked for its PIN as long as a prompt gives.
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error>;
 
-    /// Signs, and opens the key first if it isn't open, unless it was closed. For Ed25519 the digest
-    /// is the whole message. Blocks up to 60 s.
+    /// Signs, and opens the key first if it isn't open, unless it was closed, with the same limits. For Ed25519 the digest
+    /// is the whole message.
     fn sign(
         &self,
         key: KeyNumber,
@@ -68,9 +75,9 @@ pub struct Keyring {
     access: SessionAccess,
 }
 
-/// Who wants a key opened in a process that keeps keys for several clients.
+/// Who wants a key opened in a process that keeps keys for several clients. It is asked in the thread that opens the key.
 pub struct KeyClient {
-    /// In place of the key's own source of PINs; called in the library's thread, and may block.
+    /// In place of the key's own source of PINs; may block.
     pub pins: Box<dyn PinProvider + Send>,
     /// Whether it will have digests signed.
     pub signs: bool,
@@ -81,27 +88,74 @@ pub struct KeyClient {
 /// A library's thread, as the others see it.
 #[derive(Clone)]
 struct LibraryThread {
-    path: PathBuf,
-    /// How many there are.
-    keys: usize,
+    library: TrustedLibrary,
+    keys: Vec<Arc<Desk>>,
     jobs: Sender<Job>,
-    /// Held while a token is opened; released if the library hangs.
-    lock: LibraryLock,
+}
+
+/// Where the PIN of a key is asked for, by one thread at a time.
+struct Desk {
+    origin: PinOrigin,
+    sources: Mutex<Sources>,
+    turn: Turn,
 }
 
 /// What a library's thread does, one after the other.
 type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// For whom a key is opened.
+#[derive(Clone, Copy)]
 enum KeyAccess {
     /// For a TLS client, unless the key was closed.
     InTime,
     /// The same, to show the certificate that it has now.
     Showing,
-    /// For this client of ours, or for whoever has this keyring.
-    Opening(Option<KeyClient>),
-    /// Like opening, and no other process uses the library meanwhile.
+    /// For whoever has this keyring.
+    Own,
+    /// For a client of ours, who may have digests signed.
+    Client { signs: bool },
+    /// Like its own, and no other process uses the library meanwhile.
     Exclusive,
+}
+
+impl KeyAccess {
+    /// Whether somebody at the other end of a TLS connection waits.
+    fn is_in_time(self) -> bool {
+        matches!(self, Self::InTime | Self::Showing)
+    }
+
+    /// Whether the certificate that the key has now is wanted.
+    fn shows_certificate(self) -> bool {
+        matches!(self, Self::Showing | Self::Own | Self::Client { .. })
+    }
+}
+
+/// One coming to the library's thread with a request.
+struct Attempt {
+    access: KeyAccess,
+    /// Whether the library's lock is held.
+    is_locked: bool,
+    is_first: bool,
+    /// Whether the token was lost in the one before.
+    was_lost: bool,
+    answers: Answers,
+}
+
+/// What comes of it.
+enum Step<T> {
+    Done(Result<T, Error>),
+    /// To be come again with, under the library's lock, with the answer that isn't used yet.
+    WantsLock(Option<Answer>),
+    /// The token was lost: once more.
+    Lost,
+    Wants(Question),
+}
+
+/// What a library's thread says to the one that waits.
+enum Reply<T> {
+    /// The reader asks for the PIN.
+    AtReader(String),
+    Done(T),
 }
 
 impl Keyring {
@@ -114,19 +168,21 @@ impl Keyring {
     /// configuration names for the PIN must be among `variables`.
     pub fn add(&self, mut config: Config, variables: &TakenVariables) -> Result<KeyNumber, Error> {
         let source = mem::take(&mut config.pin);
-        let pins = Sources::for_run(source, variables, Arc::clone(&self.unattended));
+        let mut pins = Sources::for_run(source, variables, Arc::clone(&self.unattended));
         let mut threads = locked(&self.libraries);
-        let known = threads.iter().position(|thread| thread.path == config.library.path());
+        let path = config.library.path();
+        let known = threads.iter().position(|thread| thread.library.path() == path);
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
             threads.push(LibraryThread::start(&config, self.access)?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
-        let key = ConfiguredKey { config, pins, token: None, is_closed: false, open_for: None };
+        let desk = Desk { origin: pins.origin(), sources: Mutex::new(pins), turn: Turn::default() };
+        let key =
+            ConfiguredKey { config, token: None, is_closed: false, admission: Admission::Nobody };
         thread.ask(|worker| worker.keys.push(key))?;
-        let key = thread.keys;
-        thread.keys += 1;
-        Ok(KeyNumber { library, key })
+        thread.keys.push(Arc::new(desk));
+        Ok(KeyNumber { library, key: thread.keys.len() - 1 })
     }
 
     fn thread(&self, key: KeyNumber) -> Result<LibraryThread, Error> {
@@ -139,10 +195,11 @@ impl Keyring {
     pub fn open(&self, key: KeyNumber, client: Option<KeyClient>) -> Result<Arc<OpenKey>, Error> {
         let is_own = client.is_none();
         if is_own {
-            watchdog::start(&self.thread(key)?.path);
+            watchdog::start(self.thread(key)?.library.path());
         }
-        let access = KeyAccess::Opening(client);
-        let open = self.request(key, access, |_, opened, _| Ok(Arc::clone(&opened.shown)));
+        let access =
+            client.as_ref().map_or(KeyAccess::Own, |it| KeyAccess::Client { signs: it.signs });
+        let open = self.request(key, access, client, |_, opened, _| Ok(Arc::clone(&opened.shown)));
         // Once it is open, the keyring limits the time.
         if is_own {
             watchdog::stop();
@@ -151,7 +208,8 @@ impl Keyring {
     }
 
     /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
-    /// of time. The token can be changed only in a keyring [that writes](Keyring::to_write).
+    /// of time. The token can be changed only in a keyring [that writes](Keyring::to_write). It is begun anew after each
+    /// question that `work` has asked.
     pub fn with_token<T: Send + 'static>(
         &self,
         key: KeyNumber,
@@ -159,7 +217,7 @@ impl Keyring {
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        self.request(key, KeyAccess::Exclusive, move |token, opened, pins| {
+        self.request(key, KeyAccess::Exclusive, None, move |token, opened, pins| {
             work(token, &opened.key.reference, pins)
         })
     }
@@ -169,39 +227,69 @@ impl Keyring {
         &self,
         number: KeyNumber,
         access: KeyAccess,
+        mut client: Option<KeyClient>,
         work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        let library = self.thread(number)?;
-        let is_limited = matches!(access, KeyAccess::InTime | KeyAccess::Showing);
-        let answer = library.ask(move |worker| {
-            // What was given for it is dropped before the reply.
-            let outcome = worker.serve(number.key, access, work);
-            worker.opened.lock.release();
-            outcome
-        })?;
-        let outcome = match is_limited {
-            true => answer.recv_timeout(REPLY_LIMIT),
-            false => answer.recv().map_err(RecvTimeoutError::from),
+        let thread = self.thread(number)?;
+        let desk = thread.keys.get(number.key).cloned().ok_or_else(ended)?;
+        let origin = match &mut client {
+            Some(client) => client.pins.origin(),
+            None => desk.origin.clone(),
         };
-        outcome.unwrap_or_else(|none| match none {
-            RecvTimeoutError::Disconnected => Err(ended()),
-            RecvTimeoutError::Timeout => {
-                library.lock.release();
-                let (path, seconds) = (library.path.display(), REPLY_LIMIT.as_secs());
-                let text = format!("the token behind {path} has not answered within {seconds} s");
-                Err(Error::new(Exit::Signing, text).help(
-                    "touch the token if it blinks; if it stays silent, end the run, take the token out \
-                     and put it back, and start again",
-                ))
+        let work = Arc::new(Mutex::new(work));
+        let from_now = || access.is_in_time().then(|| Instant::now() + REPLY_LIMIT);
+        let mut deadline = from_now();
+        let (mut lock, mut turn) = (None, None);
+        let (mut answer, mut is_first, mut was_lost) = (None, true, false);
+        loop {
+            let answers = Answers::new(origin.clone(), answer.take());
+            let is_locked = lock.is_some();
+            let attempt = Attempt { access, is_locked, is_first, was_lost, answers };
+            let work = Arc::clone(&work);
+            let step = thread.ask_within(
+                deadline,
+                |notice| {
+                    if let Some(client) = &mut client {
+                        client.pins.at_reader(notice);
+                    }
+                },
+                move |worker, reader| {
+                    worker.attempt(number.key, attempt, reader, &mut *locked(&work))
+                },
+            )?;
+            is_first &= matches!(step, Step::WantsLock(_));
+            match step {
+                Step::Done(outcome) => return outcome,
+                Step::Lost => was_lost = true,
+                Step::WantsLock(unused) => {
+                    answer = unused;
+                    lock = Some(thread.lock(access, deadline, client.as_mut())?);
+                }
+                Step::Wants(question) => {
+                    // Nobody else waits for the one who is asked.
+                    drop(lock.take());
+                    if turn.is_none() {
+                        turn = desk.turn.take_if_free();
+                    }
+                    if turn.is_none() {
+                        // Somebody else is asked for the same key, and opens it.
+                        turn = Some(desk.turn.take(deadline).ok_or_else(|| thread.silent())?);
+                        continue;
+                    }
+                    answer = Some(match &mut client {
+                        Some(client) => question.ask(&mut *client.pins)?,
+                        None => question.ask(&mut *locked(&desk.sources))?,
+                    });
+                    deadline = from_now();
+                }
             }
-        })
+        }
     }
 
     /// Closes the key until it is [opened](Keyring::open) again. The last key of a token takes the
-    /// session, the login and the PIN with it, and the last one of a library has it finalised
-    /// (C_Finalize). Doesn't wait for that: it comes after the requests that were made before.
+    /// session, the login and the PIN with it. Doesn't wait for that: it comes after the requests that were made before.
     pub fn close(&self, key: KeyNumber) {
         let _ = self.thread(key).and_then(|it| it.ask(move |worker| worker.close(key.key)));
     }
@@ -209,7 +297,9 @@ impl Keyring {
     /// From now on the next [client](Keyring::open) logs in; what uses the key already stays.
     pub fn dismiss_clients(&self, key: KeyNumber) {
         let dismiss = move |worker: &mut Worker| {
-            worker.keys.get_mut(key.key).into_iter().for_each(|key| key.open_for = None);
+            if let Some(key) = worker.keys.get_mut(key.key) {
+                key.admission = Admission::Nobody;
+            }
         };
         let _ = self.thread(key).and_then(|it| it.ask(dismiss));
     }
@@ -231,7 +321,7 @@ impl Keyring {
 
 impl OpenKeys for Keyring {
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, KeyAccess::Showing, |_, opened, _| Ok(Arc::clone(&opened.shown)))
+        self.request(key, KeyAccess::Showing, None, |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
     fn sign(
@@ -240,7 +330,7 @@ impl OpenKeys for Keyring {
         scheme: Scheme,
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
-        self.request(key, KeyAccess::InTime, move |token, opened, pins| {
+        self.request(key, KeyAccess::InTime, None, move |token, opened, pins| {
             token.sign(&opened.key, scheme, &digest, pins)
         })
     }
@@ -254,7 +344,6 @@ impl LibraryThread {
     fn start(config: &Config, access: SessionAccess) -> Result<Self, Error> {
         let (jobs, received) = mpsc::channel::<Job>();
         let opened = OpenLibrary { access, ..OpenLibrary::default() };
-        let lock = opened.lock.clone();
         let mut worker = Worker { keys: Vec::new(), opened, has_finished: false };
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || {
@@ -265,7 +354,7 @@ impl LibraryThread {
             }
         });
         thread.map_err(|error| preparation(format!("no thread for a token: {error}")))?;
-        Ok(Self { path: config.library.path().to_owned(), keys: 0, jobs, lock })
+        Ok(Self { library: config.library.clone(), keys: Vec::new(), jobs })
     }
 
     /// Has this done after what was asked for before.
@@ -278,17 +367,106 @@ impl LibraryThread {
         self.jobs.send(job).map_err(|_| ended())?;
         Ok(answer)
     }
+
+    /// The same, and waits for it. What has not begun by the deadline is not done any more.
+    fn ask_within<T: Send + 'static>(
+        &self,
+        deadline: Option<Instant>,
+        mut at_reader: impl FnMut(&str),
+        work: impl FnOnce(&mut Worker, Box<dyn Fn(String) + Send>) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answer) = mpsc::channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let has_left = Arc::clone(&is_over);
+        let job: Job = Box::new(move |worker| {
+            if has_left.load(Ordering::Relaxed) {
+                return;
+            }
+            let notices = reply.clone();
+            let reader = Box::new(move |notice| drop(notices.send(Reply::AtReader(notice))));
+            let _ = reply.send(Reply::Done(work(worker, reader)));
+        });
+        self.jobs.send(job).map_err(|_| ended())?;
+        loop {
+            let next = match deadline {
+                None => answer.recv().map_err(RecvTimeoutError::from),
+                Some(deadline) => {
+                    answer.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                }
+            };
+            match next {
+                Ok(Reply::AtReader(notice)) => at_reader(&notice),
+                Ok(Reply::Done(done)) => return Ok(done),
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                Err(RecvTimeoutError::Timeout) => {
+                    is_over.store(true, Ordering::Relaxed);
+                    return Err(self.silent());
+                }
+            }
+        }
+    }
+
+    /// The library's lock, held until this is dropped: by the one who waits, so that a library that hangs keeps no other
+    /// process waiting for ever.
+    fn lock(
+        &self,
+        access: KeyAccess,
+        deadline: Option<Instant>,
+        client: Option<&mut KeyClient>,
+    ) -> Result<LibraryLock, Error> {
+        let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+        let patience = left.map_or(lock::LIMIT, |left| left.min(lock::LIMIT));
+        let (mut note, mut nothing) = (note_wait, |_| ());
+        let waiting: &mut dyn FnMut(Option<u32>) = match (client, access) {
+            (Some(client), _) => &mut *client.waiting,
+            (None, access) if access.is_in_time() => &mut nothing,
+            (None, _) => &mut note,
+        };
+        let lock = LibraryLock::default();
+        lock.acquire(&self.library, patience, waiting)?;
+        Ok(lock)
+    }
+
+    fn silent(&self) -> Error {
+        let (path, seconds) = (self.library.path().display(), REPLY_LIMIT.as_secs());
+        let text = format!("the token behind {path} has not answered within {seconds} s");
+        Error::new(Exit::Signing, text).help(
+            "touch the token if it blinks; if it stays silent, end the run, take the token out \
+             and put it back, and start again",
+        )
+    }
 }
 
 struct ConfiguredKey {
-    /// Its PIN source is in `pins`.
+    /// Its PIN source is at its desk.
     config: Config,
-    pins: Sources,
     /// The token on which it was opened, until it is closed; the token may be gone meanwhile.
     token: Option<TokenName>,
     is_closed: bool,
-    /// The clients that may use it without a login of their own: none, or all, and whether to sign.
-    open_for: Option<bool>,
+    admission: Admission,
+}
+
+/// The clients that may use a key without a login of their own.
+#[derive(Clone, Copy)]
+enum Admission {
+    Nobody,
+    /// Those that have no digests signed.
+    TlsClients,
+    All,
+}
+
+impl Admission {
+    fn of(signs: bool) -> Self {
+        if signs { Self::All } else { Self::TlsClients }
+    }
+
+    fn admits(self, signs: bool) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::TlsClients => !signs,
+            Self::All => true,
+        }
+    }
 }
 
 struct Worker {
@@ -310,14 +488,21 @@ impl Worker {
         }
     }
 
-    /// Closes the key, and what no other key holds: the session and the login of its token, and the PIN; without
-    /// any, the library.
+    /// Closes the key, and what no other key holds.
     fn close(&mut self, number: usize) {
         if let Some(key) = self.keys.get_mut(number) {
             key.token = None;
             key.is_closed = true;
-            key.open_for = None;
+            key.admission = Admission::Nobody;
         }
+        for open in &mut self.opened.tokens {
+            open.keys.remove(&number);
+        }
+        self.close_unused();
+    }
+
+    /// Closes what no key holds: the sessions and the logins of tokens, and their PINs.
+    fn close_unused(&mut self) {
         let is_held = |token: &TokenName| {
             let mut held = self.keys.iter().filter_map(|key| key.token.as_ref());
             held.any(|held| held.is_same_token(token))
@@ -326,78 +511,62 @@ impl Worker {
         for open in tokens.extract_if(.., |open| !is_held(&open.token.state().name)) {
             open.token.close();
         }
-        for open in tokens.iter_mut() {
-            open.keys.remove(&number);
-        }
         accepted.retain(|pin| is_held(pin.token()));
-        if tokens.is_empty() {
-            self.opened.close();
-        }
     }
 
-    /// Serves a request, and once more with the library opened again if the token was lost.
-    fn serve<T>(
+    /// Does the work with the key, which is opened unless it is open.
+    fn attempt<T>(
         &mut self,
         number: usize,
-        mut access: KeyAccess,
-        mut work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let key = self.keys.get(number).ok_or_else(ended)?;
-        if key.is_closed && matches!(access, KeyAccess::InTime | KeyAccess::Showing) {
-            return Err(Error::internal("the key was closed"));
+        attempt: Attempt,
+        at_reader: Box<dyn Fn(String) + Send>,
+        work: &mut dyn FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
+    ) -> Step<T> {
+        let Attempt { access, is_locked, is_first, was_lost, mut answers } = attempt;
+        answers.at_reader = Some(at_reader);
+        let Some(key) = self.keys.get_mut(number) else { return Step::Done(Err(ended())) };
+        if key.is_closed && access.is_in_time() {
+            return Step::Done(Err(Error::internal("the key was closed")));
         }
-        let mut tokens = self.opened.tokens.iter().map(|open| open.token.state());
-        let mut was_open = tokens.any(|state| state.fits(&key.config.token));
-        loop {
-            let key = self.key(number, &mut access);
-            match key.and_then(|(token, opened, pins)| work(token, opened, pins)) {
-                Err(error) if was_open && may_be_lost(&error) => self.opened.close(),
-                outcome => return outcome,
-            }
-            was_open = false;
-        }
-    }
-
-    /// The key, which is opened unless it is open, with its token and with who has the PIN.
-    fn key<'a>(
-        &'a mut self,
-        number: usize,
-        access: &'a mut KeyAccess,
-    ) -> Result<(&'a mut Token, &'a OpenedKey, &'a mut dyn PinProvider), Error> {
-        let Self { keys, opened, .. } = self;
-        let key = keys.get_mut(number).ok_or_else(ended)?;
-        let is_exclusive = matches!(access, KeyAccess::Exclusive);
-        let is_shown = matches!(access, KeyAccess::Opening(_) | KeyAccess::Showing);
-        let (client, mut note): (_, fn(_)) = match access {
-            KeyAccess::Opening(client) => (client.as_mut(), note_wait),
-            KeyAccess::Exclusive => (None, note_wait),
-            KeyAccess::InTime | KeyAccess::Showing => (None, |_| ()),
+        let selector = key.config.token.clone();
+        let new_client = match access {
+            KeyAccess::Client { signs } if !key.admission.admits(signs) => Some(signs),
+            _ => None,
         };
-        let signs = client.as_ref().map(|client| client.signs);
-        let logs_in = signs.is_some_and(|signs| key.open_for.is_none_or(|open| signs && !open));
-        let (pins, waiting): (&mut dyn PinProvider, &mut dyn FnMut(_)) = match client {
-            Some(client) => (&mut *client.pins, &mut *client.waiting),
-            None => (&mut key.pins, &mut note),
-        };
-        let is_current = |key: &OpenedKey| !(is_shown && key.shown.may_be_renewed());
-        let mut open_keys = opened.tokens.iter().filter_map(|open| open.keys.get(&number));
-        let is_open = !logs_in && open_keys.any(is_current);
+        let is_outdated = access.shows_certificate() && self.opened.may_be_renewed(number);
+        let is_open = new_client.is_none() && self.opened.is_open(number) && !is_outdated;
         // Work that looks and then writes is one process's at a time.
-        if !is_open || is_exclusive {
-            opened.lock.acquire(&key.config.library, lock::LIMIT, waiting)?;
+        if !is_locked && (!is_open || matches!(access, KeyAccess::Exclusive)) {
+            return Step::WantsLock(answers.unused());
         }
+        let has_served = self.opened.has_served(&selector);
+        let mut outcome = Ok(());
         if !is_open {
-            opened.open(number, &key.config, pins, logs_in)?;
+            let login = new_client.map(|_| NewClient { is_first });
+            outcome = self.opened.open(number, &key.config, &mut answers, login);
         }
-        let mut tokens = opened.tokens.iter_mut();
-        let found = tokens.find_map(|open| Some((&mut open.token, open.keys.get(&number)?)));
-        let (token, opened) = found.ok_or_else(ended)?;
-        key.token = Some(token.state().name.clone());
-        key.is_closed = false;
-        if logs_in {
-            key.open_for = signs;
+        let outcome = outcome.and_then(|()| {
+            let (token, opened) = self.opened.key(number).ok_or_else(ended)?;
+            key.token = Some(token.state().name.clone());
+            key.is_closed = false;
+            if let Some(signs) = new_client {
+                key.admission = Admission::of(signs);
+            }
+            work(token, opened, &mut answers)
+        });
+        match (outcome, answers.question) {
+            (Err(_), Some(question)) => Step::Wants(question),
+            (Err(error), None) if has_served && !was_lost && may_be_lost(&error) => {
+                self.opened.lose(&selector);
+                Step::Lost
+            }
+            (outcome, _) => {
+                if outcome.is_err() {
+                    self.close_unused();
+                }
+                Step::Done(outcome)
+            }
         }
-        Ok((token, opened, pins))
     }
 }
 

@@ -12,12 +12,11 @@ use super::ended;
 use base::error::{Error, Exit};
 use base::pin::PinProvider;
 use base::process::{locked, unix_time};
-use config::Config;
+use config::{Config, TokenSelector};
 use crypto::certificate::{Certificate, Validity};
 use crypto::scheme::Scheme;
 use crypto::verify::{VerifiedSignature, verify};
 use pin_entry::show_after;
-use signer::library::LibraryLock;
 use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token, invalid_signature};
 
 /// How often to look for a newer certificate once the renewal is due, in seconds: as often as client-go reads its files.
@@ -103,13 +102,19 @@ fn warnings(certificate: &Certificate, schemes: &[Scheme]) -> Vec<String> {
     warnings
 }
 
+/// A client that has to know the PIN.
+#[derive(Clone, Copy)]
+pub(super) struct NewClient {
+    /// Whether it comes for the first time with its request.
+    pub(super) is_first: bool,
+}
+
 #[derive(Default)]
 pub(super) struct OpenLibrary {
-    /// `None` while no key is open.
+    /// `None` before a key is opened.
     pub(super) module: Option<Arc<Module>>,
     /// With which it was initialised.
     pub(super) init_args: Option<CString>,
-    pub(super) lock: LibraryLock,
     pub(super) tokens: Vec<OpenToken>,
     /// For tokens that are opened again.
     pub(super) accepted: Vec<AcceptedPin>,
@@ -129,50 +134,75 @@ pub(super) struct OpenedKey {
 }
 
 impl OpenLibrary {
-    /// Opens the key. If the client `logs_in`, it does so in a session of its own: a login is the process's, whichever
-    /// key it was made for. Other keys are then opened again when they are used.
+    pub(super) fn is_open(&self, number: usize) -> bool {
+        self.tokens.iter().any(|open| open.keys.contains_key(&number))
+    }
+
+    /// Whether the key is open with a certificate for which there may be a newer one.
+    pub(super) fn may_be_renewed(&self, number: usize) -> bool {
+        let mut opened = self.tokens.iter().filter_map(|open| open.keys.get(&number));
+        opened.any(|key| key.shown.may_be_renewed())
+    }
+
+    /// The open key, with its token.
+    pub(super) fn key(&mut self, number: usize) -> Option<(&mut Token, &OpenedKey)> {
+        self.tokens.iter_mut().find_map(|open| Some((&mut open.token, open.keys.get(&number)?)))
+    }
+
+    /// Whether the token's session is one that has served a key, and not merely one from before a question.
+    pub(super) fn has_served(&self, selector: &TokenSelector) -> bool {
+        let has_served = |open: &OpenToken| open.token.is_logged_in() || !open.keys.is_empty();
+        self.tokens.iter().any(|open| open.token.state().fits(selector) && has_served(open))
+    }
+
+    /// The session to the token is of no use any more. The PIN that it has accepted is kept.
+    pub(super) fn lose(&mut self, selector: &TokenSelector) {
+        let lost = self.tokens.extract_if(.., |open| open.token.state().fits(selector));
+        self.accepted.extend(lost.filter_map(|open| open.token.close()));
+    }
+
+    /// Opens the key. A `new_client` logs in itself, and says whether it comes for the first time: a login is the
+    /// process's, whichever key it was made for.
     pub(super) fn open(
         &mut self,
         number: usize,
         config: &Config,
         pins: &mut dyn PinProvider,
-        logs_in: bool,
+        new_client: Option<NewClient>,
     ) -> Result<(), Error> {
         let module = self.module(config)?;
         let found = module.find_token(&config.token)?;
-        let (tokens, accepted) = (&mut self.tokens, &mut self.accepted);
         let name = found.name.to_string();
-        let known = tokens.iter().position(|open| open.token.name() == name);
+        let known = self.tokens.iter().position(|open| open.token.name() == name);
         let index = match known {
-            Some(index) if !logs_in => index,
-            known => {
-                accepted.extend(known.and_then(|index| tokens.swap_remove(index).token.close()));
+            Some(index) => index,
+            None => {
                 let mut token = Token::with_session(&module, found, self.access)?;
-                match logs_in {
-                    true => token.forget_tries(),
-                    false => token.recall(accepted),
+                if new_client.is_none() {
+                    token.recall(&mut self.accepted);
                 }
-                tokens.push(OpenToken { token, keys: HashMap::new() });
-                tokens.len() - 1
+                self.tokens.push(OpenToken { token, keys: HashMap::new() });
+                self.tokens.len() - 1
             }
         };
-        let open = tokens.get_mut(index).ok_or_else(ended)?;
-        if known.is_some() && !logs_in {
+        let open = self.tokens.get_mut(index).ok_or_else(ended)?;
+        if known.is_some() {
             // Before a PIN is sent to it.
             open.token.check_session()?;
         }
-        match open.key(config, pins) {
-            Ok(key) => open.keys.insert(number, key),
-            Err(error) if logs_in => {
-                // The next to use another key of it recalls the PIN.
-                tokens.swap_remove(index).token.close();
-                return Err(error);
-            }
-            Err(error) => return Err(error),
-        };
-        if logs_in {
+        if new_client.is_some_and(|client| client.is_first) {
+            open.token.forget_tries();
+        }
+        let logins = open.token.logins();
+        let opened = open.key(config, pins, new_client.is_some());
+        if open.token.logins() != logins {
+            // They are opened again when they are used.
+            open.keys.clear();
+        }
+        open.keys.insert(number, opened?);
+        if new_client.is_some() {
             let name = &open.token.state().name;
-            accepted.retain(|pin| !pin.token().is_same_token(name));
+            self.accepted.retain(|pin| !pin.token().is_same_token(name));
         }
         Ok(())
     }
@@ -196,25 +226,26 @@ impl OpenLibrary {
              context that needs these",
         ))
     }
-
-    /// Finalises the library. The PINs that its tokens have accepted are kept.
-    pub(super) fn close(&mut self) {
-        let tokens = self.tokens.drain(..).map(|open| open.token);
-        self.accepted.extend(tokens.filter_map(Token::into_accepted_pin));
-        if let Some(module) = self.module.take() {
-            module.close();
-        }
-    }
 }
 
 impl OpenToken {
-    fn key(&mut self, config: &Config, pins: &mut dyn PinProvider) -> Result<OpenedKey, Error> {
+    /// With `proves`, who wants the key has to know the PIN, also where a login is in force.
+    fn key(
+        &mut self,
+        config: &Config,
+        pins: &mut dyn PinProvider,
+        proves: bool,
+    ) -> Result<OpenedKey, Error> {
         let token = &mut self.token;
+        let was_logged_in = token.is_logged_in();
         let identity = token.identity(config, Some(pins))?;
         let certificate = &identity.certificate;
         let now = unix_time();
         certificate.check_end(now)?;
         let schemes = token.tls_schemes(certificate.public_key())?;
+        if proves && was_logged_in {
+            token.prove(&identity.key, pins)?;
+        }
         let key = token.key(identity.key.clone(), pins)?;
         let shown = Arc::new(OpenKey {
             chain: identity.chain(token)?,

@@ -79,7 +79,13 @@ impl Program {
     }
 
     pub(super) fn origin(&self) -> PinOrigin {
-        PinOrigin::Askpass(self.path.clone())
+        let path = self.path.clone();
+        if self.is_pinentry { PinOrigin::Pinentry(path) } else { PinOrigin::Askpass(path) }
+    }
+
+    /// Whether it may ask on the terminal rather than in a window.
+    pub(super) fn draws_on_terminal(&self) -> bool {
+        self.is_pinentry
     }
 
     /// Asks once. `has_terminal`: there is one, and pinentry may draw on it, since no other program does.
@@ -88,7 +94,9 @@ impl Program {
         request: &PinRequest<'_>,
         has_terminal: bool,
         slot: &PromptSlot,
+        limit: Instant,
     ) -> Result<Pin, Error> {
+        let deadline = limit.min(Instant::now() + ANSWER_LIMIT);
         if request.confirm.is_some() && !self.is_pinentry {
             // The answer of such a program could be a script's, and not a person's yes.
             return Err(pin::final_try(&request.token, &self.origin()));
@@ -99,7 +107,7 @@ impl Program {
         let _settings = is_drawn_on.then(open_terminal).flatten().and_then(Settings::save);
         let child = hand_on(&mut self.command(request, has_terminal), Vec::new()).spawn();
         let mut child = Asking(child.map_err(failed)?);
-        match self.talk(request, has_terminal, &mut child.0) {
+        match self.talk(request, has_terminal, &mut child.0, deadline) {
             Ok(Some(pin)) if request.allows(&pin) => Ok(pin),
             Ok(Some(_)) => Err(wrong_length(request, &self.origin())),
             Ok(None) => {
@@ -120,8 +128,8 @@ impl Program {
         request: &PinRequest<'_>,
         has_terminal: bool,
         child: &mut Child,
+        deadline: Instant,
     ) -> io::Result<Option<Pin>> {
-        let deadline = Instant::now() + ANSWER_LIMIT;
         let Some(output) = child.stdout.take() else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };

@@ -35,6 +35,7 @@ const ENTRIES: usize = 3;
 const GLANCE: Duration = Duration::from_millis(50);
 /// The longest line a terminal hands over.
 const LINE: usize = 4096;
+
 enum End {
     Failed(Error),
     /// Ctrl-D, or Enter and nothing before it.
@@ -61,7 +62,8 @@ pub(super) fn open_terminal() -> Option<File> {
 /// Asks the person at the terminal for something that is no PIN, shown as it is typed with `echo`. `None` without a
 /// terminal; no answer is `Some(None)`. The question must be fit for a terminal.
 pub fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
-    let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::default() };
+    let deadline = Instant::now() + ANSWER_LIMIT;
+    let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::default(), deadline };
     Some(prompt.enter(question, echo).ok())
 }
 
@@ -69,14 +71,20 @@ pub fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
 pub(super) struct Prompt {
     terminal: File,
     slot: PromptSlot,
+    /// Of all that is asked here.
+    deadline: Instant,
 }
 
 impl Prompt {
     /// As [`PromptSlot::take`] does. `None` where the process has no terminal.
-    pub(super) fn open(token: &str, since: SystemTime) -> Result<Option<Self>, Error> {
+    pub(super) fn open(
+        token: &str,
+        since: SystemTime,
+        deadline: Instant,
+    ) -> Result<Option<Self>, Error> {
         let Some(terminal) = open_terminal() else { return Ok(None) };
-        let slot = PromptSlot::take(PromptKind::Terminal, token, since)?;
-        Ok(Some(Self { terminal, slot }))
+        let slot = PromptSlot::take(PromptKind::Terminal, token, since, deadline)?;
+        Ok(Some(Self { terminal, slot, deadline }))
     }
 
     /// Asks until there is a PIN that the token can have.
@@ -140,7 +148,7 @@ impl Prompt {
     fn enter_once(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
         let held = PromptSignals::hold();
         let entry = line_mode(&self.terminal, echo).map_err(End::from).and_then(|_settings| {
-            let deadline = Instant::now() + ANSWER_LIMIT;
+            let deadline = self.deadline.min(Instant::now() + ANSWER_LIMIT);
             let entry = self.show(text, deadline).and_then(|()| self.read_line(deadline));
             // What Enter would have shown.
             if !echo || entry.is_err() {

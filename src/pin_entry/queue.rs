@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::getpgrp;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ use base::process::session_of;
 pub(super) const CANCELLED: &str = "its prompt was cancelled";
 pub(super) const TIMED_OUT: &str = "its prompt timed out";
 pub(super) const REFUSED: &str = "it refused what was entered";
+
+/// How long a job isn't asked again after a prompt that was left.
+const MEMORY: Duration = Duration::from_secs(90);
 
 /// Where a person is asked, by one process at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,8 +53,13 @@ struct LeftPrompt {
 impl PromptSlot {
     /// Waits for the prompts before this one; fails if one of them that was left means this one, too. `since` is
     /// when the PIN was first wanted.
-    pub(super) fn take(kind: PromptKind, token: &str, since: SystemTime) -> Result<Self, Error> {
-        let slot = Self::wait(kind, token)?;
+    pub(super) fn take(
+        kind: PromptKind,
+        token: &str,
+        since: SystemTime,
+        deadline: Instant,
+    ) -> Result<Self, Error> {
+        let slot = Self::wait(kind, token, deadline)?;
         let (group, now) = (getpgrp().as_raw_nonzero().get(), SystemTime::now());
         for line in slot.lock.borrow().iter().flat_map(Lock::lines) {
             if let Some(left) = LeftPrompt::parse(&line)
@@ -70,17 +78,18 @@ impl PromptSlot {
     }
 
     /// Waits for the prompts before this one, however they end.
-    pub(super) fn wait(kind: PromptKind, token: &str) -> Result<Self, Error> {
+    pub(super) fn wait(kind: PromptKind, token: &str, deadline: Instant) -> Result<Self, Error> {
+        let limit = deadline.saturating_duration_since(Instant::now());
         // Its number stands for the terminal, which processes see under different names.
         let lock_name = match kind {
             PromptKind::Terminal => format!("terminal of session {}", session_of(0)),
             PromptKind::Window => "window".to_owned(),
         };
-        let lock = match Lock::acquire_within(lock::LIMIT, &lock_name, &mut |_| {}) {
+        let lock = match Lock::acquire_within(limit, &lock_name, &mut |_| {}) {
             Ok(lock) => Some(lock),
             Err(LockError::Unavailable(_)) => None,
             Err(LockError::Busy(holder)) => {
-                let (holder, seconds) = (lock::in_brackets(holder), lock::LIMIT.as_secs());
+                let (holder, seconds) = (lock::in_brackets(holder), limit.as_secs());
                 return Err(pin::terminal_unusable(format!(
                     "another prompt{holder} has had it for {seconds} s"
                 )));
@@ -120,14 +129,12 @@ impl LeftPrompt {
     fn is_recent(&self, now: SystemTime) -> bool {
         // From the future, it says nothing but that the clock was set.
         let age = now.duration_since(self.at);
-        age.is_ok_and(|age| age < lock::LIMIT)
+        age.is_ok_and(|age| age < MEMORY)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

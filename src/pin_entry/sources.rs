@@ -4,19 +4,22 @@ use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::prompt::{Prompt, open_terminal};
 use super::queue::{PromptKind, PromptSlot, REFUSED};
 use super::{askpass, stored, wrong_length};
 use base::error::{Error, Exit, PROGRAM};
-use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
+use base::pin::{self, PERSON_LIMIT, Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::environment::TakenVariables;
 use base::process::locked;
 use config::PinSource;
 
 /// Where a person has entered a PIN last, and for which token.
 static ENTERED: Mutex<Option<(PromptKind, String)>> = Mutex::new(None);
+
+/// How long a failed command waits for a prompt of another before it ends.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
 pub struct Sources {
     source: PinSource,
@@ -67,9 +70,10 @@ impl Sources {
         request: &PinRequest<'_>,
         none: impl FnOnce() -> Error,
     ) -> Result<Prompt, Error> {
+        let deadline = Instant::now() + PERSON_LIMIT;
         let (since, token) = (self.since(), &request.token);
         if !self.is_left() {
-            return Prompt::open(token, since)?.ok_or_else(none);
+            return Prompt::open(token, since, deadline)?.ok_or_else(none);
         }
         let text =
             format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
@@ -79,11 +83,18 @@ impl Sources {
     }
 
     fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
+        let deadline = Instant::now() + PERSON_LIMIT;
         let since = self.since();
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
-        let slot = PromptSlot::take(PromptKind::Window, &request.token, since)?;
-        let pin = program.ask(request, has_terminal, &slot)?;
+        let slot = PromptSlot::take(PromptKind::Window, &request.token, since, deadline)?;
+        // On one terminal, one asks at a time, whichever program it is.
+        let is_drawn_on = has_terminal && program.draws_on_terminal();
+        let drawn = is_drawn_on
+            .then(|| PromptSlot::wait(PromptKind::Terminal, &request.token, deadline))
+            .transpose()?;
+        let pin = program.ask(request, has_terminal, &slot, deadline)?;
+        drop(drawn);
         entered(PromptKind::Window, request);
         Ok(pin)
     }
@@ -107,11 +118,11 @@ fn entered(kind: PromptKind, request: &PinRequest<'_>) {
 }
 
 /// The command ends with this error. If a person has entered a PIN and it has led to no login, that is the same as if
-/// none had been entered: clients run a program that has failed again.
+/// none had been entered: clients run a program that has failed again. To be called when the error was reported.
 pub fn failed(error: &Error) {
     let entered = locked(&ENTERED).take().filter(|_| error.exit_code() == Exit::Login as u8);
     if let Some((kind, token)) = entered
-        && let Ok(slot) = PromptSlot::wait(kind, &token)
+        && let Ok(slot) = PromptSlot::wait(kind, &token, Instant::now() + LEAVE_LIMIT)
     {
         slot.leave(REFUSED);
     }

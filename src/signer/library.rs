@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::report;
 use base::error::Error;
+use base::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::lock::{self, Lock, LockError};
 use base::process::{locked, watchdog};
 use config::{TokenSelector, TrustedLibrary};
@@ -32,6 +33,16 @@ pub fn open(
 }
 
 impl Library {
+    /// The provider, with which the library's lock is free while a person is asked: the session stays, and so do the
+    /// token's own record and state, which are looked at afterwards.
+    pub fn asking_unlocked<'a>(
+        &'a self,
+        library: &'a TrustedLibrary,
+        pins: &'a mut dyn PinProvider,
+    ) -> AskingUnlocked<'a> {
+        AskingUnlocked { pins, lock: &self.lock, library }
+    }
+
     /// Opens a session to the one token that the selector names.
     pub fn token(&self, selector: &TokenSelector) -> Result<Token, Error> {
         let found = self.module.find_token(selector)?;
@@ -39,13 +50,51 @@ impl Library {
     }
 }
 
+/// Has somebody asked for a PIN while others have the library.
+pub struct AskingUnlocked<'a> {
+    pins: &'a mut dyn PinProvider,
+    lock: &'a LibraryLock,
+    library: &'a TrustedLibrary,
+}
+
+impl AskingUnlocked<'_> {
+    fn unlocked<T>(
+        &mut self,
+        ask: impl FnOnce(&mut dyn PinProvider) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.lock.release();
+        let answer = ask(self.pins)?;
+        self.lock.acquire(self.library, lock::LIMIT, &mut note_wait)?;
+        Ok(answer)
+    }
+}
+
+impl PinProvider for AskingUnlocked<'_> {
+    fn origin(&mut self) -> PinOrigin {
+        self.pins.origin()
+    }
+
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
+        if !self.pins.origin().is_attended() {
+            return self.pins.pin(request);
+        }
+        self.unlocked(|pins| pins.pin(request))
+    }
+
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
+        self.unlocked(|pins| pins.confirm_at_reader(request))
+    }
+
+    fn at_reader(&mut self, notice: &str) {
+        self.pins.at_reader(notice);
+    }
+}
+
 /// A lock on a library between the processes of this user: SoftHSM's files, for example, don't survive two logins at
-/// once. Clones are the same lock, so that a thread which waits for another can release what that one holds.
+/// once. Clones are the same lock, which ends with the last of them.
 #[derive(Clone, Default)]
 pub struct LibraryLock {
     held: Arc<Mutex<Option<Lock>>>,
-    /// Of the one thread that waits for other processes: two would wait for each other.
-    turn: Arc<Mutex<()>>,
 }
 
 impl LibraryLock {
@@ -56,7 +105,6 @@ impl LibraryLock {
         patience: Duration,
         waiting: &mut dyn FnMut(Option<u32>),
     ) -> Result<(), Error> {
-        let _turn = locked(&self.turn);
         if locked(&self.held).is_some() {
             return Ok(());
         }
@@ -79,33 +127,4 @@ impl LibraryLock {
 pub fn note_wait(holder: Option<u32>) {
     let holder = lock::in_brackets(holder);
     report::note(&format!("waiting for another request{holder} to finish with the token"));
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-    use std::thread;
-
-    use super::*;
-
-    #[test]
-    fn two_threads_that_wait_for_another_process_both_get_the_lock() {
-        let program = std::env::current_exe().unwrap();
-        let library = &TrustedLibrary::check(program.to_str().unwrap()).ok().unwrap();
-        let (long, other) = (Duration::from_secs(10), LibraryLock::default());
-        other.acquire(library, long, &mut |_| ()).unwrap();
-        let lock = LibraryLock::default();
-        let (waiting, waits) = channel();
-        thread::scope(|threads| {
-            let all = [(); 2].map(|()| {
-                let (lock, waiting) = (lock.clone(), waiting.clone());
-                threads.spawn(move || {
-                    lock.acquire(library, long, &mut |_| waiting.send(()).unwrap()).is_ok()
-                })
-            });
-            waits.recv().unwrap();
-            other.release();
-            assert_eq!(all.map(|it| it.join().unwrap()), [true; 2]);
-        });
-    }
 }

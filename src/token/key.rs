@@ -201,7 +201,7 @@ impl Token {
     }
 
     /// The one private key without CKA_PRIVATE, like a PIV card's card authentication key.
-    fn public_private_key(&self, reference: &KeyReference) -> Option<ObjectHandle> {
+    pub(super) fn public_private_key(&self, reference: &KeyReference) -> Option<ObjectHandle> {
         let [only] = self.private_keys(reference).ok()?[..] else { return None };
         let is_private = self.flag(only, AttributeType::Private);
         matches!(is_private, Ok(Some(false))).then_some(only)

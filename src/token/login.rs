@@ -4,6 +4,7 @@
 //! `pin_rules`; the token's state is read before every try; and from that look until the token's
 //! answer its record is locked, so that no other process of this user sends it a PIN.
 
+use std::mem;
 use std::time::Duration;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
@@ -12,7 +13,7 @@ use cryptoki::session::UserType;
 use super::ledger::{Ledger, PinAnswer, TRIED_PINS, UNCLEAR_LOGINS};
 use super::module::{PinState, TokenState, pkcs11_tool};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
-use super::{Token, ckr};
+use super::{KeyReference, Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::signals::Deferral;
@@ -30,6 +31,32 @@ struct KeptPin {
     is_accepted: bool,
 }
 
+impl KeptPin {
+    fn duplicate(&self) -> Self {
+        let Self { pin, origin, is_accepted } = self;
+        Self { pin: pin.duplicate(), origin: origin.clone(), is_accepted: *is_accepted }
+    }
+}
+
+/// What the rules allow for a login.
+enum Obtained {
+    /// Others have used up all tries but one meanwhile, which who was asked doesn't know.
+    AskAgain,
+    /// The reader is to ask.
+    AtReader(Ledger),
+    Pin(Sending),
+}
+
+/// A PIN that may be sent.
+struct Sending {
+    kept: KeptPin,
+    ledger: Ledger,
+    /// Not without a line in the record.
+    needs_record: bool,
+    /// What the token said before.
+    before: PinState,
+}
+
 /// The login of a session, and the PIN that was sent for it.
 #[derive(Default)]
 pub(super) struct Login {
@@ -39,6 +66,10 @@ pub(super) struct Login {
     pub(super) is_officer: bool,
     kept: Option<KeptPin>,
     disregards_refusals: bool,
+    /// How many of them have ended.
+    number: usize,
+    /// Wrong PINs of those who wanted to use what is open, since the last right one.
+    mistakes: usize,
 }
 
 /// A PIN, and the token that has accepted it.
@@ -85,8 +116,8 @@ impl Token {
         TRIED_PINS.forget(&self.state.name);
     }
 
-    /// Takes over the PIN that this very token accepted before, unless the token has counted wrong
-    /// PINs since: the PIN may have been changed meanwhile.
+    /// Takes over the PIN that this very token accepted before, unless the token has counted wrong PINs since: it may have
+    /// been changed meanwhile.
     pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
         let is_own = |accepted: &AcceptedPin| accepted.token.is_same_token(&self.state.name);
         if let Some(index) = pins.iter().position(is_own)
@@ -94,6 +125,87 @@ impl Token {
         {
             self.login.kept = Some(pins.swap_remove(index).kept);
         }
+    }
+
+    /// Has who wants to use this key of a session that is logged in show that they know the PIN. The same one as was
+    /// accepted before is right; another one is sent, for which the login ends. If that one is refused, the login is made
+    /// once more with the PIN that was right, unless somebody else has sent a wrong one: what is open stays so. Handles of
+    /// private objects are invalid then, see [`Token::logins`].
+    pub fn prove(
+        &mut self,
+        reference: &KeyReference,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        if !self.state.login_required || self.public_private_key(reference).is_some() {
+            return Ok(());
+        }
+        let Some(former) = self.login.kept.take_if(|kept| kept.is_accepted) else {
+            // It was entered at the reader.
+            self.log_out();
+            return self.authenticate(UserType::User, &reference.holder(), pins);
+        };
+        let outcome = self.prove_against(&former, &reference.holder(), pins);
+        if self.login.is_done && self.login.kept.is_none() {
+            self.login.kept = Some(former);
+        }
+        outcome
+    }
+
+    fn prove_against(
+        &mut self,
+        former: &KeptPin,
+        what: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        let mut refusal: Option<String> = None;
+        loop {
+            // Each login with the right one resets the token's count: nobody is to try one after the other in between.
+            if self.login.mistakes >= pin_rules::ATTENDED_TRIES {
+                return Err(self.not_sent(WhyNotSent::TriesSpent, &pins.origin()));
+            }
+            let mut sending = match self.obtain(what, refusal.as_deref(), pins)? {
+                Obtained::AskAgain => continue,
+                Obtained::AtReader(ledger) => {
+                    self.log_out();
+                    return self.authenticate_at_reader(UserType::User, ledger, pins);
+                }
+                Obtained::Pin(sending) => sending,
+            };
+            if sending.kept.pin.is_same(&former.pin) {
+                self.login.mistakes = 0;
+                return Ok(());
+            }
+            self.log_out();
+            let outcome = self.send(UserType::User, &mut sending);
+            if let Ok(None) = outcome {
+                self.login.mistakes = 0;
+                return Ok(());
+            }
+            self.login.mistakes += 1;
+            let now = self.same_token()?.pin;
+            let was_right = sending.before == PinState::Good && !sending.ledger.stands();
+            if was_right && matches!(now, PinState::CountLow | PinState::Good) {
+                let other = mem::replace(&mut sending.kept, former.duplicate());
+                sending.before = now;
+                let _ = self.send(UserType::User, &mut sending);
+                self.login.kept = None;
+                // Still not to be sent twice.
+                TRIED_PINS.add(&self.state.name, &other.pin, true);
+            }
+            refusal = outcome?;
+        }
+    }
+
+    fn log_out(&mut self) {
+        if mem::take(&mut self.login.is_done) {
+            let _ = self.session.logout();
+            self.login.number += 1;
+        }
+    }
+
+    /// How often a login of this session has ended: what was found of private objects before can't be used.
+    pub fn logins(&self) -> usize {
+        self.login.number
     }
 
     /// The PIN that the token has accepted, for another session, or for the time after it was taken out and put back.
@@ -118,89 +230,122 @@ impl Token {
     ) -> Result<(), Error> {
         let mut refusal: Option<String> = None;
         loop {
-            let kept = self.login.kept.as_ref().map(|kept| kept.origin.clone());
-            let mut origin = kept.unwrap_or_else(|| pins.origin());
-            // A stored PIN is at hand at once, so that one look at the token is enough.
-            let ledger = if origin.is_attended() { None } else { Some(Ledger::open(&self.state)?) };
-            let state = self.same_token()?;
-            // It may have been changed meanwhile: as if there were none.
-            if state.pin == PinState::FinalTry && self.login.kept.take().is_some() {
-                origin = pins.origin();
-            }
-            let source = match &self.login.kept {
-                Some(kept) if kept.is_accepted => PinSourceKind::Accepted,
-                _ if origin.is_attended() => {
-                    PinSourceKind::Person { tries: TRIED_PINS.count(&state.name) }
+            match self.obtain(what, refusal.as_deref(), pins)? {
+                Obtained::AskAgain => {}
+                Obtained::AtReader(ledger) => {
+                    return self.authenticate_at_reader(user, ledger, pins);
                 }
-                _ => PinSourceKind::Stored {
-                    is_recorded: ledger.as_ref().is_none_or(Ledger::stands),
-                    despite_refusal: self.login.disregards_refusals,
+                Obtained::Pin(mut sending) => match self.send(user, &mut sending)? {
+                    Some(refused) => refusal = Some(refused),
+                    None => return Ok(()),
                 },
-            };
-            let step = pin_rules::next(state.pin, state.own_keypad, source)
-                .map_err(|reason| self.not_sent(reason, &origin))?;
-            let (shortest, longest) = lengths(&state);
-            let counted = (state.pin == PinState::CountLow).then_some(COUNTED);
-            let request = PinRequest {
-                token: state.name.to_string().into(),
-                label: state.name.label.as_str().into(),
-                what: what.into(),
-                shortest,
-                longest,
-                notice: refusal.as_deref().or(counted).map(Into::into),
-                confirm: step.confirm.then(|| LAST_TRY.into()),
-            };
-            let mut pin = None;
-            if step.at_reader && step.confirm {
-                pins.confirm_at_reader(&request)?;
-            } else if !step.at_reader && self.login.kept.is_none() {
-                let given = pins.pin(&request)?;
-                let is_from_program = matches!(origin, PinOrigin::Askpass(_));
-                if is_from_program && TRIED_PINS.is_repeated(&state.name, &given) {
-                    return Err(repeated(&state.name, &origin));
-                }
-                pin = Some(given);
-            }
-            let ledger = match ledger {
-                Some(ledger) => Some(ledger),
-                None => self.lock_after_asking(&state)?,
-            };
-            let Some(mut ledger) = ledger else { continue };
-            if step.at_reader {
-                return self.authenticate_at_reader(user, ledger, pins);
-            }
-            // From before the PIN is recorded as sent: Ctrl-C would leave that behind for one that wasn't.
-            let deferral = Deferral::for_login();
-            if let Err(reason) = ledger.begin()
-                && let PinSourceKind::Stored { despite_refusal: false, .. } = source
-            {
-                return Err(not_recorded(&state.name, &origin, &reason));
-            }
-            let kept = pin.map(|pin| KeptPin { pin, origin, is_accepted: false });
-            let kept = kept.or_else(|| self.login.kept.take());
-            let kept = kept.ok_or_else(|| Error::internal("there is no PIN to send"))?;
-            match self.send(user, kept, ledger, deferral)? {
-                Some(refused) => refusal = Some(refused),
-                None => return Ok(()),
             }
         }
     }
 
+    /// Gets a PIN that the rules allow to be sent: the one that is kept, or another one, which may take as long as a
+    /// person takes. Who is asked is told of the refusal of the one before.
+    fn obtain(
+        &mut self,
+        what: &str,
+        refusal: Option<&str>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Obtained, Error> {
+        let kept = self.login.kept.as_ref().map(|kept| kept.origin.clone());
+        let is_kept = kept.is_some();
+        let mut origin = kept.unwrap_or_else(|| pins.origin());
+        // Such a PIN is at hand at once, so that one look at the token is enough.
+        let is_at_hand = is_kept || !origin.is_attended();
+        let mut ledger = if is_at_hand { Some(Ledger::open(&self.state)?) } else { None };
+        let state = self.same_token()?;
+        if is_kept {
+            let is_recorded = ledger.as_ref().is_none_or(Ledger::stands);
+            let accepted = PinSourceKind::Accepted { is_recorded };
+            let step = pin_rules::next(state.pin, state.own_keypad, accepted);
+            // It may have been changed meanwhile: as if there were none.
+            if let Err(WhyNotSent::FinalTry | WhyNotSent::RefusedBefore) = step {
+                self.login.kept = None;
+                origin = pins.origin();
+                ledger = ledger.filter(|_| !origin.is_attended());
+            }
+        }
+        let source = self.source(&origin, ledger.as_ref())?;
+        let step = pin_rules::next(state.pin, state.own_keypad, source)
+            .map_err(|reason| self.not_sent(reason, &origin))?;
+        let (shortest, longest) = lengths(&state);
+        let counted = (state.pin == PinState::CountLow).then_some(COUNTED);
+        let request = PinRequest {
+            token: state.name.to_string().into(),
+            label: state.name.label.as_str().into(),
+            what: what.into(),
+            shortest,
+            longest,
+            notice: refusal.or(counted).map(Into::into),
+            confirm: step.confirm.then(|| LAST_TRY.into()),
+        };
+        let mut given = None;
+        if step.at_reader && step.confirm {
+            pins.confirm_at_reader(&request)?;
+        } else if !step.at_reader && self.login.kept.is_none() {
+            let pin = pins.pin(&request)?;
+            let is_from_program = matches!(origin, PinOrigin::Askpass(_) | PinOrigin::Pinentry(_));
+            if is_from_program && TRIED_PINS.is_repeated(&state.name, &pin) {
+                return Err(repeated(&state.name, &origin));
+            }
+            given = Some(KeptPin { pin, origin, is_accepted: false });
+        }
+        let ledger = match ledger {
+            Some(ledger) => Some(ledger),
+            None => self.lock_after_asking(&state)?,
+        };
+        let Some(ledger) = ledger else { return Ok(Obtained::AskAgain) };
+        if step.at_reader {
+            return Ok(Obtained::AtReader(ledger));
+        }
+        let kept = given.or_else(|| self.login.kept.take());
+        let kept = kept.ok_or_else(|| Error::internal("there is no PIN to send"))?;
+        let needs_record = matches!(source, PinSourceKind::Stored { despite_refusal: false, .. });
+        Ok(Obtained::Pin(Sending { kept, ledger, needs_record, before: state.pin }))
+    }
+
+    /// Whose PIN would be sent, in the words of the rules. `ledger` is there if it is at hand.
+    fn source(&self, origin: &PinOrigin, ledger: Option<&Ledger>) -> Result<PinSourceKind, Error> {
+        let tries = TRIED_PINS.count(&self.state.name);
+        Ok(match (origin, &self.login.kept) {
+            (_, Some(kept)) if kept.is_accepted => PinSourceKind::Accepted { is_recorded: false },
+            (PinOrigin::Askpass(_), None) if tries == 0 && !self.login.disregards_refusals => {
+                // Not kept while it is asked.
+                PinSourceKind::Program { is_recorded: Ledger::open(&self.state)?.stands() }
+            }
+            (origin, _) if origin.is_attended() => PinSourceKind::Person { tries },
+            _ => PinSourceKind::Stored {
+                is_recorded: ledger.is_none_or(Ledger::stands),
+                despite_refusal: self.login.disregards_refusals,
+            },
+        })
+    }
+
     /// C_Login with the PIN, which is kept if the token accepts it or is logged in already. Otherwise says
     /// that it was refused, if a person may try another one.
-    fn send(
-        &mut self,
-        user: UserType,
-        kept: KeptPin,
-        mut ledger: Ledger,
-        // Meanwhile Ctrl-C and its like wait: SoftHSM empties the token's file at each login before it writes it
-        // again, so that a process that is killed in between loses the token.
-        deferral: Deferral,
-    ) -> Result<Option<String>, Error> {
+    fn send(&mut self, user: UserType, sending: &mut Sending) -> Result<Option<String>, Error> {
+        let Sending { kept, ledger, needs_record, before } = sending;
         let token = &self.state.name;
+        // From before the PIN is recorded as sent: Ctrl-C would leave that behind for one that wasn't. And SoftHSM empties
+        // the token's file at each login before it writes it again, so that a process that is killed in between loses
+        // the token.
+        let deferral = Deferral::for_login();
+        if let Err(reason) = ledger.begin()
+            && *needs_record
+        {
+            return Err(not_recorded(token, &kept.origin, &reason));
+        }
         log::debug!("login: C_Login as {user:?}");
         let outcome = self.session.login(user, Some(kept.pin.expose()));
-        let answer = answer_of(&outcome, kept.is_accepted);
+        let is_malformed = self.is_malformed(&outcome, *before);
+        let answer = match answer_of(&outcome, kept.is_accepted) {
+            PinAnswer::Unclear if is_malformed => PinAnswer::NotLookedAt,
+            answer => answer,
+        };
         ledger.end(match answer {
             // The token has accepted this PIN before: what was pulled and is put back goes on.
             PinAnswer::Unclear if kept.is_accepted && outcome.as_ref().is_err_and(ckr::is_gone) => {
@@ -211,41 +356,62 @@ impl Token {
         drop(deferral);
         match answer {
             PinAnswer::Accepted => TRIED_PINS.forget(token),
+            // Nor has the token looked at one that it was not given; but nobody is to give it for ever.
+            PinAnswer::NotLookedAt if !is_malformed => {}
             _ => TRIED_PINS.add(token, &kept.pin, answer == PinAnswer::Refused),
         }
         let error = match outcome {
             Ok(()) => {
                 log::info!("login: token {token} accepted the PIN {}", kept.origin);
                 self.login.is_done = true;
-                self.login.kept = Some(KeptPin { is_accepted: true, ..kept });
+                self.login.kept = Some(KeptPin { is_accepted: true, ..kept.duplicate() });
                 return Ok(None);
             }
             Err(error) if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) => {
                 self.login.is_done = true;
-                self.login.kept = Some(kept);
+                self.login.kept = Some(kept.duplicate());
                 return Ok(None);
             }
             Err(error) => error,
         };
-        let (origin, tries) = (kept.origin.clone(), TRIED_PINS.count(token));
+        let tries = TRIED_PINS.count(token);
+        let may_try = kept.origin.is_attended() && tries < pin_rules::ATTENDED_TRIES;
+        if is_malformed {
+            return match may_try {
+                true => Ok(Some(
+                    "the library did not take the PIN as it is; no try was spent".to_owned(),
+                )),
+                false => Err(malformed(token, &kept.origin, &error)),
+            };
+        }
         // One that was right can't be typed again where nobody is asked any more. After several logins
         // without a clear answer it may have been changed.
         let is_right_still = match answer {
             PinAnswer::NotLookedAt => true,
-            PinAnswer::Unclear => origin.is_attended() && tries < UNCLEAR_LOGINS,
+            PinAnswer::Unclear => kept.origin.is_attended() && tries < UNCLEAR_LOGINS,
             PinAnswer::Accepted | PinAnswer::Locked | PinAnswer::Refused => false,
         };
         if kept.is_accepted && is_right_still {
-            self.login.kept = Some(kept);
+            self.login.kept = Some(kept.duplicate());
         }
         if answer != PinAnswer::Refused {
             return Err(self.login_failure(&error));
         }
         let left = self.same_token()?.pin;
-        if origin.is_attended() && tries < pin_rules::ATTENDED_TRIES {
+        if may_try {
             return Ok(Some(format!("the token refused the PIN{}", left.tries_left())));
         }
-        Err(self.incorrect(&origin, left, &error))
+        Err(self.incorrect(&kept.origin, left, &error))
+    }
+
+    /// Whether the library itself has refused the PIN's form, before the token could count it: the token says that it has
+    /// counted none. Of other codes, tokens that show no wrong PIN (TPMs) may have.
+    fn is_malformed(&self, outcome: &Result<(), CryptokiError>, before: PinState) -> bool {
+        let code = outcome.as_ref().err().and_then(ckr::code);
+        let has_counted_none = |state: TokenState| state.pin == PinState::Good;
+        code == Some(RvError::ArgumentsBad)
+            && before == PinState::Good
+            && self.same_token().is_ok_and(has_counted_none)
     }
 
     /// C_Login without a PIN: the reader has a keypad of its own.
@@ -315,7 +481,7 @@ impl Token {
                 ),
                 format!(
                     "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where \
-                     nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the stored PIN once"
+                     nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` has it sent once"
                 ),
             ),
             WhyNotSent::TriesSpent => (
@@ -362,7 +528,7 @@ impl Token {
         Error::new(Exit::Login, text).help(match origin {
             _ if left == PinState::Locked => self.unblock(),
             PinOrigin::Person | PinOrigin::Reader => format!("{WHICH_PIN} before you try again"),
-            PinOrigin::Askpass(_) => {
+            PinOrigin::Askpass(_) | PinOrigin::Pinentry(_) => {
                 format!("{WHICH_PIN}, or correct what that program answers by itself")
             }
             PinOrigin::Stored(_) => format!(
@@ -415,6 +581,16 @@ fn repeated(token: &TokenName, origin: &PinOrigin) -> Error {
     Error::new(Exit::Login, text).help(
         "correct what that program answers before you try again; a PIN that was refused is not sent twice",
     )
+}
+
+fn malformed(token: &TokenName, origin: &PinOrigin, error: &CryptokiError) -> Error {
+    let text = format!(
+        "the library of token {token} did not take the PIN {origin} as it is: {}",
+        ckr::failure(error)
+    );
+    Error::new(Exit::Login, text).help(format!(
+        "{WHICH_PIN}, and how long it is (a PIV PIN has 6 to 8 characters); no try was spent"
+    ))
 }
 
 /// The record has no place for the line that must stand before a stored PIN is sent.

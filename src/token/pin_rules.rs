@@ -8,9 +8,17 @@ pub(super) const ATTENDED_TRIES: usize = 3;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PinSourceKind {
     /// The token has accepted this one in this process.
-    Accepted,
+    Accepted {
+        /// A PIN was sent to the token since, and it has accepted none.
+        is_recorded: bool,
+    },
     /// A person, who sees whether a PIN was accepted; after so many tries in this process.
     Person { tries: usize },
+    /// A program that answers in a person's place, for the first time in this process: perhaps a script.
+    Program {
+        /// A PIN was sent to the token, and it has accepted none since.
+        is_recorded: bool,
+    },
     /// A configuration, a file, a variable, standard input.
     Stored {
         /// A PIN was sent to the token, and it has accepted none since.
@@ -59,16 +67,22 @@ pub(super) fn next(
         PinSourceKind::Person { tries } if tries >= ATTENDED_TRIES && !has_keypad => {
             Err(WhyNotSent::TriesSpent)
         }
-        PinSourceKind::Person { .. } => Ok(PinStep { at_reader: has_keypad, confirm: is_final }),
-        PinSourceKind::Accepted | PinSourceKind::Stored { .. } if is_final => {
+        PinSourceKind::Program { is_recorded: true } if !has_keypad => {
+            Err(WhyNotSent::RefusedBefore)
+        }
+        PinSourceKind::Person { .. } | PinSourceKind::Program { .. } => {
+            Ok(PinStep { at_reader: has_keypad, confirm: is_final })
+        }
+        PinSourceKind::Accepted { .. } | PinSourceKind::Stored { .. } if is_final => {
             Err(WhyNotSent::FinalTry)
         }
+        PinSourceKind::Accepted { is_recorded: true } => Err(WhyNotSent::RefusedBefore),
         PinSourceKind::Stored { is_recorded, despite_refusal: false }
             if is_recorded || state == PinState::CountLow =>
         {
             Err(WhyNotSent::RefusedBefore)
         }
-        PinSourceKind::Accepted | PinSourceKind::Stored { .. } => {
+        PinSourceKind::Accepted { .. } | PinSourceKind::Stored { .. } => {
             Ok(PinStep { at_reader: false, confirm: false })
         }
     }
@@ -90,6 +104,14 @@ mod tests {
 
     fn despite_refusal(is_recorded: bool) -> PinSourceKind {
         PinSourceKind::Stored { is_recorded, despite_refusal: true }
+    }
+
+    fn accepted(is_recorded: bool) -> PinSourceKind {
+        PinSourceKind::Accepted { is_recorded }
+    }
+
+    fn program(is_recorded: bool) -> PinSourceKind {
+        PinSourceKind::Program { is_recorded }
     }
 
     fn person(tries: usize) -> PinSourceKind {
@@ -115,10 +137,17 @@ mod tests {
             (Good, despite_refusal(true), SEND),
             (CountLow, despite_refusal(true), SEND),
             (FinalTry, despite_refusal(false), Err(WhyNotSent::FinalTry)),
-            // One that the token has accepted is sent again, but not as a final try.
-            (Good, PinSourceKind::Accepted, SEND),
-            (CountLow, PinSourceKind::Accepted, SEND),
-            (FinalTry, PinSourceKind::Accepted, Err(WhyNotSent::FinalTry)),
+            // One that the token has accepted is sent again, but not after one of ours that it hasn't, nor as a final try.
+            (Good, accepted(false), SEND),
+            (Good, accepted(true), Err(RefusedBefore)),
+            (CountLow, accepted(false), SEND),
+            (CountLow, accepted(true), Err(RefusedBefore)),
+            (FinalTry, accepted(false), Err(WhyNotSent::FinalTry)),
+            // A program may be a script, which would give the refused one in each process.
+            (Good, program(false), SEND),
+            (Good, program(true), Err(RefusedBefore)),
+            (CountLow, program(false), SEND),
+            (FinalTry, program(false), SEND_AFTER_YES),
         ] {
             assert_eq!(next(state, false, source), expected, "{state:?}, {source:?}");
         }
@@ -130,9 +159,13 @@ mod tests {
             [(Locked, WhyNotSent::Locked), (ToBeChanged, WhyNotSent::ToBeChanged)]
         {
             for has_keypad in [false, true] {
-                for source in
-                    [person(0), stored(false), despite_refusal(false), PinSourceKind::Accepted]
-                {
+                for source in [
+                    person(0),
+                    stored(false),
+                    despite_refusal(false),
+                    accepted(false),
+                    program(false),
+                ] {
                     assert_eq!(next(state, has_keypad, source), Err(reason));
                 }
             }

@@ -12,7 +12,7 @@ use super::message::{
 };
 use super::{ARGUMENT, VERSION};
 use base::error::Error;
-use base::pin::{Pin, PinProvider};
+use base::pin::{PERSON_LIMIT, Pin, PinProvider};
 use base::process::background;
 use base::process::control_socket::{ControlSocket, peer};
 use base::process::watched::WatchedProcess;
@@ -22,8 +22,9 @@ use signer::report;
 use token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 use tunnel::tunnel_error;
 
-/// How long the process may be silent: another process may use the library, and a person type a PIN there.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// How long the process may be silent: another client may be asked three times for the PIN of the same key, and another
+/// process may use the library.
+const PATIENCE: Duration = PERSON_LIMIT.saturating_mul(4);
 /// How long a process may take to say that it listens: one that was stopped never does.
 const FIRST_WORD: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(10);
@@ -37,6 +38,7 @@ pub fn register(
     pins: &mut dyn PinProvider,
 ) -> Result<(Registered, Conversation), Error> {
     registration.environment = std::env::vars_os().collect();
+    registration.pin_origin = pins.origin();
     match ask(ControlRequest::Register(registration), Some(pins))? {
         Some((Reply::Registered(registered), conversation)) => Ok((registered, conversation)),
         Some((Reply::Failed(failure), _)) => Err(failure),
@@ -140,7 +142,6 @@ pub(super) fn reply(
             (Reply::ConfirmAtReader(request), Some(pins)) => {
                 conversation.send(&pins.confirm_at_reader(&request))?;
             }
-            (Reply::Origin, Some(pins)) => conversation.send(&pins.origin())?,
             (Reply::Pin(request), Some(pins)) => {
                 let pin = pins.pin(&request);
                 conversation.send(&pin.as_ref().map(Pin::expose))?;

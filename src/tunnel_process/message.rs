@@ -11,11 +11,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use http::Uri;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use base::error::{Error, Exit};
-use base::pin::PinRequest;
+use base::pin::{PinOrigin, PinRequest};
 use base::printable::excerpt;
 use config::{Config, Keep};
 use kubeconfig::{Cluster, LocalCluster, local_address, tunnelled, write_command};
@@ -24,17 +26,18 @@ use tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
 /// The longest message, in bytes: a chain of certificates, a cluster's authorities and an environment fit many times.
 const LONGEST: u64 = 16 << 20;
 
+/// `R` is the request, or its text: that of another version may be anything.
 #[derive(Deserialize, Serialize)]
-pub struct Greeting {
+pub struct Greeting<R = ControlRequest> {
     /// Of the program; a process serves only clients of its own.
     pub(super) version: String,
     /// The client's own process number, as it knows it.
     pub(super) process: i32,
-    pub(super) request: ControlRequest,
+    pub(super) request: R,
 }
 
 #[derive(Deserialize, Serialize)]
-pub(super) enum ControlRequest {
+pub enum ControlRequest {
     Register(Registration),
     Status,
     Stop,
@@ -55,6 +58,8 @@ pub struct Registration {
     pub signs: bool,
     /// The client's own, for the library.
     pub environment: Environment,
+    /// Where it has PINs from.
+    pub pin_origin: PinOrigin,
 }
 
 pub(super) type Environment = Vec<(OsString, OsString)>;
@@ -137,7 +142,6 @@ pub(super) enum Reply<'a> {
     Gone,
     /// The first of all: the process runs and listens. What follows may take as long as a person takes.
     Here,
-    Origin,
     Pin(PinRequest<'a>),
     Registered(Registered),
     Status(StatusDocument),
@@ -217,6 +221,22 @@ impl Conversation {
         }
         serde_json::from_slice(&line)
             .map_err(|_| io::Error::other("it is another version of this program"))
+    }
+
+    /// Waits until there is something to be received, unless `other`'s end is closed before that.
+    pub(super) fn wait_while_open(&self, other: &Self) -> io::Result<()> {
+        loop {
+            let mut polled = [
+                PollFd::new(self.0.get_ref(), PollFlags::IN),
+                PollFd::new(other.0.get_ref(), PollFlags::empty()),
+            ];
+            match poll(&mut polled, None) {
+                Ok(_) if !polled[0].revents().is_empty() => return Ok(()),
+                Ok(_) => return Err(io::ErrorKind::BrokenPipe.into()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Waits until the other end has closed the connection.

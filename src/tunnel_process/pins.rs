@@ -1,25 +1,38 @@
 //! The PIN of a key, asked for at the client that wants the key opened.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use super::message::{Conversation, Reply};
 use base::error::Error;
-use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
+use base::pin::{self, PERSON_LIMIT, Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::locked;
 
+/// How long a client may take for an answer: longer than it gives a person.
+const ANSWER_LIMIT: Duration = PERSON_LIMIT.saturating_add(Duration::from_secs(10));
+
 /// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
-pub(super) struct ClientPins(pub(super) Arc<Mutex<Conversation>>);
+pub(super) struct ClientPins {
+    client: Arc<Mutex<Conversation>>,
+    origin: PinOrigin,
+}
 
 impl ClientPins {
+    pub(super) fn new(client: Arc<Mutex<Conversation>>, origin: PinOrigin) -> io::Result<Self> {
+        locked(&client).be_patient(ANSWER_LIMIT)?;
+        Ok(Self { client, origin })
+    }
+
     /// The client's answer; `None` if it has gone.
     fn ask<T: DeserializeOwned>(&self, question: &Reply<'_>) -> Option<T> {
         self.send(question)?.receive().ok()
     }
 
     pub(super) fn send(&self, reply: &Reply<'_>) -> Option<MutexGuard<'_, Conversation>> {
-        let mut conversation = locked(&self.0);
+        let mut conversation = locked(&self.client);
         conversation.send(reply).ok()?;
         Some(conversation)
     }
@@ -27,7 +40,7 @@ impl ClientPins {
 
 impl PinProvider for ClientPins {
     fn origin(&mut self) -> PinOrigin {
-        self.ask(&Reply::Origin).unwrap_or(PinOrigin::Person)
+        self.origin.clone()
     }
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::chdir;
+use serde_json::value::RawValue;
 
 use super::VERSION;
 use super::identity::identity;
@@ -24,7 +25,7 @@ use super::message::{
     Registered, RegisteredCluster, Registration, Reply, StatusDocument, config_of,
 };
 use super::token_process::{self, Task, TokenProcess};
-use base::error::{DOCUMENT_VERSION, Error};
+use base::error::{DOCUMENT_VERSION, Error, Exit, Kind};
 use base::process::control_socket::{ControlSocket, Peer, peer};
 use base::process::watched::{WatchedProcess, is_caller};
 use base::process::{background, locked, preparation, time_since_boot};
@@ -35,7 +36,7 @@ use keyring::{KeyNumber, OpenKey, OpenKeys};
 use kubeconfig::{Cluster, write_command};
 use tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
 
-/// How long a client may take to say what it wants, and a person to answer one of its questions.
+/// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How often it looks at what has ended: programs, connections, token processes, times.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -54,6 +55,18 @@ pub fn serve() -> u8 {
     service.end();
     drop(listener);
     0
+}
+
+/// A client that is counted until this is dropped, also by a thread that panics.
+struct ServedClient(Arc<Service>);
+
+impl Drop for ServedClient {
+    fn drop(&mut self) {
+        let mut state = locked(&self.0.state);
+        state.clients -= 1;
+        // Not only with the next client: one that asks for the status every moment would keep the process.
+        state.tidy();
+    }
 }
 
 struct Service {
@@ -107,18 +120,10 @@ impl Service {
             }
             state.clients += 1;
         }
-        let service = Arc::clone(self);
+        let client = ServedClient(Arc::clone(self));
         let thread = thread::Builder::new().name("client".to_owned());
-        let started = thread.spawn(move || {
-            let _ = service.converse(stream);
-            let mut state = locked(&service.state);
-            state.clients -= 1;
-            // Not only with the next client: one that asks for the status every moment would keep the process.
-            state.tidy();
-        });
-        if started.is_err() {
-            locked(&self.state).clients -= 1;
-        }
+        // Without a thread it is dropped, too.
+        let _ = thread.spawn(move || drop(client.0.converse(stream)));
     }
 
     fn converse(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
@@ -129,7 +134,14 @@ impl Service {
         let mut conversation = Conversation::new(stream);
         conversation.be_patient(PATIENCE)?;
         conversation.send(&Reply::Here)?;
-        let Greeting { version, process, request } = conversation.receive()?;
+        let Greeting { version, process, request } =
+            conversation.receive::<Greeting<Box<RawValue>>>()?;
+        let request = match serde_json::from_str(request.get()) {
+            Ok(request) => request,
+            // What another version wants is for a process of its own.
+            Err(_) if version != VERSION => ControlRequest::Stop,
+            Err(error) => return Err(error.into()),
+        };
         match request {
             ControlRequest::Status => conversation.send(&Reply::Status(self.status())),
             ControlRequest::Register(registration)
@@ -179,17 +191,32 @@ impl Service {
         process: i32,
         registration: Registration,
     ) -> Result<(KeyNumber, Registered), Error> {
-        let Registration { configuration, keep, caller, clusters, signs, environment, .. } =
-            registration;
+        let Registration {
+            configuration,
+            keep,
+            caller,
+            clusters,
+            signs,
+            environment,
+            pin_origin,
+            ..
+        } = registration;
         let config = config_of(&configuration)?;
         if peer.process != process {
             return Err(caller_error("it is in another container"));
         }
         let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
-        let (number, process, sent, client) = {
+        let task = |is_admitted| Task::Open {
+            key: config.selection(),
+            signs,
+            is_admitted,
+            pin_origin: pin_origin.clone(),
+        };
+        let (number, process, is_new_process, sent, client) = {
             let mut state = locked(&self.state);
             // Its process starts while the tunnels and the client's certificate are made.
-            let (number, process) = state.key(&configuration, &config, environment)?;
+            let (number, process, is_new_process) =
+                state.key(&configuration, &config, &environment)?;
             let mut clusters = clusters.into_iter();
             let served = clusters.try_for_each(|cluster| self.listen(&mut state, cluster));
             let (key, usage) = state.used_key(number)?;
@@ -201,11 +228,17 @@ impl Service {
             }
             let client = tunnels.map(|tunnels| tunnels.clients.certificate(number));
             // Before another one registers: who isn't admitted dismisses those before, and not those after.
-            let task = Task::Open { key: config.selection(), signs, is_admitted };
+            let task = task(is_admitted);
             let sent = served.map(|()| process.send(number, &task, Some(conversation)));
-            (number, process, sent, client)
+            (number, process, is_new_process, sent, client)
         };
-        let opened: Result<OpenKey, Error> = sent.and_then(|sent| process.answer(sent));
+        let mut opened = sent.and_then(|sent| process.opened(sent, conversation));
+        if !is_new_process && opened.as_ref().is_err_and(may_be_there_by_now) {
+            // Libraries that have run for a while don't know what was put in or written since.
+            let process = locked(&self.state).start(number, &config, environment)?;
+            let sent = process.send(number, &task(false), Some(conversation));
+            opened = process.opened(sent, conversation);
+        }
         let mut state = locked(&self.state);
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
@@ -314,7 +347,7 @@ impl TunnelObserver for Service {}
 impl OpenKeys for Service {
     fn open_in_time(&self, number: KeyNumber) -> Result<Arc<OpenKey>, Error> {
         let (process, _) = locked(&self.state).open_key(number)?;
-        let opened = Arc::new(process.ask::<OpenKey>(number, &Task::OpenInTime, None)?);
+        let opened = process.open_in_time(number)?;
         // Its certificate may have been renewed.
         if let Some(key) = locked(&self.state).keys.get_mut(&number)
             && key.open.is_some()
@@ -331,8 +364,7 @@ impl OpenKeys for Service {
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
         let (process, open) = locked(&self.state).open_key(number)?;
-        let signature = process.ask(number, &Task::Sign(scheme, digest.clone()), None)?;
-        open.verified(scheme, &digest, signature)
+        process.sign(number, &open, scheme, digest)
     }
 }
 
@@ -364,14 +396,14 @@ impl State {
         self.is_stopping |= self.clients == 0 && !holds_keys;
     }
 
-    /// The number of the key with this configuration, in a token process that runs.
+    /// The number of the key with this configuration, in a token process that runs; and whether that was started for it.
     fn key(
         &mut self,
         configuration: &[(String, String)],
         config: &Config,
-        environment: Environment,
-    ) -> Result<(KeyNumber, Arc<TokenProcess>), Error> {
-        let name = token_process::name(config, &environment);
+        environment: &Environment,
+    ) -> Result<(KeyNumber, Arc<TokenProcess>, bool), Error> {
+        let name = token_process::name(config, environment);
         // Wherever its PIN comes from.
         let counts = |(key, _): &&(String, String)| key != "pinSource";
         let is_same = |key: &ServedKey| {
@@ -380,14 +412,9 @@ impl State {
         };
         let known = self.keys.iter().find(|(_, key)| is_same(key)).map(|(number, _)| *number);
         let number = known.unwrap_or(KeyNumber { library: 0, key: self.keys.len() });
-        let mut processes = self.keys.values().filter_map(|key| key.process.as_ref());
-        let process = match processes.find(|it| it.name == name && !it.has_ended()) {
-            Some(process) => Arc::clone(process),
-            None => {
-                let started = TokenProcess::start(name.clone(), config, Stdio::null(), environment);
-                Arc::new(started.map_err(preparation)?)
-            }
-        };
+        let own = self.keys.get(&number).into_iter();
+        let mut processes = own.chain(self.keys.values()).filter_map(|key| key.process.as_ref());
+        let running = processes.find(|it| it.name == name && !it.has_ended()).cloned();
         let key = self.keys.entry(number).or_insert_with(|| {
             let (configuration, last_use) = (configuration.to_vec(), time_since_boot());
             ServedKey { configuration, name, last_use, ..ServedKey::default() }
@@ -395,8 +422,26 @@ impl State {
         if key.is_lost() {
             key.open = None;
         }
+        if let Some(process) = running {
+            key.process = Some(Arc::clone(&process));
+            return Ok((number, process, false));
+        }
+        Ok((number, self.start(number, config, environment.clone())?, true))
+    }
+
+    /// A new token process for the key; others of its library stay for their keys.
+    fn start(
+        &mut self,
+        number: KeyNumber,
+        config: &Config,
+        environment: Environment,
+    ) -> Result<Arc<TokenProcess>, Error> {
+        let name = token_process::name(config, &environment);
+        let started = TokenProcess::start(name, config, Stdio::null(), environment);
+        let process = Arc::new(started.map_err(preparation)?);
+        let (key, _) = self.used_key(number)?;
         key.process = Some(Arc::clone(&process));
-        Ok((number, process))
+        Ok(process)
     }
 
     /// The key, and how its certificate is used.
@@ -406,6 +451,13 @@ impl State {
         let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
         Ok((key, usage))
     }
+}
+
+/// Whether a library that is initialised now may find what was missing or lost. One that has a PIN beside it isn't
+/// initialised again.
+fn may_be_there_by_now(error: &Error) -> bool {
+    let is_missing = [Exit::Token, Exit::Object].map(|it| it as u8).contains(&error.exit_code());
+    is_missing && !error.is(Kind::Busy) || error.is(Kind::CallFailed)
 }
 
 /// The process that the plugin names as its client.

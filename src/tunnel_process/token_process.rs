@@ -24,19 +24,22 @@ use serde::{Deserialize, Serialize};
 use super::client::reply;
 use super::message::{Conversation, Environment, Reply, config_of};
 use super::pins::ClientPins;
-use base::error::{Error, Exit};
-use base::pin::PinProvider;
+use base::error::{Error, Exit, PROGRAM};
+use base::pin::{PinOrigin, PinProvider};
 use base::process::environment::TakenVariables;
 use base::process::{background, descriptors, exit_guard, locked, preparation, wait_for, watchdog};
 use config::{Config, KeySelection, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
-use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys};
+use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys, REPLY_LIMIT};
 use signer::report;
 use token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
 
 /// What this program is started with to be such a process.
 pub const TOKEN_ARGUMENT: &str = "token-process";
+
+/// How long one may take for an answer for which the keyring in it has a limit: one that was stopped never gives it.
+const ANSWER_LIMIT: Duration = REPLY_LIMIT.saturating_add(Duration::from_secs(5));
 
 /// How long one may take to end, in which its library is finalised.
 const END_LIMIT: Duration = Duration::from_secs(3);
@@ -69,6 +72,8 @@ pub(super) enum Task {
         key: KeySelection,
         signs: bool,
         is_admitted: bool,
+        /// Where the client has PINs from.
+        pin_origin: PinOrigin,
     },
     OpenInTime,
     Sign(Scheme, Vec<u8>),
@@ -102,6 +107,10 @@ impl ServedLibrary {
     }
 }
 
+/// A token process has taken a task, for whose answer there is no limit: it doesn't stand still.
+#[derive(Deserialize, Serialize)]
+struct Taken;
+
 /// A token process that was started. It ends when this is dropped, or with the tunnel process.
 pub(super) struct TokenProcess {
     pub(super) name: OsString,
@@ -134,21 +143,45 @@ impl TokenProcess {
         wait_for(&self.socket, PollFlags::IN, Instant::now() + limit).unwrap_or(true)
     }
 
-    /// The answer, for which there is no limit of time with [`Task::Open`].
-    pub(super) fn ask<T: DeserializeOwned>(
-        &self,
-        key: KeyNumber,
-        task: &Task,
-        client: Option<&Conversation>,
-    ) -> Result<T, Error> {
-        self.answer(self.send(key, task, client))
+    /// The answer, for which nobody is asked for a PIN.
+    fn ask<T: DeserializeOwned>(&self, key: KeyNumber, task: &Task) -> Result<T, Error> {
+        let sent = self.send(key, task, None);
+        let answer = sent.and_then(|mut it| {
+            it.be_patient(ANSWER_LIMIT)?;
+            it.receive()
+        });
+        answer.unwrap_or_else(|reason| Err(self.failure(&reason)))
     }
 
-    pub(super) fn answer<T: DeserializeOwned>(
+    /// The key, opened in time.
+    pub(super) fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
+        self.ask(key, &Task::OpenInTime).map(Arc::new)
+    }
+
+    /// A signature of the open key.
+    pub(super) fn sign(
+        &self,
+        key: KeyNumber,
+        open: &OpenKey,
+        scheme: Scheme,
+        digest: Vec<u8>,
+    ) -> Result<VerifiedSignature, Error> {
+        let signature = self.ask(key, &Task::Sign(scheme, digest.clone()))?;
+        open.verified(scheme, &digest, signature)
+    }
+
+    /// The answer to [`Task::Open`], for which there is no limit of time as long as the client is there.
+    pub(super) fn opened(
         &self,
         sent: io::Result<Conversation>,
-    ) -> Result<T, Error> {
-        let answer = sent.and_then(|mut it| it.receive());
+        client: &Conversation,
+    ) -> Result<OpenKey, Error> {
+        let answer = sent.and_then(|mut it| {
+            it.be_patient(ANSWER_LIMIT)?;
+            let Taken = it.receive()?;
+            it.wait_while_open(client)?;
+            it.receive()
+        });
         answer.unwrap_or_else(|reason| Err(self.failure(&reason)))
     }
 
@@ -173,6 +206,15 @@ impl TokenProcess {
     }
 
     fn failure(&self, reason: &io::Error) -> Error {
+        if matches!(reason.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+            let (library, seconds) = (self.library.display(), ANSWER_LIMIT.as_secs());
+            let text = format!(
+                "the process of PKCS#11 library {library} has not answered within {seconds} s"
+            );
+            return Error::new(Exit::Signing, text).help(format!(
+                "touch the token if it blinks; if it stays silent, `{PROGRAM} stop`, and run the command again"
+            ));
+        }
         // Its sockets end in any order.
         if !self.ends_within(END_LIMIT) {
             return preparation(reason);
@@ -234,11 +276,17 @@ impl OwnKey {
         let process = TokenProcess::start(name, &config, errors, environment);
         let process = process.map_err(preparation)?;
         let (ours, theirs) = UnixStream::pair().map_err(preparation)?;
-        let task = Task::Open { key: config.selection(), signs: true, is_admitted: false };
+        let (key, pin_origin) = (config.selection(), pins.origin());
+        let task = Task::Open { key, signs: true, is_admitted: false, pin_origin };
         let sent = process.send(KeyNumber::default(), &task, Some(&Conversation::new(theirs)));
         // Until it has no more questions, and closes its end.
-        let _ = reply(&mut Conversation::new(ours), Some(pins));
-        let open = process.answer(sent)?;
+        let mut client = Conversation::new(ours);
+        let _ = reply(&mut client, Some(pins));
+        let answer = sent.and_then(|mut it| {
+            let Taken = it.receive()?;
+            it.receive()
+        });
+        let open = answer.unwrap_or_else(|reason| Err(process.failure(&reason)))?;
         Ok(Self { process, open })
     }
 
@@ -250,7 +298,7 @@ impl OwnKey {
 
 impl OpenKeys for OwnKey {
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.process.ask(key, &Task::OpenInTime, None).map(Arc::new)
+        self.process.open_in_time(key)
     }
 
     fn sign(
@@ -261,8 +309,7 @@ impl OpenKeys for OwnKey {
     ) -> Result<VerifiedSignature, Error> {
         // The process itself has no terminal.
         let _notice = pin_entry::show_after(TOUCH_NOTICE_DELAY, TOUCH_NOTICE);
-        let signature = self.process.ask(key, &Task::Sign(scheme, digest.clone()), None)?;
-        self.open.verified(scheme, &digest, signature)
+        self.process.sign(key, &self.open, scheme, digest)
     }
 }
 
@@ -286,6 +333,9 @@ pub fn serve_token() -> u8 {
         let mut streams = received.into_iter().map(|it| Conversation::new(it.into()));
         let Some(mut answer) = streams.next() else { continue };
         let Ok((number, task)) = answer.receive::<(usize, Task)>() else { continue };
+        if matches!(task, Task::Open { .. }) {
+            let _ = answer.send(&Taken);
+        }
         let key = match (keys.get(&number), &task) {
             (Some(key), _) => Ok(*key),
             (None, Task::Open { key, .. }) => library.clone().and_then(|library| {
@@ -331,10 +381,10 @@ fn work(
     mut answer: Conversation,
 ) -> io::Result<()> {
     match (task, client) {
-        (Task::Open { signs, .. }, Some(client)) => {
+        (Task::Open { signs, pin_origin, .. }, Some(client)) => {
             let client = Arc::new(Mutex::new(client));
-            let pins = Box::new(ClientPins(Arc::clone(&client)));
-            let notices = ClientPins(client);
+            let pins = Box::new(ClientPins::new(Arc::clone(&client), pin_origin.clone())?);
+            let notices = ClientPins::new(client, pin_origin)?;
             let waiting = Box::new(move |holder| drop(notices.send(&Reply::Waiting(holder))));
             let opened = keyring.open(key, Some(KeyClient { pins, signs, waiting }));
             answer.send(&opened.as_deref())?;

@@ -1,0 +1,48 @@
+//! One after the other.
+
+use std::mem;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+use base::process::locked;
+
+/// What one thread has at a time.
+#[derive(Default)]
+pub(super) struct Turn {
+    is_taken: Mutex<bool>,
+    is_free: Condvar,
+}
+
+/// Ends when it is dropped.
+pub(super) struct Taken<'a>(&'a Turn);
+
+impl Turn {
+    pub(super) fn take_if_free(&self) -> Option<Taken<'_>> {
+        let was_taken = mem::replace(&mut *locked(&self.is_taken), true);
+        (!was_taken).then(|| Taken(self))
+    }
+
+    /// Waits until it is free; `None` if that isn't before the deadline.
+    pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_>> {
+        let mut is_taken = locked(&self.is_taken);
+        while *is_taken {
+            is_taken = match deadline {
+                None => self.is_free.wait(is_taken).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.checked_duration_since(Instant::now())?;
+                    let waited = self.is_free.wait_timeout(is_taken, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        *is_taken = true;
+        Some(Taken(self))
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *locked(&self.0.is_taken) = false;
+        self.0.is_free.notify_one();
+    }
+}
