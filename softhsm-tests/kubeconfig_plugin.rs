@@ -142,7 +142,7 @@ fn what_is_written_is_what_stock_kubectl_reads() {
             "user": "jane+token",
             "extensions": [{
                 "name": "pkcs11-external-signer",
-                "extension": {"cluster": "prod", "user": "jane"},
+                "extension": {"cluster": "prod", "user": "jane", "plugin-user": "jane+token"},
             }],
         })
     );
@@ -232,7 +232,6 @@ fn a_context_is_written_once_and_others_beside_it() {
         .fails(3, &["was not written for the credential plugin"]);
 }
 
-/// A service account's, and one with another key, called as the certificate is.
 /// As it is printed: the entry with the secret goes, and the copies.
 #[test]
 fn the_secret_that_no_context_needs_any_more_is_named_with_its_removal() {
@@ -258,6 +257,125 @@ fn the_secret_that_no_context_needs_any_more_is_named_with_its_removal() {
     );
 }
 
+/// What the context had before is noted for the cluster that it led to then: where it leads by now is not sent back there.
+#[test]
+fn a_context_that_was_pointed_at_another_cluster_stays_with_that() {
+    let (store, path) = token_and_file();
+    write(&store, &path, "prod", &[]).succeeded();
+    let written = text(&path);
+    // As kubectl does it, which keeps the note.
+    let point = |context: &str, cluster: &str| {
+        let kubectl = store.command(&[]).program(kubectl()).variable("KUBECONFIG", &path);
+        let cluster = format!("--cluster={cluster}");
+        kubectl.arguments(&["config", "set-context", context, &cluster]).run().succeeded();
+    };
+    // The real cluster, and one that another context was given.
+    for cluster in ["lab", "lab+token"] {
+        fs::write(&path, &written).unwrap();
+        if cluster == "lab+token" {
+            write(&store, &path, "lab", &[]).succeeded();
+        }
+        point("prod", cluster);
+        let before = view(&store, &path);
+        command(&store, &path, &["--undo", "--context=prod"]).run().fails(
+            3,
+            &[
+                &format!("context \"prod\" leads to cluster \"{cluster}\" by now"),
+                "kubectl config set-context prod --user=NAME",
+            ],
+        );
+        assert_eq!(view(&store, &path), before);
+        write(&store, &path, "prod", &[]).succeeded();
+        let now = view(&store, &path);
+        assert_eq!(leads_to(&now, "prod"), "lab");
+        undo(&store, &path, "prod");
+        let prod = view(&store, &path);
+        let prod = entry(&prod, "contexts", "prod");
+        assert_eq!((&prod["cluster"], &prod["user"]), (&json!("lab"), &json!("jane+token")));
+    }
+}
+
+/// With the note of the context that it was copied from.
+#[test]
+fn a_copied_context_leads_where_it_says() {
+    let (store, path) = token_and_file();
+    write(&store, &path, "prod", &[]).succeeded();
+    let mut config = view(&store, &path);
+    let prod = entry(&config, "contexts", "prod").clone();
+    for (name, cluster) in [("same", "prod+token"), ("other", "lab")] {
+        let mut context = prod.clone();
+        context["cluster"] = json!(cluster);
+        let contexts = config["contexts"].as_array_mut().unwrap();
+        contexts.push(json!({"name": name, "context": context}));
+    }
+    fs::write(&path, config.to_string()).unwrap();
+    for (name, cluster) in [("same", "prod"), ("other", "lab")] {
+        write(&store, &path, name, &[]).succeeded();
+        assert_eq!(leads_to(&view(&store, &path), name), cluster);
+    }
+    undo(&store, &path, "same");
+    let now = view(&store, &path);
+    assert_eq!(entry(&now, "contexts", "same"), &json!({"cluster": "prod", "user": "jane"}));
+    assert_eq!(leads_to(&now, "prod"), "prod");
+}
+
+/// Also one whose plugin is this program.
+#[test]
+fn a_user_that_the_context_was_given_since_is_the_one_that_it_gets_back() {
+    let (store, path) = token_and_file();
+    write(&store, &path, "prod", &[]).succeeded();
+    let kubectl = |arguments: &[&str]| {
+        let kubectl = store.command(&[]).program(kubectl()).variable("KUBECONFIG", &path);
+        kubectl.argument("config").arguments(arguments).run().succeeded();
+    };
+    kubectl(&[
+        "set-credentials",
+        "joe",
+        "--exec-command=pkcs11-external-signer",
+        "--exec-api-version=client.authentication.k8s.io/v1",
+        "--exec-arg=credential",
+        "--exec-arg=--object-id=7",
+    ]);
+    let written = text(&path);
+    for user in ["joe", "missing"] {
+        for writes in [false, true] {
+            fs::write(&path, &written).unwrap();
+            kubectl(&["set-context", "prod", &format!("--user={user}")]);
+            if writes {
+                write(&store, &path, "prod", &[]).succeeded();
+            }
+            undo(&store, &path, "prod");
+            let now = view(&store, &path);
+            assert_eq!(entry(&now, "contexts", "prod"), &json!({"cluster": "prod", "user": user}));
+            assert!(entry(&now, "users", "joe")["exec"].is_object());
+            assert!(!now.to_string().contains("+token"), "{now}");
+        }
+    }
+}
+
+/// As whom another certificate would be asked for is nobody's guess.
+#[test]
+fn the_expired_key_itself_is_no_former_user() {
+    let store = token_of("/CN=jane", -1, 2);
+    let path = file(&store, BEFORE);
+    write(&store, &path, "prod", &["--object-id=2"]).succeeded();
+    let pointed = text(&path).replace("cluster: prod+token\n", "cluster: lab\n");
+    fs::write(&path, pointed).unwrap();
+    for _ in 0..2 {
+        let enroll = store.command(&["enroll", "--context=prod"]).variable("KUBECONFIG", &path);
+        enroll.run().fails(6, &["and context \"prod\" had no other user before"]);
+        write(&store, &path, "prod", &["--object-id=2"]).succeeded();
+    }
+}
+
+/// The real cluster that a context leads to by way of a tunnel.
+fn leads_to(view: &Value, context: &str) -> String {
+    let cluster = entry(view, "contexts", context)["cluster"].as_str().unwrap();
+    let extension = &entry(view, "clusters", cluster)["extensions"][0]["extension"];
+    extension["name"].as_str().unwrap().to_owned()
+}
+
+/// A service account's, and one with another key, called as the certificate is.
 #[test]
 fn a_plugin_that_was_written_by_hand_stays_and_comes_back() {
     let store = token();

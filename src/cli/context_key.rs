@@ -51,7 +51,7 @@ impl ContextEntries<'_> {
             entries.put_into(&mut after, all, path)?;
             let former = all.context(self.context)?.user;
             let is_secret = all.is_secret_of_one(&former, self.context);
-            Ok((entries.user, is_secret.then_some(former), after))
+            Ok((entries.user().to_owned(), is_secret.then_some(former), after))
         })?;
         let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
         if let Some(former) = former {

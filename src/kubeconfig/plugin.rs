@@ -13,10 +13,11 @@ use super::entries::{parts, without_user};
 use super::error::{error, unwritable};
 use super::redirect::point_at;
 use super::{
-    Cluster, EntryKind, Kubeconfig, TunnelEndpoint, exec, extension, name_of, set_extension, text,
-    tunnelled, yaml,
+    Cluster, Context, EntryKind, Kubeconfig, TunnelEndpoint, exec, extension, name_of,
+    set_extension, text, tunnelled, yaml,
 };
-use base::error::Error;
+use base::error::{Error, THIS_KUBECONFIG};
+use base::printable::shell_word;
 use protocol::Configuration;
 
 /// The extension of a context that notes what it had before.
@@ -44,11 +45,10 @@ pub struct PluginUser<'a> {
 /// What a context with this program as its plugin consists of: names and contents of its entries.
 pub struct PluginEntries {
     context: String,
-    pub cluster: String,
-    pub user: String,
+    cluster: String,
     local: Value,
     with_plugin: Value,
-    original: OriginalContext,
+    note: Note,
 }
 
 /// What a context had before it was given a plugin; the user can be missing.
@@ -57,6 +57,16 @@ pub struct OriginalContext {
     pub cluster: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+}
+
+/// What a context notes of itself.
+#[derive(Deserialize, Serialize)]
+struct Note {
+    #[serde(flatten)]
+    original: OriginalContext,
+    /// The user that it was given.
+    #[serde(rename = "plugin-user")]
+    plugin_user: String,
 }
 
 /// The address of this user's tunnels: on Linux one of its own, which keeps users apart.
@@ -72,36 +82,60 @@ pub fn local_address() -> Ipv4Addr {
 }
 
 impl Kubeconfig {
-    /// What the context had before it was given this program as its plugin.
+    /// What the context had before it was given this program as its plugin. A user that it was given by others since stays.
     pub fn original(&self, context: &str) -> Result<OriginalContext, Error> {
-        self.context(context)?;
-        let noted = extension(self.entry(EntryKind::Context, context), ORIGINAL);
-        OriginalContext::deserialize(noted).map_err(|_| {
+        let now = self.context(context)?;
+        let Note { mut original, plugin_user } = self.note(&now)?;
+        if now.user != plugin_user {
+            original.user = Some(now.user).filter(|it| !it.is_empty());
+        }
+        Ok(original)
+    }
+
+    /// What the context notes. It counts only as long as the context leads to the cluster that it was written for: it could
+    /// have been pointed at another one since, or be a copy of another context.
+    fn note(&self, now: &Context) -> Result<Note, Error> {
+        let Context { name, cluster, .. } = now;
+        let noted = extension(self.entry(EntryKind::Context, name), ORIGINAL);
+        let note = Note::deserialize(noted).map_err(|_| {
             error(
-                format!("context \"{context}\" was not written for the credential plugin"),
+                format!("context \"{name}\" was not written for the credential plugin"),
                 "nothing is to be undone there; `kubectl config get-contexts` lists the others",
             )
-        })
+        })?;
+        let real = tunnelled::of(self.entry(EntryKind::Cluster, cluster));
+        if real.is_some_and(|it| it["name"] == *note.original.cluster) {
+            return Ok(note);
+        }
+        Err(error(
+            format!(
+                "context \"{name}\" leads to cluster \"{cluster}\" by now, and was written for \"{}\"",
+                note.original.cluster
+            ),
+            format!(
+                "nothing is undone there; give it the user that it is to have: `kubectl config set-context {}{THIS_KUBECONFIG} \
+                 --user=NAME`",
+                shell_word(name)
+            ),
+        ))
     }
 
     /// Which of the entries that the context has from this program can go with it, since no other
     /// context uses them and it didn't have them before.
     fn entries_of_plugin(&self, context: &str) -> Vec<(EntryKind, String)> {
-        let (Ok(original), Ok(now)) = (self.original(context), self.context(context)) else {
-            return Vec::new();
-        };
+        let Ok(now) = self.context(context) else { return Vec::new() };
+        let Ok(Note { original, plugin_user }) = self.note(&now) else { return Vec::new() };
         let mut others = self.contexts();
         others.retain(|it| it.name != context);
-        let local = tunnelled::of(self.entry(EntryKind::Cluster, &now.cluster));
         let mut entries = Vec::new();
-        if local.is_some() && others.iter().all(|it| it.cluster != now.cluster) {
+        if others.iter().all(|it| it.cluster != now.cluster) {
             entries.push((EntryKind::Cluster, now.cluster));
         }
-        if self.has_plugin(&now.user)
-            && original.user.as_ref() != Some(&now.user)
-            && others.iter().all(|it| it.user != now.user)
+        if self.has_plugin(&plugin_user)
+            && original.user.as_ref() != Some(&plugin_user)
+            && others.iter().all(|it| it.user != plugin_user)
         {
-            entries.push((EntryKind::User, now.user));
+            entries.push((EntryKind::User, plugin_user));
         }
         entries
     }
@@ -149,9 +183,14 @@ impl PluginEntries {
         });
         let (cluster, local) = local_cluster(kubeconfig, &now.cluster, &original.cluster, hop)?;
         let before = original.user.as_deref();
-        let (user, with_plugin) = plugin_user(kubeconfig, context, before, user);
-        let context = context.to_owned();
-        Ok(Self { context, cluster, user, local, with_plugin, original })
+        let (plugin_user, with_plugin) = plugin_user(kubeconfig, context, before, user);
+        let note = Note { original, plugin_user };
+        Ok(Self { context: context.to_owned(), cluster, local, with_plugin, note })
+    }
+
+    /// The name of the user with the plugin.
+    pub fn user(&self) -> &str {
+        &self.note.plugin_user
     }
 
     /// As the lists of a kubeconfig.
@@ -160,7 +199,7 @@ impl PluginEntries {
         self.point(&mut context);
         yaml::excerpt(&json!({
             "clusters": [{"name": self.cluster, "cluster": self.local}],
-            "users": [{"name": self.user, "user": self.with_plugin}],
+            "users": [{"name": self.user(), "user": self.with_plugin}],
             "contexts": [{"name": self.context, "context": context}],
         }))
     }
@@ -174,8 +213,8 @@ impl PluginEntries {
         path: &Path,
     ) -> Result<(), Error> {
         for (kind, name, content) in [
-            (EntryKind::Cluster, &self.cluster, &self.local),
-            (EntryKind::User, &self.user, &self.with_plugin),
+            (EntryKind::Cluster, &*self.cluster, &self.local),
+            (EntryKind::User, self.user(), &self.with_plugin),
         ] {
             if all.entry(kind, name) == content {
                 continue;
@@ -190,7 +229,7 @@ impl PluginEntries {
             self.point(entry);
         }
         for (kind, name) in all.entries_of_plugin(&self.context) {
-            if name != self.cluster && name != self.user {
+            if name != self.cluster && name != self.user() {
                 file.retain(kind, |it| it != name);
             }
         }
@@ -200,8 +239,8 @@ impl PluginEntries {
     /// Points a context at the entries.
     fn point(&self, context: &mut Value) {
         context["cluster"] = self.cluster.as_str().into();
-        context["user"] = self.user.as_str().into();
-        set_extension(context, ORIGINAL, Some(json!(self.original)));
+        context["user"] = self.note.plugin_user.as_str().into();
+        set_extension(context, ORIGINAL, Some(json!(self.note)));
     }
 }
 

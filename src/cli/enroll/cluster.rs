@@ -133,8 +133,10 @@ fn before(
 ) -> Result<OriginalContext, Error> {
     let concern = certificate.validity.concern(unix_time()).unwrap_or_default();
     let expired = of_subject(&certificate.subject, concern);
+    let present = kubeconfig.context(context)?.user;
     let has_user = |it: &OriginalContext| {
-        it.user.as_ref().is_some_and(|user| kubeconfig.has(EntryKind::User, user))
+        let user = it.user.as_ref().filter(|user| **user != present);
+        user.is_some_and(|user| kubeconfig.has(EntryKind::User, user))
     };
     let Some(original) = kubeconfig.original(context).ok().filter(has_user) else {
         let text = format!("{expired}, and context \"{context}\" had no other user before");
