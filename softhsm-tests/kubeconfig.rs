@@ -176,7 +176,8 @@ fn yaml_is_read_as_kubectl_reads_it() {
     for content in [
         "clusters:\n- cluster:\n    server: https://a\n    insecure-skip-tls-verify: yes\n  name: a\n",
         "clusters:\n  - name: a\n    cluster:\n      server: &s https://a  # why\n      proxy-url: *s\n",
-        "x-base: &base {server: 'https://a', tls-server-name: base}\nclusters:\n- name: a\n  cluster: {<<: *base, tls-server-name: own}\n",
+        "x-base: &base {server: 'https://a'}\nclusters:\n- {name: a, cluster: *base}\n- {name: b, cluster: *base}\n",
+        "clusters:\n- {name: a, cluster: {server: '<<', \"<<\": {server: b}}}\n",
         "{\n\t\"clusters\": [\n\t\t{\"name\": \"a\\u00e9\", \"cluster\": {\"server\": \"https://a\"}}\n\t]\n}\n",
         "--- # first\nclusters:\n- name: 'a'\n  cluster: {server: first, server: last}\n...\n",
         "clusters: [null, {name: b, cluster: null}]\r\ncontexts:\r\n- name: \"0\"\r\n",
@@ -262,6 +263,32 @@ fn what_kubectl_refuses_is_refused() {
     }
     assert!(!Files::new(&[("d/f", "")], &["d"]).kubectl(VIEW).status.success());
     assert!(Files::new(&[("d/f", "")], &["d"]).load().is_err());
+}
+
+/// kubectl takes a merge key for the members that it stands for, at its place: what comes later wins. As YAML has it, what is
+/// merged never wins. A kubeconfig that leads elsewhere than kubectl's isn't read at all.
+#[test]
+fn merge_keys_are_refused_since_kubectl_reads_them_in_its_own_way() {
+    let with = |cluster: &str| {
+        format!(
+            "x: &x {{server: 'https://x'}}\ny: &y {{server: 'https://y'}}\nclusters:\n- name: a\n  cluster: {cluster}\n"
+        )
+    };
+    for (cluster, kubectls) in [
+        ("{server: 'https://a', <<: *x}", "https://x"),
+        ("{<<: *x, server: 'https://a'}", "https://a"),
+        ("{<<: *x, <<: *y}", "https://y"),
+        ("{server: 'https://a', <<: [*x, *y]}", "https://x"),
+        ("{server: 'https://a', !!merge <<: *y}", "https://y"),
+    ] {
+        let files = Files::one(&with(cluster));
+        let error = files.load().err().unwrap_or_else(|| panic!("{cluster} is read"));
+        assert!(error.contains("line 5, column "), "{error}");
+        assert!(error.contains("it has a merge key (<<)"), "{error}");
+        // What the error says shows what it stands for.
+        let view = viewed(&files.kubectl(&["config", "view", "--raw", "-o", "json"]));
+        assert_eq!(view["clusters"][0]["cluster"]["server"], kubectls, "{cluster}");
+    }
 }
 
 #[test]

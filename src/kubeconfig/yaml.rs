@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use serde_saphyr::{Location, Options, Spanned};
 
 use super::shape::PathStep;
@@ -32,6 +32,8 @@ fn shown(location: Option<Location>) -> String {
 fn options() -> Options {
     serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::LastWins,
+        // For kubectl what is merged wins over what stands before it, for YAML it never does.
+        merge_keys: MergeKeyPolicy::Error,
         legacy_octal_numbers: true,
     }
 }
@@ -49,6 +51,10 @@ pub(super) fn read(text: &str) -> Result<Value, (String, &'static str)> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
         let reason = match error.without_snippet() {
             serde_saphyr::Error::Budget { .. } => "it holds more than a kubeconfig can",
+            serde_saphyr::Error::MergeKeyNotAllowed { .. } => {
+                "it has a merge key (<<), which kubectl reads otherwise than YAML has it; write out what it stands for, as \
+                 `kubectl config view --raw` shows it"
+            }
             _ => "YAML can't be read there",
         };
         (shown(error.location()), reason)
