@@ -2,6 +2,7 @@
 //! refused before anything is made; and what an interruption leaves.
 
 mod expired;
+mod second_cluster;
 mod waiting;
 
 use crate::fixture::*;
@@ -27,6 +28,11 @@ impl<'t> Newcomer<'t> {
         enter: impl Fn(Invocation) -> Invocation + 't,
     ) -> Self {
         Self { person: cluster().person(name, &["dev"]), token, enter: Box::new(enter) }
+    }
+
+    /// Those that name the token.
+    fn options(&self) -> Vec<&str> {
+        self.token.iter().map(String::as_str).collect()
     }
 
     fn enter(&self, invocation: Invocation) -> Invocation {

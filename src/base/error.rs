@@ -68,6 +68,8 @@ pub enum Kind {
     NoUsableKey,
     /// An API server has no such object.
     NotFound,
+    /// An API server takes the bearer of the certificate for nobody.
+    NotRecognised,
     PinCancelled,
     PinNotSet,
     SeveralKeys,

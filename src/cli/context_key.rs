@@ -16,10 +16,11 @@ use crate::kubeconfig::{
 };
 use crate::printable::shell_word;
 use crate::process::signals::Deferral;
+use crate::protocol::Configuration;
 use crate::report;
 use crate::start;
 use crate::tunnel::{ServerIdentity, check_port, preferred_ports};
-use crate::tunnel_process::{self, identity_or_new};
+use crate::tunnel_process::{self, StatusDocument, identity_or_new};
 
 /// What a context is to be given.
 pub(super) struct ContextEntries<'a> {
@@ -38,20 +39,26 @@ pub(super) struct ContextEntries<'a> {
 impl ContextEntries<'_> {
     /// The entries, for pasting.
     pub(super) fn excerpt(&self, kubeconfig: &Kubeconfig) -> Result<String, Error> {
-        self.entries(kubeconfig, &identity_or_new()?)?.as_excerpt()
+        self.entries(kubeconfig, &LocalTunnel::find()?)?.as_excerpt()
     }
 
-    /// Writes the entries that aren't there yet. What the kubeconfig says then.
-    pub(super) fn write(&self) -> Result<Kubeconfig, Error> {
+    /// What selects the key, as the context's user will have it.
+    pub(super) fn configuration(&self) -> Configuration {
+        let file = self.options.certificate_file.as_deref();
+        key_configuration(file, self.key, self.options.pin_source.as_deref())
+    }
+
+    /// Writes the entries that aren't there yet.
+    pub(super) fn write(&self) -> Result<(), Error> {
         let kubeconfig = self.options.kubeconfig.as_deref();
-        let identity = identity_or_new()?;
-        let ((user, former, after), path) = change(kubeconfig, self.context, |file, all, path| {
-            let (entries, mut after) = (self.entries(all, &identity)?, all.clone());
+        // Before kubectl is kept from the file.
+        let tunnel = LocalTunnel::find()?;
+        let ((user, former), path) = change(kubeconfig, self.context, |file, all, path| {
+            let entries = self.entries(all, &tunnel)?;
             entries.put_into(file, all, path)?;
-            entries.put_into(&mut after, all, path)?;
             let former = all.context(self.context)?.user;
             let is_secret = all.is_secret_of_one(&former, self.context);
-            Ok((entries.user().to_owned(), is_secret.then_some(former), after))
+            Ok((entries.user().to_owned(), is_secret.then_some(former)))
         })?;
         let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
         if let Some(former) = former {
@@ -73,13 +80,13 @@ impl ContextEntries<'_> {
                 format!("kubectl{options} auth whoami"),
             ],
         );
-        Ok(after)
+        Ok(())
     }
 
     fn entries(
         &self,
         kubeconfig: &Kubeconfig,
-        identity: &ServerIdentity,
+        LocalTunnel { identity, process }: &LocalTunnel,
     ) -> Result<PluginEntries, Error> {
         let user = kubeconfig.context(self.context)?.user;
         // What the first of these users that has this key says of it.
@@ -109,8 +116,6 @@ impl ContextEntries<'_> {
         // A client that passes no cluster on doesn't say either which file it was given.
         let file = named.as_ref().and_then(|it| std::path::absolute(it).ok());
         set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
-        let process = tunnel_process::status().ok().flatten();
-        let served = process.map(|it| it.clusters).unwrap_or_default();
         let host = local_address().to_string();
         let hop = LocalEndpoint {
             tunnel: identity.endpoint(&host),
@@ -119,7 +124,8 @@ impl ContextEntries<'_> {
             },
             is_free: &|port, cluster| {
                 let address = SocketAddr::from((local_address(), port));
-                match served.iter().find(|it| it.address == address) {
+                let mut served = process.iter().flat_map(|it| &it.clusters);
+                match served.find(|it| it.address == address) {
                     Some(served) => served.server == cluster.server,
                     None => check_port("", address).is_ok(),
                 }
@@ -131,6 +137,19 @@ impl ContextEntries<'_> {
             configuration: &configuration,
         };
         PluginEntries::of(kubeconfig, self.context, &user, &hop)
+    }
+}
+
+/// How this user's tunnels are known, and the process that serves any now.
+struct LocalTunnel {
+    identity: ServerIdentity,
+    process: Option<StatusDocument>,
+}
+
+impl LocalTunnel {
+    fn find() -> Result<Self, Error> {
+        let process = tunnel_process::status().ok().flatten();
+        Ok(Self { identity: identity_or_new()?, process })
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn run(
     let kubeconfig = load_kubeconfig(options.kubeconfig.as_deref())?;
     kubeconfig.context(context)?;
     match arguments.write {
-        true => entries.write().map(drop),
+        true => entries.write(),
         false => session.output.print(&entries.excerpt(&kubeconfig)?),
     }
 }

@@ -78,6 +78,10 @@ impl CommandSession {
         pins: &mut Sources,
     ) -> Result<TokenConnection, Error> {
         self.close_library();
+        // The library may be the same.
+        if let Some(former) = self.own_key.take() {
+            former.finish();
+        }
         let key = self.own_key.insert(Arc::new(OwnKey::open(key, pins)?));
         connect(target, KeyNumber::default(), key.clone())
     }

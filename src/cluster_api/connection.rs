@@ -14,7 +14,7 @@ use super::{
 };
 use base::error::{Error, Exit, Kind};
 use keyring::{KeyNumber, OpenKeys};
-use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, not_recognised, tunnel_error};
+use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, tunnel_error};
 
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";
@@ -150,6 +150,10 @@ fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<(String, i64), E
         .zip(ends)
         .ok_or_else(|| unusable(cluster, purpose, "it holds no token with its end"))?;
     Ok((token.to_owned(), ends.unix_timestamp()))
+}
+
+fn not_recognised() -> Error {
+    tunnel::not_recognised().kind(Kind::NotRecognised)
 }
 
 /// The reason and the message of a Kubernetes Status, by an answer that is no object: why the API server refuses; an error

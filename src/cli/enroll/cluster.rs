@@ -1,5 +1,6 @@
 //! The cluster's own CA: whom it takes the person for, and the context that uses the key in the end.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -9,21 +10,23 @@ use super::EnrollArguments;
 use super::token::Enrollment;
 use crate::certificate::{Certificate, of_subject};
 use crate::cli::context_key::ContextEntries;
-use crate::cli::key_choice::key_configuration;
-use crate::cli::key_options::{SelectedContext, Selection};
+use crate::cli::key_choice::names_key;
+use crate::cli::key_options::{KeyOptions, SelectedContext, Selection};
 use crate::cli::listing::{Listing, list_library};
 use crate::cli::session::CommandSession;
-use crate::cluster_api::{Kubectl, REQUESTS, may, whoami};
+use crate::cluster_api::{ClusterUser, Kubectl, REQUESTS, may, whoami};
 use crate::config::{Config, Filter, Keep, TokenSelector, key_selection};
 use crate::enrollment::Applicant;
 use crate::error::{Error, Exit, Help, PROGRAM};
 use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
+use crate::pin::Pin;
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::{AcceptedPin, KeyReference};
+use crate::token::{KeyReference, PivSlot};
+use crate::tunnel::TunnelTarget;
 
 /// A cluster that is asked with the credentials that the person has now.
 pub(super) struct IssuingCluster {
@@ -34,8 +37,8 @@ pub(super) struct IssuingCluster {
 }
 
 impl IssuingCluster {
-    /// Asks who the person is and what they may do; `None` if the context uses this key, or unless one is named any key
-    /// on a token already. If that key's certificate has expired, the user is asked that the context had before.
+    /// Asks who the person is and what they may do; `None` if the context uses the key that is named, or unless one is named
+    /// any key on a token already. If that key's certificate has expired, the user is asked that the context had before.
     pub(super) fn find(
         arguments: &EnrollArguments,
         SelectedContext { kubeconfig, context }: &SelectedContext,
@@ -44,14 +47,12 @@ impl IssuingCluster {
     ) -> Result<Option<Self>, Error> {
         let options = &arguments.key_options;
         let mut expired = None;
-        if let Provider::ExternalSigner(present) = kubeconfig.provider(&context.user)? {
-            let named = options.filter()?.object.id;
-            let named = named.or_else(|| arguments.slot.map(|slot| slot.id()));
-            if named.is_none() || Filter::from_map(&mut present.clone())?.object.id == named {
-                expired = expired_key(options.overridden(present), variables, session)?;
-                if expired.is_none() {
-                    return Ok(None);
-                }
+        if let Provider::ExternalSigner(present) = kubeconfig.provider(&context.user)?
+            && is_meant(arguments, &present, session)?
+        {
+            expired = expired_key(options.overridden(present), variables, session)?;
+            if expired.is_none() {
+                return Ok(None);
             }
         }
         let before = expired.as_ref().map(|(_, it)| before(kubeconfig, &context.name, it));
@@ -83,6 +84,24 @@ impl IssuingCluster {
         }
         Ok(Some(Self { kubectl, applicant, key }))
     }
+}
+
+/// Whether the options name the key that the context has, which is at hand then, or none.
+fn is_meant(
+    arguments: &EnrollArguments,
+    present: &Configuration,
+    session: &mut CommandSession,
+) -> Result<bool, Error> {
+    let options = &arguments.key_options;
+    if !options.names_a_key() && arguments.slot.is_none() {
+        return Ok(true);
+    }
+    let mut wanted = options.filter()?.object;
+    wanted.id = wanted.id.or_else(|| arguments.slot.map(PivSlot::id));
+    let listing = options.of_token().list(None, session)?;
+    // The present key may be in another one.
+    session.close_library();
+    Ok(listing.keys().any(|it| it.2.fits(&wanted) && names_key(&mut present.clone(), it)))
 }
 
 /// The right of this user to ask for certificates, in YAML.
@@ -152,55 +171,81 @@ fn before(
     Ok(original)
 }
 
+/// A key of the token that is enrolled, as a context is to use it.
+pub(super) struct KeyForContext {
+    options: KeyOptions,
+    listing: Listing,
+}
+
 impl Enrollment<'_> {
-    /// Has the context use this key from now on.
-    pub(super) fn write_context(
+    /// This key, with the certificate in the file if there is one.
+    pub(super) fn key_for_context(
         &mut self,
-        context: &str,
         key: &KeyReference,
         file: Option<PathBuf>,
-        applicant: &Applicant,
         session: &mut CommandSession,
-    ) -> Result<SelectedContext, Error> {
+    ) -> Result<KeyForContext, Error> {
         let mut options = self.arguments.key_options.clone();
         options.certificate_file = file.map(|it| it.to_string_lossy().into_owned());
-        let (Config { library, init_args, .. }, object) = (&self.config, key.selector.clone());
-        let path = options.library().unwrap_or_else(|| library.path().to_string_lossy().into());
-        let (init_args, slot) = (init_args.clone(), Some(self.token.state().name.slot));
-        let token = TokenSelector { slot, ..TokenSelector::default() };
-        let filter = Filter { library: None, init_args, token, object };
-        let library = list_library(&path, library, &filter, None, Some(&self.token), session)?;
         options.selection = Selection {
             object_id: key.selector.id.as_ref().map(ToString::to_string),
             object_label: key.selector.label.clone(),
             ..Selection::default()
         };
-        let (options, listing) = (&options, Listing::new(vec![library]));
-        let (key, file) = (options.choose(&listing)?, options.certificate_file.as_deref());
-        // Before the context has it, whose user might not work.
-        self.token.identity(&Config::from_map(&mut key_configuration(file, key, None))?, None)?;
-        let usual_keep = File::open("/dev/tty").is_ok().then_some(Keep::Terminal);
-        let (user, keep, is_user_named) = (applicant.user(), self.arguments.keep, false);
-        let entries =
-            ContextEntries { context, options, user, is_user_named, key, keep, usual_keep };
-        let kubeconfig = entries.write()?;
-        Ok(SelectedContext { context: kubeconfig.context(context)?, kubeconfig })
+        let Config { library, init_args, .. } = &self.config;
+        let named = self.arguments.key_options.library();
+        let path = named.unwrap_or_else(|| library.path().to_string_lossy().into());
+        let slot = Some(self.token.state().name.slot);
+        let filter = Filter {
+            library: None,
+            init_args: init_args.clone(),
+            token: TokenSelector { slot, ..TokenSelector::default() },
+            object: key.selector.clone(),
+        };
+        let library = list_library(&path, library, &filter, None, Some(&self.token), session)?;
+        Ok(KeyForContext { options, listing: Listing::new(vec![library]) })
     }
 }
 
-/// Connects to the cluster with the key that the context uses: the last line of an enrollment.
-pub(super) fn proof(
-    arguments: &EnrollArguments,
-    selected: &SelectedContext,
-    accepted: Option<AcceptedPin>,
+impl KeyForContext {
+    /// What the context is given.
+    pub(super) fn entries<'a>(
+        &'a self,
+        context: &'a str,
+        user: &'a str,
+        keep: Option<Keep>,
+    ) -> Result<ContextEntries<'a>, Error> {
+        let usual_keep = File::open("/dev/tty").is_ok().then_some(Keep::Terminal);
+        Ok(ContextEntries {
+            context,
+            options: &self.options,
+            user,
+            is_user_named: false,
+            key: self.options.choose(&self.listing)?,
+            keep,
+            usual_keep,
+        })
+    }
+}
+
+/// For whom the cluster takes the bearer of this key, which is connected to with it.
+pub(super) fn known_as(
+    target: TunnelTarget,
+    mut key: Configuration,
+    accepted: Option<Pin>,
     variables: &TakenVariables,
     session: &mut CommandSession,
-) -> Result<String, Error> {
-    let mut configuration = arguments.key_options.key_of_context(selected)?;
-    let selection = key_selection(&configuration);
-    let mut pins = Sources::new(Config::from_map(&mut configuration)?.pin, variables);
-    pins.accepted(accepted.map(AcceptedPin::into_pin));
-    let target = selected.target()?;
-    let server = target.cluster.server.clone();
-    Ok(session.connect(target, selection, &mut pins)?.whoami()?.describe(&server))
+) -> Result<ClusterUser, Error> {
+    let selection = key_selection(&key);
+    let mut pins = Sources::new(Config::from_map(&mut key)?.pin, variables);
+    pins.accepted(accepted);
+    session.connect(target, selection, &mut pins)?.whoami()
+}
+
+/// Whether this is the user, in the groups, that a certificate is asked for.
+pub(super) fn is_applicant(known: &ClusterUser, applicant: &Applicant) -> bool {
+    let groups = known.assigned_groups();
+    let [groups, wanted] =
+        [&*groups, applicant.groups()].map(|it| it.iter().collect::<BTreeSet<_>>());
+    known.name == applicant.user() && groups == wanted
 }

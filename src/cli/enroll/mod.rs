@@ -11,16 +11,18 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use self::cluster::IssuingCluster;
+use self::cluster::{IssuingCluster, is_applicant, known_as};
 use self::token::{Enrollment, choose};
+use super::context_key::ContextEntries;
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
 };
 use super::key_options::{HEADING, KeyOptions};
 use super::session::CommandSession;
+use crate::cluster_api::ClusterUser;
 use crate::config::Keep;
 use crate::enrollment::{Applicant, check_issued, in_groups};
-use crate::error::{Error, Exit};
+use crate::error::{Error, Exit, Kind};
 use crate::printable::printable;
 use crate::process::{read_regular, unix_time};
 use crate::report;
@@ -195,41 +197,75 @@ fn install(
     Ok(enrollment.lines)
 }
 
-/// A key, the certificate that the cluster issues for it, and the context that uses both; what was done.
+/// A key, the certificate that the cluster issues for it, and the context that uses both, once the cluster knows their
+/// bearer; what was done.
 fn certify(
     arguments: &EnrollArguments,
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
     let options = &arguments.key_options;
     let selected = options.selected()?;
+    let server = selected.target()?.cluster.server;
     let present = options.key_of_context(&selected).ok().filter(|_| !options.names_a_key());
     let variables = &session.take_variables(present.unwrap_or_else(|| options.configuration()));
     let Some(mut cluster) = IssuingCluster::find(arguments, &selected, variables, session)? else {
-        let proof = cluster::proof(arguments, &selected, None, variables, session)?;
+        let key = options.key_of_context(&selected)?;
+        let known = known_as(selected.target()?, key, None, variables, session)?;
         report::note("the context uses a key on a token already");
-        return Ok(vec![proof]);
+        return Ok(vec![known.describe(&server)]);
     };
-    let (applicant, context) = (&cluster.applicant, &selected.context.name);
+    let (applicant, context) = (&cluster.applicant, &*selected.context.name);
+    let (user, keep) = (applicant.user(), arguments.keep);
     let config = cluster.key.take().map_or_else(|| choose(options, None, session), Ok)?;
-    let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, session)?;
-    let (key, is_done) = enrollment.key(applicant)?;
-    let file = if is_done {
-        // An earlier call has got so far.
-        let line = enrollment.installed(&key, Some(applicant.user()))?;
-        enrollment.lines.push(line);
-        None
-    } else {
-        let (api, public_key, options) = (&cluster.kubectl, &key.public_key, &arguments.issuance);
-        let duration = options.duration;
-        let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
-        // Others can use the token while this waits for people.
-        enrollment.lock.release();
-        let issued = issuance.obtain(options, || enrollment.sign_request(applicant, &key))?;
-        enrollment.install(&issued, &key)?
+    let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
+    let (mut key, is_certified) = enrollment.key(applicant)?;
+    let finish = |entries: &ContextEntries<'_>, known: &ClusterUser, mut lines: Vec<String>| {
+        entries.write()?;
+        lines.push(format!("context: \"{context}\", uses the key"));
+        lines.push(known.describe(&server));
+        Ok(lines)
     };
-    enrollment.lines.push(format!("context: \"{context}\", uses the key"));
-    let selected = enrollment.write_context(context, &key, file, applicant, session)?;
-    let (accepted, mut lines) = enrollment.close();
-    lines.push(cluster::proof(arguments, &selected, accepted, variables, session)?);
-    Ok(lines)
+    if is_certified {
+        // An earlier call has got so far, or the certificate is for another cluster.
+        let certificate = enrollment.installed(&key, Some(user))?;
+        let ready = enrollment.key_for_context(&key, None, session)?;
+        let entries = ready.entries(context, user, keep)?;
+        let mut paused = enrollment.pause();
+        let pin = paused.accepted_pin();
+        let reason =
+            match known_as(selected.target()?, entries.configuration(), pin, variables, session) {
+                Ok(known) if is_applicant(&known, applicant) => {
+                    paused.lines.push(certificate);
+                    return finish(&entries, &known, paused.lines);
+                }
+                Ok(known) => known.describe(&server),
+                Err(error) if error.is(Kind::NotRecognised) => error.to_string(),
+                Err(error) => return Err(error),
+            };
+        report::note(&format!(
+            "another certificate is asked for: with the key's own one, {reason}"
+        ));
+        enrollment = paused.resume(user, session)?;
+        (key, _) = enrollment.key(applicant)?;
+    }
+    let (api, public_key) = (&cluster.kubectl, &key.public_key);
+    let duration = arguments.issuance.duration;
+    let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
+    // Others can use the token while this waits for people.
+    enrollment.lock.release();
+    let issued =
+        issuance.obtain(&arguments.issuance, || enrollment.sign_request(applicant, &key))?;
+    let file = enrollment.install(&issued, &key)?;
+    let ready = enrollment.key_for_context(&key, file, session)?;
+    let entries = ready.entries(context, user, keep)?;
+    let paused = enrollment.pause();
+    let pin = paused.accepted_pin();
+    match known_as(selected.target()?, entries.configuration(), pin, variables, session) {
+        Ok(known) => finish(&entries, &known, paused.lines),
+        Err(error) => {
+            let context = format!("context \"{context}\" stays as it was, and this was done:");
+            report::steps(&context, &paused.lines);
+            Err(error)
+        }
+    }
 }

@@ -17,6 +17,7 @@ use crate::enrollment::{
 };
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY};
 use crate::library::{self, LibraryLock};
+use crate::pin::Pin;
 use crate::pin_entry::{Sources, ask};
 use crate::printable::printable;
 use crate::process::environment::TakenVariables;
@@ -44,6 +45,16 @@ pub(super) struct Enrollment<'a> {
     pub(super) lines: Vec<String>,
 }
 
+/// An enrollment while its token is left to others.
+pub(super) struct PausedEnrollment<'a> {
+    arguments: &'a EnrollArguments,
+    config: Config,
+    pins: Sources,
+    is_usual: bool,
+    accepted: Option<Pin>,
+    pub(super) lines: Vec<String>,
+}
+
 impl<'a> Enrollment<'a> {
     /// On the token of this configuration, after a login for this user.
     pub(super) fn open(
@@ -53,10 +64,8 @@ impl<'a> Enrollment<'a> {
         variables: &TakenVariables,
         session: &mut CommandSession,
     ) -> Result<Self, Error> {
-        let library = session.open(&config)?;
-        let mut pins = Sources::new(mem::take(&mut config.pin), variables);
-        let found = library.module.find_token(&config.token)?;
-        let mut token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
+        let pins = Sources::new(mem::take(&mut config.pin), variables);
+        let (lock, token) = open_token(&config, session)?;
         let is_usual = match (token.state().is_yubikey(), arguments.of_yubikeys()) {
             (false, Some(option)) => {
                 let token = token.name();
@@ -75,19 +84,33 @@ impl<'a> Enrollment<'a> {
             }
             _ => false,
         };
+        Self::begin(arguments, lock, token, config, pins, is_usual, user)
+    }
+
+    /// Logs in for this user.
+    fn begin(
+        arguments: &'a EnrollArguments,
+        lock: LibraryLock,
+        mut token: Token,
+        config: Config,
+        mut pins: Sources,
+        is_usual: bool,
+        user: &str,
+    ) -> Result<Self, Error> {
         token.log_in_if_required(&format!("to enroll {user}"), &mut pins)?;
         let candidates = token.candidates()?;
-        let (lock, lines) = (library.lock.clone(), Vec::new());
-        Ok(Self { arguments, lock, token, config, pins, is_usual, candidates, lines })
+        Ok(Self { arguments, lock, token, config, pins, is_usual, candidates, lines: Vec::new() })
     }
 
     fn lock(&self) -> Result<(), Error> {
         self.lock.acquire(&self.config.library, lock::LIMIT, &mut library::note_wait)
     }
 
-    /// The end: the PIN for the token's next session, and what was done.
-    pub(super) fn close(self) -> (Option<AcceptedPin>, Vec<String>) {
-        (self.token.close(), self.lines)
+    /// Leaves the token.
+    pub(super) fn pause(self) -> PausedEnrollment<'a> {
+        let Self { arguments, token, config, pins, is_usual, lines, .. } = self;
+        let accepted = token.close().map(AcceptedPin::into_pin);
+        PausedEnrollment { arguments, config, pins, is_usual, accepted, lines }
     }
 
     /// The applicant's key, found or made; also whether it has a valid certificate and another one wasn't asked for by its
@@ -213,9 +236,18 @@ impl<'a> Enrollment<'a> {
         let token = self.token.name();
         let in_use = self.config.certificate_file.as_deref();
         let is_opensc = self.token.state().is_piv_of_opensc();
+        let mut beside_another = None;
         let (is_there, mut replaced) = match in_use.is_none() && !is_opensc {
             true => {
-                installation(&self.candidates, certificate, self.arguments.replace, unix_time())?
+                let replaces = self.arguments.replace;
+                match installation(&self.candidates, certificate, replaces, unix_time()) {
+                    // Another cluster can want the other one: for this one it needn't go.
+                    Err(error) if self.arguments.certificate.is_none() => {
+                        beside_another = Some(error.to_string());
+                        (false, Vec::new())
+                    }
+                    found => found?,
+                }
             }
             false => (false, Vec::new()),
         };
@@ -232,6 +264,7 @@ impl<'a> Enrollment<'a> {
                 Some(format!("OpenSC writes nothing to a PIV card such as token {token}"))
             }
             None if is_there => None,
+            None if beside_another.is_some() => beside_another,
             None => match issued.write(&mut self.token, key, &mut self.pins) {
                 Ok(true) => None,
                 Ok(false) => Some(format!(
@@ -249,7 +282,7 @@ impl<'a> Enrollment<'a> {
         if let Some(reason) = why_kept {
             let path = issued.keep(file.or(in_use))?;
             location = format!("in {}", path.display());
-            report::note(&format!("{reason}; it is {location}, with those above it"));
+            report::note(&format!("{reason}; the issued one is {location}, with those above it"));
             kept = Some(path);
         }
         self.lines.push(describe(certificate, &location));
@@ -291,6 +324,36 @@ impl<'a> Enrollment<'a> {
              name the key with --object-id, for another key a free --object-id"
         )))
     }
+}
+
+impl<'a> PausedEnrollment<'a> {
+    /// The PIN for the token's next session, if the token has accepted one.
+    pub(super) fn accepted_pin(&self) -> Option<Pin> {
+        self.accepted.as_ref().map(Pin::duplicate)
+    }
+
+    /// Takes the enrollment up again, with another login.
+    pub(super) fn resume(
+        self,
+        user: &str,
+        session: &mut CommandSession,
+    ) -> Result<Enrollment<'a>, Error> {
+        let Self { arguments, config, mut pins, is_usual, accepted, .. } = self;
+        pins.accepted(accepted);
+        let (lock, token) = open_token(&config, session)?;
+        Enrollment::begin(arguments, lock, token, config, pins, is_usual, user)
+    }
+}
+
+/// The token of this configuration, with a session in which it can be changed.
+fn open_token(
+    config: &Config,
+    session: &mut CommandSession,
+) -> Result<(LibraryLock, Token), Error> {
+    let library = session.open(config)?;
+    let found = library.module.find_token(&config.token)?;
+    let token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
+    Ok((library.lock.clone(), token))
 }
 
 /// What the options say of library, token and object, with the library or token that they don't name. A library that is
