@@ -46,7 +46,6 @@ fn a_cluster_that_is_not_ours_is_an_error() {
     let user = PlainUser::new(&[]);
     let request = user.request();
     for (place, value) in [
-        ("config", Value::Null),
         ("config", json!({"audience": "another program's"})),
         ("config", json!("text")),
         ("config", json!([])),
@@ -62,6 +61,29 @@ fn a_cluster_that_is_not_ours_is_an_error() {
     // None of it has kept the right one from working.
     user.plugin(&request.to_string()).run().answer();
     user.program(&["stop"]).run().printed();
+}
+
+/// As Python's client 32 and 33 do, and Terraform's provider.
+#[test]
+fn a_client_that_hands_no_extension_on_is_known_by_the_address() {
+    let user = PlainUser::new(&[]);
+    let request = user.request();
+    let mut without = request.clone();
+    let cluster = without["spec"]["cluster"].as_object_mut().unwrap();
+    cluster.remove("config").unwrap();
+    let mut bare = without.clone();
+    let cluster = bare["spec"]["cluster"].as_object_mut().unwrap();
+    cluster.retain(|name, _| name == "server");
+    let null = changed(&request, "/spec/cluster/config", Value::Null);
+    for text in [without.to_string(), bare.to_string(), null] {
+        user.plugin(&text).run().answer();
+    }
+    user.program(&["stop"]).run().printed();
+    // A context that was pointed at a cluster itself, with this user.
+    let other = changed(&without, "/spec/cluster/server", json!("https://10.0.0.1:6443"));
+    let said = ["is missing, or another program's", "kubeconfig --write", "--kubeconfig FILE"];
+    user.plugin(&other).run().fails_in_one_line(3, &said);
+    user.expect_nothing_left();
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use self::short_lived::ShortLivedOptions;
-use super::key_options::{KeyOptions, KeySource, kubeconfig_files, standard_input_is_the_clients};
+use super::key_options::{
+    KeyOptions, KeySource, SelectedContext, kubeconfig_files, standard_input_is_the_clients,
+};
 use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
@@ -106,7 +108,13 @@ fn answer(
     let identity = tunnel_process::identity()?;
     let clusters = match request.as_ref().and_then(|it| it.cluster.as_ref()) {
         Some(cluster) => {
-            vec![RegisteredCluster::of(&LocalCluster::requested(cluster)?, &identity)?]
+            let mut requested = LocalCluster::requested(cluster)?;
+            if requested.extension.is_null()
+                && let Some(known) = known_cluster(options, context, &requested)
+            {
+                requested = known;
+            }
+            vec![RegisteredCluster::of(&requested, &identity)?]
         }
         None => {
             let kubeconfig = match context {
@@ -149,6 +157,18 @@ fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> &'static str 
         VERSIONS.into_iter().find(|it| *it == version)
     };
     request.map(|it| it.version).or_else(of_entry).unwrap_or(VERSIONS[0])
+}
+
+/// The kubeconfig's entry of the cluster, for a client that hands no extension on: the local address is that of one
+/// cluster.
+fn known_cluster(
+    options: &KeyOptions,
+    context: Option<SelectedContext>,
+    requested: &LocalCluster,
+) -> Option<LocalCluster> {
+    let kubeconfig = context.map_or_else(|| options.kubeconfig().ok(), |it| Some(it.kubeconfig));
+    let known = kubeconfig?.local_clusters().ok()?.into_iter();
+    known.into_iter().find(|it| it.cluster.server == requested.cluster.server)
 }
 
 /// Those of the kubeconfig, for a client that names none.

@@ -26,7 +26,15 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
         )
     };
     if extension["plugin"] != PLUGIN {
-        return Err(refused("is missing, or another program's"));
+        let error = refused("is missing, or another program's");
+        return Err(match extension {
+            Value::Null => error.help(format!(
+                "have the context's entries written with {}; where the client leaves the extension out, add --kubeconfig FILE \
+                 with the client's kubeconfig",
+                write_command()
+            )),
+            _ => error,
+        });
     }
     if let Some(misfit) = shape::CLUSTER.misfit(extension) {
         return Err(refused(&format!("can't be used: {misfit}")));
