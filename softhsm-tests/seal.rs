@@ -60,6 +60,39 @@ fn openssl_opens_it_with_each_nodes_key_and_no_other() {
     assert_eq!(opened(out.as_ref(), Kind::OtherRsa), None);
 }
 
+/// docker's helpers have written it without padding, and with line ends in it.
+#[test]
+fn base64_is_read_as_kubelet_reads_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, rest) = CONFIG.split_once("bm9kZXM6").unwrap();
+    let password = rest.strip_suffix("\"}}}").unwrap();
+    let with =
+        |auth: String| json!({"auths": {"registry.example:5000": {"auth": auth}}}).to_string();
+    let name = |number: usize, extension: &str| format!("{number}.{extension}");
+    let out = |number: usize| directory.path().join(name(number, "cms"));
+    for (number, auth, expected) in [
+        (0, "dTpwYXNzMTIzNA".to_owned(), with("dTpwYXNzMTIzNA==".to_owned())),
+        (1, format!("bm9k\r\nZXM6\n{password}\n"), CONFIG.to_owned()),
+        // Bits behind the last byte.
+        (2, "dTpwYXNzMTIzNB==".to_owned(), with("dTpwYXNzMTIzNA==".to_owned())),
+    ] {
+        let config = written(directory.path(), &name(number, "json"), &with(auth));
+        let sealed = seal(directory.path(), &[Kind::P256]);
+        sealed.arguments(&["--out", out(number).to_str().unwrap(), &config]).run().succeeded();
+        assert_eq!(opened(&out(number), Kind::P256), Some(expected));
+    }
+    for (number, auth, said) in [
+        (3, "dTpw YXNz", "has an auth that is not base64"),
+        (4, "dQ==", "has an auth that is not USER:PASSWORD in base64"),
+        (5, "dTr/", "has an auth that is not UTF-8"),
+    ] {
+        let config = written(directory.path(), &name(number, "json"), &with(auth.to_owned()));
+        let sealed = seal(directory.path(), &[Kind::P256]);
+        let sealed = sealed.arguments(&["--out", out(number).to_str().unwrap(), &config]);
+        sealed.run().fails(3, &["the entry for \"registry.example:5000\" ", said]);
+    }
+}
+
 #[test]
 fn the_password_comes_from_standard_input_or_a_prompt_that_does_not_show_it() {
     let directory = tempfile::tempdir().unwrap();

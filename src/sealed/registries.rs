@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::{Engine as _, alphabet};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -65,11 +66,8 @@ impl Registries {
         }
         let mut logins = BTreeMap::new();
         for (key, entry) in file.auths.unwrap_or_default() {
-            let (username, password) = entry.login().ok_or_else(|| {
-                refused(format!(
-                    "the entry for \"{}\" has no user name and password",
-                    excerpt(&key)
-                ))
+            let (username, password) = entry.login().map_err(|problem| {
+                refused(format!("the entry for \"{}\" has {problem}", excerpt(&key)))
             })?;
             let login = RegistryLogin::new(key, username, password).map_err(refused)?;
             let registry = login.registry.to_string();
@@ -112,17 +110,32 @@ impl RegistryLogin {
 }
 
 impl AuthEntry {
-    fn login(self) -> Option<(String, String)> {
+    /// User name and password; or what the entry has in their stead.
+    fn login(self) -> Result<(String, String), &'static str> {
+        const NONE: &str = "no user name and password";
         let is_given = |it: Option<String>| it.is_some_and(|it| !it.is_empty());
         if is_given(self.identitytoken) || is_given(self.registrytoken) {
-            return None;
+            return Err(NONE);
         }
         let Some(auth) = self.auth.filter(|it| !it.is_empty()) else {
-            return self.username.zip(self.password);
+            return self.username.zip(self.password).ok_or(NONE);
         };
-        let text = String::from_utf8(STANDARD.decode(auth.trim()).ok()?).ok()?;
-        let (username, password) = text.split_once(':')?;
+        let decoded = decoded(&auth).ok_or("an auth that is not base64")?;
+        let text = String::from_utf8(decoded).map_err(|_| "an auth that is not UTF-8")?;
+        let (username, password) =
+            text.split_once(':').ok_or("an auth that is not USER:PASSWORD in base64")?;
         // docker fills up with zeros.
-        Some((username.to_owned(), password.trim_end_matches('\0').to_owned()))
+        Ok((username.to_owned(), password.trim_end_matches('\0').to_owned()))
     }
+}
+
+/// As kubelet and docker decode it, in Go: padded or not, line breaks passed over, the last bits not looked at.
+fn decoded(auth: &str) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    LENIENT.decode(auth.trim().replace(['\r', '\n'], "")).ok()
 }
