@@ -94,6 +94,33 @@ fn a_request_with_other_usages_is_approved_and_not_signed_and_that_is_told() {
     assert_ends_well(&newcomer, &[]);
 }
 
+/// In a cluster whose signer doesn't sign, as some hosted ones: the approver has done their part.
+#[test]
+fn a_request_that_is_approved_and_not_signed_is_told_as_that() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    // The person's kubectl, for whom nobody signs.
+    let folder = store.path("programs");
+    fs::create_dir(&folder).unwrap();
+    let kubectl = cluster().programs().join("kubectl");
+    let kubectl = kubectl.display();
+    let script = format!("#!/bin/sh\n{kubectl} \"$@\" | sed '/\"certificate\":/d'\n");
+    fs::write(folder.join("kubectl"), script).unwrap();
+    fs::set_permissions(folder.join("kubectl"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    let name = newcomer.ask(&[]);
+    approve(&name);
+    cluster().issued_certificate(&name);
+    let unsigned = newcomer.enroll(&["--wait=1s"]).variable("PATH", &path).run();
+    let late = format!(
+        "the request {name} is approved, and the cluster's signer has not signed it within 1"
+    );
+    unsigned.fails(9, &[&late, "ask the administrators of the cluster"]);
+    let noted = format!("the request {name} is approved; waiting for the cluster's signer");
+    assert_eq!(unsigned.stderr.matches(&noted).count(), 1, "{unsigned:?}");
+    assert_ends_well(&newcomer, &[]);
+}
+
 #[test]
 fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
     let store = bare_token();

@@ -111,10 +111,10 @@ impl Issuance<'_> {
         report::note(&format!(
             "waiting for the request {name} to be approved, at most {limit}; after Ctrl-C the same command goes on"
         ));
-        let request = request.wait(self.api, options.wait)?;
+        let request = request.wait(self.api, options.wait, report::note)?;
         self.issued(&request)?.ok_or_else(|| {
-            let text = format!("the request {name} was not approved within {limit}");
-            Error::new(Exit::Cluster, text).help(
+            request.late(
+                &limit,
                 "when it is approved, run the same command again: it goes on with this request; --wait waits longer",
             )
         })

@@ -191,10 +191,17 @@ impl SigningRequest {
         })
     }
 
-    /// Looks at the request until it is issued, denied or failed, or `limit` has passed.
-    pub fn wait(&self, api: &dyn ClusterApi, limit: Duration) -> Result<Self, Error> {
+    /// Looks at the request until it is issued, denied or failed, or `limit` has passed. `note` shows what a person who waits
+    /// should know.
+    pub fn wait(
+        &self,
+        api: &dyn ClusterApi,
+        limit: Duration,
+        note: fn(&str),
+    ) -> Result<Self, Error> {
         let deadline = Instant::now() + limit;
         let [mut pause, longest] = PAUSES;
+        let mut is_approved = false;
         loop {
             let name = &self.metadata.name;
             let found = Self::read(api, name)?;
@@ -205,18 +212,41 @@ impl SigningRequest {
                     .help("run the same command again: it makes another request"));
             };
             let left = deadline.saturating_duration_since(Instant::now());
-            // The signer takes no time to speak of.
-            let next = match found.state() {
-                Ok(RequestState::Pending) => pause,
-                Ok(RequestState::Approved) => PAUSES[0],
+            match found.state() {
+                Ok(RequestState::Pending) => {}
+                Ok(RequestState::Approved) if is_approved => {}
+                Ok(RequestState::Approved) => {
+                    is_approved = true;
+                    // A signer takes no time to speak of.
+                    pause = PAUSES[0];
+                    note(&format!(
+                        "the request {name} is approved; waiting for the cluster's signer"
+                    ));
+                }
                 Ok(RequestState::Issued(_)) | Err(_) => return Ok(found),
-            };
+            }
             if left.is_zero() {
                 return Ok(found);
             }
-            thread::sleep(next.min(left));
+            thread::sleep(pause.min(left));
             pause = (pause * 2).min(longest);
         }
+    }
+
+    /// That there is no certificate after so much time, in words: nobody has approved the request, which `help` is for, or no
+    /// signer has signed it.
+    pub fn late(&self, limit: &str, help: &str) -> Error {
+        let name = &self.metadata.name;
+        if matches!(self.state(), Ok(RequestState::Approved)) {
+            let text = format!(
+                "the request {name} is approved, and the cluster's signer has not signed it within {limit}"
+            );
+            return Error::new(Exit::Cluster, text).help(format!(
+                "ask the administrators of the cluster whether it has a signer for {SIGNER}: some hosted ones have none"
+            ));
+        }
+        let text = format!("the request {name} was not approved within {limit}");
+        Error::new(Exit::Cluster, text).help(help)
     }
 
     pub fn is_version_of(&self, other: &Self) -> bool {

@@ -192,17 +192,16 @@ fn certificate(
     let name = format!("credential-{}", random_id()?);
     let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
     report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
-    let request = request.wait(api, limit)?;
+    let request = request.wait(api, limit, report::note)?;
     let duration = Some(Duration::from_secs(life));
     let (applicant, public_key) = (&applicant, &public_key);
     let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
     let Some(issued) = issuance.issued(&request)? else {
         // Its key ends with this process. Who may not remove it leaves it to the cluster.
         let _ = request.remove(api);
-        let seconds = limit.as_secs();
-        let text =
-            format!("the CertificateSigningRequest {name} was not approved within {seconds} s");
-        return Err(Error::new(Exit::Cluster, text).help(
+        let limit = format!("{} s", limit.as_secs());
+        return Err(request.late(
+            &limit,
             "have another person approve the next one while this waits (docs/approve.md), with more time: --wait 5m",
         ));
     };
