@@ -258,6 +258,24 @@ fn a_certificate_that_is_not_the_one_asked_for_is_not_written() {
 }
 
 #[test]
+fn a_certificate_of_a_signer_whose_clock_is_ahead_is_waited_for() {
+    let pair = key(Kind::P384);
+    let objects = [Object::key(pair, &[1]), Object::public_key(pair, &[1])];
+    let store = token_with(objects.map(|it| it.labelled("jane")));
+    let [file, later] = [("soon.der", 3), ("later.der", 600)].map(|(name, seconds)| {
+        let left = time::Duration::seconds(seconds);
+        let file = at(&store, name);
+        fs::write(&file, beginning(Kind::P384, "jane", left, authority())).unwrap();
+        file
+    });
+    let refused = enroll(&store, &["--certificate", &later]).run();
+    refused.fails(6, &["is valid from 20", " on, and here it is 20", "run the same command again"]);
+    let written = enroll(&store, &["--certificate", &file]).run();
+    assert!(written.printed().contains("beside the key"), "{written:?}");
+    assert_eq!(keys_of(&store)[0]["certificate"]["user"], "jane");
+}
+
+#[test]
 fn a_valid_certificate_is_replaced_after_a_typed_yes_alone() {
     let store = token_with([]);
     let csr = at(&store, "jane.csr");

@@ -5,13 +5,14 @@
 //! interruption, and no second one is made.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use sha2::{Digest as _, Sha256};
 
 use super::session::write_file;
-use crate::certificate::{Certificate, CertificationRequest, PublicKey, minute};
+use crate::certificate::{Certificate, CertificationRequest, PublicKey, minute, rfc_3339};
 use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
 use crate::cluster_api::{ClusterApi, ClusterUser};
 use crate::config::duration;
@@ -30,6 +31,10 @@ use crate::token::{KeyReference, Token};
 
 /// Of a file with a certificate or a request, in bytes.
 pub(super) const LONGEST: u64 = 1 << 20;
+/// How far the clock of a signer may be ahead, in seconds, for its certificates to be waited for.
+const LONGEST_SKEW: i64 = 60;
+/// Between two looks at this machine's clock.
+const PAUSE: Duration = Duration::from_millis(200);
 /// Of what a request's name says of the user, in characters.
 const LONGEST_USER: usize = 40;
 /// Of what it says of the key, in hexadecimal digits.
@@ -185,6 +190,7 @@ impl Issuance<'_> {
         if certificate.public_key() != self.public_key {
             return Err(refused("was answered with a certificate for another key"));
         }
+        wait_until_valid(&certificate);
         let now = unix_time();
         let until = self.renewed.map_or(now, |it| it.validity.not_after);
         if certificate.validity.not_after <= until {
@@ -262,6 +268,22 @@ impl IssuedCertificate {
             data_file::path(&name).ok_or_else(|| file_error(&name, "the user has no home"))?;
         data_file::create(&name, pem.as_bytes()).map_err(|reason| file_error(&path, reason))?;
         Ok(path)
+    }
+}
+
+/// Waits for a certificate that is valid in a moment: the clock of its signer may be ahead of this machine's.
+pub(super) fn wait_until_valid(certificate: &Certificate) {
+    let begin = certificate.validity.not_before;
+    let left = || begin.saturating_sub(unix_time());
+    if (1..=LONGEST_SKEW).contains(&left()) {
+        report::note(&format!(
+            "the certificate of {} is valid from {} on; waiting for that",
+            certificate.subject,
+            rfc_3339(begin)
+        ));
+        while (1..=LONGEST_SKEW).contains(&left()) {
+            thread::sleep(PAUSE);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whether an issued certificate is the one that was asked for.
 
-use crate::certificate::{Certificate, issuer_among, minute};
+use crate::certificate::{Certificate, ValidityState, issuer_among, minute, rfc_3339};
 use crate::error::{Error, Exit};
 use crate::printable::quoted;
 
@@ -37,6 +37,16 @@ pub fn check_issued(
     if !certificate.is_for_clients {
         let reason = "its extended key usage does not allow TLS clients (clientAuth)";
         return Err(refused(reason));
+    }
+    if certificate.validity.at(now) == ValidityState::NotYetValid {
+        let [begin, here] = [certificate.validity.not_before, now].map(rfc_3339);
+        let text = format!(
+            "the certificate of {} is valid from {begin} on, and here it is {here}",
+            certificate.subject
+        );
+        return Err(Error::new(Exit::Object, text).help(
+            "run the same command again when it is valid; if this machine's clock is behind, set it",
+        ));
     }
     certificate.validity.concern(now).map_or(Ok(()), |reason| Err(refused(&reason)))
 }
@@ -206,6 +216,7 @@ mod tests {
         }
         let later = issued(|it| it.not_before = date_time_ymd(2030, 7, 1));
         let error = check(&later, "jane", &["dev"]).unwrap_err();
-        assert!(error.to_string().contains("is the clock right?"), "{error}");
+        let expected = "is valid from 2030-07-01T00:00:00Z on, and here it is 2030-06-01T00:00:00Z";
+        assert!(error.to_string().ends_with(expected), "{error}");
     }
 }

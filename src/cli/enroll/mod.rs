@@ -16,6 +16,7 @@ use self::token::{Enrollment, choose};
 use super::context_key::ContextEntries;
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
+    wait_until_valid,
 };
 use super::key_options::{HEADING, KeyOptions};
 use super::session::CommandSession;
@@ -188,6 +189,7 @@ fn install(
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
     let issued = IssuedCertificate::from_file(file)?;
+    wait_until_valid(&issued.certificate);
     check_issued(&issued.certificate, arguments.user.as_deref(), None, unix_time())?;
     let user = issued.certificate.user.as_deref().unwrap_or_default();
     let variables = &session.take_variables(arguments.key_options.configuration());
