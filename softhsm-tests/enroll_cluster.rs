@@ -241,6 +241,28 @@ fn the_line_for_the_approver_works_as_it_stands_with_their_own_kubeconfig() {
     assert_eq!(approved.printed(), format!("{name} approved\n"));
 }
 
+/// As a container mounts it: nothing is made, and nobody is sent for.
+#[test]
+fn a_kubeconfig_that_can_not_be_changed_is_told_before_anything_is_made() {
+    need_root();
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let directory = newcomer.person.directory();
+    let file = directory.join("kubeconfig");
+    let mount = "mount --bind \"$0\" \"$0\" && exec \"$@\"";
+    let mounted = ["--mount", "sh", "-c", mount, file.to_str().unwrap()];
+    let before = fs::read_to_string(&file).unwrap();
+    let refused = newcomer.enroll(&["--wait=1s"]).through("unshare", &mounted).run();
+    let told = ["can't be written: it is a mount point", "nothing was made", "--kubeconfig FILE"];
+    refused.fails(3, &told);
+    assert!(!refused.stderr.contains("waiting for the request"), "{refused:?}");
+    assert_eq!(newcomer.keys(), [] as [Value; 0]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    let copies =
+        below(directory).into_iter().filter(|it| it.to_string_lossy().contains(".backup-"));
+    assert_eq!(copies.count(), 0);
+}
+
 #[test]
 fn what_was_interrupted_goes_on_with_the_same_key_and_the_same_request() {
     let store = bare_token();

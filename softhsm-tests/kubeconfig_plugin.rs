@@ -696,7 +696,7 @@ fn what_is_no_file_is_not_written() {
         );
         let outcome = Invocation::new(store.directory.path()).within("bash", &script).run();
         let told = format!("kubeconfig {named}");
-        outcome.fails(3, &[&told, "can't be written: it is not a regular file", "without --write"]);
+        outcome.fails(3, &[&told, "can't be written: it is not a regular file", "paste what `"]);
         assert_eq!(text(&path), BEFORE);
     }
     assert_eq!(others(store.directory.path(), &["config"]), [""; 0]);
@@ -783,10 +783,18 @@ fn what_can_not_be_replaced_as_it_was_is_left_alone() {
     let path = place.join("config");
     fs::write(&path, BEFORE).unwrap();
     let refused = |invocation: Invocation, fragments: &[&str]| {
-        invocation.run().fails(3, &["paste what it prints"]).fails(3, fragments);
+        let help = "paste what `pkcs11-external-signer kubeconfig --module=";
+        invocation.run().fails(3, &[help]).fails(3, fragments);
         assert_eq!(text(&path), BEFORE);
         assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
     };
+    // As a container has it.
+    let alone = format!(
+        "echo root:x:0:0::/root:/bin/sh > passwd; install -d -m 700 $machine{1}; mount --bind {0} $machine{0}",
+        path.display(),
+        data()
+    );
+    refused(writing(&store, &path).with_etc(&alone), &["can't be written: it is a mount point"]);
     let read_only = format!(
         "echo root:x:0:0::/root:/bin/sh > passwd; install -d -m 700 $machine{1}; mount --bind {0} $machine{0} && mount \
          -o remount,bind,ro $machine{0}",

@@ -158,8 +158,15 @@ pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error
     let files = kubeconfig;
     let kubeconfig = load_kubeconfig(files)?;
     let original = kubeconfig.original(context)?;
-    change(files, context, |file, all, _| file.restore(context, all))?;
     let user = original.user.unwrap_or_default();
+    change(files, context, |file, all, _| file.restore(context, all)).map_err(|error| {
+        let file = option("--kubeconfig", files.map(Path::to_string_lossy));
+        let [cluster, user] = [&original.cluster, &user].map(|it| shell_word(it));
+        error.help(format!(
+            "correct that, or have kubectl do it: `kubectl config{file} set-context {} --cluster={cluster} --user={user}`",
+            shell_word(context)
+        ))
+    })?;
     for (kind, name) in [(EntryKind::Cluster, &original.cluster), (EntryKind::User, &user)] {
         if !name.is_empty() && !kubeconfig.has(kind, name) {
             report::warning(&format!(
@@ -169,6 +176,16 @@ pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error
         }
     }
     Ok(())
+}
+
+/// Fails where the context's file can't be changed, before anything is made for it.
+pub(super) fn check_change(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
+    let _deferral = Deferral::for_files();
+    kubeconfig::check_change(&kubeconfig_files(kubeconfig), context).map_err(|error| {
+        error.help(
+            "nothing was made; correct that, or enroll with a copy of the file (--kubeconfig FILE), whose entries can be pasted",
+        )
+    })
 }
 
 /// Changes the file of the context, and says what became of it.

@@ -6,7 +6,9 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use base::error::{Error, Exit, Help, Kind, PROGRAM, THIS_CONTEXT, THIS_KUBECONFIG, listed};
+use base::error::{
+    Error, Exit, Help, Kind, PROGRAM, THIS_CONTEXT, THIS_KEY, THIS_KUBECONFIG, listed,
+};
 
 /// An error of a context that names no key: some commands look for one themselves then.
 fn no_key(text: impl Into<String>, help: impl Into<Help>) -> Error {
@@ -74,6 +76,8 @@ pub fn unreadable(path: &Path, reason: impl Display) -> Error {
 pub(super) fn unwritable(path: &Path, reason: impl Display) -> Error {
     error(
         format!("kubeconfig {} can't be written: {reason}", path.display()),
-        "correct that, or run the command without --write and paste what it prints; the file was not touched",
+        format!(
+            "correct that, or paste what `{PROGRAM} kubeconfig{THIS_KEY}` prints; the file was not touched"
+        ),
     )
 }

@@ -1,6 +1,7 @@
 //! A kubeconfig file that is changed: read and written whole, under kubectl's lock, with a copy of what it was.
 
 use std::ffi::OsString;
+use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,19 @@ pub fn change<T>(
     context: &str,
     edit: impl FnOnce(&mut Kubeconfig, &Kubeconfig, &Path) -> Result<T, Error>,
 ) -> Result<(T, PathBuf, Option<PathBuf>), Error> {
+    let path = file_of(files, context)?;
+    write(path, |file, path| edit(file, &Kubeconfig::load(files)?, path))
+}
+
+/// Why [`change`] would fail, as far as that is known before: all is done but the change.
+pub fn check_change(files: &[PathBuf], context: &str) -> Result<(), Error> {
+    let LockedFile { path, content, found, .. } = LockedFile::open(file_of(files, context)?)?;
+    let new = replaced_file::like(&path, &content, &found, found.mode());
+    new.map(drop).map_err(|error| unwritable(&path, error))
+}
+
+/// The one of these files in which the context stands.
+fn file_of<'a>(files: &'a [PathBuf], context: &str) -> Result<&'a Path, Error> {
     // A pipe's content would be gone for its next reader.
     let is_pipe = |path: &&PathBuf| path.metadata().is_ok_and(|found| !found.is_file());
     if let Some(path) = files.iter().find(is_pipe) {
@@ -35,10 +49,37 @@ pub fn change<T>(
     }
     for path in files.iter().filter(|path| path.exists()) {
         if Kubeconfig::load(slice::from_ref(path))?.has(EntryKind::Context, context) {
-            return write(path, |file, path| edit(file, &Kubeconfig::load(files)?, path));
+            return Ok(path);
         }
     }
     Err(missing(files))
+}
+
+/// A file that other writers are kept out of.
+struct LockedFile {
+    _lock: TempPath,
+    /// Without links.
+    path: PathBuf,
+    content: Vec<u8>,
+    found: Metadata,
+    config: Kubeconfig,
+}
+
+impl LockedFile {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let lock = lock(path)?;
+        let path = path.canonicalize().map_err(|error| unwritable(path, error))?;
+        if replaced_file::is_mount_point(&path) {
+            return Err(unwritable(
+                &path,
+                "it is a mount point, which no other file can take the place of",
+            ));
+        }
+        let (content, found) = read(&path).map_err(|error| unwritable(&path, error))?;
+        // What kubectl refuses is not for us to add to.
+        let config = Kubeconfig::as_written(&content, &path)?;
+        Ok(Self { _lock: lock, path, content, found, config })
+    }
 }
 
 /// The file keeps its mode and owner; relative paths are as they are written.
@@ -46,12 +87,8 @@ fn write<T>(
     path: &Path,
     edit: impl FnOnce(&mut Kubeconfig, &Path) -> Result<T, Error>,
 ) -> Result<(T, PathBuf, Option<PathBuf>), Error> {
-    let failed = |error: io::Error| unwritable(path, error);
-    let _lock = lock(path)?;
-    let path = path.canonicalize().map_err(failed)?;
-    let (content, found) = read(&path).map_err(failed)?;
-    // What kubectl refuses is not for us to add to.
-    let before = Kubeconfig::as_written(&content, &path)?;
+    let LockedFile { _lock, path, content, found, config: before } = LockedFile::open(path)?;
+    let failed = |error: io::Error| unwritable(&path, error);
     let mut after = before.clone();
     let result = edit(&mut after, &path)?;
     if before.config == after.config {
@@ -68,7 +105,11 @@ fn write<T>(
     let copy = copies.find(|it| !it.exists()).unwrap_or_default();
     let kept = replaced_file::like(&copy, &content, &found, 0o600).map_err(failed)?;
     kept.persist_noclobber(&copy).map_err(|error| failed(error.error))?;
-    new.persist(&path).map_err(|error| failed(error.error))?;
+    if let Err(error) = new.persist(&path) {
+        // It is a copy of what is there.
+        let _ = fs::remove_file(&copy);
+        return Err(failed(error.error));
+    }
     Ok((result, path, Some(copy)))
 }
 
@@ -101,7 +142,7 @@ fn joined(path: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
+    use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;

@@ -23,7 +23,7 @@ mod yaml;
 pub use entries::{Cluster, Context, Provider};
 pub use error::{other_user, unreadable, write_command};
 pub use exec::user_excerpt;
-pub use file::change;
+pub use file::{change, check_change};
 pub use load::files;
 pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
 pub use redirect::TunnelEndpoint;

@@ -42,6 +42,24 @@ pub fn like(path: &Path, content: &[u8], found: &Metadata, mode: u32) -> io::Res
     Ok(new)
 }
 
+/// Whether something is mounted there, as a single file is in a container: nothing can be put in its place.
+#[cfg(target_os = "linux")]
+pub fn is_mount_point(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let mount_of = |path: &Path| {
+        let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+        (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+    };
+    let own = mount_of(path);
+    own.is_some() && path.parent().is_some_and(|parent| mount_of(parent) != own)
+}
+
+/// Single files are mounted nowhere else.
+#[cfg(not(target_os = "linux"))]
+pub fn is_mount_point(_path: &Path) -> bool {
+    false
+}
+
 /// Makes the file, or puts it in the place of the one that is there, whatever that is.
 pub fn put(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     beside(path, content, mode)?.persist(path)?;

@@ -13,7 +13,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use self::cluster::{IssuingCluster, is_applicant, known_as};
 use self::token::{Enrollment, choose};
-use super::context_key::ContextEntries;
+use super::context_key::{ContextEntries, check_change};
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
     wait_until_valid,
@@ -217,6 +217,8 @@ fn certify(
         return Ok(vec![known.describe(&server)]);
     };
     let (applicant, context) = (&cluster.applicant, &*selected.context.name);
+    // Before anybody is sent for.
+    check_change(options.kubeconfig.as_deref(), context)?;
     let (user, keep) = (applicant.user(), arguments.keep);
     let config = cluster.key.take().map_or_else(|| choose(options, None, session), Ok)?;
     let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
