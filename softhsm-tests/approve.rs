@@ -106,6 +106,24 @@ fn what_the_requester_is_not_is_refused() {
     assert_eq!(cluster.conditions("other-group"), ["Approved"]);
 }
 
+/// A token of an hour would become a certificate that outlives the account.
+#[test]
+fn an_account_of_the_cluster_itself_is_no_requester() {
+    let cluster = cluster();
+    let otto = approver(cluster);
+    for (name, user) in
+        [("pod", "system:serviceaccount:default:robot"), ("kubelet", "system:node:worker-1")]
+    {
+        let requester = cluster.person(user, &[REQUESTERS]);
+        requester.asks(name, &Wanted { user, groups: &[], ..Wanted::default() });
+        let (outcome, screen) = approve(&otto, name).at_terminal().finish();
+        let said = format!("is made by \"{user}\", an account of the cluster itself");
+        outcome.fails(9, &[&said, "--despite-mismatch"]);
+        assert_eq!(screen, "");
+        assert!(cluster.conditions(name).is_empty(), "{name}");
+    }
+}
+
 /// The API server and its signer would read cluster-admin in each of these.
 #[test]
 fn a_request_that_can_be_read_in_two_ways_is_refused() {

@@ -121,6 +121,28 @@ fn a_request_that_is_approved_and_not_signed_is_told_as_that() {
     assert_ends_well(&newcomer, &[]);
 }
 
+/// It would be asked for ever.
+#[test]
+fn a_cluster_that_has_every_request_is_given_up() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let folder = store.path("programs");
+    fs::create_dir(&folder).unwrap();
+    let kubectl = cluster().programs().join("kubectl");
+    let request = r#"{"metadata": {"name": "%s", "uid": "u", "resourceVersion": "1"}, "spec": {"request": "", "signerName": ""}}"#;
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = get ] || exec {} \"$@\"\necho \"$3\" >>\"$HOME/names\"\nprintf '{request}' \"$3\"\n",
+        kubectl.display()
+    );
+    fs::write(folder.join("kubectl"), script).unwrap();
+    fs::set_permissions(folder.join("kubectl"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    let given_up = newcomer.enroll(&[]).variable("PATH", path).run();
+    given_up.fails(9, &["the cluster has 100 requests jane-", "have them removed"]);
+    let names = fs::read_to_string(newcomer.person.directory().join("names")).unwrap();
+    assert_eq!(names.lines().count(), 100);
+}
+
 #[test]
 fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
     let store = bare_token();

@@ -35,6 +35,8 @@ pub(super) const LONGEST: u64 = 1 << 20;
 const LONGEST_SKEW: i64 = 60;
 /// Between two looks at this machine's clock.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Of one user and key that are looked for.
+const MOST_REQUESTS: u32 = 100;
 /// Of what a request's name says of the user, in characters.
 const LONGEST_USER: usize = 40;
 /// Of what it says of the key, in hexadecimal digits.
@@ -130,9 +132,17 @@ impl Issuance<'_> {
     pub(super) fn find(&self, again: bool) -> Result<(String, Option<Found>), Error> {
         let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
         let (mut name, mut last) = (first.clone(), None);
-        for number in 2.. {
-            let Some(request) = SigningRequest::read(self.api, &name)? else { break };
+        let mut numbers = 2..=MOST_REQUESTS;
+        while let Some(request) = SigningRequest::read(self.api, &name)? {
             last = Some(request);
+            let Some(number) = numbers.next() else {
+                let text = format!(
+                    "the cluster has {MOST_REQUESTS} requests {first}, {first}-2 and so on"
+                );
+                return Err(Error::new(Exit::Cluster, text).help(
+                    "have them removed; a cluster that has every request that it is asked for is none to be trusted",
+                ));
+            };
             name = format!("{first}-{number}");
         }
         let Some(last) = last.filter(|_| !again) else { return Ok((name, None)) };
@@ -311,15 +321,19 @@ pub(super) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
     Applicant::new(name.clone(), groups)
 }
 
-/// In the largest unit of which there are several and no rest.
+/// In the largest unit of which there are several and no rest; from two days on in days, about.
 pub(super) fn shown_duration(seconds: Option<i64>) -> String {
     let Some(seconds) = seconds else {
         return "as long as the signer likes (often a year)".to_owned();
     };
-    let mut units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")].into_iter();
-    match units.find(|(size, _)| seconds >= 2 * size && seconds % size == 0) {
-        Some((size, unit)) => format!("{} {unit}", seconds / size),
-        None => format!("{seconds} seconds"),
+    const DAY: i64 = 86_400;
+    let units = [(DAY, "days"), (3_600, "hours"), (60, "minutes")];
+    match units.iter().find(|(size, _)| seconds >= 2 * size && seconds % size == 0) {
+        Some((size, unit)) if *size == DAY || seconds < 2 * DAY => {
+            format!("{} {unit}", seconds / size)
+        }
+        _ if seconds >= 2 * DAY => format!("about {} days", seconds / DAY),
+        _ => format!("{seconds} seconds"),
     }
 }
 
@@ -368,6 +382,9 @@ mod tests {
             (Some(3_600), "60 minutes"),
             (Some(31_536_000), "365 days"),
             (Some(601), "601 seconds"),
+            (Some(90_000), "25 hours"),
+            (Some(180_000), "about 2 days"),
+            (Some(2_147_483_647), "about 24855 days"),
             (Some(-600), "-600 seconds"),
         ] {
             assert_eq!(shown_duration(seconds), expected);

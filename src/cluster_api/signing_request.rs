@@ -16,11 +16,15 @@ use base::printable::{excerpt, quoted};
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
 
+/// What is asked of the server when a request is read.
+const PURPOSE: &str = "show the CertificateSigningRequest";
 pub(super) const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// The signer of client certificates for the API server.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// The shortest life that can be asked for, in seconds.
 pub const SHORTEST: u32 = 600;
+/// How the users begin that are no persons: service accounts, nodes, components.
+const CLUSTERS_OWN: &str = "system:";
 /// What a client certificate of the signer can be for; the first is a must.
 const ALLOWED: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
 /// By which the API server tells the certificate that a request came with (1.32 and later).
@@ -102,8 +106,7 @@ pub enum RequestState {
 
 impl SigningRequest {
     fn of(api: &dyn ClusterApi, object: Value) -> Result<Self, Error> {
-        let purpose = "show the CertificateSigningRequest";
-        let mut request: Self = decoded(api.cluster(), purpose, object.clone())?;
+        let mut request: Self = decoded(api.cluster(), PURPOSE, object.clone())?;
         let is_whole = object.is_object()
             && object.get("status").is_none_or(Value::is_object)
             // Without it, sending the object back would approve whatever is there by then.
@@ -111,7 +114,7 @@ impl SigningRequest {
             // It could lead to another path.
             && is_name(&request.metadata.name);
         if !is_whole {
-            return Err(unusable(api.cluster(), purpose, "it is no whole object"));
+            return Err(unusable(api.cluster(), PURPOSE, "it is no whole object"));
         }
         request.pem = from_base64(&request.spec.request).unwrap_or_default();
         request.object = object;
@@ -128,8 +131,12 @@ impl SigningRequest {
                 "give the name that `kubectl get certificatesigningrequests{THIS_KEY}` shows"
             )));
         }
-        let found = api.signing_request(name)?;
-        found.map(|object| Self::of(api, object)).transpose()
+        let Some(object) = api.signing_request(name)? else { return Ok(None) };
+        let found = Self::of(api, object)?;
+        if found.metadata.name != name {
+            return Err(unusable(api.cluster(), PURPOSE, "it has another name"));
+        }
+        Ok(Some(found))
     }
 
     /// Makes a request with this PKCS#10. `seconds` is not below [`SHORTEST`], or the signer's choice.
@@ -292,6 +299,13 @@ impl SigningRequest {
 pub fn objections(request: &SigningRequest, csr: &CertificationRequest) -> Vec<String> {
     let spec = &request.spec;
     let mut found = Vec::new();
+    // A certificate lives on when the account, or the pod whose token asked, is gone.
+    if spec.username.starts_with(CLUSTERS_OWN) {
+        found.push(format!(
+            "is made by {:?}, an account of the cluster itself, whose credentials are to be short-lived",
+            spec.username
+        ));
+    }
     match &csr.user {
         Some(name) if *name == spec.username => {}
         Some(name) => found.push(format!("is for {name:?}, who is not the requester")),
