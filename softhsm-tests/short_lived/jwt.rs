@@ -65,6 +65,15 @@ fn every_kind_of_key_signs_what_openssl_accepts() {
 }
 
 #[test]
+fn what_nobody_can_take_back_is_short_lived_and_for_somebody() {
+    let store = token_with_pair(Kind::P256);
+    let refused = |more: &[&str]| with_key(&store, "1", &[&JWT[..], more].concat()).run();
+    refused(&["--duration=25h"]).fails_in_one_line(2, &["lives a day at most", "at most 24h"]);
+    assert_eq!(refused(&["--audience="]).status.code(), Some(2));
+    refused(&["--duration=24h"]).succeeded();
+}
+
+#[test]
 fn the_claims_are_those_that_were_asked_for() {
     let store = token_with_pair(Kind::P256);
     let now = || i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();

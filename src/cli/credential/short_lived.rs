@@ -41,6 +41,9 @@ const MARGIN: i64 = 30;
 /// Of a JSON Web Token, if nothing else is asked for, in seconds.
 const LIFETIME: u64 = 5 * 60;
 
+/// Of a JSON Web Token, in seconds: nobody can take it back.
+const LONGEST: u64 = 24 * 60 * 60;
+
 /// The audience of a JSON Web Token without `--audience`.
 const AUDIENCE: &str = "kubernetes";
 
@@ -71,7 +74,7 @@ pub(super) struct ShortLivedOptions {
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "kind")]
     pub(super) duration: Option<Duration>,
     /// For whom a token is made; may be repeated
-    #[arg(long, value_name = "NAME", requires = "kind")]
+    #[arg(long, value_name = "NAME", requires = "kind", value_parser = NonEmptyStringValueParser::new())]
     pub(super) audience: Vec<String>,
     /// certificate: how long to wait for it to be approved and signed
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "kind")]
@@ -121,6 +124,10 @@ pub(super) fn hand_out(
         return Err(standard_input_is_the_clients());
     }
     // Before a PIN is asked for.
+    if kind == ShortLived::Jwt && options.duration.is_some_and(|it| it.as_secs() > LONGEST) {
+        let text = "a JSON Web Token that nobody can take back lives a day at most";
+        return Err(Error::new(Exit::Request, text).help("omit --duration, or give at most 24h"));
+    }
     let needs_cluster = kind != ShortLived::Jwt || options.output == OutputForm::Kubeconfig;
     let target = needs_cluster.then(|| target(arguments, request.as_ref(), context)).transpose()?;
     let pins = Sources::new(pin_source, &variables);
