@@ -184,6 +184,14 @@ fn the_program_is_called_by_the_name_that_path_has_for_it() {
     symlink(&program, &own).unwrap();
     expects(&printed(&[krew, bin]), &own);
     expects(&printed(&[]), &program);
+    // As an installer's link, which leads to the version of today.
+    let current = directory.join("current");
+    symlink(versioned, &current).unwrap();
+    let started = current.join("pkcs11-external-signer");
+    for (typed, path) in [(&started, ""), (&own, "")] {
+        let invocation = kubeconfig(&store, &[]).program(typed).variable("PATH", path);
+        expects(&invocation.run().printed(), typed);
+    }
 }
 
 #[test]

@@ -505,6 +505,25 @@ fn each_entry_is_found_in_the_file_it_stands_in() {
     assert_eq!(text(&second), clusters);
 }
 
+/// Only a file that was written has copies.
+#[test]
+fn a_secret_is_named_with_the_file_that_it_stands_in() {
+    let store = token();
+    let (contexts, users) = BEFORE.split_once("users:\n").unwrap();
+    let [first, second] = ["config-1", "config-2"].map(|name| store.path(name));
+    fs::write(&first, contexts.replace("web\n    user: jane", "web\n    user: joe")).unwrap();
+    fs::write(&second, format!("users:\n{users}")).unwrap();
+    let list = std::env::join_paths([&first, &second]).unwrap();
+    let written = write(&store, Path::new(&list), "prod", &[]).succeeded();
+    let place = format!(
+        "user \"jane\", which the context had, is still in {}, with its secret",
+        second.display()
+    );
+    written.says(&[&place]);
+    let removal = written.stderr.lines().find(|it| it.contains("delete-user")).unwrap();
+    assert_eq!(removal.trim(), "kubectl config delete-user jane");
+}
+
 #[test]
 fn a_pin_is_not_taken_over() {
     let store = token();

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use super::key_choice::{key_configuration, names_key};
 use super::key_options::{
@@ -62,14 +63,22 @@ impl ContextEntries<'_> {
         })?;
         let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
         if let Some(former) = former {
-            let path = path.to_string_lossy();
-            let (user, file) = (shell_word(&former), shell_word(&path));
+            let mut place = holder_of(&former, kubeconfig).unwrap_or_else(|| path.clone());
+            let mut removal = format!("kubectl config{files} delete-user {}", shell_word(&former));
+            let mut copies = "";
+            // Only the context's own file was copied.
+            if place.canonicalize().is_ok_and(|it| it == path) {
+                copies = " and its copies";
+                removal += &format!(" && rm {}.backup-*", shell_word(&path.to_string_lossy()));
+                place = path;
+            }
             report::steps(
                 &format!(
-                    "user \"{former}\", which the context had, is still in {path} and its copies, with its secret; without it \
-                     there is no way back:"
+                    "user \"{former}\", which the context had, is still in {}{copies}, with its secret; without it there is \
+                     no way back:",
+                    place.display()
                 ),
-                &[format!("kubectl config{files} delete-user {user} && rm {file}.backup-*")],
+                &[removal],
             );
         }
         let options = files + &option("--context", Some(self.context));
@@ -138,6 +147,14 @@ impl ContextEntries<'_> {
         };
         PluginEntries::of(kubeconfig, self.context, &user, &hop)
     }
+}
+
+/// The file that the user stands in.
+fn holder_of(user: &str, kubeconfig: Option<&Path>) -> Option<PathBuf> {
+    kubeconfig_files(kubeconfig).into_iter().find(|path| {
+        let file = Kubeconfig::load(slice::from_ref(path));
+        file.is_ok_and(|it| it.has(EntryKind::User, user))
+    })
 }
 
 /// How this user's tunnels are known, and the process that serves any now.

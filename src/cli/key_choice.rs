@@ -1,6 +1,8 @@
 //! The key that a command is about: the one that is named, the only one that can be used, or the one that a
 //! person picks; and the configuration that names it.
 
+use std::path::PathBuf;
+
 use super::key_options::{KeyOptions, KeySource, set};
 use super::listing::{
     KeyEntry, KeyNote, Listing, SelectedKey, among, none_fits, token_configuration,
@@ -228,14 +230,18 @@ pub(super) fn key_configuration(
     configuration
 }
 
-/// This program, by a name that outlives an update: as PATH finds it, links not followed.
+/// This program, by a name that outlives an update: as PATH finds it, or as it was started, links not followed.
 fn program() -> Option<String> {
     let executable = std::env::current_exe().ok()?.canonicalize().ok()?.with_file_name(PROGRAM);
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // By the second name alone where kubectl's plugin manager has installed it.
+    let started = std::env::args_os().next().map(PathBuf::from);
+    // A name alone was looked up in PATH.
+    let started = started.filter(|it| it.components().count() > 1);
     let found = [PROGRAM, PLUGIN]
         .into_iter()
         .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
+        .chain(started.and_then(|it| std::path::absolute(it).ok()))
         .filter(|path| path.is_absolute())
         .find(|path| path.canonicalize().is_ok_and(|it| it == executable));
     found.unwrap_or(executable).into_os_string().into_string().ok()
