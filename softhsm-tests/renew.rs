@@ -246,9 +246,44 @@ fn a_certificate_for_another_key_or_another_name_is_not_installed() {
         assert_eq!(jane.certificates(), before, "{text}");
         assert_eq!(jane.user(), "jane");
         if left == 2 * MINUTE {
+            // Another one would be answered with the same, and an approver's work be wasted.
+            let again = jane.renew(&["--wait=1s"]).run();
+            again.fails(9, &[&name, ", and has to be valid after 20", "--again"]);
+            assert_eq!(jane.requests(&name), 1);
+            let jane = Jane { duration: "--duration=11m", ..jane };
             assert_eq!(jane.request(), format!("{name}-2"));
         }
     }
+}
+
+/// Other clusters may take the one of the company's CA alone, and it is nowhere else.
+#[test]
+fn a_certificate_of_another_issuer_is_replaced_after_a_yes_alone() {
+    let workshop = tempfile::tempdir().unwrap();
+    let (middle, middle_key) = (workshop.path().join("middle"), key(Kind::P384).private_pem());
+    let extensions = "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign\n";
+    let root = cluster().authority();
+    let [middle, middle_der] =
+        issue(&middle, &middle_key, "/CN=intermediate", extensions, 30, &root);
+    let own = expiring(Kind::P256, "jane", 9 * MINUTE, ClientAuth, [middle, middle_key]);
+    let jane = Jane::of([
+        Object::key(key(Kind::P256), &[1]).labelled("jane"),
+        Object::issued(own.clone(), &[1]).labelled("jane"),
+        Object::issued(fs::read(middle_der).unwrap(), &[2]),
+    ]);
+    let before = [credential_id(&own)];
+    let outcome = jane.renewed_with("approve", &[]);
+    outcome.fails(7, &["CN=intermediate has issued", "wants a yes from a person"]);
+    assert_eq!(jane.certificates(), before);
+    let mut terminal = jane.renew(&[]).at_terminal();
+    terminal.expect("by one of CN=test-cluster CA? Type yes: ").type_line("no");
+    terminal.finish().0.fails(7, &["was not confirmed with yes"]);
+    assert_eq!(jane.certificates(), before);
+    let mut terminal = jane.renew(&[]).at_terminal();
+    terminal.expect("? Type yes: ").type_line("yes");
+    terminal.finish().0.succeeded();
+    assert_ne!(jane.certificates(), before);
+    assert_eq!(jane.user(), "jane");
 }
 
 /// The new one is written and the present one not yet removed.

@@ -10,6 +10,21 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful, |character| character.escape_unicode().to_string())
 }
 
+/// Lines that are fit for a terminal, whoever wrote what stands in them: none becomes two, and none moves the cursor.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PrintableLines(String);
+
+impl PrintableLines {
+    pub fn of(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let lines = lines.into_iter();
+        Self(lines.map(|line| format!("{}\n", printable(line.as_ref()))).collect())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// The text with every character that is wanted escaped in this way.
 pub fn escaped(
     text: &str,
@@ -85,6 +100,12 @@ pub fn is_harmful(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_stay_lines() {
+        let lines = PrintableLines::of(["user \"\u{1b}[2J\"", "group \"a\nb\""]);
+        assert_eq!(lines.as_str(), "user \"\\u{1b}[2J\"\ngroup \"a\\u{a}b\"\n");
+    }
 
     #[test]
     fn ordinary_text_is_borrowed() {

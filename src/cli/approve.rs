@@ -11,7 +11,7 @@ use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
 use crate::cluster_api::{Kubectl, objections};
 use crate::error::{Error, Exit, THIS_KEY, listed};
-use crate::printable::{printable, quoted};
+use crate::printable::{PrintableLines, printable, quoted};
 use crate::report;
 
 #[derive(Debug, clap::Args)]
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) ->
             "approved"
         }
     };
-    session.output.print(&format!("{} {outcome}\n", printable(name)))
+    session.output.print(&PrintableLines::of([format!("{name} {outcome}")]))
 }
 
 /// A typed yes at the terminal.

@@ -37,7 +37,7 @@ pub(super) fn run(
     if let Some(attestation) = KeyAttestation::from_der(leaf) {
         report::note(&printable(&describe(&attestation)));
     }
-    session.output.print(&certificates_pem(leaf, others)?)
+    session.output.print_document(&certificates_pem(leaf, others)?)
 }
 
 /// What the attestation says, in one line.

@@ -37,7 +37,7 @@ pub(super) fn run(
             .write_registration(VARIABLE, name, name, name, &mut script)
             .map_err(|error| Error::internal(error.to_string()))?;
     }
-    session.output.print(&String::from_utf8_lossy(&script))
+    session.output.print_document(&String::from_utf8_lossy(&script))
 }
 
 /// Answers a shell's script, if it is one that asks; the exit code. Nothing is written to standard error:

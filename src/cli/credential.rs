@@ -146,7 +146,7 @@ fn answer(
     let client = registered.client.unwrap_or_default();
     let proof = ExecProof::Certificate { certificate: client.certificate_pem, key: client.key_pem };
     let version = version(request.as_ref(), options);
-    session.output.print(&exec_answer(version, &proof, &expiry(keep)))
+    session.output.print_document(&exec_answer(version, &proof, &expiry(keep)))
 }
 
 /// The version of the answer: that of the request or, from clients that set none, that of their user's entry.

@@ -128,7 +128,8 @@ impl Issuance<'_> {
     }
 
     /// The last request that is in the cluster and what it was answered with, an error if it ended in vain; or the name for
-    /// another one, if that is wanted or what the last one was answered with doesn't last.
+    /// another one, if that is wanted or what the last one was answered with doesn't last. Where that is a certificate that
+    /// is to be renewed, another one for the same time would be answered with the same.
     pub(super) fn find(&self, again: bool) -> Result<(String, Option<Found>), Error> {
         let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
         let (mut name, mut last) = (first.clone(), None);
@@ -146,8 +147,10 @@ impl Issuance<'_> {
             name = format!("{first}-{number}");
         }
         let Some(last) = last.filter(|_| !again) else { return Ok((name, None)) };
+        let asked = self.duration.and_then(|it| i64::try_from(it.as_secs()).ok());
+        let is_another = self.renewed.is_none() || last.spec.expiration_seconds != asked;
         match self.issued(&last) {
-            Err(error) if error.is(Kind::TooShort) => Ok((name, None)),
+            Err(error) if error.is(Kind::TooShort) && is_another => Ok((name, None)),
             outcome => outcome.map(|issued| (name, Some((last, issued)))),
         }
     }
@@ -210,7 +213,7 @@ impl Issuance<'_> {
             );
             return Err(Error::new(Exit::Cluster, text).kind(Kind::TooShort).help(
                 "ask for a longer time with --duration, or have the administrators raise the signer's limit \
-                 (--cluster-signing-duration)",
+                 (--cluster-signing-duration) and make another request with --again",
             ));
         }
         let (user, groups) = (self.applicant.user(), self.applicant.groups());

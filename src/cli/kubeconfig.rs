@@ -73,7 +73,7 @@ pub(super) fn run(
         let keep = arguments.keep.map(|keep| keep.to_string());
         set(&mut configuration, "keep", keep.as_deref());
         let excerpt = user_excerpt(user, &configuration, !arguments.external_signer)?;
-        return session.output.print(&excerpt);
+        return session.output.print_document(&excerpt);
     };
     let pin_source = pin_source.map(str::to_owned);
     let options = &KeyOptions { pin_source, ..options.clone() };
@@ -85,6 +85,6 @@ pub(super) fn run(
     kubeconfig.context(context)?;
     match arguments.write {
         true => entries.write(),
-        false => session.output.print(&entries.excerpt(&kubeconfig)?),
+        false => session.output.print_document(&entries.excerpt(&kubeconfig)?),
     }
 }

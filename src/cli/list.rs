@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
         session.output.print_json(&listing)?;
     } else if prints_uris {
         let uris = listing.keys().map(|(_, _, key)| format!("{}\n", key.uri));
-        session.output.print(&uris.collect::<String>())?;
+        session.output.print_document(&uris.collect::<String>())?;
     } else {
         let names_object = options.filter()?.object.is_given();
         let mut lines = Lines { text: String::new(), output: &session.output, names_object };
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
             lines.add(PLAIN, &format!("  help: {}", nothing.remedy()));
         }
         let text = lines.text;
-        session.output.print(&text)?;
+        session.output.print_painted(&text)?;
     }
     if let Some(error) = options.miss(&listing) {
         return Err(error);

@@ -29,6 +29,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use self::session::{CommandOutput, CommandSession};
 use crate::error::{PLUGIN, PROGRAM};
+use crate::printable::PrintableLines;
 use crate::process::environment::SingleThreaded;
 use crate::start::{self, Started};
 use crate::{report, tunnel_process};
@@ -182,7 +183,7 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
             Command::Status(it) => status::run(&it, session),
             Command::Stop => status::stop(),
             Command::Unseal(it) => sealed::unseal(&it, session),
-            Command::Version => session.output.print(&version::text()),
+            Command::Version => session.output.print(&PrintableLines::of(version::text().lines())),
             // Without a session.
             Command::Run(_) | Command::TokenProcess | Command::TunnelProcess => Ok(()),
         }),
@@ -210,7 +211,7 @@ fn not_a_command(mut error: clap::Error) -> u8 {
         _ => None,
     };
     if let Some(text) = text {
-        let printed = CommandOutput::open().and_then(|mut output| output.print(&text));
+        let printed = CommandOutput::open().and_then(|mut output| output.print_painted(&text));
         return printed.map_or_else(|error| report::error(&error), |()| 0);
     }
     // A stray word is not repeated, since it could be a PIN, unless it is one of ours but for a letter or so.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::connection::connect;
 use super::issuance::{Issuance, IssuanceOptions, IssuedCertificate, file_error, replace_file};
 use super::key_options::{KeyOptions, KeySource, SelectedContext};
+use super::question::confirm;
 use super::session::CommandSession;
 use crate::certificate::{Certificate, ValidityState, minute};
 use crate::cluster_api::ClusterUser;
@@ -16,11 +17,12 @@ use crate::config::Config;
 use crate::enrollment::{Applicant, of_key, sign_request};
 use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring, OpenKeys as _};
+use crate::printable::{PrintableLines, printable};
 use crate::process::environment::TakenVariables;
 use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
-use crate::token::KeyPurpose;
+use crate::token::{Candidate, KeyPurpose};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -66,6 +68,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         if issued.is_some_and(|it| it.certificate.der() == present.der()) {
             let known = api.whoami()?;
             check_user(&known, &present)?;
+            confirm_issuer(&old, &present)?;
             key.remove(&old, &present)?;
             return output.print(&renewed(&present, &known, &server));
         }
@@ -75,17 +78,32 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
             keyring.sign(number, scheme, digest.to_owned())
         })
     })?;
+    confirm_issuer(&present, &issued.certificate)?;
     let known = key.replace(&present, &issued)?;
     output.print(&renewed(&issued.certificate, &known, &server))
 }
 
 /// What was done.
-fn renewed(certificate: &Certificate, known: &ClusterUser, server: &str) -> String {
+fn renewed(certificate: &Certificate, known: &ClusterUser, server: &str) -> PrintableLines {
     let expiry = minute(certificate.validity.not_after);
     let Certificate { subject, .. } = certificate;
     let id = certificate.credential_id();
-    let known = known.describe(server);
-    format!("the certificate of {subject} is renewed: it expires {expiry}, {id}\n{known}\n")
+    let renewed = format!("the certificate of {subject} is renewed: it expires {expiry}, {id}");
+    PrintableLines::of([renewed, known.describe(server)])
+}
+
+/// Has a person confirm that a certificate goes for one of another issuer: other clusters may take the first one alone.
+fn confirm_issuer(old: &Certificate, new: &Certificate) -> Result<(), Error> {
+    if old.issuer_text == new.issuer_text {
+        return Ok(());
+    }
+    let until = minute(old.validity.not_after);
+    let what = format!(
+        "the certificate of {} that {} has issued (serial number {}, until {until})",
+        old.subject, old.issuer_text, old.serial_number
+    );
+    let question = format!("Replace {what} by one of {}", new.issuer_text);
+    confirm(&what, &printable(&question))
 }
 
 /// The key of a context, with its token, and where its certificate is: how the successor takes that place, in the end,
@@ -116,7 +134,10 @@ impl KeyInUse<'_> {
         let issued = issued.clone();
         self.keyring.with_token(self.number, move |token, reference, pins| {
             let candidates = token.candidates()?;
-            let candidate = candidates.iter().find(|it| it.id == reference.id);
+            let public_key = Some(issued.certificate.public_key());
+            let is_of_key =
+                |it: &&Candidate| it.id == reference.id && it.public_key.as_ref() == public_key;
+            let candidate = candidates.iter().find(is_of_key);
             let mut key = reference.clone();
             key.label = candidate.map_or_else(String::new, |it| it.label.clone());
             issued.write(token, &key, pins).map(drop)
@@ -197,5 +218,25 @@ fn check_user(known: &ClusterUser, certificate: &Certificate) -> Result<(), Erro
             ))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_is_printed_as_text() {
+        let pair = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::default().self_signed(&pair).unwrap();
+        let certificate = Certificate::from_der(certificate.der(), "it").unwrap();
+        let groups = vec!["dev\u{1b}[2J\nsecond line".to_owned()];
+        let known = ClusterUser { name: "jane".to_owned(), groups };
+        let printed = renewed(&certificate, &known, "https://server");
+        let shown = "knows us as user \"jane\", groups dev\\u{1b}[2J\\u{a}second line\n";
+        assert!(printed.as_str().ends_with(shown), "{printed:?}");
+        assert_eq!(printed.as_str().lines().count(), 2);
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn seal(arguments: &SealArguments, session: &mut CommandSession) -> R
     }
     let text = envelope.seal(&registries(arguments)?)?;
     match &arguments.out {
-        None => session.output.print(&text),
+        None => session.output.print_document(&text),
         Some(path) => write_file(path, &text, 0o600),
     }
 }
@@ -172,7 +172,7 @@ pub(super) fn unseal(
     let mut token = session.open(&config)?.token(&config.token)?;
     let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = open(&mut token, &file, key, &mut pins)?;
-    session.output.print(&format!("{}\n", registries.to_config().trim_end()))
+    session.output.print_document(&format!("{}\n", registries.to_config().trim_end()))
 }
 
 pub(super) fn provide(
@@ -203,7 +203,7 @@ pub(super) fn provide(
     let mut token = library.token(&config.token)?;
     let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = open(&mut token, &file, key, &mut pins)?;
-    session.output.print(&answer(&request, &registries.logins, arguments.cache))
+    session.output.print_document(&answer(&request, &registries.logins, arguments.cache))
 }
 
 /// From now on, ends the process before kubelet kills it: its own error says more.

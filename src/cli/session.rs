@@ -17,7 +17,7 @@ use crate::error::{Error, Exit};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::library::{self, Library};
 use crate::pin_entry::Sources;
-use crate::printable::printable_json;
+use crate::printable::{PrintableLines, printable_json};
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::output::{StandardOutput, answer_lost};
 use crate::process::{lock, replaced_file};
@@ -150,8 +150,23 @@ impl CommandOutput {
         }
     }
 
-    /// Prints the text. A reader that stops reading, such as `head`, is no error.
-    pub(super) fn print(&mut self, text: &str) -> Result<(), Error> {
+    /// Prints what was done or found, for people.
+    pub(super) fn print(&mut self, lines: &PrintableLines) -> Result<(), Error> {
+        self.write(lines.as_str())
+    }
+
+    /// Prints text in colours, whose parts were made printable before they were [painted](Self::paint).
+    pub(super) fn print_painted(&mut self, text: &str) -> Result<(), Error> {
+        self.write(text)
+    }
+
+    /// Prints what a program is to read, as it is.
+    pub(super) fn print_document(&mut self, text: &str) -> Result<(), Error> {
+        self.write(text)
+    }
+
+    /// A reader that stops reading, such as `head`, is no error.
+    fn write(&mut self, text: &str) -> Result<(), Error> {
         match self.output.write(text) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(answer_lost(&error)),
             _ => Ok(()),
@@ -162,7 +177,7 @@ impl CommandOutput {
     pub(super) fn print_json(&mut self, document: &impl Serialize) -> Result<(), Error> {
         let document = serde_json::to_string_pretty(document)
             .map_err(|error| Error::internal(format!("JSON: {error}")))?;
-        self.print(&format!("{}\n", printable_json(&document)))
+        self.print_document(&format!("{}\n", printable_json(&document)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::session::CommandSession;
 use crate::error::Error;
-use crate::printable::printable;
+use crate::printable::PrintableLines;
 use crate::report;
 use crate::tunnel_process::{self, StatusDocument};
 
@@ -24,8 +24,9 @@ pub(super) fn run(arguments: &StatusArguments, session: &mut CommandSession) -> 
     if arguments.json {
         return session.output.print_json(&status);
     }
-    let text = status.map_or_else(|| "no tunnel process is running\n".to_owned(), |it| text(&it));
-    session.output.print(&text)
+    let lines =
+        status.map_or_else(|| vec!["no tunnel process is running".to_owned()], |it| lines(&it));
+    session.output.print(&PrintableLines::of(lines))
 }
 
 /// Ends the tunnel process.
@@ -37,22 +38,20 @@ pub(super) fn stop() -> Result<(), Error> {
 }
 
 /// As a person reads it, a line for each thing.
-fn text(status: &StatusDocument) -> String {
-    let mut text = format!("tunnel process {}\n", status.pid);
+fn lines(status: &StatusDocument) -> Vec<String> {
+    let mut lines = vec![format!("tunnel process {}", status.pid)];
     for key in &status.keys {
         let connections = match key.connections {
             1 => "1 connection".to_owned(),
             count => format!("{count} connections"),
         };
-        let (subject, until) = (printable(&key.subject), printable(&key.until));
-        text += &format!("key of {subject}: {connections}; open until {until}\n");
-        for caller in &key.callers {
-            text += &format!("  used by {} (process {})\n", printable(&caller.name), caller.pid);
-        }
+        lines.push(format!("key of {}: {connections}; open until {}", key.subject, key.until));
+        let used = key.callers.iter();
+        lines.extend(used.map(|it| format!("  used by {} (process {})", it.name, it.pid)));
     }
     for cluster in &status.clusters {
-        let (name, server) = (printable(&cluster.name), printable(&cluster.server));
-        text += &format!("cluster \"{name}\" ({server}) at {}\n", cluster.address);
+        let (name, server, address) = (&cluster.name, &cluster.server, cluster.address);
+        lines.push(format!("cluster \"{name}\" ({server}) at {address}"));
     }
-    text
+    lines
 }

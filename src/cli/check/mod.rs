@@ -131,7 +131,7 @@ impl Checklist<'_> {
                     help.candidates.iter().map(|it| format!("    {}\n", printable(it)));
                 shown.extend(candidates);
             }
-            if let Err(error) = self.session.output.print(&shown) {
+            if let Err(error) = self.session.output.print_painted(&shown) {
                 self.failure.get_or_insert(error);
             }
         }

@@ -148,7 +148,7 @@ pub(super) fn hand_out(
     let text = text(&made, options.output, version, target.as_ref());
     match &options.out {
         Some(path) => write_file(path, &text, 0o600),
-        None => session.output.print(&text),
+        None => session.output.print_document(&text),
     }
 }
 

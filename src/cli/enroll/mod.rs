@@ -24,7 +24,7 @@ use crate::cluster_api::ClusterUser;
 use crate::config::Keep;
 use crate::enrollment::{Applicant, check_issued, in_groups};
 use crate::error::{Error, Exit, Kind};
-use crate::printable::printable;
+use crate::printable::PrintableLines;
 use crate::process::{read_regular, unix_time};
 use crate::report;
 use crate::token::{KeyKind, KeyPurpose, PivSlot, SlotPolicy};
@@ -146,8 +146,7 @@ pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> 
         (None, Some(file)) => install(arguments, file, session)?,
         (None, None) => certify(arguments, session)?,
     };
-    let text: String = lines.iter().map(|line| format!("{}\n", printable(line))).collect();
-    session.output.print(&text)
+    session.output.print(&PrintableLines::of(lines))
 }
 
 /// A key, and the request for any CA in a file, unless it is printed; what was done.
@@ -173,7 +172,7 @@ fn request(
     let pem = enrollment.sign_request(applicant, &key)?;
     // The request alone, for a pipe.
     if file == Path::new("-") {
-        session.output.print(&pem)?;
+        session.output.print_document(&pem)?;
         return Ok(Vec::new());
     }
     replace_file(file, &pem)?;
