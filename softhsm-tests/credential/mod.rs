@@ -16,6 +16,7 @@ mod nests;
 mod outdated;
 mod pins;
 mod refused;
+mod renewed;
 mod requests;
 mod strangers;
 mod token_processes;
