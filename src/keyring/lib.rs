@@ -520,7 +520,7 @@ impl Worker {
         number: usize,
         attempt: Attempt,
         at_reader: Box<dyn Fn(String) + Send>,
-        work: &mut dyn FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
+        work: &mut impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
     ) -> Step<T> {
         let Attempt { access, is_locked, is_first, was_lost, mut answers } = attempt;
         answers.at_reader = Some(at_reader);
