@@ -141,6 +141,13 @@ fn a_certificate_file_is_looked_at_and_names_the_user() {
     ] {
         kubeconfig(&store, &[option]).run().fails(code, &[fragment]);
     }
+    // As a CA on Windows gives it out.
+    let bundle = directory.join("jane.p7b");
+    let mut openssl = tool("openssl", "openssl");
+    openssl.args(["crl2pkcs7", "-nocrl", "-certfile"]).arg(own.certificate_pem());
+    assert!(openssl.arg("-out").arg(&bundle).status().unwrap().success());
+    let option = format!("--certificate-file={}", bundle.display());
+    kubeconfig(&store, &[&option]).run().fails(6, &["`openssl pkcs7 -print_certs -in FILE`"]);
 }
 
 #[test]

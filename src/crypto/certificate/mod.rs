@@ -87,7 +87,9 @@ impl Certificate {
                 "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an Ed25519 key",
             )
         })?;
-        let subject = Subject::of(signed.subject()).map_err(|reason| unusable(&reason))?;
+        let subject = Subject::of(signed.subject()).map_err(|reason| {
+            unusable(&reason).help("have its CA issue another one, with names in UTF-8")
+        })?;
         let constraints = signed.get_extension::<BasicConstraints>().map_err(unparsed)?;
         let usages = signed.get_extension::<ExtendedKeyUsage>().map_err(unparsed)?;
         let time = |time: Time| time.to_unix_duration().as_secs().cast_signed();
@@ -123,7 +125,10 @@ impl Certificate {
             .filter(|block| matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE"));
         let mut certificates: Vec<_> = certificates.map(|block| block.contents).collect();
         let Some(first) = certificates.first() else {
-            return Err(unusable(source, "it has no CERTIFICATE in PEM, and is no DER"));
+            return Err(unusable(source, "it has no CERTIFICATE in PEM, and is no DER").help(
+                "give the certificate in PEM or DER: `openssl pkcs7 -print_certs -in FILE` takes it out of a .p7b (-inform DER if \
+                 that is no text), `openssl pkcs12 -nokeys -in FILE` out of a .p12",
+            ));
         };
         let is_leaf = |der: &Vec<u8>| Self::from_der(der, source).is_ok_and(|it| !it.is_ca);
         let leaf = match Self::from_der(first, source)?.is_ca {
@@ -460,5 +465,26 @@ mod tests {
         assert!(reason(&[0x30, 0x82, 0x01, 0x00]).contains("does not parse"));
         let key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
         assert!(reason(key).contains("no CERTIFICATE in PEM"));
+    }
+
+    /// Another file or form of it changes nothing.
+    #[test]
+    fn one_with_a_name_that_can_be_read_in_two_ways_is_to_be_issued_anew() {
+        let mut certificate = issued("J@rgen");
+        let at = certificate.windows(6).rposition(|it| it == b"J@rgen").unwrap();
+        // ü in Latin-1, which TeletexString is taken for by some.
+        certificate[at + 1] = 0xfc;
+        certificate[at - 2] = 0x14;
+        let error = Certificate::from_der(&certificate, "it").unwrap_err();
+        assert!(error.to_string().ends_with("is no text that all read alike"), "{error}");
+        assert!(error.remedy().to_string().contains("have its CA issue another one"));
+    }
+
+    /// A self-signed certificate with this CN.
+    fn issued(user: &str) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
     }
 }
