@@ -103,6 +103,9 @@ struct Desk {
 /// What a library's thread does, one after the other.
 type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
+/// What is done with an open key and its token.
+type Work<'a, T> = dyn FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error> + 'a;
+
 /// For whom a key is opened.
 #[derive(Clone, Copy)]
 enum KeyAccess {
@@ -311,8 +314,10 @@ impl Keyring {
 
     /// Finalises the libraries; the process ends with `code` even if one hangs or crashes.
     pub fn finish(&self, code: u8) {
-        let libraries = locked(&self.libraries).clone();
-        for library in libraries {
+        let libraries = mem::take(&mut *locked(&self.libraries));
+        for mut library in libraries {
+            // PINs are wiped even if C_Finalize hangs.
+            library.keys.clear();
             let done = library.ask(move |worker| worker.finish(code));
             let _ = done.map(|done| done.recv_timeout(FINISH_LIMIT));
         }
@@ -520,7 +525,7 @@ impl Worker {
         number: usize,
         attempt: Attempt,
         at_reader: Box<dyn Fn(String) + Send>,
-        work: &mut impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>,
+        work: &mut Work<'_, T>,
     ) -> Step<T> {
         let Attempt { access, is_locked, is_first, was_lost, mut answers } = attempt;
         answers.at_reader = Some(at_reader);

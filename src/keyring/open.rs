@@ -151,8 +151,7 @@ impl OpenLibrary {
 
     /// Whether the token's session is one that has served a key, and not merely one from before a question.
     pub(super) fn has_served(&self, selector: &TokenSelector) -> bool {
-        let has_served = |open: &OpenToken| open.token.is_logged_in() || !open.keys.is_empty();
-        self.tokens.iter().any(|open| open.token.state().fits(selector) && has_served(open))
+        self.tokens.iter().any(|open| open.token.state().fits(selector) && open.has_served())
     }
 
     /// The session to the token is of no use any more. The PIN that it has accepted is kept.
@@ -173,6 +172,11 @@ impl OpenLibrary {
         let module = self.module(config)?;
         let found = module.find_token(&config.token)?;
         let name = found.name.to_string();
+        let is_gone =
+            |open: &mut OpenToken| !open.has_served() && open.token.check_session().is_err();
+        for gone in self.tokens.extract_if(.., is_gone) {
+            gone.token.close();
+        }
         let known = self.tokens.iter().position(|open| open.token.name() == name);
         let index = match known {
             Some(index) => index,
@@ -186,7 +190,7 @@ impl OpenLibrary {
             }
         };
         let open = self.tokens.get_mut(index).ok_or_else(ended)?;
-        if known.is_some() {
+        if open.has_served() {
             // Before a PIN is sent to it.
             open.token.check_session()?;
         }
@@ -229,6 +233,10 @@ impl OpenLibrary {
 }
 
 impl OpenToken {
+    fn has_served(&self) -> bool {
+        self.token.is_logged_in() || !self.keys.is_empty()
+    }
+
     /// With `proves`, who wants the key has to know the PIN, also where a login is in force.
     fn key(
         &mut self,

@@ -481,7 +481,7 @@ impl Token {
                 ),
                 format!(
                     "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where \
-                     nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` has it sent once"
+                     nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the stored PIN once"
                 ),
             ),
             WhyNotSent::TriesSpent => (
