@@ -141,7 +141,7 @@ fn a_full_disk_at_the_runtime_directory_stops_runs_and_no_requests() {
     needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let full = mounted(&format!(
-        "mount -t tmpfs -o size=64k,mode=700 none {RUNTIME}; \
+        "export XDG_RUNTIME_DIR={RUNTIME}; mount -t tmpfs -o size=64k,mode=700 none {RUNTIME}; \
          ! cat /dev/zero > {RUNTIME}/fill 2> /dev/null"
     ));
     after(&full, certificate(&store)).silently().certificate();
@@ -149,7 +149,9 @@ fn a_full_disk_at_the_runtime_directory_stops_runs_and_no_requests() {
     run_after(&full, &store).fails(9, &["No space left", "XDG_RUNTIME_DIR", "disk is not full"]);
 
     // Not even a name fits: there are other places.
-    let full = mounted(&format!("mount -t tmpfs -o nr_inodes=1,mode=700 none {RUNTIME}"));
+    let full = mounted(&format!(
+        "export XDG_RUNTIME_DIR={RUNTIME}; mount -t tmpfs -o nr_inodes=1,mode=700 none {RUNTIME}"
+    ));
     assert_signed(after(&full, sign(&store)).silently());
     run_after(&full, &store).printed();
 }

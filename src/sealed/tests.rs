@@ -165,7 +165,7 @@ fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
         (r#"{"auths":{"a":{}}}"#, "x: the entry for \"a\" has no user name and password"),
         (
             r#"{"auths":{"a":{"auth":"secret"}}}"#,
-            "x: the entry for \"a\" has no user name and password",
+            "x: the entry for \"a\" has an auth that is not UTF-8",
         ),
         (
             r#"{"auths":{"a":{"auth":"YTpi","identitytoken":"secret"}}}"#,
