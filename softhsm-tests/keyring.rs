@@ -406,9 +406,13 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
     assert!(lines.all(|line| line.is_ok()));
     watch.wait().unwrap();
     assert!(!can_ask(&before));
-    // Not even without a key.
+    // Not even without a key: it is told why.
     let told = served.connections.0.lock().unwrap().join("\n");
-    assert!(told.ends_with("its certificate was withdrawn"), "{told}");
+    let last = told.lines().last().unwrap();
+    assert!(
+        last.contains("answered with 502: the key that this client's certificate was"),
+        "{told}"
+    );
     assert_eq!(served.tunnels.clients.usage(number), KeyUsage::default());
 
     assert_eq!(keys.open(0, PIN), Ok(1));

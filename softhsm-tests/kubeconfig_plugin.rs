@@ -142,7 +142,12 @@ fn what_is_written_is_what_stock_kubectl_reads() {
             "user": "jane+token",
             "extensions": [{
                 "name": "pkcs11-external-signer",
-                "extension": {"cluster": "prod", "user": "jane", "plugin-user": "jane+token"},
+                "extension": {
+                    "cluster": "prod",
+                    "user": "jane",
+                    "plugin-cluster": "prod+token",
+                    "plugin-user": "jane+token",
+                },
             }],
         })
     );
@@ -359,7 +364,7 @@ fn the_expired_key_itself_is_no_former_user() {
     let store = token_of("/CN=jane", -1, 2);
     let path = file(&store, BEFORE);
     write(&store, &path, "prod", &["--object-id=2"]).succeeded();
-    let pointed = text(&path).replace("cluster: prod+token\n", "cluster: lab\n");
+    let pointed = text(&path).replace(" cluster: prod+token\n", " cluster: lab\n");
     fs::write(&path, pointed).unwrap();
     for _ in 0..2 {
         let enroll = store.command(&["enroll", "--context=prod"]).variable("KUBECONFIG", &path);

@@ -94,8 +94,9 @@ fn a_command_asks_for_the_pin_while_the_end_of_the_one_before_is_not_noticed() {
     wait_until("the plugin asks", || user.processes().iter().any(asks));
     kill_process(tunnel, Signal::CONT).unwrap();
     assert_eq!(next.finish_with_pin().printed(), ANSWER);
-    // The one PIN is known to be right: who enters it needs no login.
-    assert_eq!(user.counts(), (1, 2));
+    // Where the end is noticed before the PIN is there, the key was closed with it.
+    let (logins, signatures) = user.counts();
+    assert!((1..=2).contains(&logins) && signatures == 2, "{logins} and {signatures}");
     user.expect_nothing_left();
 }
 

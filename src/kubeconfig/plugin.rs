@@ -45,7 +45,6 @@ pub struct PluginUser<'a> {
 /// What a context with this program as its plugin consists of: names and contents of its entries.
 pub struct PluginEntries {
     context: String,
-    cluster: String,
     local: Value,
     with_plugin: Value,
     note: Note,
@@ -64,6 +63,9 @@ pub struct OriginalContext {
 struct Note {
     #[serde(flatten)]
     original: OriginalContext,
+    /// The cluster at a local address that it was given.
+    #[serde(rename = "plugin-cluster")]
+    plugin_cluster: String,
     /// The user that it was given.
     #[serde(rename = "plugin-user")]
     plugin_user: String,
@@ -85,7 +87,7 @@ impl Kubeconfig {
     /// What the context had before it was given this program as its plugin. A user that it was given by others since stays.
     pub fn original(&self, context: &str) -> Result<OriginalContext, Error> {
         let now = self.context(context)?;
-        let Note { mut original, plugin_user } = self.note(&now)?;
+        let Note { mut original, plugin_user, .. } = self.note(&now)?;
         if now.user != plugin_user {
             original.user = Some(now.user).filter(|it| !it.is_empty());
         }
@@ -103,8 +105,12 @@ impl Kubeconfig {
                 "nothing is to be undone there; `kubectl config get-contexts` lists the others",
             )
         })?;
-        let real = tunnelled::of(self.entry(EntryKind::Cluster, cluster));
-        if real.is_some_and(|it| it["name"] == *note.original.cluster) {
+        let counts = match tunnelled::of(self.entry(EntryKind::Cluster, cluster)) {
+            Some(real) => real["name"] == *note.original.cluster,
+            // The entry that was written, if its extension is damaged: it is written anew.
+            None => *cluster == note.plugin_cluster,
+        };
+        if counts {
             return Ok(note);
         }
         Err(error(
@@ -124,7 +130,7 @@ impl Kubeconfig {
     /// context uses them and it didn't have them before.
     fn entries_of_plugin(&self, context: &str) -> Vec<(EntryKind, String)> {
         let Ok(now) = self.context(context) else { return Vec::new() };
-        let Ok(Note { original, plugin_user }) = self.note(&now) else { return Vec::new() };
+        let Ok(Note { original, plugin_user, .. }) = self.note(&now) else { return Vec::new() };
         let mut others = self.contexts();
         others.retain(|it| it.name != context);
         let mut entries = Vec::new();
@@ -184,8 +190,13 @@ impl PluginEntries {
         let (cluster, local) = local_cluster(kubeconfig, &now.cluster, &original.cluster, hop)?;
         let before = original.user.as_deref();
         let (plugin_user, with_plugin) = plugin_user(kubeconfig, context, before, user);
-        let note = Note { original, plugin_user };
-        Ok(Self { context: context.to_owned(), cluster, local, with_plugin, note })
+        let note = Note { original, plugin_cluster: cluster, plugin_user };
+        Ok(Self { context: context.to_owned(), local, with_plugin, note })
+    }
+
+    /// The name of the cluster at the local address.
+    fn cluster(&self) -> &str {
+        &self.note.plugin_cluster
     }
 
     /// The name of the user with the plugin.
@@ -198,7 +209,7 @@ impl PluginEntries {
         let mut context = Value::Null;
         self.point(&mut context);
         yaml::excerpt(&json!({
-            "clusters": [{"name": self.cluster, "cluster": self.local}],
+            "clusters": [{"name": self.cluster(), "cluster": self.local}],
             "users": [{"name": self.user(), "user": self.with_plugin}],
             "contexts": [{"name": self.context, "context": context}],
         }))
@@ -213,7 +224,7 @@ impl PluginEntries {
         path: &Path,
     ) -> Result<(), Error> {
         for (kind, name, content) in [
-            (EntryKind::Cluster, &*self.cluster, &self.local),
+            (EntryKind::Cluster, self.cluster(), &self.local),
             (EntryKind::User, self.user(), &self.with_plugin),
         ] {
             if all.entry(kind, name) == content {
@@ -229,7 +240,7 @@ impl PluginEntries {
             self.point(entry);
         }
         for (kind, name) in all.entries_of_plugin(&self.context) {
-            if name != self.cluster && name != self.user() {
+            if name != self.cluster() && name != self.user() {
                 file.retain(kind, |it| it != name);
             }
         }
@@ -238,7 +249,7 @@ impl PluginEntries {
 
     /// Points a context at the entries.
     fn point(&self, context: &mut Value) {
-        context["cluster"] = self.cluster.as_str().into();
+        context["cluster"] = self.note.plugin_cluster.as_str().into();
         context["user"] = self.note.plugin_user.as_str().into();
         set_extension(context, ORIGINAL, Some(json!(self.note)));
     }
