@@ -70,21 +70,41 @@ fn a_key_that_wants_its_pin_each_time_gets_it_from_the_one_entry() {
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
 }
 
+/// Each kubectl needs a signature: the client's session cache is of no use to it.
+const ASK: [&str; 3] = ["bash", "-c", "kubectl get namespace default -o name"];
+const PUT_BACK: &str = "C_SignInit#1:return=0x32";
+
+/// How often the library was initialised and finalised.
+fn initialisations(store: &Store) -> Vec<String> {
+    let mut history = store.history();
+    history
+        .retain(|call| ["C_Initialize", "C_Finalize"].contains(&call.split(' ').next().unwrap()));
+    history
+}
+
+/// Some libraries find it only when they are initialised again.
 #[test]
 fn a_token_that_was_put_back_is_opened_once_more() {
     let store = cluster().token(Kind::P256, ADMINISTRATOR);
-    // Each kubectl needs a signature: the client's session cache is of no use to it.
-    let script = "kubectl get namespace default -o name";
-    let outcome = run_recorded(&store, "C_SignInit#1:return=0x32", &["bash", "-c", script]).run();
+    let outcome = run_recorded(&store, PUT_BACK, &ASK).run();
     assert_eq!(outcome.printed(), "namespace/default\n");
     outcome.silently();
-    // A new session, and the PIN that the token had accepted; the library is not initialised again beside it.
-    let history: Vec<_> = store
-        .history()
-        .into_iter()
-        .filter(|call| ["C_Initialize", "C_Finalize"].contains(&call.split(' ').next().unwrap()))
-        .collect();
-    assert_eq!(history, ["C_Initialize 0x0", "C_Finalize 0x0"]);
+    assert_eq!(
+        initialisations(&store),
+        ["C_Initialize 0x0", "C_Finalize 0x0", "C_Initialize 0x0", "C_Finalize 0x0"]
+    );
+    assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
+}
+
+/// A library reads its user's configuration when it is initialised: what that names by now is not loaded beside the PIN.
+#[test]
+fn a_library_is_not_initialised_again_beside_a_pin_that_was_typed() {
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let run = cluster().run(&store, &store.faulty(store.configuration()), &ASK);
+    let outcome = run.suffering(&store, PUT_BACK).at_terminal().finish_with_pin();
+    assert_eq!(outcome.printed(), "namespace/default\n");
+    // A new session, and the PIN that the token had accepted.
+    assert_eq!(initialisations(&store), ["C_Initialize 0x0", "C_Finalize 0x0"]);
     assert_eq!(store.calls("C_Login"), ["0x0", "0x0"]);
 }
 

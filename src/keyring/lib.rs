@@ -5,8 +5,9 @@
 //! another process takes, the PIN and the library's lock, is waited for by the thread that wants a key, which then comes
 //! again: the other keys of the library sign meanwhile.
 //!
-//! A library is initialised once. It reads its user's configuration then, and may load what that names: by now that can be
-//! another program's, and a PIN is here. If a token was removed and inserted again, there is a new session to it.
+//! A library is initialised once where somebody has entered a PIN. It reads its user's configuration then, and may load
+//! what that names: by now that can be another program's, and the PIN is here. If a token was removed and inserted again,
+//! there is a new session to it.
 
 #![forbid(unsafe_code)]
 
@@ -71,6 +72,8 @@ pub struct Keyring {
     libraries: Mutex<Vec<LibraryThread>>,
     /// Set when no question may be asked at the terminal any more.
     unattended: Arc<AtomicBool>,
+    /// Set when somebody has entered a PIN into this process.
+    has_entered_pin: Arc<AtomicBool>,
     /// Whether its sessions can change their tokens.
     access: SessionAccess,
 }
@@ -177,7 +180,11 @@ impl Keyring {
         let known = threads.iter().position(|thread| thread.library.path() == path);
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
-            threads.push(LibraryThread::start(&config, self.access)?);
+            threads.push(LibraryThread::start(
+                &config,
+                self.access,
+                Arc::clone(&self.has_entered_pin),
+            )?);
         }
         let thread = threads.get_mut(library).ok_or_else(ended)?;
         let desk = Desk { origin: pins.origin(), sources: Mutex::new(pins), turn: Turn::default() };
@@ -346,9 +353,13 @@ fn ended() -> Error {
 }
 
 impl LibraryThread {
-    fn start(config: &Config, access: SessionAccess) -> Result<Self, Error> {
+    fn start(
+        config: &Config,
+        access: SessionAccess,
+        has_entered_pin: Arc<AtomicBool>,
+    ) -> Result<Self, Error> {
         let (jobs, received) = mpsc::channel::<Job>();
-        let opened = OpenLibrary { access, ..OpenLibrary::default() };
+        let opened = OpenLibrary { access, has_entered_pin, ..OpenLibrary::default() };
         let mut worker = Worker { keys: Vec::new(), opened, has_finished: false };
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || {

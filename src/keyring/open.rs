@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -118,6 +119,8 @@ pub(super) struct OpenLibrary {
     pub(super) tokens: Vec<OpenToken>,
     /// For tokens that are opened again.
     pub(super) accepted: Vec<AcceptedPin>,
+    /// Whether somebody has entered a PIN into this process, for whichever library.
+    pub(super) has_entered_pin: Arc<AtomicBool>,
     pub(super) access: SessionAccess,
 }
 
@@ -154,8 +157,17 @@ impl OpenLibrary {
         self.tokens.iter().any(|open| open.token.state().fits(selector) && open.has_served())
     }
 
-    /// The session to the token is of no use any more. The PIN that it has accepted is kept.
+    /// The session to the token is of no use any more. The PIN that it has accepted is kept. Some libraries find a token that
+    /// was put back only when they are initialised again, and OpenSC's next call waits for ever else: so the library is
+    /// finalised, unless a PIN that somebody entered is here.
     pub(super) fn lose(&mut self, selector: &TokenSelector) {
+        if !self.has_entered_pin.load(Ordering::Relaxed)
+            && let Some(module) = self.module.take()
+        {
+            let lost = self.tokens.drain(..).map(|open| open.token);
+            self.accepted.extend(lost.filter_map(Token::into_accepted_pin));
+            return module.close();
+        }
         let lost = self.tokens.extract_if(.., |open| open.token.state().fits(selector));
         self.accepted.extend(lost.filter_map(|open| open.token.close()));
     }
@@ -199,6 +211,9 @@ impl OpenLibrary {
         }
         let logins = open.token.logins();
         let opened = open.key(config, pins, new_client.is_some());
+        if open.token.keeps_entered_pin() {
+            self.has_entered_pin.store(true, Ordering::Relaxed);
+        }
         if open.token.logins() != logins {
             // They are opened again when they are used.
             open.keys.clear();

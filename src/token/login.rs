@@ -214,6 +214,11 @@ impl Token {
         Some(AcceptedPin { token: self.state.name, kept })
     }
 
+    /// Whether a PIN is kept here that somebody entered, and that is nowhere else.
+    pub fn keeps_entered_pin(&self) -> bool {
+        self.login.kept.as_ref().is_some_and(|kept| kept.origin.is_attended())
+    }
+
     /// Ends the login and the session (C_Logout, C_CloseSession): some libraries keep the security officer's login as
     /// long as a session is open, and refuse the user's.
     pub fn close(self) -> Option<AcceptedPin> {
