@@ -165,7 +165,7 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
     let read_only = mounted(&format!(
         "mount --bind \"$HOME\" \"$HOME\"; \
          for place in /tmp /dev/shm {RUNTIME} {state}; do \
-           mount --bind $place $place; mount -o remount,bind,ro $place; \
+           mount --rbind $place $place; mount -o remount,bind,ro $place; \
          done; unset XDG_RUNTIME_DIR"
     ));
     let outcome = after(&read_only, certificate(&store));
