@@ -1,4 +1,4 @@
-//! Writes the manual pages of all commands: `cargo run --example man-pages DIRECTORY`.
+//! Writes the manual pages of all commands: `cargo run --example man-pages DIRECTORY`, in the checkout.
 //!
 //! Options and examples are those of `--help`; exit status, configuration, environment and files are the
 //! tables of docs/errors.md, docs/configuration.md and docs/commands.md. The date is that of SOURCE_DATE_EPOCH, or today.
@@ -52,12 +52,14 @@ struct Shared {
 
 impl Shared {
     fn read() -> io::Result<Self> {
-        // Where it was built may be gone.
-        let root = std::env::var_os("CARGO_MANIFEST_DIR");
-        let root = PathBuf::from(root.ok_or_else(|| io::Error::other("cargo runs this"))?);
-        let errors = fs::read_to_string(root.join("docs/errors.md"))?;
-        let configuration = fs::read_to_string(root.join("docs/configuration.md"))?;
-        let commands = fs::read_to_string(root.join("docs/commands.md"))?;
+        let document = |path: &str| {
+            let in_checkout =
+                |error| io::Error::other(format!("{path}: {error} (run it in the checkout)"));
+            fs::read_to_string(path).map_err(in_checkout)
+        };
+        let errors = document("docs/errors.md")?;
+        let configuration = document("docs/configuration.md")?;
+        let commands = document("docs/commands.md")?;
         let seconds = std::env::var_os("SOURCE_DATE_EPOCH");
         let moment = seconds
             .and_then(|seconds| {
