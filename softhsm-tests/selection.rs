@@ -108,6 +108,35 @@ fn an_object_is_found_by_id_and_label() {
     signature_with(&orphan, &[]).fails(6, &["no private key with objectId \"1\"", "list"]);
 }
 
+/// As tpm2_ptool writes it. An elliptic curve's private key doesn't show its public key, so the public key's object leads to
+/// it.
+#[test]
+fn a_certificate_under_another_id_finds_its_key_by_the_public_key() {
+    for kind in [Kind::P256, Kind::Rsa(2048)] {
+        let key_object = Object::key(key(kind), b"1").labelled("key1");
+        let public_key = Object::public_key(key(kind), b"1");
+        let certificate = Object::certificate(key(kind), b"key1").labelled("key1");
+        let others = Object::pair(key(Kind::Ed25519), &[9]);
+        let store = token_with([key_object, public_key, certificate].into_iter().chain(others));
+        let id = ("objectId", "0x6b657931");
+        finds(&store, &[id], kind);
+        finds(&store, &[("objectId", ""), ("objectLabel", "key1")], kind);
+        let by_label = [softhsm_option(), "--token-label=test token", "--object-label=key1"];
+        for login in [&[][..], &["--login", "--pin-source=env:TOKEN_PIN"]] {
+            let list = store.with_pin(&["list", "--json"]).arguments(&by_label).arguments(login);
+            let keys = list.run().keys();
+            let shown: Vec<_> = keys.iter().map(|key| (&key["objectId"], &key["usable"])).collect();
+            assert_eq!(shown, [(&json!("0x6b657931"), &json!(true))], "{keys:?}");
+        }
+        let check = store.with_pin(&["check", "--pin-source=env:TOKEN_PIN"]).arguments(&by_label);
+        let checked = check.run().told(0);
+        assert!(checked.contains("\n✔ private key"), "{checked}");
+        let entry = store.command(&["kubeconfig", "--external-signer"]).arguments(&by_label);
+        let entry = entry.run().printed();
+        assert!(entry.contains("objectId: \"0x6b657931\"\n"), "{entry}");
+    }
+}
+
 #[test]
 fn a_certificate_file_serves_a_token_without_certificates() {
     let rsa = key(Kind::Rsa(2048));

@@ -32,8 +32,13 @@ pub fn find_key<'a>(
 
 /// What names the key of a candidate.
 pub fn selector(candidate: &Candidate) -> ObjectSelector {
-    let Candidate { id, label, .. } = candidate;
-    ObjectSelector::of(id, id.is_empty().then_some(label))
+    let id = key_id(candidate);
+    ObjectSelector::of(id, id.is_empty().then_some(&candidate.label))
+}
+
+/// CKA_ID of the key, or else of the certificate.
+fn key_id(candidate: &Candidate) -> &[u8] {
+    candidate.key.as_ref().map_or(&candidate.id, |key| &key.id)
 }
 
 /// Whether it has a certificate that hasn't expired.
@@ -81,7 +86,8 @@ pub fn of_key<'a>(candidates: &'a [Candidate], key: &PublicKey) -> Vec<&'a Certi
 
 /// The key with this CKA_ID; `None` if no object that is seen has it.
 fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Candidate>, Error> {
-    let Some(first) = candidates.iter().find(|it| it.id == id.as_bytes()) else { return Ok(None) };
+    let has_id = |it: &&Candidate| it.id == id.as_bytes() || key_id(it) == id.as_bytes();
+    let Some(first) = candidates.iter().find(has_id) else { return Ok(None) };
     let reason = match &first.key {
         None => "there is no key",
         Some(key) if !key.is_private => "there is no private key",
@@ -106,7 +112,8 @@ fn labelled<'a>(
         it.label == label && key.is_some_and(|key| key.is_private && key.can_sign)
     };
     let with_label: Vec<_> = candidates.iter().filter(is_usable).collect();
-    let mut ids: Vec<_> = with_label.iter().map(|it| &it.id).collect();
+    let mut ids: Vec<_> = with_label.iter().map(|it| key_id(it)).collect();
+    ids.sort();
     ids.dedup();
     if ids.len() < 2 {
         let certified = with_label.iter().find(|it| has_valid_certificate(it, now));
@@ -137,6 +144,7 @@ mod tests {
             id: vec![id],
             label: label.to_owned(),
             key: Some(VisibleKey {
+                id: vec![id],
                 is_private: true,
                 kind: kind.to_owned(),
                 always_authenticate: false,

@@ -1,4 +1,4 @@
-//! The certificates and keys on a token that could authenticate a user, paired by CKA_ID, for a
+//! The certificates and keys on a token that could authenticate a user, paired by CKA_ID or else by their public key, for a
 //! person who has to choose among them. What the token hides before a login is not in the list.
 
 use cryptoki::object::{AttributeType, ObjectClass};
@@ -14,7 +14,7 @@ use crypto::certificate::{Certificate, PublicKey, best_per_key};
 /// A certificate and its key, or one of the two.
 #[derive(Default)]
 pub struct Candidate {
-    /// CKA_ID; empty if there is none.
+    /// CKA_ID of the certificate, or of the key if there is no certificate; empty if there is none.
     pub id: Vec<u8>,
     /// CKA_LABEL of the certificate, or of the key if there is no certificate.
     pub label: String,
@@ -38,6 +38,8 @@ pub struct Candidate {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VisibleKey {
+    /// CKA_ID, which may be another one than its certificate's.
+    pub id: Vec<u8>,
     pub is_private: bool,
     /// As `RSA-2048` or `ECDSA P-256`; the standard's name for a type that can't be signed with.
     pub kind: String,
@@ -60,7 +62,10 @@ impl Token {
                 Certificate::from_der(&self.bytes(object, AttributeType::Value)?, "it");
             let public_key = certificate.as_ref().ok().map(Certificate::public_key);
             let belongs = |key: &KeyObject| self.belongs_to(key.object, public_key?).ok().flatten();
-            let matching = KeyObject::taken(&mut keys, &id, &label, belongs);
+            let matching = match KeyObject::elsewhere(&keys, &id, &label, belongs) {
+                Some((id, label)) => KeyObject::taken(&mut keys, &id, &label, belongs),
+                None => KeyObject::taken(&mut keys, &id, &label, belongs),
+            };
             let answers: Vec<_> = matching.iter().map(|key| belongs(key)).collect();
             // A public key that doesn't show whose it is stands beside each of cackey's.
             let has_key =
@@ -119,6 +124,7 @@ impl Token {
                 let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&id, &label));
                 let own = |kind| self.flag(object, kind).ok().flatten().filter(|_| is_private);
                 let shown = VisibleKey {
+                    id: id.clone(),
                     is_private,
                     kind: self.key_kind(object),
                     always_authenticate: own(AttributeType::AlwaysAuthenticate) == Some(true),
@@ -175,6 +181,21 @@ struct KeyObject {
 }
 
 impl KeyObject {
+    /// The names under which a certificate's keys are, if none is under the certificate's: those of one that shows its
+    /// public key.
+    fn elsewhere(
+        keys: &[Self],
+        id: &[u8],
+        label: &str,
+        belongs: impl Fn(&Self) -> Option<bool>,
+    ) -> Option<(Vec<u8>, String)> {
+        if keys.iter().any(|key| key.belongs_to(id, label)) {
+            return None;
+        }
+        let key = keys.iter().find(|key| belongs(key) == Some(true))?;
+        Some((key.id.clone(), key.label.clone()))
+    }
+
     /// Those that a request takes for a certificate's, which are listed with it: the private key, by
     /// what it shows and by its label where several have the CKA_ID, and all public keys.
     fn taken<'k>(

@@ -188,8 +188,29 @@ impl Token {
 
     fn private_key(&self, reference: &KeyReference) -> Result<ObjectHandle, Error> {
         let selector = &reference.selector;
-        let found = self.at_most_one(self.private_keys(reference)?, "private keys", selector)?;
+        let mut found = self.private_keys(reference)?;
+        if found.is_empty() {
+            found = self.private_keys_elsewhere(&reference.public_key)?;
+        }
+        let found = self.at_most_one(found, "private keys", selector)?;
         found.ok_or_else(|| self.no_key(&selector.to_string()))
+    }
+
+    /// The private keys beside an object that shows this public key: some tools write a certificate under another CKA_ID
+    /// than its key has.
+    fn private_keys_elsewhere(&self, key: &PublicKey) -> Result<Vec<ObjectHandle>, Error> {
+        for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
+            for object in self.find_stored(class, &ObjectSelector::default())? {
+                if self.belongs_to(object, key)? != Some(true) {
+                    continue;
+                }
+                let found = self.private_keys(&self.named(object, key.clone())?)?;
+                if !found.is_empty() {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(Vec::new())
     }
 
     fn no_key(&self, wanted: &str) -> Error {
