@@ -70,6 +70,38 @@ fn odd_labels_and_ids_are_found_by_the_uri_that_list_prints() {
     assert_signed(&store.sign_with(&configuration).run());
 }
 
+/// Of two keys under one id, and of those without one, the label has to say which: some have none that is text.
+#[test]
+fn each_uri_that_list_prints_is_taken_back() {
+    let pair = |kind, id: &[u8], label: &[u8]| {
+        let pair = Object::pair(key(kind), id).map(|object| object.labelled(label));
+        pair.into_iter().collect::<Vec<_>>()
+    };
+    let odd = |id: &[u8]| {
+        let labels = [&b"key\0\0"[..], b"\xffkey", b"a;b?c&d%e/f=\xc3\xb6 ", b"\x1b[2J\n", b"-o"];
+        let kinds = [Kind::P256, Kind::P384, Kind::Rsa(2048), Kind::Ed25519, Kind::P521];
+        kinds.into_iter().zip(labels).flat_map(|(kind, label)| pair(kind, id, label)).collect()
+    };
+    let named: Vec<_> = pair(Kind::OtherRsa, &[7], b"\xff\0");
+    let store = Store::new([
+        blueprint("t;k=%1", [odd(b""), named].concat()),
+        blueprint(" ö", odd(&[0, b'%'])),
+        blueprint("", pair(Kind::P256, &[0], b"")),
+    ]);
+    let list = store.command(&["list", "--uri", softhsm_option()]).run();
+    let listed = list.printed_beside(&["warning: no URI for a key of token", "can't be named"]);
+    assert_eq!(list.stderr.matches("can't be named").count(), 4, "{}", list.stderr);
+    assert_eq!(listed.lines().count(), 8, "{listed}");
+    for uri in listed.lines() {
+        let check = store.command(&["check", "--no-login", "--uri", uri]).run();
+        assert!(check.told(0).contains("✔ certificate"), "{uri}: {check:?}");
+    }
+    // What can't be named isn't offered for a kubeconfig.
+    let store = token_with(pair(Kind::P256, b"", b"key\0\0"));
+    let kubeconfig = store.command(&["kubeconfig", softhsm_option(), "--token-label=test token"]);
+    kubeconfig.run().fails(6, &["no key that can be used was found", "can't be named"]);
+}
+
 #[test]
 fn what_p11tool_prints_can_be_pasted() {
     let store = token_with_pair(Kind::P256);
@@ -82,6 +114,19 @@ fn what_p11tool_prints_can_be_pasted() {
     let configuration =
         with_uri(&uri).with("pathLib", &library()).with("pinSource", "env:TOKEN_PIN");
     assert_signed(&store.sign_with(&configuration).run());
+    // As it prints what a TPM pads.
+    let padded =
+        configuration.clone().with("uri", &uri.replace("test%20token", "test%20token%00%00"));
+    assert_signed(&store.sign_with(&padded).run());
     let other = configuration.with("uri", &uri.replace("model=", "model=x"));
     store.sign_with(&other).run().fails(5, &["no token with", "model \"xSoftHSM"]);
+    // A token whose label is empty is no other one.
+    let store = Store::new([
+        blueprint("", Object::pair(key(Kind::P256), &[1])),
+        blueprint("other", Object::pair(key(Kind::P384), &[1])),
+    ]);
+    let uri = format!("pkcs11:token=;id=%01?module-path={}&pin-source=env:TOKEN_PIN", library());
+    assert_signed(&store.sign_with(&with_uri(&uri)).run());
+    let both = with_uri(&uri).with("tokenLabel", "other");
+    store.sign_with(&both).run().fails(3, &["uri has another token than tokenLabel"]);
 }

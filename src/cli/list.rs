@@ -10,6 +10,7 @@ use super::session::{BAD, CONCERN, CommandOutput, CommandSession, HEADING, PLAIN
 use crate::config::TokenName;
 use crate::error::Error;
 use crate::printable::{printable, quoted};
+use crate::report;
 
 /// The value of `--uri` without one, which nobody types.
 const EVERY_URI: &str = "\u{1}";
@@ -60,8 +61,16 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
     if arguments.json {
         session.output.print_json(&listing)?;
     } else if prints_uris {
-        let uris = listing.keys().map(|(_, _, key)| format!("{}\n", key.uri));
-        session.output.print_document(&uris.collect::<String>())?;
+        let mut uris = String::new();
+        for (_, token, key) in listing.keys() {
+            if key.uri.is_empty() {
+                let (token, why) = (&token.name, KeyNote::Unnameable);
+                report::warning(&format!("no URI for a key of token {token}, which {why}"));
+            } else {
+                uris += &format!("{}\n", key.uri);
+            }
+        }
+        session.output.print_document(&uris)?;
     } else {
         let names_object = options.filter()?.object.is_given();
         let mut lines = Lines { text: String::new(), output: &session.output, names_object };

@@ -145,6 +145,7 @@ impl Filter {
     pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
         let uri = unfold(map)?;
         let text = |value: &str| Ok(value.to_owned());
+        let of_uri = |attribute| uri.get(attribute).map(str::to_owned);
         let library = take(map, "pathLib", TrustedLibrary::check)?;
         if library.is_none() {
             // Reported once, and not for each library that is found.
@@ -155,10 +156,10 @@ impl Filter {
             init_args: take(map, "initArgs", init_args)?,
             token: TokenSelector {
                 slot: take(map, "slotId", selector::slot)?,
-                label: take(map, "tokenLabel", text)?,
-                serial: take(map, "tokenSerial", text)?,
-                manufacturer: uri.get("manufacturer").map(str::to_owned),
-                model: uri.get("model").map(str::to_owned),
+                label: take(map, "tokenLabel", text)?.or_else(|| of_uri("token")),
+                serial: take(map, "tokenSerial", text)?.or_else(|| of_uri("serial")),
+                manufacturer: of_uri("manufacturer"),
+                model: of_uri("model"),
             },
             object: ObjectSelector {
                 id: take(map, "objectId", ObjectId::parse)?,
@@ -178,7 +179,10 @@ fn unfold(map: &mut Configuration) -> Result<Uri, Error> {
                 format!("take {attribute} out of uri, or leave {key} out"),
             ));
         }
-        map.set(key, value);
+        // No key can say what is empty.
+        if !value.is_empty() {
+            map.set(key, value);
+        }
     }
     Ok(uri)
 }

@@ -15,7 +15,7 @@ use base::error::Error;
 use base::printable::excerpt;
 
 /// What a URI says of a token, an object, a library and a PIN: by attribute, as the key of the configuration has it
-/// that stands for the same. No value is empty.
+/// that stands for the same. Only what a token says of itself can be empty.
 #[derive(Default)]
 pub struct Uri(BTreeMap<&'static str, String>);
 
@@ -32,6 +32,9 @@ const ATTRIBUTES: [(&str, Option<&str>, bool); 10] = [
     ("pin-source", Some("pinSource"), true),
     (PIN_VALUE, Some("pin"), true),
 ];
+
+/// What a token says of itself, which the standard pads: with blanks, or as some libraries do it with NULs.
+const PADDED: [&str; 4] = ["token", "manufacturer", "model", "serial"];
 
 /// Never printed.
 const PIN_VALUE: &str = "pin-value";
@@ -153,7 +156,13 @@ impl fmt::Display for Uri {
 
 /// An attribute's value, as the key has it that stands for it.
 fn setting(name: &str, value: &str) -> Result<String, Error> {
-    let bytes = bytes(name, value)?;
+    let mut bytes = bytes(name, value)?;
+    if PADDED.contains(&name) {
+        let end = bytes.iter().rposition(|byte| ![b' ', 0].contains(byte));
+        bytes.truncate(end.map_or(0, |end| end + 1));
+    } else if bytes.is_empty() {
+        return Err(problem(name, "is empty"));
+    }
     if name == "id" {
         return Ok(ObjectId::from_bytes(bytes).to_string());
     }
@@ -174,9 +183,7 @@ fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Error> {
     };
     let is_allowed =
         |byte: u8| byte == b'%' || byte.is_ascii_alphanumeric() || UNESCAPED.contains(&byte);
-    if value.is_empty() {
-        Err(problem(name, "is empty"))
-    } else if !value.split('%').skip(1).all(is_escape) {
+    if !value.split('%').skip(1).all(is_escape) {
         Err(problem(name, "has a % without two digits"))
     } else if !value.bytes().all(is_allowed) {
         Err(problem(name, "has a character that must be escaped"))
@@ -267,13 +274,15 @@ mod tests {
             ("pkcs11:token=a;", "uri has an attribute without a value"),
             ("pkcs11:;token=a", "uri has an attribute without a value"),
             ("pkcs11:token=a;token=a", "uri: token occurs twice"),
-            ("pkcs11:token=", "uri: token is empty"),
+            ("pkcs11:object=", "uri: object is empty"),
+            ("pkcs11:id=", "uri: id is empty"),
             ("pkcs11:token=%4", "uri: token has a % without two digits"),
             ("pkcs11:token=%+4", "uri: token has a % without two digits"),
             ("pkcs11:token=a b", "uri: token has a character that must be escaped"),
             ("pkcs11:token=ö", "uri: token has a character that must be escaped"),
             ("pkcs11:token=%ff", "uri: token is not UTF-8, or holds a NUL"),
-            ("pkcs11:token=a%00", "uri: token is not UTF-8, or holds a NUL"),
+            ("pkcs11:token=a%00b", "uri: token is not UTF-8, or holds a NUL"),
+            ("pkcs11:object=a%00", "uri: object is not UTF-8, or holds a NUL"),
             ("pkcs11:slot-id=0x1", "uri: slot-id is not a number"),
             ("pkcs11:slot-id=+1", "uri: slot-id is not a number"),
             ("pkcs11:slot-id=99999999999999999999", "uri: slot-id is not a number"),
@@ -303,10 +312,25 @@ mod tests {
         assert_eq!(uri.get(PIN_VALUE), Some("1234"));
     }
 
+    /// As p11tool prints what a TPM says of itself.
+    #[test]
+    fn padding_is_none_of_a_tokens_text_which_can_be_empty() {
+        for (uri, same) in [
+            (
+                "pkcs11:model=SLB9672%00%00%00;serial=%20%20;token=val%00%20",
+                "pkcs11:token=val;model=SLB9672;serial=",
+            ),
+            ("pkcs11:token=;manufacturer=", "pkcs11:token=;manufacturer="),
+        ] {
+            assert_eq!(shown(uri), same);
+            assert_eq!(shown(same), same);
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_printed_is_read_as_the_same(
-            texts in prop::array::uniform5(prop::option::of("[^\0]{1,20}")),
+            texts in prop::array::uniform5(prop::option::of("[^\0]{0,19}[^\0 ]")),
             slot_id: Option<u64>,
             id in prop::option::of(prop::collection::vec(any::<u8>(), 1..20)),
         ) {

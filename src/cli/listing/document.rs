@@ -80,7 +80,7 @@ pub(in crate::cli) struct KeyEntry {
     pub(in crate::cli) notes: Vec<KeyNote>,
     /// Whether a configuration that names it should work, as far as can be seen.
     pub(in crate::cli) usable: bool,
-    /// A `pkcs11:` URI (RFC 7512) that names library, token and key.
+    /// A `pkcs11:` URI (RFC 7512) that names library, token and key; empty for a key that nothing can name.
     pub(in crate::cli) uri: String,
     /// Several objects have this `objectId`: the label has to say which.
     pub(in crate::cli) needs_label: bool,
@@ -132,6 +132,8 @@ pub(in crate::cli) enum KeyNote {
     Ambiguous,
     /// The private key's CKA_SIGN is false.
     NotForSigning,
+    /// Its label would have to name it, and is empty or no text.
+    Unnameable,
 }
 
 impl KeyNote {
@@ -157,6 +159,7 @@ impl fmt::Display for KeyNote {
             Self::Superseded => "superseded",
             Self::Ambiguous => "objectId and label of another key",
             Self::NotForSigning => "key not for signing",
+            Self::Unnameable => "can't be named: no objectId of its own, and no label that is text (a NUL in it, or not UTF-8)",
         })
     }
 }
@@ -210,6 +213,11 @@ impl TokenEntry {
             PinState::Locked => Some(("PIN locked", BAD)),
             PinState::ToBeChanged => Some(("PIN must be changed", BAD)),
         }
+    }
+
+    /// Whether its slot has to say which it is, where it is called so.
+    pub(in crate::cli) fn needs_slot(&self, label: &str, serial: &str) -> bool {
+        self.needs_slot_id || label.is_empty() && (serial.is_empty() || self.needs_label)
     }
 
     /// All that it has is listed, and that is nothing.
@@ -275,7 +283,7 @@ pub(in crate::cli) fn token_configuration(
     if serial.is_empty() || token.needs_label {
         set(&mut configuration, "tokenLabel", Some(label));
     }
-    if token.needs_slot_id || label.is_empty() && (serial.is_empty() || token.needs_label) {
+    if token.needs_slot(label, serial) {
         set(&mut configuration, "slotId", Some(&token.name.slot.to_string()));
     }
     configuration
@@ -287,6 +295,11 @@ pub(in crate::cli) fn token_options(library: &LibraryEntry, token: &TokenEntry) 
     set(&mut configuration, "tokenLabel", Some(typed(&token.name.label)));
     let given = |(key, name)| configuration.value(key).map(|it| option(name, Some(it)));
     OPTIONS.into_iter().filter_map(given).collect()
+}
+
+/// What stands in a URI and is found again by it: what is no text, of which this is what could be read, names nothing.
+pub(super) fn nameable(text: &str) -> &str {
+    if text.contains(['\0', char::REPLACEMENT_CHARACTER]) { "" } else { text }
 }
 
 /// What can't be typed as it is printed names nothing.

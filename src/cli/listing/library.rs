@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::document::PinEntry;
+use super::document::{PinEntry, nameable};
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, minute, rfc_3339};
 use crate::cli::session::CommandSession;
@@ -152,15 +152,20 @@ fn entry(
         let needs_label = candidate.needs_label;
         let id = ObjectId::from_bytes(candidate.id.clone());
         let object_id = (!candidate.id.is_empty()).then(|| id.to_string());
+        let is_unnameable = needs_label && nameable(&candidate.label).is_empty();
+        let [label, serial] = [&token.name.label, &token.name.serial].map(|text| nameable(text));
         let uri = Uri::of([
-            ("token", Some(token.name.label.clone())),
-            ("serial", Some(token.name.serial.clone())),
-            ("slot-id", token.needs_slot_id.then(|| token.name.slot.to_string())),
+            ("token", Some(label.to_owned())),
+            ("serial", Some(serial.to_owned())),
+            ("slot-id", token.needs_slot(label, serial).then(|| token.name.slot.to_string())),
             ("id", object_id.clone()),
             ("object", needs_label.then(|| candidate.label.clone())),
             ("module-path", Some(path.to_owned())),
         ]);
-        let notes = notes(&candidate, sees_all);
+        let mut notes = notes(&candidate, sees_all);
+        if is_unnameable {
+            notes.push(KeyNote::Unnameable);
+        }
         let certificate = candidate.certificate.and_then(Result::ok);
         let kind = certificate.as_ref().map(|it| it.public_key().to_string());
         let key = KeyEntry {
@@ -171,7 +176,7 @@ fn entry(
             certificate: certificate.as_ref().map(CertificateEntry::from),
             usable: !is_shut && !notes.iter().any(KeyNote::is_grave),
             notes,
-            uri: uri.to_string(),
+            uri: if is_unnameable { String::new() } else { uri.to_string() },
             needs_label,
         };
         if key.fits(wanted) {
