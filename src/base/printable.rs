@@ -70,7 +70,8 @@ const EXCERPT_LENGTH: usize = 60;
 
 /// A JSON document whose strings show no terminal anything but text; as JSON it stays the same.
 pub fn printable_json(document: &str) -> Cow<'_, str> {
-    let is_raw = |character: char| is_harmful(character) && !character.is_ascii_control();
+    // Between its strings it has line endings, in them it has none.
+    let is_raw = |character: char| is_harmful(character) && character != '\n';
     escaped(document, is_raw, |character| {
         let mut units = [0; 2];
         let units = character.encode_utf16(&mut units).iter();
@@ -78,22 +79,27 @@ pub fn printable_json(document: &str) -> Cow<'_, str> {
     })
 }
 
-/// Whether it could move the cursor, hide or reorder text.
+/// Whether it could move the cursor, hide or reorder text: controls, and what Unicode has ignored where it can't be shown
+/// (Default_Ignorable_Code_Point).
 pub fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}'                        // soft hyphen
+            | '\u{34f}'                     // combining grapheme joiner
             | '\u{61c}'                     // Arabic letter mark
             | '\u{115f}' | '\u{1160}'       // Hangul fillers
-            | '\u{180e}'                    // Mongolian vowel separator
+            | '\u{17b4}' | '\u{17b5}'       // Khmer vowels that aren't shown
+            | '\u{180b}'..='\u{180f}'       // Mongolian separator and selectors
             | '\u{200b}'..='\u{200f}'       // zero width, direction marks
             | '\u{2028}'..='\u{202e}'       // line separators, embeddings and overrides
             | '\u{2060}'..='\u{206f}'       // invisible operators, isolates
             | '\u{3164}' | '\u{ffa0}'       // Hangul fillers
             | '\u{fe00}'..='\u{fe0f}'       // variation selectors
             | '\u{feff}'                    // byte order mark
-            | '\u{fff9}'..='\u{fffb}'       // interlinear annotation
+            | '\u{fff0}'..='\u{fffb}'       // reserved to be ignored, interlinear annotation
             | '\u{fffe}' | '\u{ffff}'       // no characters, and refused in a kubeconfig
+            | '\u{1bca0}'..='\u{1bca3}'     // shorthand format controls
+            | '\u{1d173}'..='\u{1d17a}'     // musical beams and slurs
             | '\u{e0000}'..='\u{e0fff}') // tags, further variation selectors
 }
 
@@ -125,6 +131,7 @@ mod tests {
             ("zero\u{200b}width", "zero\\u{200b}width"),
             ("nul\0", "nul\\u{0}"),
             ("none\u{fffe}\u{ffff}", "none\\u{fffe}\\u{ffff}"),
+            ("not\u{34f}seen\u{17b4}\u{1d173}", "not\\u{34f}seen\\u{17b4}\\u{1d173}"),
         ] {
             assert_eq!(printable(attack), shown);
         }
@@ -132,7 +139,7 @@ mod tests {
 
     #[test]
     fn json_stays_the_same_document() {
-        let value = serde_json::json!({"a": "\u{9b}31m\u{202e}x\u{e0001}\n\x1b", "b": 1});
+        let value = serde_json::json!({"a": "\u{9b}31m\u{202e}x\u{e0001}\n\x1b\x7f", "b": 1});
         let document = serde_json::to_string_pretty(&value).unwrap();
         let safe = printable_json(&document);
         let raw = |text: &str| text.chars().any(|it| is_harmful(it) && it != '\n');
