@@ -88,6 +88,8 @@ fn answer(
             Response::Certificate(certificate.der()).send(request.spelling, client)
         }
         Operation::Sign(sign) => {
+            // Before a PIN is sent.
+            certificate.check_end(unix_time())?;
             // Who is asked for the PIN can renew it; a script can't.
             if asks_a_person && let Some(warning) = certificate.renewal_warning(unix_time()) {
                 report::warning(&warning);

@@ -1,5 +1,4 @@
-//! What is refused as a bad request before any PIN is asked: the PIN here is wrong and counted,
-//! and no run gets as far as finding out.
+//! What is refused before any PIN is asked: the PIN here is wrong and counted, and no run gets as far as finding out.
 
 use crate::fixture::*;
 
@@ -54,4 +53,14 @@ fn what_does_not_fit_the_key_is_refused() {
         }
         assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
     }
+}
+
+#[test]
+fn a_certificate_that_has_expired_costs_no_pin() {
+    let store = token_of("/CN=jane", -1, 1);
+    let configuration = store.faulty(store.configuration().with("pin", WRONG_PIN));
+    let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
+    let outcome = store.ask(&request).suffering(&store, "").run();
+    outcome.fails(6, &["CN=jane: it expired 20", "`pkcs11-external-signer enroll`"]);
+    assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
 }
