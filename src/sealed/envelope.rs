@@ -2,14 +2,16 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use cms::authenveloped_data::AuthEnvelopedData;
-use cms::cert::{IssuerAndSerialNumber, x509};
+use cms::cert::IssuerAndSerialNumber;
+use cms::cert::x509::certificate::{CertificateInner, Raw};
+use cms::cert::x509::serial_number::SerialNumber;
 use cms::content_info::ContentInfo;
 use cms::enveloped_data::{
     KeyAgreeRecipientIdentifier, KeyAgreeRecipientInfo, OriginatorIdentifierOrKey,
     RecipientIdentifier, RecipientInfo,
 };
 use const_oid::db::rfc5911;
-use der::{Any, Decode as _, pem};
+use der::{Any, Decode as _, Encode as _, pem};
 
 use super::encoding::{GcmParameters, TAG_LENGTH, agreed, enveloped, transported, unwrap};
 use super::registries::Registries;
@@ -154,19 +156,26 @@ impl Recipient {
     }
 }
 
+/// With serial numbers of any length.
+pub(super) type Parsed = CertificateInner<Raw>;
+
 /// The names of a certificate, by one of which a sealed file may know its key. First the identifier in it, where it has one: it
-/// stays when the certificate is renewed.
+/// stays when the certificate is renewed. A serial number that is too long for RFC 5280 names nothing.
 pub fn names(certificate: &Certificate) -> Vec<RecipientIdentifier> {
     let mut names = Vec::new();
-    if let Ok(parsed) = x509::Certificate::from_der(certificate.der()) {
+    if let Ok(parsed) = Parsed::from_der(certificate.der()) {
         let parsed = parsed.tbs_certificate();
         if let Ok(Some((_, identifier))) = parsed.get_extension() {
             names.push(RecipientIdentifier::SubjectKeyIdentifier(identifier));
         }
-        names.push(RecipientIdentifier::IssuerAndSerialNumber(IssuerAndSerialNumber {
-            issuer: parsed.issuer().clone(),
-            serial_number: parsed.serial_number().clone(),
-        }));
+        let number = parsed.serial_number().to_der();
+        if let Ok(serial_number) = number.and_then(|der| SerialNumber::from_der(&der)) {
+            let issuer = parsed.issuer().clone();
+            names.push(RecipientIdentifier::IssuerAndSerialNumber(IssuerAndSerialNumber {
+                issuer,
+                serial_number,
+            }));
+        }
     }
     names
 }

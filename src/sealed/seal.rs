@@ -6,12 +6,11 @@ use aws_lc_rs::agreement::{
 };
 use aws_lc_rs::rand::{SystemRandom, fill};
 use aws_lc_rs::rsa::{OAEP_SHA256_MGF1SHA256, OaepPublicEncryptingKey, PublicEncryptingKey};
-use cms::enveloped_data::{RecipientInfo, RecipientInfos};
-use der::{Any, pem};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use cms::enveloped_data::{RecipientIdentifier, RecipientInfo, RecipientInfos};
+use der::{Any, Decode as _, Encode as _, pem};
 
 use super::encoding::{CONTENT_KEY_LENGTH, TAG_LENGTH, agreed, enveloped, transported, wrap};
-use super::envelope::{LABEL, names};
+use super::envelope::{LABEL, Parsed, names};
 use super::registries::Registries;
 use base::error::{Error, Exit};
 use crypto::certificate::{Certificate, Curve, PublicKey};
@@ -31,14 +30,26 @@ impl NewEnvelope {
         for (index, certificate) in certificates.iter().enumerate() {
             let key = certificate.public_key();
             let refused = |reason: &str| {
-                Error::new(Exit::Configuration, format!("nothing can be sealed to {}: {reason}", certificate.subject)).help("name each node's certificate once, of an RSA key of 2048 to 8192 bits or an EC key on P-256, P-384 \
-                     or P-521")
+                let subject = &certificate.subject;
+                let text = format!("nothing can be sealed to {subject}: {reason}");
+                Error::new(Exit::Configuration, text).help(
+                    "name each node's certificate once, of an RSA key of 2048 to 8192 bits or an EC key on P-256, P-384 \
+                     or P-521, with a subject key identifier or a serial number of 20 bytes at most",
+                )
             };
             if certificates.iter().take(index).any(|it| it.public_key() == key) {
                 return Err(refused("its key is named twice"));
             }
-            let recipient = recipient(certificate, &content_key);
-            recipients.push(recipient.ok_or_else(|| refused(&format!("its key is {key}")))?);
+            let name = names(certificate).into_iter().next().ok_or_else(|| {
+                refused("it has no subject key identifier, and its serial number has more than 20 bytes")
+            })?;
+            let recipient = recipient(name, certificate, &content_key);
+            recipients.push(recipient.ok_or_else(|| {
+                refused(&match key {
+                    PublicKey::Ecdsa { curve, .. } => format!("its key is no point on {curve}"),
+                    _ => format!("its key is {key}"),
+                })
+            })?);
         }
         Ok(Self { content_key, recipients })
     }
@@ -58,12 +69,16 @@ impl NewEnvelope {
 }
 
 /// `None` if nothing can be encrypted to the certificate's key.
-fn recipient(certificate: &Certificate, content_key: &[u8]) -> Option<RecipientInfo> {
-    let name = names(certificate).into_iter().next()?;
+fn recipient(
+    name: RecipientIdentifier,
+    certificate: &Certificate,
+    content_key: &[u8],
+) -> Option<RecipientInfo> {
     match certificate.public_key() {
         PublicKey::Rsa { .. } => {
-            let (_, parsed) = X509Certificate::from_der(certificate.der()).ok()?;
-            let key = PublicEncryptingKey::from_der(parsed.public_key().raw).ok()?;
+            let parsed = Parsed::from_der(certificate.der()).ok()?;
+            let info = parsed.tbs_certificate().subject_public_key_info().to_der().ok()?;
+            let key = PublicEncryptingKey::from_der(&info).ok()?;
             let key = OaepPublicEncryptingKey::new(key).ok()?;
             let mut encrypted = vec![0; key.ciphertext_size()];
             key.encrypt(&OAEP_SHA256_MGF1SHA256, content_key, &mut encrypted, None).ok()?;

@@ -147,6 +147,27 @@ fn other_files_are_refused() {
     }
 }
 
+/// Some CAs give longer ones than RFC 5280 allows.
+#[test]
+fn a_long_serial_number_is_no_fault_of_the_key() {
+    let of = |has_identifier: bool| {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.serial_number = Some(vec![0x7f; 30].into());
+        parameters.is_ca = if has_identifier { IsCa::ExplicitNoCa } else { IsCa::NoCa };
+        let certificate = parameters.self_signed(&key).unwrap();
+        let certificate = Certificate::from_der(certificate.der(), "the node").unwrap();
+        Node { certificate, key: key.serialize_der() }
+    };
+    let node = of(true);
+    let file = SealedFile::read(sealed_to(&node).as_bytes(), "the file").unwrap();
+    let recipient = node.recipient(&file).unwrap();
+    file.open(recipient, &node.decrypt(recipient).unwrap()).unwrap();
+    let error = NewEnvelope::new(&[of(false).certificate]).err().unwrap().to_string();
+    let reason = ": it has no subject key identifier, and its serial number has more than 20 bytes";
+    assert!(error.ends_with(reason), "{error}");
+}
+
 #[test]
 fn a_config_that_holds_no_passwords_is_refused_without_a_word_of_it() {
     for (config, expected) in [
