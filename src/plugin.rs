@@ -77,7 +77,7 @@ fn answer(
         warn_of_stored_pin();
     }
     let mut token = library.token(&config.token)?;
-    let pins = &mut library.asking_unlocked(&config.library, pins);
+    let pins = &mut library.lock.asking_unlocked(&config.library, pins);
     let identity = token.identity(&config, Some(pins))?;
     let certificate = &identity.certificate;
     match &request.operation {

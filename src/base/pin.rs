@@ -109,6 +109,24 @@ pub trait PinProvider {
     fn at_reader(&mut self, _notice: &str) {}
 }
 
+impl<P: PinProvider + ?Sized> PinProvider for &mut P {
+    fn origin(&mut self) -> PinOrigin {
+        (**self).origin()
+    }
+
+    fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
+        (**self).pin(request)
+    }
+
+    fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
+        (**self).confirm_at_reader(request)
+    }
+
+    fn at_reader(&mut self, notice: &str) {
+        (**self).at_reader(notice);
+    }
+}
+
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum PinOrigin {
     /// This program gave it: a person's answer, or a script's.

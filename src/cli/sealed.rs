@@ -168,8 +168,10 @@ pub(super) fn unseal(
     let file = read(&arguments.file)?;
     let config = Config::of_token(&mut options.configuration())?;
     // A PIN that lies somewhere shows no person.
-    let mut pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
-    let mut token = session.open(&config)?.token(&config.token)?;
+    let pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
+    let library = session.open(&config)?;
+    let mut pins = library.lock.asking_unlocked(&config.library, pins);
+    let mut token = library.token(&config.token)?;
     let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = open(&mut token, &file, key, &mut pins)?;
     session.output.print_document(&format!("{}\n", registries.to_config().trim_end()))

@@ -18,9 +18,12 @@ use std::time::Duration;
 use base::error::{Error, Exit};
 use base::pin::{Pin, PinOrigin, PinRequest};
 use base::printable::printable;
+use base::process::lock;
 
 /// How long a person may take for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+const _: () = assert!(ANSWER_LIMIT.as_secs() < lock::LIMIT.as_secs());
 
 /// What a person is asked, in a line that fits a narrow terminal.
 fn question(request: &PinRequest<'_>) -> String {

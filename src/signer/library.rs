@@ -33,16 +33,6 @@ pub fn open(
 }
 
 impl Library {
-    /// The provider, with which the library's lock is free while a person is asked: the session stays, and so do the
-    /// token's own record and state, which are looked at afterwards.
-    pub fn asking_unlocked<'a>(
-        &'a self,
-        library: &'a TrustedLibrary,
-        pins: &'a mut dyn PinProvider,
-    ) -> AskingUnlocked<'a> {
-        AskingUnlocked { pins, lock: &self.lock, library }
-    }
-
     /// Opens a session to the one token that the selector names.
     pub fn token(&self, selector: &TokenSelector) -> Result<Token, Error> {
         let found = self.module.find_token(selector)?;
@@ -51,25 +41,28 @@ impl Library {
 }
 
 /// Has somebody asked for a PIN while others have the library.
-pub struct AskingUnlocked<'a> {
-    pins: &'a mut dyn PinProvider,
-    lock: &'a LibraryLock,
-    library: &'a TrustedLibrary,
+pub struct AskingUnlocked<P> {
+    pins: P,
+    lock: LibraryLock,
+    library: TrustedLibrary,
 }
 
-impl AskingUnlocked<'_> {
-    fn unlocked<T>(
-        &mut self,
-        ask: impl FnOnce(&mut dyn PinProvider) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+impl<P: PinProvider> AskingUnlocked<P> {
+    /// The provider alone.
+    pub fn into_inner(self) -> P {
+        self.pins
+    }
+
+    /// Without an answer the lock stays free.
+    fn unlocked<T>(&mut self, ask: impl FnOnce(&mut P) -> Result<T, Error>) -> Result<T, Error> {
         self.lock.release();
-        let answer = ask(self.pins)?;
-        self.lock.acquire(self.library, lock::LIMIT, &mut note_wait)?;
+        let answer = ask(&mut self.pins)?;
+        self.lock.acquire(&self.library, lock::LIMIT, &mut note_wait)?;
         Ok(answer)
     }
 }
 
-impl PinProvider for AskingUnlocked<'_> {
+impl<P: PinProvider> PinProvider for AskingUnlocked<P> {
     fn origin(&mut self) -> PinOrigin {
         self.pins.origin()
     }
@@ -117,6 +110,16 @@ impl LibraryLock {
             )),
         }
         Ok(())
+    }
+
+    /// The provider, with which this lock is free while a person is asked: the session stays, and so do the
+    /// token's own record and state, which are looked at afterwards.
+    pub fn asking_unlocked<P: PinProvider>(
+        &self,
+        library: &TrustedLibrary,
+        pins: P,
+    ) -> AskingUnlocked<P> {
+        AskingUnlocked { pins, lock: self.clone(), library: library.clone() }
     }
 
     pub fn release(&self) {

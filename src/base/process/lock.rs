@@ -24,7 +24,8 @@ use rustix::process::geteuid;
 use super::runtime;
 use crate::error::{Error, Exit, Kind};
 
-/// How long others may keep a lock: longer than a prompt may stay unanswered.
+/// How long others may keep a lock: longer than a question may stay unanswered, such as whether something is to be
+/// replaced. While a person is asked for a PIN nobody has a library's.
 pub const LIMIT: Duration = Duration::from_secs(90);
 /// A longer wait is reported: a person begins to wonder.
 const QUIET_WAIT: Duration = Duration::from_secs(1);

@@ -26,10 +26,11 @@ impl Checklist<'_> {
         let mut map = arguments.key.configuration();
         let variables = self.session.take_variables(map.clone());
         let mut config = self.keep("configuration", Config::of_token(&mut map))?;
-        let mut pins = Sources::new(mem::take(&mut config.pin), &variables);
+        let pins = Sources::new(mem::take(&mut config.pin), &variables);
         let library = self.session.open(&config);
-        let token = library.map(|it| it.token(&config.token));
-        let token = self.keep("library", token)?;
+        let opened = library
+            .map(|it| (it.token(&config.token), it.lock.asking_unlocked(&config.library, pins)));
+        let (token, mut pins) = self.keep("library", opened)?;
         self.good("library", config.library.path().display().to_string());
         let mut token = self.keep("token", token)?;
         self.good("token", token.name());

@@ -23,8 +23,11 @@ impl Checklist<'_> {
         let with_login = !self.arguments.no_login;
         let origin = with_login.then(|| pins.origin());
         let library = self.session.open(config);
-        let opened = library.map(|it| (Arc::clone(&it.module), it.token(&config.token)));
-        let (module, token) = self.keep("library", opened)?;
+        let opened = library.map(|it| {
+            let pins = it.lock.asking_unlocked(&config.library, pins);
+            (Arc::clone(&it.module), it.token(&config.token), pins)
+        });
+        let (module, token, mut pins) = self.keep("library", opened)?;
         let description = module.description().map(|text| format!(": {text}")).unwrap_or_default();
         let path = module.path.display();
         self.good("library", format!("{path} is trusted and loaded{description}"));
@@ -35,7 +38,7 @@ impl Checklist<'_> {
             token.disregard_refusals();
         }
         let can_log_in = with_login && token.check_pin_state().is_ok();
-        let provider = can_log_in.then_some(&mut *pins as &mut dyn PinProvider);
+        let provider = can_log_in.then_some(&mut pins as &mut dyn PinProvider);
         let identity = token.identity(config, provider);
         let has_logged_in = token.is_logged_in();
         if has_logged_in {
@@ -67,7 +70,7 @@ impl Checklist<'_> {
             self.tls_versions(&schemes, "the token offers what is needed for");
             return None;
         }
-        let key = token.key(identity.key, pins);
+        let key = token.key(identity.key, &mut pins);
         if token.is_logged_in() && !has_logged_in {
             self.logged_in(origin.as_ref(), &token);
         }
@@ -76,7 +79,7 @@ impl Checklist<'_> {
         let mut made = Vec::new();
         for scheme in schemes {
             let digest = vec![0x5a; scheme.digest_length()];
-            match token.sign(&key, scheme, &digest, pins) {
+            match token.sign(&key, scheme, &digest, &mut pins) {
                 Ok(_) => {
                     self.good("signature", format!("{scheme}: signed and verified"));
                     made.push(scheme);

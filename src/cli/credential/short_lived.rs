@@ -237,10 +237,12 @@ fn new_key() -> Result<(SecretKey, PublicKey), Error> {
 fn jwt(
     options: &ShortLivedOptions,
     config: &Config,
-    mut pins: Sources,
+    pins: Sources,
     session: &mut CommandSession,
 ) -> Result<IssuedCredential, Error> {
-    let mut token = session.open(config)?.token(&config.token)?;
+    let library = session.open(config)?;
+    let mut pins = library.lock.asking_unlocked(&config.library, pins);
+    let mut token = library.token(&config.token)?;
     let (key, user) = key_and_user(&mut token, config, Some(&mut pins))?;
     let user = options.subject.clone().or(user).ok_or_else(|| {
         Error::new(

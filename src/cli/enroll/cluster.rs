@@ -134,9 +134,10 @@ fn expired_key(
     let config = Config::from_map(&mut map.clone())?;
     let library = session.open(&config)?;
     // Where the certificate is hidden.
-    let pins = &mut Sources::new(Config::from_map(&mut map)?.pin, variables);
+    let pins = Sources::new(Config::from_map(&mut map)?.pin, variables);
+    let mut pins = library.lock.asking_unlocked(&config.library, pins);
     let mut token = library.token(&config.token)?;
-    let identity = token.identity(&config, Some(pins));
+    let identity = token.identity(&config, Some(&mut pins));
     token.close();
     // kubectl may need it, too.
     library.lock.release();

@@ -16,7 +16,7 @@ use crate::enrollment::{
     intermediates, of_key, selector, sign_request,
 };
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY};
-use crate::library::{self, LibraryLock};
+use crate::library::{self, AskingUnlocked, LibraryLock};
 use crate::pin::Pin;
 use crate::pin_entry::{Sources, ask};
 use crate::printable::printable;
@@ -36,7 +36,7 @@ pub(super) struct Enrollment<'a> {
     pub(super) lock: LibraryLock,
     pub(super) token: Token,
     pub(super) config: Config,
-    pins: Sources,
+    pins: AskingUnlocked<Sources>,
     /// The CKA_ID of the configuration is that of the slot that a YubiKey has for this.
     is_usual: bool,
     /// What the token shows after the login.
@@ -93,10 +93,11 @@ impl<'a> Enrollment<'a> {
         lock: LibraryLock,
         mut token: Token,
         config: Config,
-        mut pins: Sources,
+        pins: Sources,
         is_usual: bool,
         user: &str,
     ) -> Result<Self, Error> {
+        let mut pins = lock.asking_unlocked(&config.library, pins);
         token.log_in_if_required(&format!("to enroll {user}"), &mut pins)?;
         let candidates = token.candidates()?;
         Ok(Self { arguments, lock, token, config, pins, is_usual, candidates, lines: Vec::new() })
@@ -109,6 +110,7 @@ impl<'a> Enrollment<'a> {
     /// Leaves the token.
     pub(super) fn pause(self) -> PausedEnrollment<'a> {
         let Self { arguments, token, config, pins, is_usual, lines, .. } = self;
+        let pins = pins.into_inner();
         let accepted = token.close().map(AcceptedPin::into_pin);
         PausedEnrollment { arguments, config, pins, is_usual, accepted, lines }
     }

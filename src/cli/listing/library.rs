@@ -11,7 +11,7 @@ use crate::config::{
 };
 use crate::enrollment::fingerprint;
 use crate::error::{Error, Exit, Help, Kind};
-use crate::library::Library;
+use crate::library::{self, Library};
 use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;
 use crate::process::unix_time;
@@ -52,7 +52,7 @@ pub(in crate::cli) fn list_library(
         Ok(state) => {
             let shown = match open.filter(|it| it.state().name.slot == slot.slot) {
                 Some(token) => Ok((token.candidates()?, None)),
-                None => shown(library, state, pins.as_mut()),
+                None => shown(library, trusted, state, pins.as_mut()),
             };
             Ok(entry(state, &states, shown, &filter.object, pins.is_some(), path))
         }
@@ -98,19 +98,23 @@ fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Erro
 /// What the token shows, and why that isn't everything.
 fn shown(
     library: &Library,
+    trusted: &TrustedLibrary,
     state: &TokenState,
     pins: Option<&mut Sources>,
 ) -> Result<(Vec<Candidate>, Option<Error>), Error> {
     let selector = TokenSelector { slot: Some(state.name.slot), ..TokenSelector::default() };
     let mut token = library.token(&selector)?;
     let logs_in = pins.is_some();
-    let refused =
-        match pins.map(|pins| token.log_in_if_required("to see its private objects", pins)) {
-            // A person who gives up is done with all tokens, not with one.
-            Some(Err(error)) if error.is(Kind::PinCancelled) => return Err(error),
-            Some(Err(error)) => Some(error),
-            Some(Ok(())) | None => None,
-        };
+    let mut refused = None;
+    if let Some(pins) = pins {
+        let mut pins = library.lock.asking_unlocked(trusted, pins);
+        refused = token.log_in_if_required("to see its private objects", &mut pins).err();
+        // A person who gives up is done with all tokens, not with one.
+        if let Some(error) = refused.take_if(|error| error.is(Kind::PinCancelled)) {
+            return Err(error);
+        }
+        library.lock.acquire(trusted, PATIENCE, &mut library::note_wait)?;
+    }
     let candidates = token.candidates();
     // A login stays for whoever opens the token next; a read-only session keeps some libraries from writing.
     if !logs_in {
