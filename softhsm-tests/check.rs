@@ -2,7 +2,6 @@
 
 use cryptoki::mechanism::MechanismType;
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
-use rustix::fs::{FlockOperation, flock};
 
 use crate::fixture::*;
 use crate::run::trouble::{Server, server_certificate};
@@ -348,15 +347,7 @@ fn a_token_that_stays_in_use_is_told() {
     needs_isolation!();
     let store = token_with_pair(Kind::P256);
     told(&check(&store, &["--no-login"]).run(), 0);
-    // Another request has the library's lock, and keeps it.
-    let place = store.path("runtime/pkcs11-external-signer");
-    let locks = fs::read_dir(place).unwrap().map(|lock| {
-        let lock = File::open(lock.unwrap().path()).unwrap();
-        flock(&lock, FlockOperation::LockExclusive).unwrap();
-        lock
-    });
-    let held: Vec<_> = locks.collect();
-    assert!(!held.is_empty());
+    let _held = store.hold_libraries();
     let busy = &check(&store, &["--json"]).run().document()["steps"][1];
     assert_eq!((&busy["step"], &busy["exitCode"]), (&"token".into(), &5.into()));
     let text = busy["text"].as_str().unwrap();

@@ -310,24 +310,44 @@ fn a_certificate_of_another_key_is_not_usable() {
     }
 }
 
+/// By a library that hangs, say.
 #[test]
-fn a_library_that_waits_for_somebodys_pin_is_busy() {
+fn a_library_that_another_request_has_is_busy_and_its_token_not_missing() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
-    let mut other = store
-        .command(&["check", softhsm_option(), "--token-label=test token", "--object-id=1"])
-        .at_terminal();
-    other.expect_prompt();
-    let number = other.program().pid().as_raw_nonzero();
+    list(&store, &[softhsm_option()]).run().printed();
+    let _held = store.hold_libraries();
     let document = list(&store, &["--json"]).run().document();
     let libraries = document["libraries"].as_array().unwrap();
     let is_softhsm = |path: &Value| path.as_str().unwrap().ends_with("/libsofthsm2.so");
     let error = &libraries.iter().find(|it| is_softhsm(&it["pathLib"])).unwrap()["error"];
     let message = error["message"].as_str().unwrap();
-    let expected = format!("in use by another request (process {number})");
-    assert!(message.contains(&expected), "{message}");
-    assert!(error["help"].as_str().unwrap().contains("waiting for a PIN"));
+    assert!(message.contains("in use by another request (process "), "{message}");
+    assert!(error["help"].as_str().unwrap().contains("end the other request"), "{error}");
     assert_eq!(error["exitCode"], 5);
-    other.type_line("").finish().0.told(7);
+    for command in [&["enroll", "--user=jane", "--csr=-"][..], &["kubeconfig"]] {
+        let told = ["error: the token is in use by another request", "end the other request"];
+        store.command(command).run().fails(5, &told);
+    }
+}
+
+/// Others use the token while somebody looks for the PIN.
+#[test]
+fn nobody_waits_for_the_prompt_of_another_command() {
+    let store = token_with_pair(Kind::P256);
+    let token = [softhsm_option(), "--token-label=test token"];
+    for command in [
+        &["check", "--object-id=1"][..],
+        &["list", "--login"],
+        &["enroll", "--user=jane", "--csr=-"],
+        &["credential", "--as=jwt", "--output=raw", "--issuer=https://a.example", "--object-id=1"],
+    ] {
+        let mut asked = store.command(command).arguments(&token).at_terminal();
+        asked.expect_prompt();
+        let signed = store.sign(&Options::hash(Hash::Sha256), &sample(32)).run();
+        assert_signed(&signed);
+        asked.type_line(PIN).finish().0.succeeded();
+    }
 }
 
 #[test]

@@ -128,6 +128,9 @@ impl KeyOptions {
         match found.as_slice() {
             [only] => Ok(*only),
             [] => {
+                if let Some(busy) = listing.busy() {
+                    return Err(busy);
+                }
                 let found: Vec<_> = listing.keys().map(described).collect();
                 Err(match wanted.is_given() {
                     true => none_fits(&wanted, &found),

@@ -384,6 +384,10 @@ fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configurati
     let shows = |token: &TokenEntry| token.keys.iter().any(|it| it.fingerprint == fingerprint);
     let mut tokens: Vec<_> = readable().filter(|(_, it)| key.is_some() && shows(it)).collect();
     if tokens.is_empty() {
+        // It may be the one that is meant.
+        if let Some(busy) = listing.busy() {
+            return Err(busy);
+        }
         tokens = readable().collect();
     }
     let (library, token) = match tokens.as_slice() {

@@ -257,6 +257,14 @@ impl Listing {
         Some(Error::new(Exit::Object, text).help(help))
     }
 
+    /// The error if another request has a library or a token: nobody knows what is there.
+    pub(in crate::cli) fn busy(&self) -> Option<Error> {
+        let of_libraries = self.libraries.iter().map(|library| &library.error);
+        let of_tokens = self.tokens().map(|(_, token)| &token.error);
+        let busy = of_libraries.chain(of_tokens).flatten().find(|error| error.is_busy)?;
+        Some(Error::new(Exit::Token, &busy.message).kind(Kind::Busy).help(&busy.help))
+    }
+
     /// The tokens, each with its library.
     pub(in crate::cli) fn tokens(&self) -> impl Iterator<Item = (&LibraryEntry, &TokenEntry)> {
         let libraries = self.libraries.iter();
