@@ -134,10 +134,8 @@ fn a_help_typed_as_it_is_printed_leads_out_of_its_state() {
                 let (succeeded, mut told) = typed(&user, command);
                 assert!(!succeeded, "{name}: {told}");
                 for help in state.helps {
-                    let mut commands = told.split('`').skip(1).step_by(2);
-                    let line = commands.find(|it| it.contains(help));
-                    let line = line.unwrap_or_else(|| panic!("{name}: no `{help}` in {told}"));
-                    let (succeeded, next) = typed(&user, line);
+                    let line = told_command(&told, help);
+                    let (succeeded, next) = typed(&user, &line);
                     assert!(succeeded, "{name}: {line}: {next}");
                     told = next;
                 }
@@ -147,4 +145,14 @@ fn a_help_typed_as_it_is_printed_leads_out_of_its_state() {
             });
         }
     });
+}
+
+/// Nobody can be asked: whoever starts kubectl there writes down where the PIN is.
+#[test]
+fn a_source_of_the_pin_is_written_with_the_command_that_kubectl_shows() {
+    let user = PlainUser::prompted(&[]);
+    let told = user.shell(ASK).run().failed().stderr;
+    let line = told_command(&told, WRITE).replace("SOURCE", "env:TOKEN_PIN");
+    user.shell(&line).run().succeeded();
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
 }

@@ -20,6 +20,7 @@ mod renewed;
 mod requests;
 mod strangers;
 mod token_processes;
+mod told;
 mod upgrade;
 
 /// A user whose kubeconfig was made by `kubeconfig --write`.

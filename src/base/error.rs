@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::printable::shell_word;
+use crate::printable::{excerpt, printable, shell_word};
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
@@ -114,6 +114,13 @@ impl Error {
         self
     }
 
+    /// The same for who was told a moment ago: short, and without what to do.
+    pub fn again(mut self) -> Self {
+        self.0.text = format!("the same again: {}", excerpt(&self.0.text));
+        self.0.help = Help::default();
+        self
+    }
+
     /// A bug in this program, for a state that can't be.
     pub fn internal(what: impl Display) -> Self {
         Self::new(Exit::Internal, format!("internal error: {what}"))
@@ -135,6 +142,13 @@ impl Error {
     /// What to do next, as this call would have it typed.
     pub fn remedy(&self) -> Help {
         self.0.help.in_this_call()
+    }
+
+    /// The error and what to do, if that is to be said, in one line for another program to show.
+    pub fn sentence(&self) -> String {
+        let (text, help) = (self.to_string(), self.remedy().to_string());
+        let separator = if help.is_empty() { "" } else { "; " };
+        format!("{}{separator}{}", printable(&text), printable(&help))
     }
 
     pub fn is(&self, kind: Kind) -> bool {

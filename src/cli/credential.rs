@@ -14,12 +14,12 @@ use super::key_options::{
 use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
-use crate::error::{Error, Exit, PROGRAM};
+use crate::error::{Error, Exit, Kind, PROGRAM, THIS_CONTEXT, THIS_KUBECONFIG};
 use crate::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
 use crate::kubeconfig::{Kubeconfig, LocalCluster};
 use crate::pin_entry::{self, Sources};
-use crate::process::unix_time;
 use crate::process::watched::parent;
+use crate::process::{told, unix_time};
 use crate::report;
 use crate::tunnel::ServerIdentity;
 use crate::tunnel_process::{self, RegisteredCluster, Registration, caller_error};
@@ -57,20 +57,33 @@ pub(super) fn run(
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     let request = session.take(REQUEST);
+    let client = request.as_ref().and_then(|_| parent()).filter(|process| *process > 0);
     let request = request.map(|it| ExecRequest::decode(it.as_bytes())).transpose()?;
     let outcome = match arguments.short_lived.kind {
         None => answer(arguments, request, session),
         Some(kind) => short_lived::hand_out(kind, arguments, request, session),
     };
-    outcome.inspect_err(|error| {
-        pin_entry::failed(error);
+    outcome.map_err(|error| {
+        pin_entry::failed(&error);
         let options = &arguments.key;
         let context = entries(options).and_then(|it| it.context_of_call(&own_arguments()));
         match context {
             Some(name) => KeyOptions::of_context(&options.kubeconfig, Some(name)).set_call(),
             None => options.set_call(),
         }
+        let error = if error.is(Kind::NoPin) { error.help(where_to_ask()) } else { error };
+        // Most clients run a plugin that fails once more for each thing that they want to know.
+        let was_told = client.is_some_and(|client| told::was_told(client, &error.sentence()));
+        if was_told { error.again() } else { error }
     })
+}
+
+/// For whoever types the client's command, and not this one.
+fn where_to_ask() -> String {
+    format!(
+        "run it from a terminal (with ssh: -t), or write down where the PIN comes from, which is askpass, file:/path or \
+         env:NAME: `{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context {THIS_CONTEXT} --pin-source=SOURCE`"
+    )
 }
 
 /// The kubeconfig in which this plugin's entry may stand.

@@ -22,7 +22,7 @@ pub fn error(error: &Error) -> u8 {
 
 /// The same in one line, for a client that shows it. Returns its exit code.
 pub fn error_in_one_line(error: &Error) -> u8 {
-    to_standard_error(&message("error: ", &sentence(error)));
+    to_standard_error(&message("error: ", &error.sentence()));
     error.exit_code()
 }
 
@@ -89,12 +89,6 @@ impl Log for Steps {
     fn flush(&self) {}
 }
 
-/// The error and what to do, in one line for another program to show.
-pub fn sentence(error: &Error) -> String {
-    let help = error.remedy().to_string();
-    format!("{}; {}", printable(&error.to_string()), printable(&help))
-}
-
 fn error_message(error: &Error) -> String {
     let (text, help) = (message("error: ", &error.to_string()), error.remedy());
     format!("{text}help: {}\n{}", printable(&help.text), indented(&help.candidates))
@@ -129,8 +123,12 @@ mod tests {
              help: add tokenLabel to choose one:\n  one\n  \\u{1b}[2Jtwo\n"
         );
         assert_eq!(
-            sentence(&error),
+            error.sentence(),
             "2 tokens have tokenLabel \"a\\u{a}b\"; add tokenLabel to choose one: one; \\u{1b}[2Jtwo"
+        );
+        assert_eq!(
+            error.again().sentence(),
+            "the same again: 2 tokens have tokenLabel \"a\\u{a}b\""
         );
     }
 

@@ -120,8 +120,11 @@ fn of_alert(received: AlertDescription, key: Option<&OpenKey>) -> Error {
 }
 
 /// The help where the API server can't be reached.
-pub(super) const NO_WAY: &str = "check that the API server runs, and the network, VPN or proxy-url that leads to it; \
-    `pkcs11-external-signer check` tells whether the cluster's entry in the kubeconfig has changed";
+pub(super) const NO_WAY: &str =
+    "check that the API server runs, and the network, VPN or proxy-url that leads to it";
+
+/// What more a client can do, which has an entry that was written for it.
+pub(super) const LOOK_AT_ENTRY: &str = "`pkcs11-external-signer check` tells whether the cluster's entry in the kubeconfig has changed";
 
 pub(super) const NEEDS_PSS: &str =
     "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";

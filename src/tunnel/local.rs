@@ -22,13 +22,13 @@ use rustix::io::Errno;
 use rustls::server::Acceptor;
 use tokio::io::{AsyncReadExt as _, join, split};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::answer;
 use super::clients::{ClientConnection, Clients};
-use super::error::tunnel_error;
+use super::error::{LOOK_AT_ENTRY, tunnel_error};
 use super::limits;
 use super::relay::{SEGMENT, relay};
 use super::server::Server;
@@ -36,7 +36,7 @@ use super::upstream::{Connection, Upstream};
 use super::wire::{Wire, wire};
 use base::error::{Error, Kind};
 use base::printable::printable;
-use base::process::{fnv_1a, locked};
+use base::process::{fnv_1a, locked, told};
 use keyring::{KeyNumber, OpenKeys};
 
 /// Handshakes with clients at once, at all ports together. Each can hold as much memory as a long greeting takes.
@@ -148,6 +148,7 @@ impl Port {
     }
 
     async fn serve(&self, connection: TcpStream, number: u64) {
+        let peer = connection.peer_addr().ok();
         // Boxed: what making a connection needs is freed before the connection is used.
         let (mut client, counted, has_choice) = match Box::pin(self.admit(connection, number)).await
         {
@@ -155,7 +156,7 @@ impl Port {
                 (stream, counted, has_choice)
             }
             Some(Admission::Outdated(client)) => {
-                return Box::pin(self.answer(client, Vec::new(), &outdated())).await;
+                return Box::pin(self.answer(client, peer, Vec::new(), &outdated())).await;
             }
             None => return,
         };
@@ -177,7 +178,7 @@ impl Port {
                 }
             }
         };
-        Box::pin(self.answer(client, sent, &error)).await;
+        Box::pin(self.answer(client, peer, sent, &error)).await;
     }
 
     /// A client that has shown its certificate.
@@ -238,8 +239,14 @@ impl Port {
     }
 
     /// Tells a client, which has sent this, why there is no connection; reports it if that doesn't ask.
-    async fn answer(&self, client: ClientStream, sent: Vec<u8>, error: &Error) {
-        let text = printable(&format!("{error}; {}", error.remedy())).into_owned();
+    async fn answer(
+        &self,
+        client: ClientStream,
+        peer: Option<SocketAddr>,
+        sent: Vec<u8>,
+        error: &Error,
+    ) {
+        let text = text_for(peer, error).await;
         let is_possible = answer::is_possible(client.get_ref().1.alpn_protocol());
         let (rest, answer) = split(client);
         let stream = join(Cursor::new(sent).chain(rest), answer);
@@ -267,6 +274,23 @@ impl Port {
         self.server.report_connection(&format!("refused a connection: {reason}"));
         None
     }
+}
+
+/// What the process at the other end is told: what to do, too, the first time.
+async fn text_for(peer: Option<SocketAddr>, error: &Error) -> String {
+    let mut sentence = error.sentence();
+    if error.is(Kind::Unreachable) {
+        sentence += &format!("; {LOOK_AT_ENTRY}");
+    }
+    let text = sentence.clone();
+    let was_told = spawn_blocking(move || {
+        let process = peer.and_then(told::process_at);
+        process.is_some_and(|process| told::was_told(process, &text))
+    });
+    if was_told.await.unwrap_or(false) {
+        return printable(&error.to_string()).into_owned();
+    }
+    sentence
 }
 
 pub(super) const MORE_FILES: &str = "the run needs a port for each cluster, and an open file for each: raise the \

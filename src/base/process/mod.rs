@@ -21,6 +21,7 @@ pub mod output;
 pub mod replaced_file;
 mod runtime;
 pub mod signals;
+pub mod told;
 pub mod watchdog;
 pub mod watched;
 

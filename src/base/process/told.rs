@@ -1,0 +1,136 @@
+//! What clients have been told. A client may run its plugin, or ask a tunnel, five times before it gives up, and shows what
+//! comes of each: so an error is told to each process in full once.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use super::lock::Lock;
+use super::runtime::fnv_1a;
+
+/// After this a client that still runs is told in full again.
+const MEMORY: Duration = Duration::from_secs(90);
+/// Others have the record for as long as it takes to write a line.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// So many lines fit into a lock's file.
+const MOST: usize = 60;
+
+/// What a process was told, as a line: `1795818798 4711 8c7b2a0f5e3d1c9b`.
+#[derive(Debug, Eq, PartialEq)]
+struct Told {
+    /// In seconds since 1970.
+    at: u64,
+    process: i32,
+    /// The hash of the text.
+    text: u64,
+}
+
+impl Told {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (at, process) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let text = u64::from_str_radix(words.next()?, 16).ok()?;
+        words.next().is_none().then_some(Self { at, process, text })
+    }
+
+    fn line(&self) -> String {
+        format!("{} {} {:016x}", self.at, self.process, self.text)
+    }
+}
+
+/// Whether the process was told this text a moment ago; from now on it was. Without a place for the record it never was.
+pub fn was_told(process: i32, text: &str) -> bool {
+    let Ok(mut record) = Lock::acquire_within(PATIENCE, "told", &mut |_| {}) else { return false };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let new = Told { at: now.as_secs(), process, text: fnv_1a(text) };
+    let mut lines = record.lines();
+    let was_told = add(&mut lines, &new);
+    if !was_told {
+        let _ = record.write(&lines);
+    }
+    was_told
+}
+
+/// Adds a line, unless one that is recent says the same; whether one does.
+fn add(lines: &mut Vec<String>, new: &Told) -> bool {
+    let is_recent =
+        |told: &Told| new.at.checked_sub(told.at).is_some_and(|age| age < MEMORY.as_secs());
+    lines.retain(|line| Told::parse(line).is_some_and(|told| is_recent(&told)));
+    let is_same = |told: Told| (told.process, told.text) == (new.process, new.text);
+    if lines.iter().filter_map(|line| Told::parse(line)).any(is_same) {
+        return true;
+    }
+    lines.drain(..lines.len().saturating_sub(MOST - 1));
+    lines.push(new.line());
+    false
+}
+
+/// The process of this user's that has connected to this one from there; `None` where the system doesn't say it.
+#[cfg(target_os = "linux")]
+pub fn process_at(peer: SocketAddr) -> Option<i32> {
+    let SocketAddr::V4(peer) = peer else { return None };
+    // As the kernel has it in memory.
+    let address = u32::from_ne_bytes(peer.ip().octets());
+    let address = format!("{address:08X}:{:04X}", peer.port());
+    let table = std::fs::read_to_string("/proc/self/net/tcp").ok()?;
+    let fields = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let mut sockets = table.lines().map(fields);
+    let socket = sockets.find(|fields| fields.get(1) == Some(&address))?;
+    let socket = format!("socket:[{}]", socket.get(9)?);
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut numbers = processes.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
+    numbers.find(|number| {
+        let files = std::fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten();
+        let mut targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        targets.any(|target| target.as_os_str() == &*socket)
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn process_at(_: SocketAddr) -> Option<i32> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_text_is_new_to_each_process_once() {
+        let mut lines = vec!["no line of ours".to_owned()];
+        let mut was_told =
+            |at, process, text| add(&mut lines, &Told { at, process, text: fnv_1a(text) });
+        assert!(!was_told(1_000, 7, "no token"));
+        assert!(was_told(1_001, 7, "no token"));
+        assert!(!was_told(1_001, 7, "no PIN"));
+        assert!(!was_told(1_001, 8, "no token"));
+        // It still runs.
+        assert!(was_told(1_089, 7, "no token"));
+        assert!(!was_told(1_090, 7, "no token"));
+        // The clock was set back.
+        assert!(!was_told(500, 7, "no token"));
+    }
+
+    #[test]
+    fn many_lines_leave_room_for_the_last() {
+        let mut lines = Vec::new();
+        for process in 0..1_000 {
+            assert!(!add(&mut lines, &Told { at: u64::MAX, process, text: u64::MAX }));
+        }
+        assert_eq!(lines.len(), MOST);
+        let last = Told { at: u64::MAX, process: 999, text: u64::MAX };
+        assert_eq!(Told::parse(lines.last().unwrap()), Some(last));
+        assert!(lines.iter().map(|line| line.len() + 1).sum::<usize>() < 4096);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn who_has_connected_is_known_by_the_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_, peer) = listener.accept().unwrap();
+        assert_eq!(process_at(peer), i32::try_from(std::process::id()).ok());
+        assert_eq!(process_at("[::1]:1".parse().unwrap()), None);
+    }
+}
