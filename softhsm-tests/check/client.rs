@@ -210,6 +210,39 @@ fn what_does_not_work_everywhere_is_told() {
     assert!(!told(&context.check(), 0).contains("\n!"));
 }
 
+/// By client-go's rules: a path is that of the kubeconfig's folder, a name is looked up in PATH.
+#[test]
+fn a_plugin_that_clients_can_not_start_is_told() {
+    needs_isolation!();
+    let mut context = PluginContext::new();
+    let bin = context.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let mut with_command = |command: &str| {
+        context.config["users"][0]["user"]["exec"]["command"] = command.into();
+        context.program(&["check", "--no-login"]).variable("PATH", &path).run()
+    };
+    let fails = |outcome: &Outcome, reason: &str| {
+        let what = format!("clients can't start the plugin of user \"jane\": {reason}");
+        fails(outcome, 3, &what, "kubeconfig --write --context prod`");
+    };
+    let gone = "/nowhere/pkcs11-external-signer";
+    fails(&with_command(gone), &format!("{gone}: No such file or directory"));
+    fails(&with_command("pkcs11-external-signer"), "pkcs11-external-signer: it is in no folder");
+    write_file(bin.join("signer"), "#!/bin/sh\n", 0o644);
+    fails(
+        &with_command("bin/signer"),
+        &format!("{}: Permission denied", bin.join("signer").display()),
+    );
+    fails(&with_command("signer"), "signer: it is in no folder");
+    // Under whichever name, as long as it gets the key's arguments.
+    set_mode(bin.join("signer"), 0o755);
+    for command in ["bin/signer", "./bin/signer", "signer", bin.join("signer").to_str().unwrap()] {
+        let text = told(&with_command(command), 0);
+        assert_eq!(of_client(&text).len(), 1, "{command}: {text}");
+    }
+}
+
 #[test]
 fn an_address_that_the_tunnel_process_serves_is_fine() {
     needs_isolation!();

@@ -1,8 +1,10 @@
 //! A user whose exec credential plugin is this program, and what the plugin's arguments say of the key.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use serde_json::{Value, json};
 
 use super::entries::EXTERNAL_SIGNER;
@@ -38,6 +40,22 @@ impl Kubeconfig {
         contexts.max_by_key(|it| self.current_context() == Some(it))
     }
 
+    /// The program that clients start for a user with this program as its plugin; an error if they can't start it, `None`
+    /// for other users.
+    pub fn plugin_program(&self, user: &str) -> Option<Result<PathBuf, Error>> {
+        let exec = &self.entry(EntryKind::User, user)["exec"];
+        let command = text(exec, "command").filter(|_| names_key(exec))?;
+        Some(program_of(command).map_err(|reason| {
+            error(
+                format!("clients can't start the plugin of user \"{user}\": {command}: {reason}"),
+                format!(
+                    "install it there, or have the context's entries written again: {}",
+                    write_command()
+                ),
+            )
+        }))
+    }
+
     fn user_of_call(&self, arguments: &[OsString]) -> Option<&Value> {
         let is_called =
             |user: &&Value| args_of(&user["user"]["exec"]).map(OsStr::new).eq(arguments);
@@ -51,11 +69,43 @@ pub(super) fn is_ours(exec: &Value) -> bool {
     names_key(exec) && !is_short_lived(exec)
 }
 
-/// Whether the plugin is this program, whatever it hands out.
+/// Whether the plugin is this program, whatever it hands out: by its name, or under another one by arguments that name a
+/// key to it.
 pub(super) fn names_key(exec: &Value) -> bool {
     let program = text(exec, "command").and_then(|it| Path::new(it).file_name());
-    program.is_some_and(|name| PROGRAMS.iter().any(|it| name == *it))
-        && args_of(exec).next() == Some(COMMAND)
+    let is_named = |name: &OsStr| PROGRAMS.iter().any(|it| name == *it);
+    let names_library = || {
+        let configuration = configuration(exec, "").unwrap_or_default();
+        ["pathLib", "uri"].iter().any(|key| configuration.value(key).is_some())
+    };
+    args_of(exec).next() == Some(COMMAND)
+        && program.is_some_and(|name| is_named(name) || names_library())
+}
+
+/// The file that a plugin's command starts, as Go's os/exec finds it for client-go: where it has a slash that file, else the
+/// first one of PATH. Fails with the reason.
+pub(super) fn program_of(command: &str) -> Result<PathBuf, String> {
+    if command.contains('/') {
+        return executable(command.into()).map_err(|reason| reason.to_string());
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let files = std::env::split_paths(&folders).map(|folder| folder.join(command));
+    let found = files.filter_map(|file| executable(file).ok()).next();
+    let found = found.ok_or("it is in no folder of PATH")?;
+    if found.is_relative() {
+        return Err(
+            "PATH has it in the working directory, from which clients start nothing".to_owned()
+        );
+    }
+    Ok(found)
+}
+
+fn executable(file: PathBuf) -> io::Result<PathBuf> {
+    if file.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    access(&file, Access::EXEC_OK)?;
+    Ok(file)
 }
 
 fn is_short_lived(exec: &Value) -> bool {
@@ -146,8 +196,12 @@ fn args_of(exec: &Value) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::super::tests::config;
     use super::super::{Kubeconfig, Provider};
+    use super::program_of;
 
     fn with(user: &str) -> Kubeconfig {
         config(&format!("users: [{{name: j, user: {user}}}]"))
@@ -191,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_ours_by_its_name_and_command() {
+    fn a_plugin_is_ours_by_its_name_or_by_a_key_in_its_arguments() {
         for (user, is_ours) in [
             ("{exec: {command: kubectl-pkcs11, args: [credential]}}", true),
             ("{exec: {command: ./pkcs11-external-signer, args: [credential]}}", true),
@@ -199,11 +253,30 @@ mod tests {
             ("{exec: {command: pkcs11-external-signer, args: [list]}}", false),
             ("{exec: {command: /pkcs11-external-signer/aws, args: [credential]}}", false),
             ("{exec: {args: [credential]}}", false),
+            ("{exec: {command: /opt/pkcs11, args: [credential, --module=/a.so]}}", true),
+            ("{exec: {command: /opt/pkcs11, args: [credential, --uri, 'pkcs11:']}}", true),
+            ("{exec: {command: /opt/pkcs11, args: [credential, --profile=a]}}", false),
             ("{exec: {command: kubectl-pkcs11, args: [credential, --as, jwt]}}", false),
             ("{exec: {command: kubectl-pkcs11, args: [credential, --as=token]}}", false),
         ] {
             assert_eq!(values(user, &[]).is_ok(), is_ours, "{user}");
         }
+    }
+
+    #[test]
+    fn what_clients_start_is_a_file_that_can_be_executed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plugin");
+        let program = || program_of(path.to_str().unwrap());
+        assert!(program().unwrap_err().contains("No such file"));
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        assert!(program().unwrap_err().contains("Permission denied"));
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(program().unwrap(), path);
+        assert!(program_of(directory.path().to_str().unwrap()).is_err());
+        assert_eq!(program_of("sh").unwrap().file_name().unwrap(), "sh");
+        assert_eq!(program_of("no-such-program").unwrap_err(), "it is in no folder of PATH");
     }
 
     #[test]

@@ -350,8 +350,7 @@ fn plugin_user(
             true => entry["exec"].clone(),
             false => Value::Null,
         };
-        let is_gone = |it: &str| it.starts_with('/') && !Path::new(it).is_file();
-        if text(&old, "command").is_some_and(is_gone) {
+        if text(&old, "command").is_some_and(|command| exec::program_of(command).is_err()) {
             super::remove(&mut old, &["command"]);
         }
         entry["exec"] = exec::with(user.configuration, &old);

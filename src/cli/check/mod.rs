@@ -246,8 +246,11 @@ impl Checklist<'_> {
 
     /// The local address that a context's cluster has for clients with the credential plugin: whether it is this user's,
     /// and whether its entry still fits the cluster that it leads to. No PIN is needed for that, and nothing is started.
-    /// Does nothing for a context whose user has another plugin, or none.
+    /// Does nothing for a context whose user has another plugin, or none. What clients can't start they can't ask.
     fn check_client(&mut self, kubeconfig: &Kubeconfig, context: &Context) {
+        if let Some(program) = kubeconfig.plugin_program(&context.user) {
+            self.keep("client", program);
+        }
         if !kubeconfig.has_plugin(&context.user) {
             return;
         }
