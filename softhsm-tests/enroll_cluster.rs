@@ -241,6 +241,25 @@ fn the_line_for_the_approver_works_as_it_stands_with_their_own_kubeconfig() {
     assert_eq!(approved.printed(), format!("{name} approved\n"));
 }
 
+/// From the context with a key file, that `check` refuses, to one with a key on the token, by what `check` names.
+#[test]
+fn a_context_without_a_key_is_told_how_to_get_one() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let told = newcomer.enter(newcomer.person.command("check")).run().told(3);
+    let enroll = told_command(&told, " enroll ");
+    let typed = newcomer.enter(newcomer.person.command("enroll").within("sh", &enroll));
+    let mut terminal = typed.at_terminal();
+    terminal.expect_prompt().type_line(PIN);
+    let asked = terminal.program().wait_for_error("waiting for the request ");
+    let (_, name) = asked.rsplit_once("waiting for the request ").unwrap();
+    let name = name.split_whitespace().next().unwrap();
+    cluster().administrate(&["certificate", "approve", name], "");
+    let enrolled = terminal.finish_with_pins().0.succeeded().shown();
+    assert!(enrolled.contains("context: \"prod\", uses the key\n"), "{enrolled}");
+    newcomer.stop();
+}
+
 /// As a container mounts it: nothing is made, and nobody is sent for.
 #[test]
 fn a_kubeconfig_that_can_not_be_changed_is_told_before_anything_is_made() {
@@ -312,7 +331,7 @@ fn what_can_not_work_is_told_before_anything_is_made() {
     refused.fails(9, &["user \"nora\" may not create CertificateSigningRequests"]);
     assert_eq!(nora.keys(), [] as [Value; 0]);
     // What an administrator is to apply, as it is printed; and at a terminal, one PIN serves it.
-    let (_, yaml) = refused.stderr.split_once("with --csr:\n").unwrap();
+    let yaml = told_lines(&refused.stderr, "apply this (`kubectl apply -f -`)");
     cluster().administrate(&["apply", "-f", "-"], yaml);
     cluster().wait_for_right(&["create", "certificatesigningrequests", "--as=nora"]);
     let name = nora.ask(&[]);

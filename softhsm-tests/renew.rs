@@ -349,6 +349,14 @@ fn what_can_not_be_renewed_is_told_and_nothing_is_asked_for() {
     let outcome = bob.renew(&[]).run();
     outcome.fails(9, &["certificatesigningrequests", "cannot", "\"bob\""]);
     assert_eq!(bob.certificates().len(), 1);
+    // What an administrator is to apply, as it is printed.
+    let rob = expiring(Kind::P256, "rob", 9 * MINUTE, ClientAuth, cluster().authority());
+    let rob = Jane::with(rob);
+    let told = rob.renew(&[]).run().stderr;
+    let yaml = told_lines(&told, "apply this (`kubectl apply -f -`)");
+    cluster().administrate(&["apply", "-f", "-"], yaml);
+    cluster().wait_for_right(&["create", "certificatesigningrequests", "--as=rob"]);
+    rob.request();
     let jane = Jane::new();
     jane.renew(&["--context=nowhere"]).run().fails(3, &["nowhere"]);
     for argument in ["--duration=5m", "--duration=x", "--wait=0s"] {

@@ -58,6 +58,8 @@ pub enum Kind {
     CertificateRefused,
     /// No certificate was seen, for want of a login.
     CertificateUnseen,
+    /// An API server doesn't let this user do it.
+    Forbidden,
     NoCertificate,
     NoContextKey,
     NoKey,

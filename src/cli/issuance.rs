@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::session::write_file;
@@ -19,7 +20,7 @@ use crate::config::duration;
 use crate::enrollment::{
     Applicant, RESERVED, certificates_pem, check_issued, fingerprint, intermediates, remark,
 };
-use crate::error::{Error, Exit, Kind};
+use crate::error::{Error, Exit, Help, Kind};
 use crate::pin::PinProvider;
 use crate::pin_entry::ask;
 use crate::printable::{hex, shell_word};
@@ -67,6 +68,31 @@ pub(super) struct IssuanceOptions {
     again: bool,
 }
 
+/// What is to be done with a [right](right_to_request).
+pub(super) const APPLY: &str =
+    "have an administrator of the cluster apply this (`kubectl apply -f -`)";
+
+/// The right of this user to ask for certificates, in YAML.
+pub(super) fn right_to_request(user: &str) -> [String; 12] {
+    let name = json!(format!("certificate-requesters:{user}"));
+    let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user});
+    [
+        "apiVersion: v1",
+        "kind: List",
+        "items:",
+        "- apiVersion: rbac.authorization.k8s.io/v1",
+        "  kind: ClusterRole",
+        "  metadata: {name: certificate-requesters}",
+        "  rules: [{apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create, get, delete]}]",
+        "- apiVersion: rbac.authorization.k8s.io/v1",
+        "  kind: ClusterRoleBinding",
+        &format!("  metadata: {{name: {name}}}"),
+        "  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: certificate-requesters}",
+        &format!("  subjects: [{subject}]"),
+    ]
+    .map(str::to_owned)
+}
+
 /// How long a certificate can be asked for.
 fn life(text: &str) -> Result<Duration, &'static str> {
     let life = duration(text)
@@ -98,7 +124,8 @@ impl Issuance<'_> {
         options: &IssuanceOptions,
         sign: impl FnOnce() -> Result<String, Error>,
     ) -> Result<IssuedCertificate, Error> {
-        let request = match self.find(options.again)? {
+        let found = self.find(options.again).map_err(|error| self.with_right(error))?;
+        let request = match found {
             (_, Some((request, _))) => {
                 let made = request.metadata.creation_timestamp.as_deref();
                 let made = made.unwrap_or("some time ago");
@@ -107,7 +134,8 @@ impl Issuance<'_> {
             }
             (name, None) => {
                 let seconds = self.duration.and_then(|it| u32::try_from(it.as_secs()).ok());
-                SigningRequest::create(self.api, &name, &sign()?, seconds)?
+                let made = SigningRequest::create(self.api, &name, &sign()?, seconds);
+                made.map_err(|error| self.with_right(error))?
             }
         };
         if request.state()? == RequestState::Pending {
@@ -153,6 +181,15 @@ impl Issuance<'_> {
             Err(error) if error.is(Kind::TooShort) && is_another => Ok((name, None)),
             outcome => outcome.map(|issued| (name, Some((last, issued)))),
         }
+    }
+
+    /// Where the cluster doesn't let the user ask for certificates, with what lets them.
+    fn with_right(&self, error: Error) -> Error {
+        if !error.is(Kind::Forbidden) {
+            return error;
+        }
+        let help = Help::from(format!("{APPLY}:"));
+        error.help(help.with_candidates(&right_to_request(self.applicant.user())))
     }
 
     /// What is to be done for the approval, and what the approver compares.

@@ -89,7 +89,7 @@ impl TokenConnection {
             (404, _) => error.kind(Kind::NotFound).help(
                 "check the name, and that the cluster has this API: `kubectl api-resources`",
             ),
-            (_, "Forbidden") => error.help(
+            (_, "Forbidden") => error.kind(Kind::Forbidden).help(
                 "have an administrator of the cluster allow this user what the message names (RBAC)",
             ),
             _ => error.help("correct what the message names; the API server's log may tell more"),

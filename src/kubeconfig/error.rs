@@ -42,7 +42,10 @@ pub fn other_user(user: &str, context: &str) -> Error {
     let write = write_command();
     no_key(
         format!("user \"{user}\" of context \"{context}\" has no key for this program"),
-        format!("name a context with --context, or write the user with {write}"),
+        format!(
+            "name a context with --context; or make a key for this one (`{PROGRAM} enroll{THIS_KUBECONFIG} --context \
+             {THIS_CONTEXT}`), or have it use one that has its certificate ({write})"
+        ),
     )
 }
 

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 
-use serde_json::json;
-
 use super::EnrollArguments;
 use super::token::Enrollment;
 use crate::certificate::{Certificate, of_subject};
 use crate::cli::context_key::ContextEntries;
+use crate::cli::issuance::{APPLY, right_to_request};
 use crate::cli::key_choice::names_key;
 use crate::cli::key_options::{KeyOptions, SelectedContext, Selection};
 use crate::cli::listing::{Listing, list_library};
@@ -77,8 +76,10 @@ impl IssuingCluster {
                     "user \"{}\" may not {verb} CertificateSigningRequests in the cluster",
                     known.name
                 );
-                let help = "have an administrator of the cluster apply this, or name another CA's file with --csr:";
-                let help = Help::from(help).with_candidates(&right(&known.name));
+                let help = Help::from(format!(
+                    "have any other CA issue the certificate, for the request that `{PROGRAM} enroll --user NAME --csr FILE` writes; or {APPLY}:"
+                ));
+                let help = help.with_candidates(&right_to_request(&known.name));
                 return Err(Error::new(Exit::Cluster, text).help(help));
             }
         }
@@ -102,27 +103,6 @@ fn is_meant(
     // The present key may be in another one.
     session.close_library();
     Ok(listing.keys().any(|it| it.2.fits(&wanted) && names_key(&mut present.clone(), it)))
-}
-
-/// The right of this user to ask for certificates, in YAML.
-fn right(user: &str) -> [String; 12] {
-    let name = json!(format!("certificate-requester:{user}"));
-    let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user});
-    [
-        "apiVersion: v1",
-        "kind: List",
-        "items:",
-        "- apiVersion: rbac.authorization.k8s.io/v1",
-        "  kind: ClusterRole",
-        "  metadata: {name: certificate-requester}",
-        "  rules: [{apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create, get, delete]}]",
-        "- apiVersion: rbac.authorization.k8s.io/v1",
-        "  kind: ClusterRoleBinding",
-        &format!("  metadata: {{name: {name}}}"),
-        "  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: certificate-requester}",
-        &format!("  subjects: [{subject}]"),
-    ]
-    .map(str::to_owned)
 }
 
 /// The key of this configuration and its certificate, if that has expired.

@@ -13,7 +13,7 @@ use self::machine::list_machine;
 use super::key_options::{KeyOptions, Selection, needs};
 use super::session::CommandSession;
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
-use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_TOKEN};
+use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY, THIS_TOKEN};
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::report;
@@ -99,8 +99,9 @@ pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
 pub(super) fn among(found: &[String], help: &str) -> Help {
     match found {
         [] => Help::from(format!(
-            "insert the token that holds it; `{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides \
-             without a PIN, and `{PROGRAM} kubeconfig{THIS_TOKEN} --login` writes it down"
+            "insert the token that holds it, or make a key on one: `{PROGRAM} enroll{THIS_KEY}`; `{PROGRAM} \
+             list{THIS_TOKEN} --login` shows also what a token hides without a PIN, and `{PROGRAM} kubeconfig{THIS_TOKEN} \
+             --login` writes it down"
         )),
         _ => Help::from(help).with_candidates(found),
     }
