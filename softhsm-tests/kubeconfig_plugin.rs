@@ -237,7 +237,7 @@ fn a_context_is_written_once_and_others_beside_it() {
         .fails(3, &["was not written for the credential plugin"]);
 }
 
-/// As it is printed: the entry with the secret goes, and the copies.
+/// As it is printed: the entry with the secret goes, and the copies that have it.
 #[test]
 fn the_secret_that_no_context_needs_any_more_is_named_with_its_removal() {
     let (store, path) = token_and_file();
@@ -249,6 +249,9 @@ fn the_secret_that_no_context_needs_any_more_is_named_with_its_removal() {
             .unwrap_or_default()
             .to_owned()
     };
+    // From before jane was there.
+    let joe = BEFORE.replace("name: jane", "name: joe").replace("token: abc", "token: xyz");
+    let older = store.file("config.backup-1", joe, 0o600);
     // The other context has it still.
     assert_eq!(removal("prod"), "");
     let programs = kubectl().parent().unwrap().display();
@@ -260,6 +263,7 @@ fn the_secret_that_no_context_needs_any_more_is_named_with_its_removal() {
             .filter(|it| it.is_file())
             .all(|it| !fs::read(it).unwrap().windows(10).any(|it| it == b"token: abc"))
     );
+    assert!(older.exists());
 }
 
 /// What the context had before is noted for the cluster that it led to then: where it leads by now is not sent back there.

@@ -68,8 +68,11 @@ impl ContextEntries<'_> {
             let mut copies = "";
             // Only the context's own file was copied.
             if place.canonicalize().is_ok_and(|it| it == path) {
-                copies = " and its copies";
-                removal += &format!(" && rm {}.backup-*", shell_word(&path.to_string_lossy()));
+                for (index, copy) in copies_with(&path, &former).iter().enumerate() {
+                    copies = " and its copies";
+                    removal += if index == 0 { " && rm " } else { " " };
+                    removal += &shell_word(&copy.to_string_lossy());
+                }
                 place = path;
             }
             report::steps(
@@ -151,10 +154,22 @@ impl ContextEntries<'_> {
 
 /// The file that the user stands in.
 fn holder_of(user: &str, kubeconfig: Option<&Path>) -> Option<PathBuf> {
-    kubeconfig_files(kubeconfig).into_iter().find(|path| {
-        let file = Kubeconfig::load(slice::from_ref(path));
-        file.is_ok_and(|it| it.has(EntryKind::User, user))
-    })
+    kubeconfig_files(kubeconfig).into_iter().find(|path| holds(path, user))
+}
+
+/// The copies of this file that the user stands in, too.
+fn copies_with(path: &Path, user: &str) -> Vec<PathBuf> {
+    let prefix = format!("{}.backup-", path.to_string_lossy());
+    let files = path.parent().and_then(|it| it.read_dir().ok()).into_iter().flatten().flatten();
+    let paths = files.map(|file| file.path());
+    let copies = paths.filter(|it| it.to_string_lossy().starts_with(&prefix) && holds(it, user));
+    let mut copies: Vec<_> = copies.collect();
+    copies.sort();
+    copies
+}
+
+fn holds(path: &PathBuf, user: &str) -> bool {
+    Kubeconfig::load(slice::from_ref(path)).is_ok_and(|file| file.has(EntryKind::User, user))
 }
 
 /// How this user's tunnels are known, and the process that serves any now.
