@@ -247,7 +247,12 @@ fn a_wrong_command_line_is_told_without_its_values() {
         (&["lisst"], "unrecognized subcommand 'lisst'"),
         (&["completions", "bsh"], "invalid value 'bsh'"),
         (&["list1"], "unrecognized subcommand '…'"),
-        (&["runner"], "unrecognized subcommand '…'"),
+        (&["frob"], "unrecognized subcommand 'frob'"),
+        (&["help", "frob"], "unrecognized subcommand 'frob'"),
+        (&["no-1234"], "unrecognized subcommand '…'"),
+        // Another program, which `run` takes.
+        (&["sh", "-c", PIN], "unrecognized subcommand 'sh'"),
+        (&["sh"], "tip: 'pkcs11-external-signer run -- sh …' runs it"),
         (&["completions", "BASH"], "invalid value '…'"),
         (&["check", "lisst"], "unexpected argument '…'"),
         (&["list", "--jsno"], "a similar argument exists: '--json'"),
