@@ -207,3 +207,15 @@ fn full_disks_do_not_keep_the_tunnel_from_being_found() {
     assert_eq!(outcome.printed(), ANSWER);
     user.expect_nothing_left();
 }
+
+/// The context's key, which the cluster would be asked with, wants its PIN.
+#[test]
+fn an_option_for_yubikeys_is_refused_before_anybody_is_asked_for_a_pin() {
+    let user = PlainUser::prompted(&[]);
+    let token = [softhsm_option(), "--token-label=test token"];
+    for option in ["--slot=9a", "--pin-policy=once", "--touch-policy=always", "--replace"] {
+        let outcome = user.program(&["enroll", option]).arguments(&token).run();
+        let name = option.split('=').next().unwrap();
+        outcome.fails(6, &[name, "is for YubiKeys", "leave it out"]);
+    }
+}

@@ -73,19 +73,19 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
         session.output.print_document(&uris)?;
     } else {
         let names_object = options.filter()?.object.is_given();
-        let mut lines = Lines { text: String::new(), output: &session.output, names_object };
+        let nothing = listing.emptiness().filter(|_| !names_object);
+        let remedy = nothing.map(|error| error.remedy().to_string());
+        let mut lines =
+            Lines { text: String::new(), output: &session.output, names_object, remedy };
         listing.libraries.iter().for_each(|library| lines.library(library));
-        if let Some(nothing) = listing.emptiness().filter(|_| !names_object) {
-            lines.add(PLAIN, &format!("  help: {}", nothing.remedy()));
-        }
         let text = lines.text;
         session.output.print_painted(&text)?;
     }
     if let Some(error) = options.miss(&listing) {
         return Err(error);
     }
-    // That of the first error, if nothing was listed.
-    if listing.keys().next().is_none() {
+    // That of the first error, if no token was seen as it is.
+    if listing.tokens().all(|(_, token)| token.error.is_some()) && listing.keys().next().is_none() {
         let libraries = listing.libraries.iter().map(|library| &library.error);
         let tokens = listing.tokens().map(|(_, token)| &token.error);
         let first = tokens.chain(libraries).find_map(Option::as_ref);
@@ -100,6 +100,8 @@ struct Lines<'a> {
     output: &'a CommandOutput,
     /// A certain key or certificate was asked for.
     names_object: bool,
+    /// What to do with the first token, where all are empty.
+    remedy: Option<String>,
 }
 
 impl Lines<'_> {
@@ -151,6 +153,9 @@ impl Lines<'_> {
             self.add(style, &line(key));
         }
         token.error.iter().for_each(|error| self.error(error));
+        if let Some(remedy) = self.remedy.take() {
+            self.add(PLAIN, &format!("  help: {remedy}"));
+        }
     }
 }
 

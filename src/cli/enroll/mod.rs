@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use self::cluster::{IssuingCluster, is_applicant, known_as};
-use self::token::{Enrollment, choose};
+use self::token::{Enrollment, check_options, choose};
 use super::context_key::{ContextEntries, check_change};
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
@@ -209,6 +209,13 @@ fn certify(
     let server = selected.target()?.cluster.server;
     let present = options.key_of_context(&selected).ok().filter(|_| !options.names_a_key());
     let variables = &session.take_variables(present.unwrap_or_else(|| options.configuration()));
+    let mut chosen = None;
+    if arguments.of_yubikeys().is_some() {
+        // Before the cluster is asked, perhaps with a key that wants its PIN.
+        let config = choose(options, None, session)?;
+        check_options(arguments, &config, session)?;
+        chosen = Some(config);
+    }
     let Some(mut cluster) = IssuingCluster::find(arguments, &selected, variables, session)? else {
         let key = options.key_of_context(&selected)?;
         let known = known_as(selected.target()?, key, None, variables, session)?;
@@ -219,7 +226,8 @@ fn certify(
     // Before anybody is sent for.
     check_change(options.kubeconfig.as_deref(), context)?;
     let (user, keep) = (applicant.user(), arguments.keep);
-    let config = cluster.key.take().map_or_else(|| choose(options, None, session), Ok)?;
+    let known = cluster.key.take().or(chosen);
+    let config = known.map_or_else(|| choose(options, None, session), Ok)?;
     let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
     let (mut key, is_certified) = enrollment.key(applicant)?;
     let finish = |entries: &ContextEntries<'_>, known: &ClusterUser, mut lines: Vec<String>| {

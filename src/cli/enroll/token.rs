@@ -67,13 +67,7 @@ impl<'a> Enrollment<'a> {
         let pins = Sources::new(mem::take(&mut config.pin), variables);
         let (lock, token) = open_token(&config, session)?;
         let is_usual = match (token.state().is_yubikey(), arguments.of_yubikeys()) {
-            (false, Some(option)) => {
-                let token = token.name();
-                let text =
-                    format!("{option} is for YubiKeys behind ykcs11, and token {token} is none");
-                return Err(Error::new(Exit::Object, text)
-                    .help("leave it out, or name Yubico's library (libykcs11.so) with --module"));
-            }
+            (false, Some(option)) => return Err(is_no_yubikey(option, &token)),
             (true, _) if arguments.slot.is_some() || !config.object.is_given() => {
                 let usual = match arguments.purpose.unwrap_or_default() {
                     KeyPurpose::Signing => PivSlot::AUTHENTICATION,
@@ -356,6 +350,27 @@ fn open_token(
     let found = library.module.find_token(&config.token)?;
     let token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
     Ok((library.lock.clone(), token))
+}
+
+fn is_no_yubikey(option: &str, token: &Token) -> Error {
+    let token = token.name();
+    let text = format!("{option} is for YubiKeys behind ykcs11, and token {token} is none");
+    Error::new(Exit::Object, text)
+        .help("leave it out, or name Yubico's library (libykcs11.so) with --module")
+}
+
+/// Fails if an option is for YubiKeys and the token is none. The library is closed again.
+pub(super) fn check_options(
+    arguments: &EnrollArguments,
+    config: &Config,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    let (_, token) = open_token(config, session)?;
+    let option = arguments.of_yubikeys().filter(|_| !token.state().is_yubikey());
+    let refused = option.map(|option| is_no_yubikey(option, &token));
+    token.close();
+    session.close_library();
+    refused.map_or(Ok(()), Err)
 }
 
 /// What the options say of library, token and object, with the library or token that they don't name. A library that is
