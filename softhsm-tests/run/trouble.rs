@@ -64,9 +64,9 @@ pub(super) fn kubectl_within(
     variables.iter().fold(run, |run, (name, value)| run.variable(name, value)).run()
 }
 
-/// What kubectl has shown, with the quotation marks of what it cites.
+/// What kubectl has shown, with the quotation marks of what it cites, also of what that cites.
 pub(super) fn quoted(outcome: &Outcome) -> String {
-    outcome.stderr.replace("\\\"", "\"")
+    outcome.stderr.replace('\\', "")
 }
 
 /// Demands an explanation in kubectl's own error, and nothing of ours.

@@ -73,7 +73,7 @@ pub(super) fn run(
         }
         let error = if error.is(Kind::NoPin) { error.help(where_to_ask()) } else { error };
         // Most clients run a plugin that fails once more for each thing that they want to know.
-        let was_told = client.is_some_and(|client| told::was_told(client, &error.sentence()));
+        let was_told = client.is_some_and(|client| told::times_told(client, &error.sentence()) > 0);
         if was_told { error.again() } else { error }
     })
 }

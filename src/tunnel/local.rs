@@ -276,7 +276,8 @@ impl Port {
     }
 }
 
-/// What the process at the other end is told: what to do, too, the first time.
+/// What the process at the other end is told: what to do, too, the first two times. kubectl doesn't show the answer to each of its
+/// questions.
 async fn text_for(peer: Option<SocketAddr>, error: &Error) -> String {
     let mut sentence = error.sentence();
     if error.is(Kind::Unreachable) {
@@ -285,7 +286,7 @@ async fn text_for(peer: Option<SocketAddr>, error: &Error) -> String {
     let text = sentence.clone();
     let was_told = spawn_blocking(move || {
         let process = peer.and_then(told::process_at);
-        process.is_some_and(|process| told::was_told(process, &text))
+        process.is_some_and(|process| told::times_told(process, &text) > 1)
     });
     if was_told.await.unwrap_or(false) {
         return printable(&error.to_string()).into_owned();

@@ -11,6 +11,8 @@ use super::runtime::fnv_1a;
 const MEMORY: Duration = Duration::from_secs(90);
 /// Others have the record for as long as it takes to write a line.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// More often than so it makes no difference.
+const OFTEN: usize = 2;
 /// So many lines fit into a lock's file.
 const MOST: usize = 60;
 
@@ -37,31 +39,33 @@ impl Told {
     }
 }
 
-/// Whether the process was told this text a moment ago; from now on it was. Without a place for the record it never was.
-pub fn was_told(process: i32, text: &str) -> bool {
-    let Ok(mut record) = Lock::acquire_within(PATIENCE, "told", &mut |_| {}) else { return false };
+/// How often the process was told this text a moment ago, up to twice; from now on once more. Without a place for the record it
+/// never was.
+pub fn times_told(process: i32, text: &str) -> usize {
+    let Ok(mut record) = Lock::acquire_within(PATIENCE, "told", &mut |_| {}) else { return 0 };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let new = Told { at: now.as_secs(), process, text: fnv_1a(text) };
     let mut lines = record.lines();
-    let was_told = add(&mut lines, &new);
-    if !was_told {
+    let times = add(&mut lines, &new);
+    if times < OFTEN {
         let _ = record.write(&lines);
     }
-    was_told
+    times
 }
 
-/// Adds a line, unless one that is recent says the same; whether one does.
-fn add(lines: &mut Vec<String>, new: &Told) -> bool {
+/// How many lines that are recent say the same; adds one, unless it makes no difference.
+fn add(lines: &mut Vec<String>, new: &Told) -> usize {
     let is_recent =
         |told: &Told| new.at.checked_sub(told.at).is_some_and(|age| age < MEMORY.as_secs());
     lines.retain(|line| Told::parse(line).is_some_and(|told| is_recent(&told)));
-    let is_same = |told: Told| (told.process, told.text) == (new.process, new.text);
-    if lines.iter().filter_map(|line| Told::parse(line)).any(is_same) {
-        return true;
+    let is_same = |told: &Told| (told.process, told.text) == (new.process, new.text);
+    let times = lines.iter().filter_map(|line| Told::parse(line)).filter(is_same).count();
+    if times >= OFTEN {
+        return times;
     }
     lines.drain(..lines.len().saturating_sub(MOST - 1));
     lines.push(new.line());
-    false
+    times
 }
 
 /// The process of this user's that has connected to this one from there; `None` where the system doesn't say it.
@@ -97,26 +101,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_new_to_each_process_once() {
+    fn a_text_is_counted_for_each_process() {
         let mut lines = vec!["no line of ours".to_owned()];
-        let mut was_told =
+        let mut times =
             |at, process, text| add(&mut lines, &Told { at, process, text: fnv_1a(text) });
-        assert!(!was_told(1_000, 7, "no token"));
-        assert!(was_told(1_001, 7, "no token"));
-        assert!(!was_told(1_001, 7, "no PIN"));
-        assert!(!was_told(1_001, 8, "no token"));
+        assert_eq!(times(1_000, 7, "no token"), 0);
+        assert_eq!(times(1_001, 7, "no token"), 1);
+        assert_eq!(times(1_001, 7, "no PIN"), 0);
+        assert_eq!(times(1_001, 8, "no token"), 0);
+        for now in 1_002..1_010 {
+            assert_eq!(times(now, 7, "no token"), 2);
+        }
         // It still runs.
-        assert!(was_told(1_089, 7, "no token"));
-        assert!(!was_told(1_090, 7, "no token"));
+        assert_eq!(times(1_090, 7, "no token"), 1);
+        assert_eq!(times(1_180, 7, "no token"), 0);
         // The clock was set back.
-        assert!(!was_told(500, 7, "no token"));
+        assert_eq!(times(500, 7, "no token"), 0);
     }
 
     #[test]
     fn many_lines_leave_room_for_the_last() {
         let mut lines = Vec::new();
         for process in 0..1_000 {
-            assert!(!add(&mut lines, &Told { at: u64::MAX, process, text: u64::MAX }));
+            assert_eq!(add(&mut lines, &Told { at: u64::MAX, process, text: u64::MAX }), 0);
         }
         assert_eq!(lines.len(), MOST);
         let last = Told { at: u64::MAX, process: 999, text: u64::MAX };
