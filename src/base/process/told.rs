@@ -13,6 +13,9 @@ const MEMORY: Duration = Duration::from_secs(90);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// More often than so it makes no difference.
 const OFTEN: usize = 2;
+/// How often to look into the system's table of connections.
+#[cfg(target_os = "linux")]
+const TABLES: usize = 3;
 /// So many lines fit into a lock's file.
 const MOST: usize = 60;
 
@@ -75,17 +78,26 @@ pub fn process_at(peer: SocketAddr) -> Option<i32> {
     // As the kernel has it in memory.
     let address = u32::from_ne_bytes(peer.ip().octets());
     let address = format!("{address:08X}:{:04X}", peer.port());
-    let table = std::fs::read_to_string("/proc/self/net/tcp").ok()?;
-    let fields = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let mut sockets = table.lines().map(fields);
-    let socket = sockets.find(|fields| fields.get(1) == Some(&address))?;
-    let socket = format!("socket:[{}]", socket.get(9)?);
+    // A line may be missing from a table that changes while it is read.
+    let socket = (0..TABLES).find_map(|_| socket_at(&address))?;
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
-    let mut numbers = processes.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     numbers.find(|number| {
         let files = std::fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten();
         let mut targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
         targets.any(|target| target.as_os_str() == &*socket)
+    })
+}
+
+/// The name of the socket with this local address, as `/proc/PID/fd` has it (proc_pid_net(5)).
+#[cfg(target_os = "linux")]
+fn socket_at(address: &str) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let is_it = fields.nth(1) == Some(address);
+        let inode = fields.nth(7).filter(|_| is_it)?;
+        Some(format!("socket:[{inode}]"))
     })
 }
 
