@@ -407,6 +407,19 @@ fn libraries_are_found_and_one_that_fails_is_a_line() {
     assert_eq!(shown.matches("tokenLabel \"prod\"").count(), 1, "{shown}");
 }
 
+/// What another library lacks is no fault of the token's, nor is it what the help is about.
+#[test]
+fn a_token_without_a_key_is_listed_well_beside_a_library_that_fails() {
+    let store = Store::new([blueprint("new", [])]);
+    let registry = store.path(".config/pkcs11/modules");
+    fs::create_dir_all(&registry).unwrap();
+    fs::write(registry.join("z-missing.module"), "module: /nowhere/missing.so\n").unwrap();
+    let shown = list(&store, &[]).run().told(0);
+    assert!(shown.contains("/nowhere/missing.so does not load"), "{shown}");
+    let mut lines = shown.lines().skip_while(|line| !line.contains("tokenLabel \"new\""));
+    assert!(lines.nth(1).unwrap().starts_with("  help: make one, "), "{shown}");
+}
+
 /// What is on the token, the options and the fault, the exit code and what is said.
 #[test]
 fn what_is_missing_or_wrong_is_told_with_the_way_out() {

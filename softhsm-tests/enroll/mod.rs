@@ -476,3 +476,19 @@ fn a_token_that_takes_no_ca_certificate_leaves_the_chain_in_a_file() {
     let known = cluster().run(&store, &with_file, &["kubectl", "auth", "whoami"]).run();
     assert!(known.printed().contains("jane"), "{known:?}");
 }
+
+/// The one that is listed first, as it is printed.
+#[test]
+fn one_of_several_tokens_is_named_by_the_options_that_are_printed() {
+    let store = Store::new([blueprint("it's one", []), blueprint("other", [])]);
+    let enroll =
+        ["enroll", softhsm_option(), "--user=jane", "--csr=-", "--pin-source=env:TOKEN_PIN"];
+    let refused = store.with_pin(&enroll).run();
+    refused.fails(5, &["2 tokens can be meant"]);
+    for options in told_lines(&refused.stderr, "name one with these options").lines() {
+        let options = options.replace(&format!("{} ", softhsm_option()), "");
+        let script = format!("\"$SIGNER\" {} {options}", enroll.join(" "));
+        let typed = store.with_pin(&[]).within("sh", &script).run().succeeded();
+        assert!(typed.shown().starts_with("-----BEGIN CERTIFICATE REQUEST-----"), "{typed:?}");
+    }
+}
