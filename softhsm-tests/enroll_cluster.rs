@@ -301,7 +301,10 @@ fn what_was_interrupted_goes_on_with_the_same_key_and_the_same_request() {
     let requests = cluster().administrate(&["get", "csr", "--output=name"], "");
     assert_eq!(requests.matches(&name).count(), 1, "{requests}");
     cluster().administrate(&["certificate", "approve", &name], "");
-    let printed = newcomer.enroll(&[]).run().printed();
+    cluster().issued_certificate(&name);
+    let outcome = newcomer.enroll(&[]).run();
+    assert!(!outcome.stderr.contains("waiting for the request"), "{outcome:?}");
+    let printed = outcome.printed();
     assert!(printed.contains(", beside the key\ncontext: \"prod\", uses the key\n"), "{printed}");
     assert_eq!(newcomer.keys().len(), 1);
 }

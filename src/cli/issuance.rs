@@ -138,14 +138,14 @@ impl Issuance<'_> {
                 made.map_err(|error| self.with_right(error))?
             }
         };
-        if request.state()? == RequestState::Pending {
-            self.explain(&request)?;
-        }
         let name = &request.metadata.name;
         let limit = shown_duration(i64::try_from(options.wait.as_secs()).ok());
-        report::note(&format!(
-            "waiting for the request {name} to be approved, at most {limit}; after Ctrl-C the same command goes on"
-        ));
+        if request.state()? == RequestState::Pending {
+            self.explain(&request)?;
+            report::note(&format!(
+                "waiting for the request {name} to be approved, at most {limit}; after Ctrl-C the same command goes on"
+            ));
+        }
         let request = request.wait(self.api, options.wait, report::note)?;
         self.issued(&request)?.ok_or_else(|| {
             request.late(

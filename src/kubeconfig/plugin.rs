@@ -102,7 +102,7 @@ impl Kubeconfig {
         let note = Note::deserialize(noted).map_err(|_| {
             error(
                 format!("context \"{name}\" was not written for the credential plugin"),
-                "nothing is to be undone there; `kubectl config get-contexts` lists the others",
+                "nothing to undo there; `kubectl config get-contexts` lists the others",
             )
         })?;
         let counts = match tunnelled::of(self.entry(EntryKind::Cluster, cluster)) {
