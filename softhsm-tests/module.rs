@@ -68,7 +68,6 @@ fn a_library_that_does_not_initialise_is_told_with_its_value() {
     for (faults, told) in [
         ("null", "no function list"),
         ("misaligned", "no function list"),
-        ("old", "a function list of version 1.0"),
         ("return=0x5", "CKR_GENERAL_ERROR"),
         // Such a library isn't unloaded either.
         ("return=0x5,unload:crash=segv", "CKR_GENERAL_ERROR"),
@@ -77,4 +76,21 @@ fn a_library_that_does_not_initialise_is_told_with_its_value() {
         let outcome = store.certificate_suffering(store.configuration(), &faults).run();
         outcome.fails(4, &["C_GetFunctionList", told, "libfault_module.so"]);
     }
+}
+
+/// scute takes no arguments, and says that its functions are those of version 1.0; AKIS takes no arguments either.
+#[test]
+fn a_library_that_takes_no_arguments_is_initialised_without() {
+    let store = token_with_pair(Kind::P256);
+    let configuration = store.configuration_with_pin_source();
+    for faults in [
+        "C_Initialize:refuse-arguments=0x7",
+        "C_GetFunctionList:old,C_Initialize:refuse-arguments=0xa",
+    ] {
+        assert_signed(&store.sign_suffering(configuration.clone(), faults).run());
+    }
+    // What initArgs say isn't left out in silence.
+    let told = store.configuration().with("initArgs", "slots=2");
+    let outcome = store.certificate_suffering(told, "C_Initialize:refuse-arguments=0xa").run();
+    outcome.fails(4, &["C_Initialize: CKR_CANT_LOCK"]);
 }

@@ -108,7 +108,8 @@ impl Functions {
         Ok(Box::leak(Box::new(Self(list))))
     }
 
-    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved.
+    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved. Without any, a library that refuses
+    /// the arguments, or to lock, gets none: what it is promised then, one call at a time, holds here in any case.
     pub(super) fn initialize(&self, parameters: Option<&CStr>) -> CallResult<()> {
         let mut arguments = CK_C_INITIALIZE_ARGS {
             flags: CInitializeFlags::OS_LOCKING_OK.bits(),
@@ -121,7 +122,14 @@ impl Functions {
         }
         // Which structure a library expects in pReserved is its own affair: one that expects no text may misread it,
         // as it would in any program that the user tells to pass one.
-        call!(self.0, C_Initialize, Initialize, (&raw mut arguments).cast())
+        match call!(self.0, C_Initialize, Initialize, (&raw mut arguments).cast()) {
+            Err(Error::Pkcs11(RvError::ArgumentsBad | RvError::CantLock, _))
+                if parameters.is_none() =>
+            {
+                call!(self.0, C_Initialize, Initialize, ptr::null_mut())
+            }
+            outcome => outcome,
+        }
     }
 
     /// C_Finalize, which ends all sessions.
@@ -423,15 +431,9 @@ fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> 
     if list.is_null() || !list.is_aligned() {
         return Err("C_GetFunctionList: CKR_OK, but no function list".to_owned());
     }
-    // SAFETY: CKR_OK promises a list, and each version's begins with its version.
-    let CK_VERSION { major, minor } = unsafe { list.cast::<CK_VERSION>().read() };
-    if major < 2 {
-        return Err(format!(
-            "C_GetFunctionList: CKR_OK, but a function list of version {major}.{minor}"
-        ));
-    }
     let mut copy = CK_FUNCTION_LIST::default();
-    // SAFETY: the list of each version begins with these functions, and each may be null.
+    // SAFETY: CKR_OK promises a list. That of each version with C_GetFunctionList begins with these functions, whatever
+    // version it says it has (scute: 1.0), and each of them may be null.
     unsafe {
         ptr::copy_nonoverlapping(
             list.cast::<u8>(),

@@ -64,7 +64,7 @@ macro_rules! answer {
 }
 
 calls! {
-    C_Initialize(arguments: CK_VOID_PTR);
+    C_Initialize(arguments: CK_VOID_PTR) changed by spoil::initialization { arguments.is_null() };
     C_Finalize(reserved: CK_VOID_PTR);
     C_GetInfo(info: CK_INFO_PTR) spoilt by spoil::info { info };
     C_GetSlotList(with_token: CK_BBOOL, slots: CK_SLOT_ID_PTR, count: CK_ULONG_PTR)

@@ -22,7 +22,7 @@ pub unsafe extern "C" fn C_GetFunctionList(list: CK_FUNCTION_LIST_PTR_PTR) -> CK
         let whole: *mut CK_FUNCTION_LIST = (&raw const *calls::function_list()).cast_mut();
         let given = if has(&actions, "old") {
             let version = CK_VERSION { major: 1, minor: 0 };
-            Box::into_raw(Box::new([version; 16])).cast()
+            Box::into_raw(Box::new(CK_FUNCTION_LIST { version, ..*calls::function_list() }))
         } else if has(&actions, "null") {
             ptr::null_mut()
         } else if has(&actions, "misaligned") {

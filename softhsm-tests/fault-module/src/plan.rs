@@ -31,7 +31,8 @@
 //! | `absent` | functions but the one that gives the list | a null pointer in the list |
 //! | `null` | `C_GetFunctionList` | CKR_OK, and a null pointer |
 //! | `misaligned` | `C_GetFunctionList` | a pointer that is off by one |
-//! | `old` | `C_GetFunctionList` | a list of version 1.0 that is as short as one |
+//! | `old` | `C_GetFunctionList` | a list that says of itself that it is of version 1.0, as scute's |
+//! | `refuse-arguments=NUMBER` | `C_Initialize` | this CKR value, unless the argument is null |
 //! | `set=FLAGS`, `clear=FLAGS` | `C_GetTokenInfo` | flags of the token, names joined by `+` |
 //! | `clock=TEXT` | `C_GetTokenInfo` | a clock with this time; `_` is a blank, NULs fill it up |
 //! | `serial=TEXT` | `C_GetTokenInfo` | each token has this serial number |
@@ -41,6 +42,7 @@
 //! | `half=public`, `half=private` | `C_GenerateKeyPair` | of the pair that was made, this key alone is left |
 //! | `count=SIZE` | `C_GetSlotList`, `C_GetMechanismList`, `C_FindObjects` | the number that is returned |
 //! | `length=SIZE` | `C_GetAttributeValue`, `C_Sign` | the length that is returned |
+//! | `pad` | `C_GetAttributeValue` | CKA_VALUE has 16 zeros behind it |
 //! | `refuse-query` | the functions of `count`, `length` | CKR_ARGUMENTS_BAD where the buffer is null |
 //! | `other-key` | `C_SignInit` | another private key of the token signs |
 //! | `flip` | `C_Sign` | one bit of the signature is wrong |
@@ -53,8 +55,8 @@ use std::{env, process};
 
 use cryptoki_sys::{
     CK_FLAGS, CK_RV, CK_ULONG, CKF_CLOCK_ON_TOKEN, CKF_LOGIN_REQUIRED,
-    CKF_PROTECTED_AUTHENTICATION_PATH, CKF_USER_PIN_COUNT_LOW, CKF_USER_PIN_FINAL_TRY,
-    CKF_USER_PIN_LOCKED, CKF_USER_PIN_TO_BE_CHANGED,
+    CKF_PROTECTED_AUTHENTICATION_PATH, CKF_TOKEN_INITIALIZED, CKF_USER_PIN_COUNT_LOW,
+    CKF_USER_PIN_FINAL_TRY, CKF_USER_PIN_LOCKED, CKF_USER_PIN_TO_BE_CHANGED, CKF_WRITE_PROTECTED,
 };
 
 /// Everything that is to go wrong in this process.
@@ -145,9 +147,11 @@ impl Action {
             ("then-signal", "int" | "kill") => is_call,
             ("absent", "") => is_call && !gives_list,
             ("misaligned" | "null" | "old", "") => gives_list,
+            ("refuse-arguments", _) => place == "C_Initialize" && self.number().is_some(),
             ("clear" | "set", _) => is_token_info && self.flags().is_some(),
             ("clock" | "serial", _) => is_token_info && self.field().is_some(),
             ("garble", "") => is_attribute || is_token_info || place == "C_GetInfo",
+            ("pad", "") => is_attribute,
             ("zero", "") => is_attribute || is_made,
             ("half", "private" | "public") => place == "C_GenerateKeyPair",
             ("count" | "length", _) => has_size && self.size(0).is_some(),
@@ -192,6 +196,8 @@ impl Action {
                 "CKF_USER_PIN_FINAL_TRY" => CKF_USER_PIN_FINAL_TRY,
                 "CKF_USER_PIN_LOCKED" => CKF_USER_PIN_LOCKED,
                 "CKF_USER_PIN_TO_BE_CHANGED" => CKF_USER_PIN_TO_BE_CHANGED,
+                "CKF_TOKEN_INITIALIZED" => CKF_TOKEN_INITIALIZED,
+                "CKF_WRITE_PROTECTED" => CKF_WRITE_PROTECTED,
                 _ => return None,
             };
             Some(flags | flag)

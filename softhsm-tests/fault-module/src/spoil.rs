@@ -6,7 +6,7 @@ use std::{env, ptr, slice};
 use cryptoki_sys::{
     CK_ATTRIBUTE, CK_ATTRIBUTE_PTR, CK_BYTE_PTR, CK_FLAGS, CK_INFO_PTR, CK_OBJECT_CLASS,
     CK_OBJECT_HANDLE, CK_OBJECT_HANDLE_PTR, CK_RV, CK_SESSION_HANDLE, CK_TOKEN_INFO_PTR, CK_ULONG,
-    CK_ULONG_PTR, CK_UTF8CHAR_PTR, CKA_CLASS, CKA_LABEL, CKA_TOKEN, CKF_CLOCK_ON_TOKEN,
+    CK_ULONG_PTR, CK_UTF8CHAR_PTR, CKA_CLASS, CKA_LABEL, CKA_TOKEN, CKA_VALUE, CKF_CLOCK_ON_TOKEN,
     CKO_PRIVATE_KEY, CKR_ARGUMENTS_BAD, CKR_FUNCTION_NOT_SUPPORTED, CKR_KEY_HANDLE_INVALID, CKR_OK,
     CKR_PIN_INCORRECT,
 };
@@ -18,6 +18,15 @@ type Outcome = Result<(), CK_RV>;
 
 /// Bytes that are no UTF-8 and no padding.
 const GARBAGE: u8 = 0xff;
+
+/// `refuse-arguments`.
+pub(crate) fn initialization(actions: &[&Action], has_none: bool) -> Outcome {
+    let refuses = actions.iter().find(|action| action.name == "refuse-arguments");
+    match refuses.and_then(|action| action.number()) {
+        Some(code) if !has_none => Err(code),
+        _ => Ok(()),
+    }
+}
 
 /// `garble`: the library's strings.
 pub(crate) fn info(
@@ -183,7 +192,7 @@ pub(crate) fn signature(
 }
 
 /// `session-object`: objects whose label starts so say that they are not on the token. `garble` and
-/// `zero`: values. `length` and `refuse-query`.
+/// `zero`: values. `pad`: zeros behind one. `length` and `refuse-query`.
 pub(crate) fn attributes(
     actions: &[&Action],
     pass_on: impl FnOnce() -> Outcome,
@@ -207,9 +216,27 @@ pub(crate) fn attributes(
         if is_token || has(actions, "zero") {
             overwrite(attribute, 0);
         }
+        if has(actions, "pad") && attribute.type_ == CKA_VALUE {
+            attribute.ulValueLen = padded(attribute);
+        }
         resize(actions, &raw mut attribute.ulValueLen);
     }
     Ok(())
+}
+
+/// The length of the value with zeros behind it, which stand in the buffer if there is one: it has room for 4096 bytes.
+fn padded(attribute: &CK_ATTRIBUTE) -> CK_ULONG {
+    const ZEROS: CK_ULONG = 16;
+    let length = attribute.ulValueLen;
+    if length == CK_ULONG::MAX || length + ZEROS > 4096 {
+        return length;
+    }
+    if !attribute.pValue.is_null() {
+        let behind = attribute.pValue.cast::<u8>().wrapping_add(length as usize);
+        // SAFETY: the program asks for a certificate with room for 4096 bytes.
+        unsafe { behind.write_bytes(0, ZEROS as usize) };
+    }
+    length + ZEROS
 }
 
 /// Puts this byte in place of each byte of a value, where there is one.
