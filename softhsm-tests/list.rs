@@ -137,7 +137,7 @@ fn the_document_is_what_is_documented() {
         tokens[0],
         json!({
             "slotId": 2, "tokenLabel": "empty", "tokenSerial": "EMPTY-SERIAL",
-            "loginRequired": true, "needsLabel": false, "needsSlotId": false, "pin": "good", "error": null,
+            "loginRequired": true, "writeProtected": false, "needsLabel": false, "needsSlotId": false, "pin": "good", "error": null,
             "caCertificates": 0, "keys": [],
         })
     );
@@ -508,4 +508,20 @@ fn what_goes_to_a_terminal_has_colour() {
         assert_eq!(screen.contains("\x1b[31m"), is_coloured, "{screen:?}");
     }
     assert!(!list(&store, &[softhsm_option()]).run().printed().contains('\x1b'));
+}
+
+#[test]
+fn a_key_is_advised_to_be_made_where_it_can_be_written() {
+    let store = Store::new([blueprint("new", [])]);
+    let listed = |faults: &str| {
+        list(&store, &[&store.faulty_module()]).suffering(&store, faults).run().printed()
+    };
+    let enroll = "help: make one, and have a cluster issue its certificate";
+    assert!(listed("").contains(enroll));
+    let told = listed("C_GetTokenInfo:set=CKF_WRITE_PROTECTED");
+    assert!(!told.contains(enroll), "{told}");
+    assert_contains(
+        &told,
+        &["help: insert another token", "`pkcs11-external-signer list --module"],
+    );
 }

@@ -94,3 +94,33 @@ fn a_key_is_made_where_the_database_is_opened_for_writing() {
     let made = made.printed_beside(&["CKA_LOCAL"]);
     assert!(made.starts_with("-----BEGIN CERTIFICATE REQUEST-----"), "{made}");
 }
+
+/// Of NSS's two tokens, the first takes no key.
+#[test]
+#[ignore = "scripts/test --all"]
+fn an_empty_directory_is_told_what_it_needs() {
+    let environment = environment([Pair::new("a", Kind::P256)]);
+    let token = token(&environment);
+    let [module, _] = options(&environment);
+    let directory = environment.store.path("new");
+    fs::create_dir(&directory).unwrap();
+    let place = format!("sql:{}", directory.display());
+    let init_args = format!("--init-args=configDir='{place}' certPrefix='' keyPrefix='' secmod=''");
+    let listed = token.command(&["list", &module, &init_args]).run().shown();
+    let set_one = format!("has no user PIN yet\n  help: set one: `certutil -N -d {place}`");
+    assert_contains(&listed, &["tokenLabel \"NSS Certificate DB\"", &set_one]);
+
+    let pin = environment.store.file("pin", PIN, 0o600);
+    let mut certutil = tool("certutil", "libnss3-tools");
+    printed(certutil.args(["-N", "-d", &place, "-f"]).arg(pin));
+    let read_only = format!("{init_args} flags=readOnly");
+    let listed = token.command(&["list", &module, &read_only]).run().printed();
+    let (_, advised) = listed.split_once("pkcs11-external-signer enroll ").expect(&listed);
+    let (advised, _) = advised.split_once('`').unwrap();
+    assert_contains(advised, &["--token-label='NSS Certificate DB'"]);
+    let rest = "--user=jane --csr=- --pin-source=env:TOKEN_PIN";
+    let enroll = format!("exec \"$SIGNER\" enroll {advised} {rest}");
+    let request = token.command(&[]).within("sh", &enroll).run();
+    let request = request.printed_beside(&["CKA_LOCAL"]);
+    assert!(request.starts_with("-----BEGIN CERTIFICATE REQUEST-----"), "{request}");
+}

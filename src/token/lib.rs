@@ -25,7 +25,9 @@ pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
 pub use inventory::{Candidate, VisibleKey};
 pub use key::{KeyReference, PrivateKey};
 pub use login::AcceptedPin;
-pub use module::{Module, OccupiedSlot, PinState, TokenState, blank_token};
+pub use module::{
+    Module, OccupiedSlot, PinState, TokenState, blank_token, nss_directory, without_password,
+};
 pub use officer::Ask;
 pub use raw::SessionAccess;
 pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};

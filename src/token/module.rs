@@ -2,7 +2,7 @@
 //! token a selector names, and the tokens' descriptions.
 
 use std::any::Any;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ const FINALIZE_LIMIT: u32 = 2;
 pub struct Module {
     pub(super) functions: &'static Functions,
     pub path: PathBuf,
+    init_args: Option<CString>,
     /// The library was initialised in this process before, and is not finalised here.
     borrowed: bool,
     on_wait: WaitObserver,
@@ -39,6 +40,8 @@ pub struct TokenState {
     pub manufacturer: String,
     pub model: String,
     pub initialized: bool,
+    /// CKF_WRITE_PROTECTED: it takes no key and no certificate.
+    pub write_protected: bool,
     pub login_required: bool,
     /// CKF_PROTECTED_AUTHENTICATION_PATH: the PIN is entered at the reader.
     pub own_keypad: bool,
@@ -110,12 +113,18 @@ impl Module {
             Err(CryptokiError::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => true,
             Err(error) => return Err(not_initialised(&path, &error)),
         };
-        let module = Self { functions, path, borrowed, on_wait };
+        let init_args = init_args.map(CStr::to_owned);
+        let module = Self { functions, path, init_args, borrowed, on_wait };
         if log::log_enabled!(log::Level::Info) {
             let description = module.description().unwrap_or_default();
             log::info!("library {}: {description}", module.path.display());
         }
         Ok(module)
+    }
+
+    /// Whether it is this library, initialised with these arguments.
+    pub fn is_of(&self, library: &TrustedLibrary, init_args: Option<&CStr>) -> bool {
+        library.file() == Some(&self.path) && self.init_args.as_deref() == init_args
     }
 
     /// Its maker, name and version (C_GetInfo); `None` if it doesn't say.
@@ -154,6 +163,7 @@ impl Module {
             manufacturer: unpadded(info.manufacturer_id()),
             model: unpadded(info.model()),
             initialized: info.token_initialized(),
+            write_protected: info.write_protected(),
             login_required: info.login_required(),
             own_keypad: info.protected_authentication_path(),
             pin: match &info {
@@ -200,6 +210,11 @@ impl Module {
         let (present, new): (Vec<_>, Vec<_>) = states.partition(|state| state.initialized);
         let present: Vec<_> = present.into_iter().map(|state| state.name).collect();
         let library = self.path.to_string_lossy();
+        if let Some(directory) = self.init_args.as_deref().and_then(nss_directory)
+            && let Some(meant) = new.iter().find(|it| it.fits(selector))
+        {
+            return without_password(&meant.name, &directory);
+        }
         let mut new = new.into_iter().map(|state| state.name.slot);
         // One that has a label or serial number can't be meant.
         if let Some(slot) = new.find(|slot| selector.slot == Some(*slot)) {
@@ -282,6 +297,23 @@ pub fn blank_token(slot: u64, library: &str, present: &[TokenName]) -> Error {
     })
 }
 
+/// The error of NSS's token before the directory of its databases has a password. It is not initialised then, but has a
+/// name, and what initialises other tokens would erase what is in it.
+pub fn without_password(name: &TokenName, directory: &str) -> Error {
+    let text = format!("token {name} has no user PIN yet");
+    let directory = shell_word(directory);
+    Error::new(Exit::Token, text).help(format!("set one: `certutil -N -d {directory}`"))
+}
+
+/// NSS's own parameter with the directory of its databases, as in `configDir='sql:/home/jane/nssdb'`; `None` for what
+/// another library is told.
+pub fn nss_directory(init_args: &CStr) -> Option<String> {
+    let init_args = init_args.to_string_lossy();
+    let (_, value) = init_args.split_once("configDir=")?;
+    let quote = value.chars().next().filter(|first| matches!(first, '\'' | '"'))?;
+    Some(value.split(quote).nth(1)?.to_owned())
+}
+
 /// The beginning of a command about this token.
 pub(super) fn pkcs11_tool(slot: u64, library: &str) -> String {
     format!("pkcs11-tool --module {} --slot {slot}", shell_word(library))
@@ -300,9 +332,30 @@ pub(super) fn state_with_label(label: &str) -> TokenState {
         manufacturer: "maker".to_owned(),
         model: "model".to_owned(),
         initialized: true,
+        write_protected: false,
         login_required: true,
         own_keypad: false,
         pin: PinState::Good,
         pin_lengths: (4, 8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_nss_is_what_it_is_told() {
+        for (told, directory) in [
+            (
+                c"configDir='sql:/home/jane/my db' certPrefix='' flags=readOnly",
+                Some("sql:/home/jane/my db"),
+            ),
+            (c"certPrefix='' configDir=\"/db\"", Some("/db")),
+            (c"configDir=/db", None),
+            (c"connector=http://127.0.0.1:12345", None),
+        ] {
+            assert_eq!(nss_directory(told).as_deref(), directory, "{told:?}");
+        }
     }
 }

@@ -395,7 +395,10 @@ pub(super) fn choose(
 /// The token that is found on this machine, shows this key, or is picked, with its library.
 fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configuration, Error> {
     let fingerprint = key.map(fingerprint).transpose()?;
-    let readable = || listing.tokens().filter(|(_, token)| token.error.is_none());
+    // One that takes no key, and has none, can't be meant.
+    let is_of_use = |token: &TokenEntry| !(token.write_protected && token.is_bare());
+    let readable =
+        || listing.tokens().filter(|(_, token)| token.error.is_none() && is_of_use(token));
     let shows = |token: &TokenEntry| token.keys.iter().any(|it| it.fingerprint == fingerprint);
     let mut tokens: Vec<_> = readable().filter(|(_, it)| key.is_some() && shows(it)).collect();
     if tokens.is_empty() {

@@ -44,6 +44,9 @@ pub(in crate::cli) struct TokenEntry {
     #[serde(flatten)]
     pub(in crate::cli) name: TokenName,
     pub(in crate::cli) login_required: bool,
+    /// It takes no key and no certificate.
+    #[serde(default)]
+    pub(in crate::cli) write_protected: bool,
     /// Another token of the library has the same serial number, so the label is needed too.
     pub(in crate::cli) needs_label: bool,
     /// Another one has the same serial number and the same label.
@@ -244,14 +247,26 @@ impl Listing {
     /// The error if tokens are seen, all of them, and none has a key or a certificate.
     pub(in crate::cli) fn emptiness(&self) -> Option<Error> {
         let is_empty = |token: &TokenEntry| token.is_bare() && token.ca_certificates == 0;
-        let (library, token) = self.tokens().next()?;
         if !self.tokens().all(|(_, token)| is_empty(token)) {
             return None;
         }
-        let (named, label) = (token_options(library, token), &token.name.label);
+        let hidden = format!(
+            "`{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides without a PIN"
+        );
+        let writable = self.tokens().find_map(|(library, token)| {
+            (!token.write_protected).then_some((for_writing(library)?, token))
+        });
+        let Some((library, token)) = writable else {
+            let label = &self.tokens().next()?.1.name.label;
+            let text = format!("token \"{label}\" shows no key and no certificate, and takes none");
+            return Some(Error::new(Exit::Object, text).help(format!(
+                "insert another token, or have its library open it for writing (NSS: --init-args without readOnly); {hidden}"
+            )));
+        };
+        let (named, label) = (token_options(&library, token), &token.name.label);
         let help = format!(
             "make one, and have a cluster issue its certificate: `{PROGRAM} enroll{named}` (docs/enroll.md \
-             has it with other CAs); `{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides without a PIN"
+             has it with other CAs); {hidden}"
         );
         let text = format!("token \"{label}\" shows no key and no certificate");
         Some(Error::new(Exit::Object, text).help(help))
@@ -276,6 +291,15 @@ impl Listing {
         let tokens = self.tokens();
         tokens.flat_map(|(library, token)| token.keys.iter().map(move |it| (library, token, it)))
     }
+}
+
+/// The library as it has to be started so that its tokens can be written to: NSS without `flags=readOnly`. `None` if that
+/// flag is one of several.
+fn for_writing(library: &LibraryEntry) -> Option<LibraryEntry> {
+    let init_args = library.init_args.as_ref().map(|it| it.replace(" flags=readOnly", ""));
+    let is_read_only = init_args.as_ref().is_some_and(|it| it.contains("readOnly"));
+    let path_lib = library.path_lib.clone();
+    (!is_read_only).then(|| LibraryEntry { path_lib, init_args, ..LibraryEntry::default() })
 }
 
 /// Library and token, by what stays: the serial number, since slot numbers move.

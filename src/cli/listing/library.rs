@@ -15,7 +15,9 @@ use crate::library::{self, Library};
 use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;
 use crate::process::unix_time;
-use crate::token::{Candidate, OccupiedSlot, PinState, Token, TokenState};
+use crate::token::{
+    Candidate, OccupiedSlot, PinState, Token, TokenState, nss_directory, without_password,
+};
 
 /// How long another process may keep the library: less than a process may take to list it, so
 /// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
@@ -35,10 +37,11 @@ pub(in crate::cli) fn list_library(
     let init_args = filter.init_args.as_deref();
     let library = session.open_within(PATIENCE, trusted, init_args)?;
     let slots = library.module.occupied_slots()?;
+    let nss = init_args.and_then(nss_directory);
     let chosen: Vec<_> = slots
         .iter()
         .filter(|slot| match &slot.token {
-            Ok(state) => state.initialized && state.fits(&filter.token),
+            Ok(state) => (state.initialized || nss.is_some()) && state.fits(&filter.token),
             Err(_) => true,
         })
         .collect();
@@ -48,22 +51,28 @@ pub(in crate::cli) fn list_library(
     // Among all tokens, even those that aren't looked at: TPMs have the same serial for each.
     let states = slots.iter().filter_map(|slot| slot.token.as_ref().ok());
     let states: Vec<_> = states.filter(|state| state.initialized).collect();
-    let tokens = chosen.into_iter().map(|slot| match &slot.token {
-        Ok(state) => {
+    let tokens = chosen.into_iter().map(|slot| match (&slot.token, &nss) {
+        (Ok(state), Some(directory)) if !state.initialized => Ok(TokenEntry {
+            name: state.name.clone(),
+            login_required: state.login_required,
+            error: Some(ErrorEntry::from(&without_password(&state.name, directory))),
+            ..TokenEntry::default()
+        }),
+        (Ok(state), _) => {
             let shown = match open.filter(|it| it.state().name.slot == slot.slot) {
                 Some(token) => Ok((token.candidates()?, None)),
                 None => shown(library, trusted, state, pins.as_mut()),
             };
             Ok(entry(state, &states, shown, &filter.object, pins.is_some(), path))
         }
-        Err(error) => Ok(TokenEntry {
+        (Err(error), _) => Ok(TokenEntry {
             name: TokenName { slot: slot.slot, ..TokenName::default() },
             error: Some(ErrorEntry::from(error)),
             ..TokenEntry::default()
         }),
     });
     let is_uninitialized = |slot: &OccupiedSlot| matches!(&slot.token, Ok(it) if !it.initialized);
-    let has_no_usable_token = slots.iter().all(is_uninitialized);
+    let has_no_usable_token = nss.is_none() && slots.iter().all(is_uninitialized);
     let uninitialized = slots.iter().filter(|_| has_no_usable_token);
     Ok(LibraryEntry {
         path_lib: path.to_owned(),
@@ -79,8 +88,8 @@ pub(in crate::cli) fn list_library(
 /// try. Without a person and a stored PIN, the error of each token says that there is none.
 fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Error> {
     let states = chosen.iter().filter_map(|slot| slot.token.as_ref().ok());
-    let found: Vec<_> =
-        states.filter(|state| state.login_required).map(|state| state.name.clone()).collect();
+    let wants_pin = |state: &&TokenState| state.initialized && state.login_required;
+    let found: Vec<_> = states.filter(wants_pin).map(|state| state.name.clone()).collect();
     match found.len() > 1 && !pins.origin().is_attended() {
         true => {
             let text = format!(
@@ -141,6 +150,7 @@ fn entry(
     let mut token = TokenEntry {
         name: state.name.clone(),
         login_required: state.login_required,
+        write_protected: state.write_protected,
         needs_label: same_both < same_serial.count(),
         needs_slot_id: same_both > 1,
         pin: PinEntry::Read(state.pin),
