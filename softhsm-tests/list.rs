@@ -510,6 +510,20 @@ fn what_goes_to_a_terminal_has_colour() {
     assert!(!list(&store, &[softhsm_option()]).run().printed().contains('\x1b'));
 }
 
+/// No library of this machine shows the tokens of a registration that leads to a command.
+#[test]
+fn a_registration_that_leads_elsewhere_is_told_with_what_shows_its_tokens() {
+    needs_isolation!();
+    let store = store();
+    let registry = store.path(".config/pkcs11/modules");
+    fs::create_dir_all(&registry).unwrap();
+    fs::write(registry.join("hsm.module"), "remote: |ssh hsm-host p11-kit remote /l.so\n").unwrap();
+    let outcome = list(&store, &[]).run();
+    let told = ["hsm.module", "p11-kit shows its tokens: `pkcs11-external-signer list --module="];
+    outcome.says(&told);
+    assert_contains(&outcome.shown(), &["tokenLabel \"prod\""]);
+}
+
 #[test]
 fn a_key_is_advised_to_be_made_where_it_can_be_written() {
     let store = Store::new([blueprint("new", [])]);

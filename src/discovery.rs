@@ -4,6 +4,7 @@
 //! Files are looked at, none is loaded. p11-kit's own proxy is not among them: it shows the same tokens once more.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,6 +52,9 @@ const REGISTRIES: &[&str] = &[
     "/etc/pkcs11/modules",
 ];
 
+/// The option with a command or a socket to talk to, in place of a library to load.
+const REMOTE: &str = "remote";
+
 /// In bytes; a longer file is no registration.
 const LONGEST_FILE: u64 = 64 * 1024;
 
@@ -61,19 +65,29 @@ pub struct Installed {
     pub init_args: Option<String>,
 }
 
+/// What p11-kit has registered to be spoken to by a command or a socket (`remote:`), by the names of the files. Only p11-kit
+/// can: its proxy shows those tokens.
+pub fn remote(home: Option<&Path>) -> Vec<String> {
+    remote_among(&registrations(registries(home)))
+}
+
+/// Where that proxy is.
+pub fn proxy() -> Option<PathBuf> {
+    let places = library_directories().into_iter().map(|it| it.join("p11-kit-proxy.so"));
+    places.into_iter().find(|path| path.is_file())
+}
+
 /// The libraries, each once with the same parameters, under the path they are installed as: links are not followed,
 /// since their targets have a version in their names. Registered ones come first.
 pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
-    let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
-    let registries = REGISTRIES.iter().map(PathBuf::from).chain(of_user);
     let directories = library_directories();
     let usual = directories
         .iter()
         .flat_map(|directory| LIBRARIES.iter().map(|library| directory.join(library)))
         .filter(|path| path.is_file())
         .map(|path| Installed { path, init_args: None });
-    registered(registries, &directories)
+    registered(&registrations(registries(home)), &directories)
         .into_iter()
         .chain(usual)
         .filter(|library| {
@@ -87,20 +101,43 @@ pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
 
 /// With Debian's directory for this processor's architecture.
 fn library_directories() -> Vec<PathBuf> {
-    let debian = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    DIRECTORIES.iter().map(PathBuf::from).chain([PathBuf::from(debian)]).collect()
+    let debian = PathBuf::from(format!("/usr/lib/{TRIPLET}"));
+    DIRECTORIES.iter().map(PathBuf::from).chain([debian]).collect()
 }
 
-fn registered(
-    registries: impl Iterator<Item = PathBuf>,
-    library_directories: &[PathBuf],
-) -> Vec<Installed> {
-    let mut registrations = BTreeMap::<_, BTreeMap<String, String>>::new();
+/// What Debian calls this architecture in the names of directories (dpkg-architecture(1), DEB_HOST_MULTIARCH).
+const TRIPLET: &str = if cfg!(target_arch = "x86") {
+    "i386-linux-gnu"
+} else if cfg!(target_arch = "x86_64") {
+    "x86_64-linux-gnu"
+} else if cfg!(target_arch = "arm") {
+    "arm-linux-gnueabihf"
+} else if cfg!(target_arch = "aarch64") {
+    "aarch64-linux-gnu"
+} else if cfg!(target_arch = "powerpc64") {
+    "powerpc64le-linux-gnu"
+} else if cfg!(target_arch = "riscv64") {
+    "riscv64-linux-gnu"
+} else if cfg!(target_arch = "s390x") {
+    "s390x-linux-gnu"
+} else {
+    "loongarch64-linux-gnu"
+};
+
+fn registries(home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
+    let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
+    REGISTRIES.iter().map(PathBuf::from).chain(of_user)
+}
+
+/// Registrations by the names of their files, each with its options.
+type Registrations = BTreeMap<OsString, BTreeMap<String, String>>;
+
+fn registrations(registries: impl Iterator<Item = PathBuf>) -> Registrations {
+    let mut registrations = Registrations::new();
     for entry in registries.filter_map(|it| fs::read_dir(it).ok()).flatten().flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "module")
-            && let Ok(text) = read_regular(&path, LONGEST_FILE + 1)
-            && text.len() as u64 <= LONGEST_FILE
+            && let Ok(text) = read_regular(&path, LONGEST_FILE)
             && let Ok(text) = String::from_utf8(text)
         {
             let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
@@ -110,16 +147,23 @@ fn registered(
             known.extend(options.map(owned));
         }
     }
-    let with_keys = registrations.into_values().filter(|options| {
+    registrations
+}
+
+fn remote_among(registrations: &Registrations) -> Vec<String> {
+    let remote = registrations.iter().filter(|(_, options)| options.contains_key(REMOTE));
+    remote.map(|(name, _)| name.to_string_lossy().into_owned()).collect()
+}
+
+fn registered(registrations: &Registrations, library_directories: &[PathBuf]) -> Vec<Installed> {
+    let with_keys = registrations.values().filter(|options| {
         let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
-        // A command to talk to, in place of a library to load.
-        let is_command = options.contains_key("remote");
-        !is_anchors && !is_command
+        !is_anchors && !options.contains_key(REMOTE)
     });
-    let found = with_keys.filter_map(|mut options| {
-        let module = options.remove("module").filter(|module| !module.is_empty())?;
-        let path = resolved(Path::new(&module), library_directories);
-        Some(Installed { path, init_args: options.remove("x-init-reserved") })
+    let found = with_keys.filter_map(|options| {
+        let module = options.get("module").filter(|module| !module.is_empty())?;
+        let path = resolved(Path::new(module), library_directories);
+        Some(Installed { path, init_args: options.get("x-init-reserved").cloned() })
     });
     found.collect()
 }
@@ -155,10 +199,13 @@ mod tests {
             self.installed().into_iter().map(|library| library.path).collect()
         }
 
-        fn installed(&self) -> Vec<Installed> {
+        fn registrations(&self) -> Registrations {
             let directories = ["system", "own"].map(|name| self.0.path().join(name));
-            let library_directories = [self.0.path().join("lib")];
-            registered(directories.into_iter(), &library_directories)
+            registrations(directories.into_iter())
+        }
+
+        fn installed(&self) -> Vec<Installed> {
+            registered(&self.registrations(), &[self.0.path().join("lib")])
         }
     }
 
@@ -185,6 +232,7 @@ mod tests {
         machine.write("system/empty.module", "module:\n");
         machine.write("system/us.module", "module: /us.so\ntrust-policy: no\n");
         assert_eq!(machine.libraries(), [PathBuf::from("/us.so")]);
+        assert_eq!(remote_among(&machine.registrations()), ["remote.module"]);
     }
 
     #[test]

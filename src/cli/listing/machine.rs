@@ -17,6 +17,7 @@ use crate::error::{Error, Exit, PROGRAM};
 use crate::printable::shell_word;
 use crate::process::descriptors::hand_on;
 use crate::process::signals::Deferral;
+use crate::report;
 
 /// How long a library may take if no PIN is asked for.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -31,6 +32,7 @@ const LONGEST_DOCUMENT: u64 = 16 << 20;
 pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, Error> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let libraries = discovery::libraries(home.as_deref());
+    note_remote(&discovery::remote(home.as_deref()));
     if libraries.is_empty() {
         let text = "no PKCS#11 library was found on this machine";
         return Err(Error::new(Exit::Library, text).help(
@@ -55,6 +57,18 @@ pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, 
         children.into_iter().map(entry).collect()
     };
     Ok(Listing::new(entries))
+}
+
+/// Says where the tokens are that no library of this machine shows.
+fn note_remote(registrations: &[String]) {
+    for name in registrations {
+        let proxy = discovery::proxy().unwrap_or_else(|| "p11-kit-proxy.so".into());
+        let proxy = proxy.to_string_lossy();
+        let proxy = shell_word(&proxy);
+        report::note(&format!(
+            "{name} of p11-kit is elsewhere (remote:); p11-kit shows its tokens: `{PROGRAM} list --module={proxy}`"
+        ));
+    }
 }
 
 /// A process that looks at the library, and what it prints: a socket, since that can be read for a limited time.
