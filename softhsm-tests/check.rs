@@ -546,3 +546,36 @@ fn what_is_wrong_with_the_cluster_is_told() {
     let expired = cluster().token(Kind::P256, Claims { days: -1, ..JANE });
     fails(&server(&expired, &same), 6, "it expired 20", "pkcs11-external-signer enroll");
 }
+
+/// A token with an RSA key that is used with no other mechanism than these.
+fn token_allowing(mechanisms: &[MechanismType]) -> Store {
+    let [private, certificate] = Object::pair(key(Kind::Rsa(2048)), &[1]);
+    token_with([private.allowing(mechanisms), certificate])
+}
+
+/// SoftHSM keeps to CKA_ALLOWED_MECHANISMS, whatever else it offers.
+#[test]
+fn what_a_key_may_not_be_used_for_is_told_of_the_key() {
+    use MechanismType as It;
+    let hashing = token_allowing(&[It::SHA256_RSA_PKCS, It::SHA384_RSA_PKCS]);
+    let cause = "may not make RSA-PSS with SHA-256, salt 32 signatures: its CKA_ALLOWED_MECHANISMS are \
+                 CKM_SHA256_RSA_PKCS and CKM_SHA384_RSA_PKCS, without CKM_RSA_PKCS_PSS or CKM_RSA_X_509";
+    let remedy = "use a key without such a list, as `pkcs11-external-signer enroll` makes it";
+    fails(&check(&hashing, &[PIN_SOURCE]).run(), 8, cause, remedy);
+    let digest = sample(32);
+    hashing.sign(&Options::pss(Hash::Sha256, 32), &digest).run().fails(8, &[cause, remedy]);
+
+    let pss = token_allowing(&[It::RSA_PKCS_PSS]);
+    let text = told(&check(&pss, &[PIN_SOURCE]).run(), 0);
+    let pkcs1 = ["256", "384", "512"].map(|bits| format!("RSA PKCS #1 v1.5 with SHA-{bits}"));
+    let lacking = format!(
+        "! private key    the key may not make {} (CKA_ALLOWED_MECHANISMS)\n",
+        pkcs1.join("; ")
+    );
+    assert!(text.contains(&lacking), "{text}");
+    assert_eq!(text.matches(": signed and verified").count(), 3, "{text}");
+    assert!(text.ends_with("this key can serve TLS 1.3 and TLS 1.2\n"), "{text}");
+    // Padded here.
+    let bare = token_allowing(&[It::RSA_X_509]);
+    assert!(!told(&check(&bare, &[PIN_SOURCE]).run(), 0).contains("CKA_ALLOWED_MECHANISMS"));
+}

@@ -2,6 +2,10 @@
 
 mod interrupted;
 
+use cryptoki::mechanism::MechanismType;
+use pkcs11_external_signer::certificate::CertificationRequest;
+use pkcs11_external_signer::verify::is_signed_by_its_key;
+
 use crate::fixture::*;
 use crate::run::trouble::below_an_intermediate;
 
@@ -491,4 +495,27 @@ fn one_of_several_tokens_is_named_by_the_options_that_are_printed() {
         let typed = store.with_pin(&[]).within("sh", &script).run().succeeded();
         assert!(typed.shown().starts_with("-----BEGIN CERTIFICATE REQUEST-----"), "{typed:?}");
     }
+}
+
+/// A request is usually signed by PKCS #1 v1.5, which this key may not make.
+#[test]
+fn a_key_for_rsa_pss_alone_signs_its_request_so() {
+    let rsa = key(Kind::Rsa(2048));
+    let only_pss = [MechanismType::RSA_PKCS_PSS];
+    let store = token_with([
+        Object::key(rsa, &[1]).labelled("jane").allowing(&only_pss),
+        Object::public_key(rsa, &[1]).labelled("jane"),
+    ]);
+    let csr = at(&store, "jane.csr");
+    enroll(&store, &["--user=jane", "--csr", &csr]).run().silently().printed();
+    assert_eq!(subject_of(&csr), "subject=CN = jane");
+    let mut verified = tool("openssl", "openssl");
+    verified.args(["req", "-verify", "-noout", "-text", "-in", &csr]);
+    assert_contains(
+        &printed(&mut verified),
+        &["Signature Algorithm: rsassaPss", "Salt Length: 0x20"],
+    );
+    // As `approve` reads it.
+    let request = CertificationRequest::from_pem(&fs::read_to_string(&csr).unwrap()).unwrap();
+    assert!(is_signed_by_its_key(&request));
 }

@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         }
     }
     let issued = issuance.obtain(options, || {
-        sign_request(KeyPurpose::Signing, applicant, public_key, |scheme, digest| {
+        sign_request(KeyPurpose::Signing, applicant, public_key, &open.schemes, |scheme, digest| {
             keyring.sign(number, scheme, digest.to_owned())
         })
     })?;

@@ -10,7 +10,7 @@ use sha1::Sha1;
 use sha2::digest::FixedOutputReset;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-use crate::certificate::{CertificationRequest, PublicKey, with_leading_zeros};
+use crate::certificate::{CertificationRequest, PublicKey, SignatureAlgorithm, with_leading_zeros};
 use crate::scheme::ecdsa::{self, with_crate_of};
 use crate::scheme::{Scheme, pkcs1};
 use base::hash::Hash;
@@ -62,9 +62,7 @@ pub fn verify(
             key.verify(Pkcs1v15Sign::new_unprefixed(), &info, &signature).is_ok()
         }
         (PublicKey::Ecdsa { curve, point }, Scheme::Ecdsa { .. }) => {
-            // The curves' crates refuse a digest shorter than half the order, which TLS 1.2 makes.
             let digest = ecdsa::digest_for(*curve, digest);
-            let digest = with_leading_zeros(&digest, curve.field_length())?;
             with_crate_of!(*curve, it => {
                 let key = it::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
                 let signature = it::ecdsa::Signature::from_der(&signature).ok()?;
@@ -98,14 +96,13 @@ fn pss_accepts<D: Digest + FixedOutputReset>(
 /// Whether the request is signed with the key that it names.
 pub fn is_signed_by_its_key(request: &CertificationRequest) -> bool {
     let message = request.signed.as_slice();
-    let hashed = request.hash.and_then(|hash| Some((hash, hash.digest(&[message])?)));
-    let Some((hash, digest)) = hashed else { return false };
-    let (scheme, digest) = match &request.public_key {
-        PublicKey::Ed25519(_) => (Scheme::Ed25519, message.to_vec()),
-        PublicKey::Ecdsa { curve, .. } => (Scheme::Ecdsa { curve: *curve }, digest),
-        PublicKey::Rsa { .. } => (Scheme::RsaPkcs1 { hash }, digest),
+    let Some(SignatureAlgorithm { scheme, hash }) = request.algorithm else { return false };
+    let digest = match scheme {
+        Scheme::Ed25519 => Some(message.to_vec()),
+        _ => hash.digest(&[message]),
     };
-    verify(&request.public_key, &scheme, &digest, request.signature.clone()).is_some()
+    let signature = request.signature.clone();
+    digest.is_some_and(|digest| verify(&request.public_key, &scheme, &digest, signature).is_some())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::certificate::{Curve, PublicKey};
 use crate::error::{Error, Exit};
 use crate::hash::Hash;
 use crate::printable::{hex, is_harmful};
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, pss};
 use crate::token::KeyPurpose;
 use crate::verify::VerifiedSignature;
 
@@ -69,13 +69,14 @@ impl Applicant {
     }
 }
 
-/// Makes a request for this user and these groups, as PEM, and has it signed: `sign` gets the scheme and the
-/// digest, or for Ed25519 the whole message. Of a key for sealed files the request says so, for a CA that copies
+/// Makes a request for this user and these groups, as PEM, and has it signed: `sign` gets one of the `schemes`, which the
+/// key can make, and the digest, or for Ed25519 the whole message. Of a key for sealed files the request says so, for a CA that copies
 /// that into the certificate: OpenSC goes by the latter.
 pub fn sign_request(
     purpose: KeyPurpose,
     applicant: &Applicant,
     public_key: &PublicKey,
+    schemes: &[Scheme],
     sign: impl FnOnce(Scheme, &[u8]) -> Result<VerifiedSignature, Error>,
 ) -> Result<String, Error> {
     let info = CertReqInfo {
@@ -88,7 +89,8 @@ pub fn sign_request(
         },
     };
     let message = info.to_der().map_err(unencodable)?;
-    let (scheme, hash, algorithm) = signature_algorithm(public_key)
+    let (scheme, hash, algorithm) = signature_algorithm(public_key, schemes)
+        .map_err(unencodable)?
         .ok_or_else(|| Error::internal("a key that is too small for a signature"))?;
     let digest = match hash {
         Some(hash) => hash.digest(&[&message]).unwrap_or_default(),
@@ -172,11 +174,12 @@ fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
     })
 }
 
-/// How such a key signs a request, what is hashed with what, and its name. RSA signs with PKCS #1 v1.5,
-/// which every CA takes and almost every token makes.
+/// How such a key signs a request, what is hashed with what, and its name; `None` for a key that can't. RSA signs with
+/// PKCS #1 v1.5, which every CA takes and almost every token makes, and with RSA-PSS if that alone is among the schemes.
 fn signature_algorithm(
     key: &PublicKey,
-) -> Option<(Scheme, Option<Hash>, AlgorithmIdentifierOwned)> {
+    schemes: &[Scheme],
+) -> der::Result<Option<(Scheme, Option<Hash>, AlgorithmIdentifierOwned)>> {
     let (scheme, hash, oid, parameters) = match key {
         PublicKey::Ecdsa { curve, .. } => {
             let (hash, oid) = match curve {
@@ -189,12 +192,17 @@ fn signature_algorithm(
         PublicKey::Ed25519(_) => (Scheme::Ed25519, None, rfc8410::ID_ED_25519, None),
         PublicKey::Rsa { .. } => {
             let hash = Hash::Sha256;
-            let scheme = Scheme::rsa_pkcs1(hash, key)?;
-            (scheme, Some(hash), rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(Any::null()))
+            let pss = Scheme::RsaPss { hash, salt: hash.length() };
+            let Some(pkcs1) = Scheme::rsa_pkcs1(hash, key) else { return Ok(None) };
+            if schemes.contains(&pss) && !schemes.contains(&pkcs1) {
+                let parameters = Any::from_der(pss::WITH_SHA_256)?;
+                (pss, Some(hash), rfc5912::ID_RSASSA_PSS, Some(parameters))
+            } else {
+                (pkcs1, Some(hash), rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(Any::null()))
+            }
         }
     };
-    let algorithm = AlgorithmIdentifierOwned { oid, parameters };
-    Some((scheme, hash, algorithm))
+    Ok(Some((scheme, hash, AlgorithmIdentifierOwned { oid, parameters })))
 }
 
 #[cfg(test)]
@@ -217,7 +225,8 @@ mod tests {
             curve: Curve::P256,
             point: pair.verifying_key().to_sec1_point(false).as_bytes().to_vec(),
         };
-        let request = sign_request(KeyPurpose::Signing, &jane, &key, |scheme, digest| {
+        let schemes = &Scheme::of_tls(&key);
+        let request = sign_request(KeyPurpose::Signing, &jane, &key, schemes, |scheme, digest| {
             let signature: DerSignature = pair.sign_prehash(digest).unwrap();
             let signature = signature.as_bytes().to_vec();
             Ok(verify(&key, &scheme, digest, signature).unwrap())

@@ -270,6 +270,7 @@ impl OpenToken {
             token.prove(&identity.key, pins)?;
         }
         let key = token.key(identity.key.clone(), pins)?;
+        let schemes = token.allowed_schemes(&key, &schemes)?;
         let shown = Arc::new(OpenKey {
             chain: identity.chain(token)?,
             subject: certificate.subject.clone(),

@@ -4,8 +4,9 @@
 //! read like values. Only CKA_KEY_TYPE, which every key has, is asked for along with another one.
 
 use cryptoki::error::Error as CryptokiError;
+use cryptoki::mechanism::MechanismType;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
-use cryptoki_sys::{CK_KEY_TYPE, CK_OBJECT_CLASS};
+use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE, CK_OBJECT_CLASS};
 
 use super::key::ED25519_PARAMETERS;
 use super::raw::ObjectHandle;
@@ -125,6 +126,18 @@ impl Token {
         let always =
             shown.iter().any(|(kind, value)| *kind == asks && boolean(value) == Some(true));
         Ok((always, is_of(&shown, key) == Some(false)))
+    }
+
+    /// What alone a key may be used with (CKA_ALLOWED_MECHANISMS), of the mechanisms that cryptoki knows; `None` for a key
+    /// that doesn't say. A list with a zero in it is no answer: no key signs with CKM_RSA_PKCS_KEY_PAIR_GEN.
+    pub(super) fn allowed_mechanisms(&self, key: ObjectHandle) -> Option<Vec<MechanismType>> {
+        let shown = self.bytes(key, AttributeType::AllowedMechanisms).ok()?;
+        let (numbers, rest) = shown.as_chunks();
+        let numbers: Vec<_> =
+            numbers.iter().map(|it| CK_MECHANISM_TYPE::from_ne_bytes(*it)).collect();
+        let is_list = !numbers.is_empty() && rest.is_empty() && !numbers.contains(&0);
+        let known = |number: CK_MECHANISM_TYPE| MechanismType::try_from(number).ok();
+        is_list.then(|| numbers.into_iter().filter_map(known).collect())
     }
 
     /// Whether a key object is this public key's; `None` if it doesn't show it, and could be.

@@ -15,7 +15,7 @@ use cryptoki::session::UserType;
 use super::key::PrivateKey;
 use super::raw::{CallResult, KeyOperation, Session};
 use super::{Token, ckr};
-use base::error::{Error, Exit, Kind};
+use base::error::{Error, Exit, Kind, PROGRAM, listed};
 use base::hash::Hash;
 use base::pin::PinProvider;
 use crypto::certificate::PublicKey;
@@ -51,6 +51,38 @@ impl Token {
         }
     }
 
+    /// Those of the schemes that this key may be used for (CKA_ALLOWED_MECHANISMS), which few keys say; an error if there
+    /// is none.
+    pub fn allowed_schemes(
+        &self,
+        key: &PrivateKey,
+        schemes: &[Scheme],
+    ) -> Result<Vec<Scheme>, Error> {
+        let Some(allowed) = self.allowed_mechanisms(key.object) else {
+            return Ok(schemes.to_owned());
+        };
+        let is_allowed = |scheme: &&Scheme| {
+            mechanisms(scheme).iter().any(|it| allowed.contains(it) && self.offers(*it))
+        };
+        let left: Vec<_> = schemes.iter().filter(is_allowed).copied().collect();
+        match schemes.first() {
+            Some(best) if left.is_empty() => {
+                let (key, missing) = (key.reference.describe(), named(mechanisms(best), "or"));
+                let allowed = match allowed.as_slice() {
+                    [] => "unknown here".to_owned(),
+                    some => named(some, "and"),
+                };
+                let text = format!(
+                    "{key} may not make {best} signatures: its CKA_ALLOWED_MECHANISMS are {allowed}, without {missing}"
+                );
+                Err(Error::new(Exit::Signing, text).help(format!(
+                    "use a key without such a list, as `{PROGRAM} enroll` makes it, or have one made whose list has {missing}"
+                )))
+            }
+            _ => Ok(left),
+        }
+    }
+
     /// Checks that the token has a mechanism for the scheme (C_GetMechanismList).
     pub fn check_mechanism(&self, scheme: &Scheme) -> Result<(), Error> {
         self.paddings(scheme).map(drop)
@@ -58,22 +90,17 @@ impl Token {
 
     /// How this token can pad for such a signature: the better way, and the other one if it has both.
     fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
-        let mechanism = match scheme {
-            Scheme::RsaPss { .. } => MechanismType::RSA_PKCS_PSS,
-            Scheme::RsaPkcs1 { .. } => MechanismType::RSA_PKCS,
-            Scheme::Ecdsa { .. } => MechanismType::ECDSA,
-            Scheme::Ed25519 => MechanismType::EDDSA,
-        };
-        let is_rsa = matches!(scheme, Scheme::RsaPss { .. } | Scheme::RsaPkcs1 { .. });
-        let ours = (is_rsa && self.offers(MechanismType::RSA_X_509)).then_some(Padding::Ours);
-        match (self.offers(mechanism), ours) {
+        let mechanisms = mechanisms(scheme);
+        let ours =
+            mechanisms.contains(&MechanismType::RSA_X_509) && self.offers(MechanismType::RSA_X_509);
+        let ours = ours.then_some(Padding::Ours);
+        match (mechanisms.first().is_some_and(|it| self.offers(*it)), ours) {
             (true, ours) => Ok((Padding::Tokens, ours)),
             (false, Some(ours)) => Ok((ours, None)),
             (false, None) => {
-                let (token, bare) = (self.name(), if is_rsa { " or CKM_RSA_X_509" } else { "" });
-                let text = format!(
-                    "token {token} can't make {scheme} signatures: it offers no {mechanism}{bare}"
-                );
+                let (token, missing) = (self.name(), named(mechanisms, "or"));
+                let text =
+                    format!("token {token} can't make {scheme} signatures: it offers no {missing}");
                 Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
             }
         }
@@ -130,6 +157,11 @@ impl Token {
             }
         }
         outcome.map_err(|error| {
+            if !ckr::is_gone(&error)
+                && let Err(excluded) = self.allowed_schemes(key, std::slice::from_ref(scheme))
+            {
+                return excluded;
+            }
             let other = match ckr::code(&error) {
                 Some(RvError::KeyFunctionNotPermitted | RvError::KeyTypeInconsistent) => {
                     "use another key, one that is for signing (CKA_SIGN), or another library: OpenSC goes by the certificate"
@@ -218,6 +250,21 @@ impl Token {
         let text = format!("{TOUCH_NOTICE}: {}", self.state().name);
         self.module.waiting(TOUCH_NOTICE_DELAY, &text)
     }
+}
+
+/// What makes such a signature: the token's own mechanism first, then the bare RSA operation that we pad for.
+fn mechanisms(scheme: &Scheme) -> &'static [MechanismType] {
+    match scheme {
+        Scheme::RsaPss { .. } => &[MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509],
+        Scheme::RsaPkcs1 { .. } => &[MechanismType::RSA_PKCS, MechanismType::RSA_X_509],
+        Scheme::Ecdsa { .. } => &[MechanismType::ECDSA],
+        Scheme::Ed25519 => &[MechanismType::EDDSA],
+    }
+}
+
+/// As `CKM_RSA_PKCS_PSS or CKM_RSA_X_509`.
+fn named(mechanisms: &[MechanismType], last: &str) -> String {
+    listed(&mechanisms.iter().map(MechanismType::to_string).collect::<Vec<_>>(), last)
 }
 
 fn wants_login(outcome: &CallResult<Vec<u8>>) -> bool {

@@ -16,6 +16,8 @@ use crate::process::unix_time;
 use crate::scheme::Scheme;
 use crate::token::{AcceptedPin, Identity, PinState, PrivateKey, Token};
 
+const MISSING_SCHEMES: &str = "servers that want what is missing can't be reached with this key";
+
 impl Checklist<'_> {
     /// Makes the steps from the library, which stays open, to the signatures. Returns the PIN that the token has accepted
     /// if all of them could be made.
@@ -76,6 +78,10 @@ impl Checklist<'_> {
         }
         let key = self.keep("private-key", key)?;
         self.key(&token, &key);
+        let allowed = token.allowed_schemes(&key, &schemes);
+        let allowed = self.keep("private-key", allowed)?;
+        self.restriction(&allowed, &schemes);
+        let schemes = allowed;
         let mut made = Vec::new();
         for scheme in schemes {
             let digest = vec![0x5a; scheme.digest_length()];
@@ -205,8 +211,18 @@ impl Checklist<'_> {
         if missing.is_empty() {
             return self.good("mechanisms", text);
         }
-        let help = "servers that want what is missing can't be reached with this key";
-        self.concern("mechanisms", format!("{text}; it lacks {missing}"), help);
+        self.concern("mechanisms", format!("{text}; it lacks {missing}"), MISSING_SCHEMES);
+    }
+
+    /// What the key may not be used for, though the token could.
+    fn restriction(&mut self, allowed: &[Scheme], offered: &[Scheme]) {
+        let missing = offered.iter().filter(|scheme| !allowed.contains(scheme));
+        let missing: Vec<_> = missing.map(Scheme::to_string).collect();
+        if !missing.is_empty() {
+            let text =
+                format!("the key may not make {} (CKA_ALLOWED_MECHANISMS)", missing.join("; "));
+            self.concern("private-key", text, MISSING_SCHEMES);
+        }
     }
 
     fn key(&mut self, token: &Token, key: &PrivateKey) {

@@ -210,10 +210,12 @@ impl<'a> Enrollment<'a> {
         self.lock()?;
         let (token, pins) = (&mut self.token, &mut self.pins);
         let open = token.key(key.clone(), pins)?;
+        let schemes = token.tls_schemes(&key.public_key)?;
         let request = sign_request(
             self.arguments.purpose.unwrap_or_default(),
             applicant,
             &key.public_key,
+            &token.allowed_schemes(&open, &schemes)?,
             |scheme, digest| token.sign(&open, scheme, digest, pins),
         );
         self.lock.release();

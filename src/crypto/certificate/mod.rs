@@ -8,7 +8,7 @@ mod request;
 mod validity;
 
 pub use attestation::KeyAttestation;
-pub use request::{CertificationRequest, fingerprint};
+pub use request::{CertificationRequest, SignatureAlgorithm, fingerprint};
 pub use validity::{Validity, ValidityState, minute, rfc_3339};
 
 use base::error::{Error, Exit, Help, PROGRAM, THIS_KEY};

@@ -6,9 +6,11 @@ use x509_cert::der::oid::db::{rfc5912, rfc8410};
 use x509_cert::der::pem::LineEnding;
 use x509_cert::der::{DecodePem as _, Encode as _, EncodePem as _};
 use x509_cert::request::CertReq;
+use x509_cert::spki::AlgorithmIdentifierOwned;
 
 use super::PublicKey;
 use super::name::Subject;
+use crate::scheme::{Scheme, pss};
 use base::hash::Hash;
 use base::printable::hex;
 
@@ -46,7 +48,35 @@ pub struct CertificationRequest {
     pub signed: Vec<u8>,
     pub signature: Vec<u8>,
     /// `None` where the algorithm is none that the API server's signer takes.
-    pub hash: Option<Hash>,
+    pub algorithm: Option<SignatureAlgorithm>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SignatureAlgorithm {
+    pub scheme: Scheme,
+    /// Of what is signed, except for Ed25519, which hashes by itself.
+    pub hash: Hash,
+}
+
+impl SignatureAlgorithm {
+    /// By its name, for a key of this kind.
+    fn of(name: &AlgorithmIdentifierOwned, key: &PublicKey) -> Option<Self> {
+        let is_pss = || {
+            let parameters = name.parameters.as_ref().and_then(|it| it.to_der().ok());
+            name.oid == rfc5912::ID_RSASSA_PSS && parameters.as_deref() == Some(pss::WITH_SHA_256)
+        };
+        if is_pss() {
+            let hash = Hash::Sha256;
+            return Some(Self { scheme: Scheme::RsaPss { hash, salt: hash.length() }, hash });
+        }
+        let (_, hash) = ALGORITHMS.into_iter().find(|(oid, _)| *oid == name.oid)?;
+        let scheme = match key {
+            PublicKey::Ed25519(_) => Scheme::Ed25519,
+            PublicKey::Ecdsa { curve, .. } => Scheme::Ecdsa { curve: *curve },
+            PublicKey::Rsa { .. } => Scheme::RsaPkcs1 { hash },
+        };
+        Some(Self { scheme, hash })
+    }
 }
 
 impl CertificationRequest {
@@ -60,9 +90,8 @@ impl CertificationRequest {
         let public_key = PublicKey::from_info(&info.public_key)
             .map_err(|algorithm| format!("its key is {algorithm}"))?;
         let subject = Subject::of(&info.subject)?;
-        let mut known = ALGORITHMS.into_iter();
-        let known = known.find(|(oid, _)| *oid == parsed.algorithm.oid);
         Ok(Self {
+            algorithm: SignatureAlgorithm::of(&parsed.algorithm, &public_key),
             public_key,
             fingerprint: fingerprint(&info.public_key.to_der().map_err(|_| NOT_CANONICAL)?),
             is_plain: info.subject.iter().count()
@@ -73,7 +102,6 @@ impl CertificationRequest {
             wants_extensions: !info.attributes.is_empty(),
             signed: info.to_der().map_err(|_| NOT_CANONICAL)?,
             signature: parsed.signature.as_bytes().unwrap_or_default().to_vec(),
-            hash: known.map(|(_, hash)| hash),
         })
     }
 }
