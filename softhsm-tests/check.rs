@@ -579,3 +579,19 @@ fn what_a_key_may_not_be_used_for_is_told_of_the_key() {
     let bare = token_allowing(&[It::RSA_X_509]);
     assert!(!told(&check(&bare, &[PIN_SOURCE]).run(), 0).contains("CKA_ALLOWED_MECHANISMS"));
 }
+
+#[test]
+fn what_every_api_server_refuses_a_certificate_for_is_told() {
+    let pem = fs::read_to_string(key(Kind::P256).private_pem()).unwrap();
+    let pair = rcgen::KeyPair::from_pem(&pem).unwrap();
+    let name = der::element(0x30, &[&der::relative(der::COMMON_NAME, "jane")]);
+    let negative = der::Fields { serial: b"\x02\x01\xfb", name: &name, ..Default::default() };
+    let negative = negative.signed(&pair, &pair);
+    let store = token_with(Object::certified(Kind::P256, negative.clone(), &[1]));
+    let cause = "API servers refuse its serial number, which is negative";
+    fails(&check(&store, &[PIN_SOURCE]).run(), 6, cause, "have the cluster's CA issue one");
+    let file = store.file("negative.der", negative, 0o600);
+    let install = ["enroll", softhsm_option(), "--certificate", file.to_str().unwrap()];
+    let outcome = store.with_pin(&install).run();
+    outcome.fails(6, &["is of no use here: API servers refuse its serial number", "SHA-256"]);
+}

@@ -8,7 +8,8 @@ use rcgen::KeyPair;
 use serde::Deserialize;
 
 use crate::fixture::der::{
-    COMMON_NAME, ORGANIZATION, attribute, certificate, element, relative, request, request_pem,
+    COMMON_NAME, Fields, ORGANIZATION, attribute, certificate, element, relative, request,
+    request_pem,
 };
 use crate::fixture::*;
 
@@ -47,20 +48,27 @@ impl Tried {
     }
 }
 
-/// How many were accepted by both, and how many we alone refused.
-fn compared(tried: &[Tried]) -> [usize; 2] {
+/// A line for each of these.
+fn answers_of_go(lines: String) -> Vec<String> {
     static GO: LazyLock<PathBuf> = LazyLock::new(|| go_program("identities"));
     let mut go = Command::new(GO.as_path());
     let mut go = go.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = go.stdin.take().unwrap();
-    let lines: String = tried.iter().map(Tried::line).collect();
+    let count = lines.lines().count();
     let writer = thread::spawn(move || input.write_all(lines.as_bytes()).unwrap());
     let output = go.wait_with_output().unwrap();
     writer.join().unwrap();
     let answers = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(answers.lines().count(), tried.len());
+    let answers: Vec<_> = answers.lines().map(str::to_owned).collect();
+    assert_eq!(answers.len(), count);
+    answers
+}
+
+/// How many were accepted by both, and how many we alone refused.
+fn compared(tried: &[Tried]) -> [usize; 2] {
+    let answers = answers_of_go(tried.iter().map(Tried::line).collect());
     let mut counted = [0; 2];
-    for (tried, answer) in tried.iter().zip(answers.lines()) {
+    for (tried, answer) in tried.iter().zip(&answers) {
         let theirs: Option<Identity> = serde_json::from_str(answer).unwrap();
         let Some(theirs) = theirs else { continue };
         match tried.ours() {
@@ -320,4 +328,75 @@ fn go_reads_nobody_else_in_what_was_tampered_with() {
     tried.extend(odd);
     let [by_both, by_go] = compared(&tried);
     assert!(by_both > 500 && by_go > 50, "{by_both} {by_go}");
+}
+
+/// `check` would call it valid otherwise, and `enroll` would write it to the token.
+#[test]
+fn what_go_refuses_a_client_for_is_an_objection_and_nothing_else_is() {
+    const UNKNOWN: &[u8] = b"\x06\x03\x2a\x03\x04";
+    const CRITICAL: &[u8] = b"\x01\x01\xff";
+    let (authority, key) = (key(), key());
+    let mut ca = rcgen::CertificateParams::default();
+    ca.distinguished_name = rcgen::DistinguishedName::new();
+    ca.distinguished_name.push(rcgen::DnType::CommonName, "CA");
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = ca.self_signed(&authority).unwrap();
+    let named = |tag, value| name(&[element(0x31, &[&attribute(COMMON_NAME, tag, value)])]);
+    let jane = named(0x0c, b"jane");
+    let usual = || Fields { name: &jane, ..Fields::default() };
+    let extension = |parts: &[&[u8]]| element(0x30, parts);
+    let value = element(4, &[b"\x05\x00"]);
+    let signed_by = |oid: &[u8]| element(0x30, &[&element(6, &[oid])]);
+    for (fields, ours, theirs) in [
+        (usual(), None, None),
+        (Fields { name: &named(0x13, b"A*&b (c)'+,-./:=?"), ..usual() }, None, None),
+        (
+            Fields { name: &named(0x13, b"jane@corp"), ..usual() },
+            Some("\"jane@corp\" in a PrintableString"),
+            Some("invalid PrintableString"),
+        ),
+        (
+            Fields { serial: b"\x02\x01\xfb", ..usual() },
+            Some("its serial number, which is negative"),
+            Some("negative serial number"),
+        ),
+        (
+            Fields { algorithm: &signed_by(b"\x2a\x86\x48\xce\x3d\x04\x01"), ..usual() },
+            Some("its signature, which is made with SHA-1"),
+            Some("insecure algorithm"),
+        ),
+        (
+            Fields { algorithm: &signed_by(b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04"), ..usual() },
+            Some("its signature, which is made with MD5"),
+            Some("insecure algorithm"),
+        ),
+        (Fields { extensions: &[&extension(&[UNKNOWN, &value])], ..usual() }, None, None),
+        // DER leaves the default out; some CAs don't.
+        (
+            Fields { extensions: &[&extension(&[UNKNOWN, b"\x01\x01\x00", &value])], ..usual() },
+            None,
+            None,
+        ),
+        (
+            Fields { extensions: &[&extension(&[UNKNOWN, CRITICAL, &value])], ..usual() },
+            Some("its critical extension 1.2.3.4, which they don't know"),
+            Some("unhandled critical extension"),
+        ),
+    ] {
+        let der = fields.signed(&authority, &key);
+        let [leaf, root] = [der.as_slice(), ca.der()].map(|der| STANDARD.encode(der));
+        let answer = answers_of_go(format!("client {leaf} {root}\n"));
+        let answer: Option<String> = serde_json::from_str(&answer[0]).unwrap();
+        assert!(
+            answer.as_deref().zip(theirs).is_some_and(|(text, wanted)| text.contains(wanted))
+                || answer.is_none() && theirs.is_none(),
+            "{answer:?} is not {theirs:?}"
+        );
+        let objections = Certificate::from_der(&der, "it").unwrap().objections;
+        assert!(
+            objections.first().zip(ours).is_some_and(|(text, wanted)| text.ends_with(wanted))
+                || objections.is_empty() && ours.is_none(),
+            "{objections:?} is not {ours:?}"
+        );
+    }
 }

@@ -2,7 +2,8 @@
 //
 // Each line of standard input is a request or a certificate in base64: `request ` and the PEM text, `certificate ` and
 // DER. Each line of standard output is JSON: user and groups, or null for what is refused. Of a request they are those
-// of the certificate that Kubernetes' signer makes of it.
+// of the certificate that Kubernetes' signer makes of it. For `client `, a certificate and that of its CA, it is why the
+// bearer isn't let in, or null.
 package main
 
 import (
@@ -35,9 +36,14 @@ func main() {
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
 		kind, text, _ := strings.Cut(lines.Text(), " ")
+		text, authority, _ := strings.Cut(text, " ")
 		bytes, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
 			panic(err)
+		}
+		if kind == "client" {
+			answers.Encode(refusal(bytes, authority))
+			continue
 		}
 		if kind == "request" {
 			bytes, err = signed(bytes, key)
@@ -57,6 +63,29 @@ func ofCertificate(der []byte, err error) *identity {
 	}
 	subject := certificate.Subject
 	return &identity{subject.CommonName, append([]string{}, subject.Organization...)}
+}
+
+// As verified by k8s.io/apiserver/pkg/authentication/request/x509.
+func refusal(der []byte, authority string) *string {
+	bytes, err := base64.StdEncoding.DecodeString(authority)
+	if err != nil {
+		panic(err)
+	}
+	root, err := x509.ParseCertificate(bytes)
+	if err != nil {
+		panic(err)
+	}
+	options := x509.VerifyOptions{Roots: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	options.Roots.AddCert(root)
+	certificate, err := x509.ParseCertificate(der)
+	if err == nil {
+		_, err = certificate.Verify(options)
+	}
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	return &text
 }
 
 // As read by ParseCSR of k8s.io/kubernetes/pkg/apis/certificates, and signed by Sign of

@@ -16,8 +16,8 @@ pub fn check_issued(
         let subject = &certificate.subject;
         let text = format!("the certificate of {subject} is of no use here: {reason}");
         Error::new(Exit::Object, text).help(
-            "have the CA issue one from the request: valid now, with extended key usage clientAuth, and the user as \
-             common name",
+            "have the CA issue one from the request: valid now, with extended key usage clientAuth, the user as common \
+             name, and a signature with SHA-256 or better",
         )
     };
     if certificate.is_ca {
@@ -37,6 +37,9 @@ pub fn check_issued(
     if !certificate.is_for_clients {
         let reason = "its extended key usage does not allow TLS clients (clientAuth)";
         return Err(refused(reason));
+    }
+    if let Some(objection) = certificate.objections.first() {
+        return Err(refused(objection));
     }
     if certificate.validity.at(now) == ValidityState::NotYetValid {
         let [begin, here] = [certificate.validity.not_before, now].map(rfc_3339);

@@ -2,6 +2,7 @@
 //!
 //! The public key comes from the certificate: public-key objects are optional, and odd in practice.
 
+mod acceptance;
 mod attestation;
 mod name;
 mod request;
@@ -18,9 +19,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use x509_cert::certificate::{CertificateInner, Raw};
-use x509_cert::der::asn1::{ObjectIdentifier, UintRef};
+use x509_cert::der::asn1::{Any, ObjectIdentifier, UintRef};
 use x509_cert::der::oid::db::{rfc5912, rfc8410};
-use x509_cert::der::{Decode as _, Encode as _};
+use x509_cert::der::{self, Decode as _, Encode as _, Tag, TagNumber, Tagged as _};
 use x509_cert::ext::pkix::{
     AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, SubjectKeyIdentifier,
 };
@@ -36,6 +37,9 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
 /// Of extended key usage, each of which allows TLS clients.
 const CLIENT_USAGES: [ObjectIdentifier; 2] =
     [rfc5912::ID_KP_CLIENT_AUTH, rfc5912::ANY_EXTENDED_KEY_USAGE];
+
+/// The tag of a certificate's extensions (RFC 5280, section 4.1).
+const EXTENSIONS: Tag = Tag::ContextSpecific { constructed: true, number: TagNumber(3) };
 
 /// With serial numbers of any length.
 type Parsed = CertificateInner<Raw>;
@@ -58,6 +62,8 @@ pub struct Certificate {
     pub validity: Validity,
     /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
     pub is_for_clients: bool,
+    /// What an API server refuses it for, whoever has issued it and whenever it comes. Each follows the certificate's name.
+    pub objections: Vec<String>,
 }
 
 impl Certificate {
@@ -74,7 +80,8 @@ impl Certificate {
             return Err(unusable("something follows it"));
         }
         let der = der.strip_suffix(rest).unwrap_or(der).to_owned();
-        if parsed.to_der().map_err(unparsed)? != der {
+        let canonical = parsed.to_der().map_err(unparsed)?;
+        if canonical != der && !without_explicit_false(&der).is_ok_and(|it| it == canonical) {
             return Err(unusable(
                 "it is not in DER's only form, and servers may read it otherwise",
             ));
@@ -107,6 +114,7 @@ impl Certificate {
             },
             is_for_clients: usages
                 .is_none_or(|(_, usages)| usages.0.iter().any(|it| CLIENT_USAGES.contains(it))),
+            objections: acceptance::objections(&parsed),
             der,
         })
     }
@@ -184,7 +192,8 @@ impl Certificate {
     pub fn concerns(&self, now: i64) -> Vec<String> {
         let usage = (!self.is_for_clients)
             .then(|| "its extended key usage does not allow TLS clients".to_owned());
-        self.validity.concern(now).into_iter().chain(usage).collect()
+        let objections = self.objections.iter().cloned();
+        self.validity.concern(now).into_iter().chain(usage).chain(objections).collect()
     }
 
     /// [`Self::renewal`], with what to do.
@@ -352,6 +361,28 @@ pub fn best_per_key(certificates: &[&Certificate], now: i64) -> Vec<usize> {
         }
     }
     best.into_iter().map(|(index, _)| index).collect()
+}
+
+/// The certificate with each extension that says `critical FALSE` as DER has it, which leaves the default out. Go and
+/// OpenSSL read both alike.
+fn without_explicit_false(der: &[u8]) -> der::Result<Vec<u8>> {
+    let mut certificate = Vec::<Any>::from_der(der)?;
+    if let Some(signed) = certificate.first_mut() {
+        let mut fields: Vec<Any> = signed.decode_as()?;
+        // Explicitly tagged, and nothing comes behind them.
+        if let Some(tagged) = fields.last_mut().filter(|it| it.tag() == EXTENSIONS) {
+            let extensions = Vec::<Any>::from_der(tagged.value())?;
+            let extensions = extensions.iter().map(|extension| {
+                let mut parts: Vec<Any> = extension.decode_as()?;
+                parts.retain(|part| part.tag() != Tag::Boolean || part.value() != [0]);
+                Any::encode_from(&parts)
+            });
+            let extensions = extensions.collect::<der::Result<Vec<_>>>()?;
+            *tagged = Any::new(EXTENSIONS, extensions.to_der()?)?;
+        }
+        *signed = Any::encode_from(&fields)?;
+    }
+    certificate.to_der()
 }
 
 fn unusable(source: &str, reason: &str) -> Error {
