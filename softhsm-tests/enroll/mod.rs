@@ -519,3 +519,22 @@ fn a_key_for_rsa_pss_alone_signs_its_request_so() {
     let request = CertificationRequest::from_pem(&fs::read_to_string(&csr).unwrap()).unwrap();
     assert!(is_signed_by_its_key(&request));
 }
+
+/// Some tokens fill certificates up with zeros, with which they are read all the same.
+#[test]
+fn a_certificate_that_the_token_pads_is_written_once() {
+    let store = token_with([
+        Object::key(key(Kind::P256), &[1]).labelled("test p256"),
+        Object::public_key(key(Kind::P256), &[1]).labelled("test p256"),
+    ]);
+    let certificate = key(Kind::P256).certificate_pem();
+    let install = ["--certificate", certificate.to_str().unwrap()];
+    for _ in 0..2 {
+        enroll_through(&store, &store.faulty_module(), &install)
+            .suffering(&store, "C_GetAttributeValue:pad")
+            .run()
+            .silently()
+            .printed();
+    }
+    assert_eq!(objects_of(&store), [1, 1, 1]);
+}

@@ -82,14 +82,12 @@ impl Token {
             self.session.create(&template).map_err(|error| self.certificate_failure(&error))?
         };
         log::info!("certificate: written");
-        for (attribute, written) in
-            [(AttributeType::Value, certificate.der()), (AttributeType::Id, id)]
-        {
+        let kept = |attribute| {
             let kept = self.bytes(object, attribute);
-            let kept = kept.map_err(|error| self.not_kept(certificate, &format!(": {error}")))?;
-            if kept != written {
-                return Err(self.not_kept(certificate, ""));
-            }
+            kept.map_err(|error| self.not_kept(certificate, &format!(": {error}")))
+        };
+        if !certificate.is_in(&kept(AttributeType::Value)?) || kept(AttributeType::Id)? != id {
+            return Err(self.not_kept(certificate, ""));
         }
         Ok(())
     }
@@ -128,7 +126,7 @@ impl Token {
     fn same_certificates(&self, certificate: &Certificate) -> Result<Vec<ObjectHandle>, Error> {
         let all = self.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())?;
         let mut same = self.with_values(all, AttributeType::Value)?;
-        same.retain(|(_, der)| der == certificate.der());
+        same.retain(|(_, value)| certificate.is_in(value));
         Ok(same.into_iter().map(|(object, _)| object).collect())
     }
 

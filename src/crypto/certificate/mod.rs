@@ -154,6 +154,11 @@ impl Certificate {
         &self.der
     }
 
+    /// Whether a token's value is this certificate; some fill it up with zeros.
+    pub fn is_in(&self, value: &[u8]) -> bool {
+        value.strip_prefix(self.der()).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
+    }
+
     pub fn public_key(&self) -> &PublicKey {
         &self.public_key
     }
