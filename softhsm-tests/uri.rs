@@ -130,3 +130,34 @@ fn what_p11tool_prints_can_be_pasted() {
     let both = with_uri(&uri).with("tokenLabel", "other");
     store.sign_with(&both).run().fails(3, &["uri has another token than tokenLabel"]);
 }
+
+/// OpenSC has printed `id=%0102` for the bytes 01 02, and people write the number itself.
+#[test]
+fn an_id_without_percent_signs_is_told_as_it_was_meant() {
+    let store = token_with(Object::pair(key(Kind::P256), &[1, 2]));
+    for (id, read, help) in [
+        (
+            "%0102",
+            "no certificate with objectId \"0x013032\"",
+            "if a URI has id=%0102, write id=%01%02",
+        ),
+        ("2", "no certificate with objectId \"50\"", "if a URI has id=2, write id=%02"),
+    ] {
+        let uri = format!(
+            "pkcs11:token=test%20token;id={id}?module-path={}&pin-source=env:TOKEN_PIN",
+            library()
+        );
+        store.sign_with(&with_uri(&uri)).run().fails(6, &[read, help]);
+        let listed = store.command(&["list", "--uri", &uri]).run();
+        listed.told(6);
+        assert_contains(&listed.stderr, &["no key or certificate with", help]);
+    }
+}
+
+#[test]
+fn a_library_that_only_p11_kit_knows_by_name_is_to_be_named_by_its_path() {
+    let store = token_with_pair(Kind::P256);
+    let uri = "pkcs11:token=test%20token;id=%01?module-name=softhsm2";
+    let told = ["module-name is not known here", "module-path=/usr/lib/softhsm/libsofthsm2.so"];
+    store.sign_with(&with_uri(uri)).run().fails(3, &told);
+}

@@ -43,6 +43,24 @@ impl ObjectId {
         })
     }
 
+    /// What to say where nothing has this id, if it looks as if a URI had it without a `%` before each byte: `id=2` is the
+    /// character 2, and `id=%0102` the bytes 01 30 32.
+    pub fn misspelling(&self) -> Option<String> {
+        let digits = self.0.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let (escaped, text) = self.0.split_at(self.0.len() - digits);
+        let text = str::from_utf8(text).ok().filter(|text| !text.is_empty())?;
+        let digits = match text.len() % 2 {
+            0 => text.to_owned(),
+            // A byte of which a half is missing can only be the first.
+            _ if escaped.is_empty() => format!("0{text}"),
+            _ => return None,
+        };
+        let in_uri = |bytes: &[u8]| bytes.iter().map(|it| format!("%{it:02x}")).collect::<String>();
+        let escaped = in_uri(escaped);
+        let meant = in_uri(&bytes(&digits));
+        Some(format!("if a URI has id={escaped}{text}, write id={escaped}{meant}"))
+    }
+
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -126,6 +144,23 @@ mod tests {
             let error = ObjectId::parse(value).unwrap_err();
             assert!(error.to_string().len() < 200, "{error}");
             assert!(error.remedy().text.contains("0x0102 or 01:02"), "{value}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_a_uri_has_without_percent_signs_is_told_as_it_was_meant() {
+        for (bytes, written, meant) in [
+            (&b"2"[..], "2", "%02"),
+            (b"01", "01", "%01"),
+            (b"\x0102", "%0102", "%01%02"),
+            (b"102", "102", "%01%02"),
+            (b"\xffa0B1", "%ffa0B1", "%ff%a0%b1"),
+        ] {
+            let told = ObjectId::from_bytes(bytes.to_vec()).misspelling();
+            assert_eq!(told.unwrap(), format!("if a URI has id={written}, write id={meant}"));
+        }
+        for bytes in [&b""[..], b"\x01", b"\x012", b"jane", b"0x"] {
+            assert_eq!(ObjectId::from_bytes(bytes.to_vec()).misspelling(), None, "{bytes:?}");
         }
     }
 }

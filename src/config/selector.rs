@@ -46,6 +46,12 @@ impl ObjectSelector {
     pub fn is_given(&self) -> bool {
         self.id.is_some() || self.label.is_some()
     }
+
+    /// To append to the help where nothing has these names: how the id may have been meant.
+    pub fn misspelling(&self) -> String {
+        let misspelling = self.id.as_ref().and_then(ObjectId::misspelling);
+        misspelling.map(|text| format!("; {text}")).unwrap_or_default()
+    }
 }
 
 impl fmt::Display for TokenSelector {

@@ -45,6 +45,9 @@ const HELP: &str = "write uri as `pkcs11-external-signer list --uri` prints it, 
                     slot-id, id, object and type, and after a ? module-path, pin-source and pin-value; each once, and \
                     what is no letter, digit or -._~ as in %02";
 
+const BY_PATH: &str = "name the library by its path, in place of module-name: module-path=/usr/lib/softhsm/libsofthsm2.so, or pathLib \
+                       (--module); `pkcs11-external-signer list` shows the libraries of this machine";
+
 /// What stands for itself in an attribute's value, besides letters and digits (RFC 7512, section
 /// 2.3). Some programs print a `/`, `?` or `&` of a label unescaped.
 const UNESCAPED: &[u8] = b"-._~:[]@!$'()*+,=/?|&";
@@ -103,8 +106,15 @@ impl Uri {
                             return Err(problem(name, "names no certificate and no key pair"));
                         }
                     }
+                    // It says which library p11-kit would have loaded, by a name of p11-kit's.
+                    None if is_query && name == "module-name" => {
+                        return Err(misconfigured("uri: module-name is not known here", BY_PATH));
+                    }
                     // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
                     None if is_query && name.starts_with("x-") => {}
+                    None if name.contains(|it: char| it.is_ascii_whitespace()) => {
+                        return Err(misconfigured("uri has a blank or a line end in it", HELP));
+                    }
                     None => return Err(problem(name, "is not known here")),
                 }
             }
@@ -293,6 +303,8 @@ mod tests {
             ("pkcs11:pin-value=1234", "uri: pin-value is not known here"),
             ("pkcs11:token=a?id=%01", "uri: id is not known here"),
             ("pkcs11:?module-name=a", "uri: module-name is not known here"),
+            ("pkcs11:token=a; id=%01", "uri has a blank or a line end in it"),
+            ("pkcs11:token=a;\n  id=%01", "uri has a blank or a line end in it"),
             ("pkcs11:?pin-value=12 34", "uri: pin-value has a character that must be escaped"),
             ("pkcs11:?1234=x", "uri: … is not known here"),
             (

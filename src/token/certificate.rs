@@ -106,7 +106,8 @@ impl Token {
         let text = format!("no certificate with {selector} on token {}{why}", self.name());
         Err(Error::new(Exit::Object, text).kind(kind).help(format!(
             "correct the name (`{PROGRAM} list{THIS_TOKEN}` shows what there is), write the certificate beside the key \
-             (`{PROGRAM} enroll{THIS_TOKEN} --certificate=FILE`), or set certificateFile (--certificate-file)"
+             (`{PROGRAM} enroll{THIS_TOKEN} --certificate=FILE`), or set certificateFile (--certificate-file){}",
+            selector.misspelling()
         )))
     }
 

@@ -105,7 +105,7 @@ impl Token {
             let private = self.find(ObjectClass::PRIVATE_KEY, selector);
             match private.is_ok_and(|found| !found.is_empty()) {
                 true => no_public_key(selector, &self.name()),
-                false => self.no_key(&selector.to_string()),
+                false => self.no_key(&selector.to_string(), &selector.misspelling()),
             }
         };
         let (object, public_key) = found.ok_or_else(missing)?;
@@ -124,7 +124,7 @@ impl Token {
             Ok(found.find(|(_, found)| found == public_key))
         };
         let found = self.visible_or_hidden(holder, pins, find)?;
-        let missing = || self.no_key(&format!("the public key of {holder}"));
+        let missing = || self.no_key(&format!("the public key of {holder}"), "");
         let (object, public_key) = found.ok_or_else(missing)?;
         self.named(object, public_key)
     }
@@ -193,7 +193,7 @@ impl Token {
             found = self.private_keys_elsewhere(&reference.public_key)?;
         }
         let found = self.at_most_one(found, "private keys", selector)?;
-        found.ok_or_else(|| self.no_key(&selector.to_string()))
+        found.ok_or_else(|| self.no_key(&selector.to_string(), &selector.misspelling()))
     }
 
     /// The private keys beside an object that shows this public key: some tools write a certificate under another CKA_ID
@@ -213,11 +213,12 @@ impl Token {
         Ok(Vec::new())
     }
 
-    fn no_key(&self, wanted: &str) -> Error {
+    /// `hint` is appended to the help.
+    fn no_key(&self, wanted: &str, hint: &str) -> Error {
         let text = format!("no private key with {wanted} on token {}", self.state.name);
         Error::new(Exit::Object, text).kind(Kind::NoKey).help(format!(
             "check that this is the token and the key was made on it (`{PROGRAM} list{THIS_TOKEN} --login`); if it wants \
-             no login but hides keys all the same, set pinSource (--pin-source)"
+             no login but hides keys all the same, set pinSource (--pin-source){hint}"
         ))
     }
 

@@ -90,8 +90,12 @@ impl KeyOptions {
 pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
     let help =
         "name one of those that are there; --login shows also what a token hides without a PIN:";
+    let mut help = among(found, help);
+    if found.is_empty() {
+        help.text += &selector.misspelling();
+    }
     Error::new(Exit::Object, format!("no key or certificate with {selector}"))
-        .help(among(found, help))
+        .help(help)
         .kind(Kind::NoneFits)
 }
 
