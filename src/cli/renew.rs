@@ -43,7 +43,8 @@ pub(super) struct RenewArguments {
 pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
     let (source, variables) = arguments.key.whole_source(false, session)?;
-    let CommandSession { output, keyring, .. } = session;
+    let keyring = &session.keyring();
+    let output = &mut session.output;
     let KeySource { configuration: map, context, .. } = source;
     let context = context.map_or_else(|| arguments.key.selected(), Ok)?;
     let number = keyring.add(Config::from_map(&mut map.clone())?, &variables)?;

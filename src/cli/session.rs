@@ -33,13 +33,18 @@ pub(super) const BAD: Style = AnsiColor::Red.on_default();
 
 pub(super) struct CommandSession {
     pub(super) output: CommandOutput,
-    pub(super) library: Option<Library>,
-    pub(super) keyring: Arc<Keyring>,
-    pub(super) own_key: Option<Arc<OwnKey>>,
     /// With which the process ends if nothing has failed.
     pub(super) exit_code: u8,
-    /// Until the first library is loaded.
+    /// Until something is [opened](Self::opened).
     alone: Option<SingleThreaded>,
+    opened: Opened,
+}
+
+/// What has threads, or may start some: a library does as it likes.
+struct Opened {
+    library: Option<Library>,
+    keyring: Arc<Keyring>,
+    own_key: Option<Arc<OwnKey>>,
 }
 
 impl CommandSession {
@@ -53,12 +58,12 @@ impl CommandSession {
             Ok(output) => output,
             Err(error) => return show(&error),
         };
-        let (keyring, alone) = (Arc::new(Keyring::to_write()), Some(alone));
-        let mut session =
-            Self { output, library: None, keyring, own_key: None, exit_code: 0, alone };
+        let keyring = Arc::new(Keyring::to_write());
+        let opened = Opened { library: None, keyring, own_key: None };
+        let mut session = Self { output, exit_code: 0, alone: Some(alone), opened };
         let outcome = command(&mut session);
         let code = outcome.map_or_else(|error| show(&error), |()| session.exit_code);
-        let Self { output, library, keyring, own_key, .. } = session;
+        let Self { output, opened: Opened { library, keyring, own_key }, .. } = session;
         // Who reads it need not wait for the library's end.
         drop(output);
         if let Some(library) = library {
@@ -67,6 +72,21 @@ impl CommandSession {
         own_key.iter().for_each(|key| key.finish());
         keyring.finish(code);
         code
+    }
+
+    /// What is open and what can be opened, with which the process may have other threads from now on.
+    fn opened(&mut self) -> &mut Opened {
+        self.alone = None;
+        &mut self.opened
+    }
+
+    pub(super) fn keyring(&mut self) -> Arc<Keyring> {
+        Arc::clone(&self.opened().keyring)
+    }
+
+    /// The key that the cluster is asked with, in a process of its own.
+    pub(super) fn own_key(&mut self) -> Option<&OwnKey> {
+        self.opened().own_key.as_deref()
     }
 
     /// Ready to ask the cluster as the user of this key, which is opened in a process of its own; the library that is open
@@ -79,10 +99,11 @@ impl CommandSession {
     ) -> Result<TokenConnection, Error> {
         self.close_library();
         // The library may be the same.
-        if let Some(former) = self.own_key.take() {
+        let opened = self.opened();
+        if let Some(former) = opened.own_key.take() {
             former.finish();
         }
-        let key = self.own_key.insert(Arc::new(OwnKey::open(key, pins)?));
+        let key = opened.own_key.insert(Arc::new(OwnKey::open(key, pins)?));
         connect(target, KeyNumber::default(), key.clone())
     }
 
@@ -91,14 +112,18 @@ impl CommandSession {
         self.open_within(lock::LIMIT, &config.library, config.init_args.as_deref())
     }
 
-    /// The same; other processes have so much time to finish with it.
+    /// The same; other processes have so much time to finish with it. One library is open at a time.
     pub(super) fn open_within(
         &mut self,
         patience: Duration,
         trusted: &TrustedLibrary,
         init_args: Option<&CStr>,
     ) -> Result<&Library, Error> {
-        match &mut self.library {
+        match &mut self.opened().library {
+            Some(library) if !library.module.is_of(trusted, init_args) => {
+                let path = library.module.path.display();
+                Err(Error::internal(format!("the library {path} is still open")))
+            }
             Some(library) => {
                 library.lock.acquire(trusted, patience, &mut library::note_wait)?;
                 Ok(library)
@@ -108,7 +133,9 @@ impl CommandSession {
     }
 
     pub(super) fn close_library(&mut self) {
-        self.library.take().iter().for_each(|library| library.module.close());
+        if let Some(library) = self.opened().library.take() {
+            library.module.close();
+        }
     }
 
     /// The value of this variable, taken out of the environment.

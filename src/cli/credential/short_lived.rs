@@ -170,7 +170,7 @@ fn from_cluster(
         return Err(Error::new(Exit::Request, text).help("omit --duration, or give at least 10m"));
     }
     let api = session.connect(target, selection, &mut pins)?;
-    for warning in session.own_key.iter().flat_map(|key| key.open.take_warnings()) {
+    for warning in session.own_key().iter().flat_map(|key| key.open.take_warnings()) {
         report::warning(&warning);
     }
     let account = match &options.service_account {
