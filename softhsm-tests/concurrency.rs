@@ -189,3 +189,25 @@ fn a_second_interruption_waits_for_nothing() {
         );
     }
 }
+
+/// As a cron job's that began before the login, with which the user's runtime directory comes.
+#[test]
+fn a_lock_from_before_a_login_keeps_others_waiting_after_it() {
+    needs_isolation!();
+    let store = token_with_pair(Kind::P256);
+    let may_go_on = store.path("go-on");
+    let faults = format!("C_Login:until={}", may_go_on.display());
+    let before = store.sign_suffering(store.configuration_with_pin_source(), &faults);
+    let none = "mount -t tmpfs none /run/user && exec \"$SIGNER\"";
+    let mut before = before.without_variable("XDG_RUNTIME_DIR").within("sh", none).start(None);
+    let calls = || fs::read_to_string(store.path("calls")).unwrap_or_default();
+    wait_until("it has the token", || calls().contains("C_OpenSession"));
+    let faulty = store.configuration_with_pin_source();
+    let mut after = store.sign_suffering(faulty, "").start(None);
+    after.wait_for_error("waiting for another request");
+    assert!(!before.has_ended(), "{}", before.describe());
+    fs::write(may_go_on, "").unwrap();
+    for running in [before, after] {
+        assert_signed(&running.finish());
+    }
+}

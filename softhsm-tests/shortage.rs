@@ -135,7 +135,7 @@ fn a_run_without_processes_to_spare_starts_its_command_or_not() {
     assert!(started > 0 && refused > 0, "{started} and {refused}");
 }
 
-/// Locks are what is written there for a request.
+/// Nothing is written there for a request.
 #[test]
 fn a_full_disk_at_the_runtime_directory_stops_runs_and_no_requests() {
     needs_isolation!();
@@ -164,7 +164,7 @@ fn without_a_directory_to_write_to_there_is_a_warning_and_no_stored_pin_is_sent(
     // The token itself must stay writable: SoftHSM counts logins in it.
     let read_only = mounted(&format!(
         "mount --bind \"$HOME\" \"$HOME\"; \
-         for place in /tmp /dev/shm {RUNTIME} {state}; do \
+         for place in /tmp {LOCKS} /dev/shm {RUNTIME} {state}; do \
            mount --rbind $place $place; mount -o remount,bind,ro $place; \
          done; unset XDG_RUNTIME_DIR"
     ));

@@ -183,6 +183,8 @@ fn a_refusal_counts_whatever_has_become_of_its_place() {
             let ledger = ledger(store).unwrap();
             let name = ledger.file_name().unwrap().to_owned();
             let locks = store.path("runtime/pkcs11-external-signer");
+            fs::create_dir(&locks).unwrap();
+            set_mode(&locks, 0o700);
             let earlier = locks.join(name).with_extension("refused");
             fs::write(earlier, "token \"test token\" refused a PIN at 1795500000\n").unwrap();
             fs::remove_file(ledger).unwrap();

@@ -22,10 +22,11 @@ use tempfile::{Builder, TempDir};
 
 const NAME: &str = "pkcs11-external-signer";
 
-/// For locks, the best one first. They last until the machine is restarted.
+/// For locks, the best one first. They last until the machine is restarted, and are the same whether somebody is logged in
+/// or not: `/run/user/UID` comes with a user's first session and goes with the last one, a cron job's lock or not.
 pub(super) static LOCKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
-    // Where there is nothing else, the variable is better than nothing.
-    SHARED.iter().cloned().chain(named_by_environment()).collect()
+    // Where there is nothing else, a place that not every process has is better than none.
+    PUBLIC.iter().cloned().chain(of_session()).chain(named_by_environment()).collect()
 });
 
 /// For the tunnel's control socket and the kubeconfigs of runs, the best one first.
@@ -60,13 +61,21 @@ pub(super) fn make_parents(directory: &Path) {
 }
 
 /// The user's own, and others for a file system that is full or read-only, or a place that another
-/// user has taken. Not TMPDIR: they must be the same for every process of this user.
-static SHARED: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
+/// user has taken.
+static SHARED: LazyLock<Vec<PathBuf>> =
+    LazyLock::new(|| of_session().into_iter().chain(PUBLIC.iter().cloned()).collect());
+
+/// In directories of all users. Not TMPDIR: they must be the same for every process of this user.
+static PUBLIC: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let user = geteuid().as_raw();
-    let of_user = Some(PathBuf::from(format!("/run/user/{user}"))).filter(|path| is_ours(path));
-    let shared = ["/tmp", "/dev/shm"].map(|path| format!("{path}/{NAME}-{user}").into());
-    of_user.map(|path| path.join(NAME)).into_iter().chain(shared).collect()
+    ["/tmp", "/dev/shm"].map(|path| format!("{path}/{NAME}-{user}").into())
 });
+
+/// The user's own, while somebody is logged in.
+fn of_session() -> Option<PathBuf> {
+    let runtime = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
+    is_ours(&runtime).then(|| runtime.join(NAME))
+}
 
 /// The home directory by the user database; `None` if there is none.
 static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
