@@ -59,3 +59,21 @@ fn a_server_that_refuses_the_certificate_is_told_by_kubectl_and_check() {
         }
     }
 }
+
+/// `kubectl config` would fail for as long as the file is locked.
+#[test]
+fn kubectl_can_change_the_kubeconfig_while_a_hanging_tunnel_process_is_asked() {
+    needs_isolation!();
+    let user = PlainUser::new(&["--keep=15m"]);
+    user.shell(ASK).run().printed();
+    let tunnel = user.tunnel().unwrap().pid;
+    kill_process(tunnel, Signal::STOP).unwrap();
+    let context = user.context();
+    let mut writing = user.program(&["kubeconfig", "--write", "--context", &context]).start(None);
+    wait_until("it asks", || has_socket(writing.pid()));
+    user.kubectl(&["config", "set-context", &context, "--namespace=dev"]).run().succeeded();
+    assert!(!writing.has_ended(), "{}", writing.describe());
+    kill_process(tunnel, Signal::CONT).unwrap();
+    writing.finish().succeeded();
+    user.program(&["stop"]).run().succeeded();
+}

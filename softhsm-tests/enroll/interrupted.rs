@@ -275,3 +275,13 @@ fn ctrl_c_waits_for_the_end_of_a_write() {
         step.assert_ends_well(&store);
     }
 }
+
+/// A library that is killed while it writes may lose the whole token, and a card takes minutes for a large key.
+#[test]
+fn ctrl_c_waits_for_a_key_that_is_being_made() {
+    let store = Step::Request.token();
+    let fault = "C_GenerateKeyPair:signal=int,C_GenerateKeyPair:delay=11000";
+    Step::Request.suffering(&store, fault).dies_of(Signal::INT);
+    assert_eq!(store.calls("C_GenerateKeyPair"), ["0x0"]);
+    Step::Request.assert_ends_well(&store);
+}
