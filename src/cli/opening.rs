@@ -41,13 +41,11 @@ pub(super) fn read(path: &Path) -> Result<SealedFile, Error> {
 
 /// The content of a regular file, which is no longer than any sealed file.
 pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
-    let reason = match read_regular(path, LONGEST_FILE + 1) {
-        Ok(bytes) if bytes.len() as u64 <= LONGEST_FILE => return Ok(bytes),
-        Ok(_) => "it is longer than 1 MiB".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    let help = "name a file that is there and that you may read";
-    Err(Error::new(Exit::Configuration, format!("{}: {reason}", path.display())).help(help))
+    read_regular(path, LONGEST_FILE).map_err(|error| {
+        let text = format!("{}: {error}", path.display());
+        Error::new(Exit::Configuration, text)
+            .help("name a file that is there and that you may read")
+    })
 }
 
 /// A node's certificate from a file of PEM or DER; the others of a chain are passed over.

@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use super::{open_regular, replaced_file, runtime};
+use super::{open_regular, read_at_most, replaced_file, runtime};
 
 /// In bytes.
 const MAX_SIZE: u64 = 64 * 1024;
@@ -29,9 +29,7 @@ pub fn read(name: &str) -> Result<Option<Vec<u8>>, String> {
         opened => opened.map_err(about)?,
     };
     runtime::check_private(&path, &file)?;
-    let mut content = Vec::new();
-    file.take(MAX_SIZE).read_to_end(&mut content).map_err(about)?;
-    Ok(Some(content))
+    read_at_most(file, MAX_SIZE).map(Some).map_err(about)
 }
 
 /// Makes the file, whole or not at all. One that another process has made meanwhile stays.

@@ -29,7 +29,7 @@ pub use runtime::{exposure, fnv_1a, run_directory};
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Read as _};
+use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -68,10 +68,18 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The content of a regular file, or the first `longest` bytes of it.
+/// The content of a regular file, which has `longest` bytes at most.
 pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    read_at_most(open_regular(path)?, longest)
+}
+
+/// Everything up to the end; fails where that is more than `longest` bytes.
+fn read_at_most(file: File, longest: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_regular(path)?.take(longest).read_to_end(&mut bytes)?;
+    if file.take(longest + 1).read_to_end(&mut bytes)? as u64 > longest {
+        let text = format!("it is longer than {longest} bytes");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, text));
+    }
     Ok(bytes)
 }
 

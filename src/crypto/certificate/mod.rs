@@ -38,6 +38,9 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
 const CLIENT_USAGES: [ObjectIdentifier; 2] =
     [rfc5912::ID_KP_CLIENT_AUTH, rfc5912::ANY_EXTENDED_KEY_USAGE];
 
+/// What a certificate is called in PEM (RFC 7468, section 5), now and before.
+const PEM_LABELS: [&str; 2] = ["CERTIFICATE", "X509 CERTIFICATE"];
+
 /// The tag of a certificate's extensions (RFC 5280, section 4.1).
 const EXTENSIONS: Tag = Tag::ContextSpecific { constructed: true, number: TagNumber(3) };
 
@@ -130,8 +133,17 @@ impl Certificate {
         }
         let certificates = Pem::iter_from_buffer(bytes)
             .flatten()
-            .filter(|block| matches!(block.label.as_str(), "CERTIFICATE" | "X509 CERTIFICATE"));
+            .filter(|block| PEM_LABELS.contains(&block.label.as_str()));
         let mut certificates: Vec<_> = certificates.map(|block| block.contents).collect();
+        // Of other blocks, such as an encrypted key, nothing is asked.
+        let text = String::from_utf8_lossy(bytes);
+        let begins = |line: &&str| {
+            PEM_LABELS.iter().any(|label| line.starts_with(&format!("-----BEGIN {label}-----")))
+        };
+        if text.lines().filter(begins).count() != certificates.len() {
+            return Err(unusable(source, "a CERTIFICATE in it is damaged, or has no end")
+                .help("copy the file again, whole"));
+        }
         let Some(first) = certificates.first() else {
             return Err(unusable(source, "it has no CERTIFICATE in PEM, and is no DER").help(
                 "give the certificate in PEM or DER: `openssl pkcs7 -print_certs -in FILE` takes it out of a .p7b (-inform DER if \
@@ -445,6 +457,8 @@ pub fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use rcgen::{
         BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa,
         KeyPair, date_time_ymd,
@@ -501,6 +515,25 @@ mod tests {
         assert!(reason(&[0x30, 0x82, 0x01, 0x00]).contains("does not parse"));
         let key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
         assert!(reason(key).contains("no CERTIFICATE in PEM"));
+        assert!(reason(b"-----BEGIN CERTIFICATE-----\nMAA=\n").contains("has no end"));
+    }
+
+    /// The next certificate of the file would stand for it, and the chain would have a hole.
+    #[test]
+    fn a_damaged_certificate_is_not_passed_over_and_another_block_is() {
+        let pem = |der: &[u8]| {
+            let text = STANDARD.encode(der);
+            format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+        };
+        let [jane, otto] = ["jane", "otto"].map(issued);
+        let read = |text: &str| Certificate::chain_from_pem_or_der(text.as_bytes(), "the file");
+        let damaged = pem(&jane).replacen("MII", "M*I", 1) + &pem(&otto);
+        let error = read(&damaged).unwrap_err();
+        assert!(error.to_string().contains("a CERTIFICATE in it is damaged"), "{error}");
+        let key = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAA==\n\
+                   -----END RSA PRIVATE KEY-----\n";
+        let (found, _) = read(&(key.to_owned() + &pem(&jane))).unwrap();
+        assert_eq!(found.user.as_deref(), Some("jane"));
     }
 
     /// Another file or form of it changes nothing.
