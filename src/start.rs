@@ -69,10 +69,11 @@ pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
 
 /// Fails only; the exit code.
 fn become_commands() -> u8 {
-    let arguments: Vec<_> = std::env::args_os().collect();
-    let Some((name, rest)) = arguments.split_first() else { return Exit::Request as u8 };
+    let mut arguments = std::env::args_os();
+    // A caller may give none at all.
+    let name = arguments.next().unwrap_or_else(|| error::PROGRAM.into());
     let reason = match commands_program() {
-        Ok(program) => Command::new(program).arg0(name).args(rest).exec(),
+        Ok(program) => Command::new(program).arg0(name).args(arguments).exec(),
         Err(error) => error,
     };
     report::error(

@@ -104,7 +104,7 @@ impl Prompt {
                     let (shortest, longest) = (request.shortest, request.longest);
                     notice = Some(format!(
                         "that can't be the PIN and was not sent to the token: its PINs have {shortest} to {longest} \
-                         characters"
+                         bytes"
                     ));
                 }
             }

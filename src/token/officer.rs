@@ -2,8 +2,6 @@
 //! PIN is the card's management key. A person types it, and the card counts no wrong ones. A card may keep it
 //! under its PIN, which ykcs11 takes for it then; such a try is one of the PIN, by its rules.
 
-use std::mem;
-
 use cryptoki::error::RvError;
 use cryptoki::session::UserType;
 
@@ -43,8 +41,9 @@ impl Token {
             return Ok(());
         }
         // The user's PIN is kept.
-        if mem::take(&mut self.login.is_done) {
+        if self.login.is_done {
             self.session.logout().map_err(|error| self.call_failure(&error))?;
+            self.login.is_done = false;
         }
         let token = self.name();
         let failed = |text: String, help: &str| Err(Error::new(Exit::Login, text).help(help));

@@ -46,8 +46,11 @@ pub fn use_crash_stack() {
 /// A signal handler can't format its name.
 pub(super) fn name_library(path: &Path) {
     let text = format!("{PROGRAM}: error: PKCS#11 library {} ", path.display());
-    // Never freed: a handler may be reading the one before.
-    LIBRARY.store(Box::leak(Box::new(printable(&text).into_owned())), Ordering::Release);
+    let text = printable(&text);
+    if library() != Some(&*text) {
+        // Never freed: a handler may be reading the one before.
+        LIBRARY.store(Box::leak(Box::new(text.into_owned())), Ordering::Release);
+    }
 }
 
 pub(super) fn library() -> Option<&'static str> {

@@ -6,7 +6,7 @@
 
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
 use rustix::process::getpid;
 use signal_hook::low_level;
@@ -36,6 +36,8 @@ static PROMPT: AtomicU8 = AtomicU8::new(0);
 
 /// The signal that has come and is still to be acted on, 0 for none.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
+/// After how many seconds the process ends because of it, 0 if that is for others to say.
+static ENDS_WITHIN: AtomicU32 = AtomicU32::new(0);
 /// How long a login may go on after a signal. One that needs no action of the user is faster.
 const LOGIN_SECONDS: libc::c_uint = 2;
 /// How long writing files may go on after a signal. Even a busy disk is faster with small ones.
@@ -105,8 +107,17 @@ fn is_on(mode: &AtomicU8) -> bool {
 fn announce_and_end_within(seconds: libc::c_uint, signal: libc::c_int) {
     print_announcement(signal);
     handle(libc::SIGALRM, on_alarm, 0);
-    // SAFETY: alarm has no preconditions.
-    unsafe { libc::alarm(seconds) };
+    ENDS_WITHIN.store(seconds, Ordering::SeqCst);
+    end_in_time();
+}
+
+/// Sets the alarm by which an interrupted process ends, if it is to end by one.
+pub(super) fn end_in_time() {
+    let seconds = ENDS_WITHIN.load(Ordering::SeqCst);
+    if seconds > 0 {
+        // SAFETY: alarm has no preconditions.
+        unsafe { libc::alarm(seconds) };
+    }
 }
 
 extern "C" fn on_alarm(_alarm: libc::c_int) {
