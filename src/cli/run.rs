@@ -18,7 +18,7 @@ use crate::keyring::Keyring;
 use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
-use crate::process::{preparation, replaced_file, run_directory};
+use crate::process::{replaced_file, run_directory, shortage};
 use crate::report;
 use crate::tunnel::{ClientCertificate, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
 
@@ -75,7 +75,7 @@ fn serve(
     let named = named.or_else(|| arguments.context.clone());
     KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
     let inheritance = Inheritance::keep(core)
-        .map_err(|error| preparation(format!("standard output can't be set aside: {error}")))?;
+        .map_err(|error| shortage(format!("standard output can't be set aside: {error}")))?;
     let mut kubeconfig = load_kubeconfig(arguments.kubeconfig.as_deref())?;
     if let Some(name) = &arguments.only_context {
         kubeconfig.keep_only(name)?;
@@ -256,7 +256,7 @@ fn run_with(
     kubeconfig: &Kubeconfig,
     inheritance: Inheritance,
 ) -> Result<u8, Error> {
-    let mut signals = Signals::hold().map_err(preparation)?;
+    let mut signals = Signals::hold().map_err(shortage)?;
     let failed = |reason| {
         Error::new(Exit::Cluster, format!("no place for the command's kubeconfig: {reason}")).help(
             "see that one of those directories is yours alone (mode 0700) and its disk is not full; where there is \
@@ -275,7 +275,7 @@ fn run_with(
         (MARK, std::process::id().to_string().into()),
     ]);
     let running = Running::start(&arguments.command, variables, inheritance, signals)?;
-    let code = running.wait().map_err(preparation)?;
+    let code = running.wait().map_err(shortage)?;
     if fs::read(&file).is_ok_and(|left| left != content.as_bytes()) {
         report::warning(
             "the command has changed its kubeconfig, which ends with the run; make lasting changes outside of it",

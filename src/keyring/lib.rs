@@ -29,7 +29,7 @@ use self::turn::Turn;
 use base::error::{Error, Exit, Kind};
 use base::pin::{PinOrigin, PinProvider};
 use base::process::environment::TakenVariables;
-use base::process::{lock, locked, preparation, watchdog};
+use base::process::{lock, locked, shortage, watchdog};
 use config::{Config, TokenName, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
@@ -369,7 +369,7 @@ impl LibraryThread {
                 job(&mut worker);
             }
         });
-        thread.map_err(|error| preparation(format!("no thread for a token: {error}")))?;
+        thread.map_err(|error| shortage(format!("no thread for a token: {error}")))?;
         Ok(Self { library: config.library.clone(), keys: Vec::new(), jobs })
     }
 

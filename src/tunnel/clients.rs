@@ -21,7 +21,7 @@ use super::server_identity::ServerIdentity;
 use super::trust;
 use base::error::Error;
 use base::printable::hex;
-use base::process::{locked, preparation, time_since_boot};
+use base::process::{locked, shortage, time_since_boot};
 use keyring::KeyNumber;
 
 /// A certificate and its key, in PEM; worth nothing but at the tunnels that they were made for.
@@ -83,7 +83,7 @@ impl Clients {
         let mut users = locked(&self.users);
         let user = match users.entry(key) {
             Entry::Occupied(user) => user.into_mut(),
-            Entry::Vacant(place) => place.insert(self.issue().map_err(preparation)?),
+            Entry::Vacant(place) => place.insert(self.issue().map_err(shortage)?),
         };
         Ok(user.certificate.clone())
     }

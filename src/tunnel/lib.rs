@@ -42,7 +42,7 @@ use self::clients::Clients;
 use self::local::{Handshakes, Port};
 use self::server::Server;
 use base::error::{Error, THIS_CONTEXT, THIS_KUBECONFIG};
-use base::process::{locked, preparation, signals};
+use base::process::{locked, shortage, signals};
 use keyring::{KeyNumber, OpenKeys};
 use kubeconfig::Cluster;
 
@@ -94,7 +94,7 @@ impl Tunnels {
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
         Ok(Self {
-            clients: Clients::new(identity).map_err(|error| preparation(&*error))?,
+            clients: Clients::new(identity).map_err(|error| shortage(&*error))?,
             keyring,
             observer: Arc::clone(observer),
             handshakes: Arc::default(),
@@ -182,13 +182,13 @@ struct Network {
 impl Network {
     fn start() -> Result<Self, Error> {
         // tokio panics where its first thread can't be started.
-        let trial = std::thread::Builder::new().spawn(|| {}).map_err(preparation)?;
+        let trial = std::thread::Builder::new().spawn(|| {}).map_err(shortage)?;
         let _ = trial.join();
         let mut runtime = Builder::new_multi_thread();
         // A shell that is the command puts us into the background.
         let start = signals::write_in_background;
         runtime.worker_threads(1).thread_name("tunnel").on_thread_start(start);
-        let runtime = runtime.enable_all().build().map_err(preparation)?;
+        let runtime = runtime.enable_all().build().map_err(shortage)?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 }

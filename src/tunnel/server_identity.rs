@@ -19,7 +19,7 @@ use super::issued::IssuedCertificate;
 use base::error::Error;
 use base::hash::Hash;
 use base::printable::hex;
-use base::process::preparation;
+use base::process::shortage;
 use kubeconfig::TunnelEndpoint;
 
 /// A server name, and the certificates of the servers that have it: made for a run, or kept in a file
@@ -37,10 +37,10 @@ impl ServerIdentity {
     /// A new identity for servers at these addresses.
     pub fn generate(addresses: &[IpAddr]) -> Result<Self, Error> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(preparation)?;
+        getrandom::fill(&mut random).map_err(shortage)?;
         let server_name = format!("{}.run.invalid", hex(&random));
-        let pem = issued(&server_name, addresses).map_err(preparation)?;
-        Self::from_pem(pem).map_err(preparation)
+        let pem = issued(&server_name, addresses).map_err(shortage)?;
+        Self::from_pem(pem).map_err(shortage)
     }
 
     /// What [`ServerIdentity::to_pem`] has given.

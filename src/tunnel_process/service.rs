@@ -28,7 +28,7 @@ use super::token_process::{self, Task, TokenProcess};
 use base::error::{DOCUMENT_VERSION, Error, Exit, Kind};
 use base::process::control_socket::{ControlSocket, Peer, peer};
 use base::process::watched::{WatchedProcess, is_caller};
-use base::process::{background, locked, preparation, time_since_boot};
+use base::process::{background, locked, shortage, time_since_boot};
 use config::{Config, Keep};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
@@ -438,7 +438,7 @@ impl State {
     ) -> Result<Arc<TokenProcess>, Error> {
         let name = token_process::name(config, &environment);
         let started = TokenProcess::start(name, config, Stdio::null(), environment);
-        let process = Arc::new(started.map_err(preparation)?);
+        let process = Arc::new(started.map_err(shortage)?);
         let (key, _) = self.used_key(number)?;
         key.process = Some(Arc::clone(&process));
         Ok(process)

@@ -27,7 +27,7 @@ use super::pins::ClientPins;
 use base::error::{Error, Exit, PROGRAM};
 use base::pin::{PinOrigin, PinProvider};
 use base::process::environment::TakenVariables;
-use base::process::{background, descriptors, exit_guard, locked, preparation, wait_for, watchdog};
+use base::process::{background, descriptors, exit_guard, locked, shortage, wait_for, watchdog};
 use config::{Config, KeySelection, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
@@ -217,7 +217,10 @@ impl TokenProcess {
         }
         // Its sockets end in any order.
         if !self.ends_within(END_LIMIT) {
-            return preparation(reason);
+            let library = self.library.display();
+            let text = format!("the process of PKCS#11 library {library} gave no answer: {reason}");
+            return Error::new(Exit::Library, text)
+                .help(format!("`{PROGRAM} stop`, and run the command again"));
         }
         let status = self.end();
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -274,8 +277,8 @@ impl OwnKey {
         environment.push((report::LOG.into(), log::max_level().as_str().to_lowercase().into()));
         let (name, errors) = (OsString::new(), Stdio::inherit());
         let process = TokenProcess::start(name, &config, errors, environment);
-        let process = process.map_err(preparation)?;
-        let (ours, theirs) = UnixStream::pair().map_err(preparation)?;
+        let process = process.map_err(shortage)?;
+        let (ours, theirs) = UnixStream::pair().map_err(shortage)?;
         let (key, pin_origin) = (config.selection(), pins.origin());
         let task = Task::Open { key, signs: true, is_admitted: false, pin_origin };
         let sent = process.send(KeyNumber::default(), &task, Some(&Conversation::new(theirs)));

@@ -118,11 +118,10 @@ fn say<const N: usize>(parts: [&str; N]) {
     }
 }
 
-/// The system lacks what a tunnel needs.
-pub fn preparation(reason: impl Display) -> Error {
-    Error::new(Exit::Cluster, format!("the tunnel can't be made: {reason}")).help(
-        "this says that the system lacks something: memory, threads, or open files (`ulimit -n`)",
-    )
+/// The system lacks what a connection through the token needs.
+pub fn shortage(reason: impl Display) -> Error {
+    Error::new(Exit::Cluster, format!("the system doesn't give what this needs: {reason}"))
+        .help("see what is short: memory, threads, or open files (`ulimit -n`)")
 }
 
 /// Ends the process at once: nothing that a library does at the end happens.
