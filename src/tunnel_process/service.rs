@@ -481,3 +481,21 @@ pub fn caller_error(reason: &str) -> Error {
 fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {
     tunnels.map_or_else(KeyUsage::default, |tunnels| tunnels.clients.usage(key))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_whose_thread_panics_is_no_longer_counted() {
+        let service = Arc::new(Service { socket: None, state: Mutex::default() });
+        locked(&service.state).clients = 1;
+        let client = ServedClient(Arc::clone(&service));
+        let thread = thread::spawn(move || {
+            let _client = client;
+            std::panic::resume_unwind(Box::new(()));
+        });
+        assert!(thread.join().is_err());
+        assert_eq!(locked(&service.state).clients, 0);
+    }
+}
