@@ -208,11 +208,11 @@ fn what_the_first_client_has_loaded_is_not_loaded_for_others() {
     needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     let ask = user.shell(ASK).variable("LD_BIND_NOW", "1");
-    assert_eq!(ask.variable("LANGUAGE", "en").run().printed(), ANSWER);
+    assert_eq!(ask.variable("LANG", "C.UTF-8").run().printed(), ANSWER);
     for process in [user.tunnel().unwrap(), user.token_processes().pop().unwrap()] {
         let environment = fs::read(format!("/proc/{}/environ", process.pid.as_raw_nonzero()));
         let environment = String::from_utf8(environment.unwrap()).unwrap();
-        assert!(environment.contains("LANGUAGE=en"), "{environment}");
+        assert!(environment.contains("LANG=C.UTF-8"), "{environment}");
         assert!(
             !environment.contains("LD_") && !environment.contains("TOKEN_PIN"),
             "{environment}"

@@ -139,6 +139,37 @@ fn a_link_that_flips_brings_no_other_library_beside_the_pin() {
     user.expect_nothing_left();
 }
 
+/// Secrets of other programs are nothing to them.
+#[test]
+fn processes_keep_of_the_environment_what_libraries_read() {
+    needs_isolation!();
+    need_root();
+    let user = PlainUser::new(&["--keep=15m"]);
+    let ask = user
+        .shell(ASK)
+        .variable("OPENSSL_CONF", "/dev/null")
+        .variable("MY_HSM_TOKEN", "secret-of-another")
+        .variable("SECRETX", "secret-of-another");
+    assert_eq!(ask.run().printed(), ANSWER);
+    let mut processes = user.token_processes();
+    processes.extend(user.tunnel());
+    assert_eq!(processes.len(), 2, "{processes:#?}");
+    for process in processes {
+        let place = format!("/proc/{}/environ", process.pid.as_raw_nonzero());
+        let environment = fs::read_to_string(place).unwrap();
+        let names = environment.split('\0').filter_map(|it| it.split_once('='));
+        let names: Vec<_> = names.map(|(name, _)| name).collect();
+        assert!(!environment.contains("secret-of-another"), "{names:?}");
+        for kept in ["HOME", "OPENSSL_CONF", "SOFTHSM2_CONF"] {
+            assert!(names.contains(&kept), "{kept}: {names:?}");
+        }
+        for left in ["KUBECONFIG", "KUBERNETES_EXEC_INFO", "SIGNER", "TOKEN_PIN"] {
+            assert!(!names.contains(&left), "{left}: {names:?}");
+        }
+    }
+    user.program(&["stop"]).run().printed();
+}
+
 #[test]
 fn a_key_in_another_environment_is_another_key() {
     let user = PlainUser::new(&["--keep=15m"]);

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::message::{
     ControlRequest, Conversation, Greeting, Registered, Registration, Reply, StatusDocument,
 };
-use super::{ARGUMENT, VERSION};
+use super::{ARGUMENT, VERSION, environment};
 use base::error::Error;
 use base::pin::{PERSON_LIMIT, Pin, PinProvider};
 use base::process::background;
@@ -37,7 +37,7 @@ pub fn register(
     mut registration: Registration,
     pins: &mut dyn PinProvider,
 ) -> Result<(Registered, Conversation), Error> {
-    registration.environment = std::env::vars_os().collect();
+    registration.environment = environment::kept();
     registration.pin_origin = pins.origin();
     match ask(ControlRequest::Register(registration), Some(pins))? {
         Some((Reply::Registered(registered), conversation)) => Ok((registered, conversation)),
@@ -167,7 +167,7 @@ fn connect_or_start(socket: &mut ControlSocket) -> Result<UnixStream, Error> {
     let listener =
         listener.map_err(|reason| no_socket(&format!("{}: {reason}", socket.path().display())))?;
     let stream = connect(socket)?;
-    background::start(ARGUMENT, listener.into(), Stdio::null(), std::env::vars_os()).map_err(|reason| {
+    background::start(ARGUMENT, listener.into(), Stdio::null(), environment::kept()).map_err(|reason| {
         socket.remove();
         tunnel_error(
             format!("the tunnel process can't be started: {reason}"),

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod environment;
 mod identity;
 mod lifetime;
 mod message;

@@ -2,7 +2,6 @@
 //!
 //! A client begins with a [`Greeting`]. The process may ask it questions, and ends with a reply.
 
-use std::ffi::OsString;
 use std::io;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -16,6 +15,7 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::environment::Environment;
 use base::error::{Error, Exit};
 use base::pin::{PinOrigin, PinRequest};
 use base::printable::excerpt;
@@ -56,13 +56,11 @@ pub struct Registration {
     pub authority: Option<String>,
     /// Whether the client will send a [`Scheme`](crypto::scheme::Scheme) and a digest to be signed.
     pub signs: bool,
-    /// The client's own, for the library.
+    /// What is kept of the client's own, for the library.
     pub environment: Environment,
     /// Where it has PINs from.
     pub pin_origin: PinOrigin,
 }
-
-pub(super) type Environment = Vec<(OsString, OsString)>;
 
 /// The configuration of a key that a client has named by these.
 pub(super) fn config_of(pairs: &[(String, String)]) -> Result<Config, Error> {

@@ -18,11 +18,12 @@ use rustix::process::chdir;
 use serde_json::value::RawValue;
 
 use super::VERSION;
+use super::environment::Environment;
 use super::identity::identity;
 use super::lifetime::ServedKey;
 use super::message::{
-    CallerStatus, ClusterStatus, ControlRequest, Conversation, Environment, Greeting, KeyStatus,
-    Registered, RegisteredCluster, Registration, Reply, StatusDocument, config_of,
+    CallerStatus, ClusterStatus, ControlRequest, Conversation, Greeting, KeyStatus, Registered,
+    RegisteredCluster, Registration, Reply, StatusDocument, config_of,
 };
 use super::token_process::{self, Task, TokenProcess};
 use base::error::{DOCUMENT_VERSION, Error, Exit, Kind};

@@ -5,8 +5,8 @@
 //! asked afterwards names keys of it, and no path that could lead elsewhere by then. With each request comes a socket for
 //! the answer and, where somebody may be asked for the PIN, the client's own.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CString, OsStr, OsString};
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd as _;
@@ -22,7 +22,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::client::reply;
-use super::message::{Conversation, Environment, Reply, config_of};
+use super::environment::{self, Environment};
+use super::message::{Conversation, Reply, config_of};
 use super::pins::ClientPins;
 use base::error::{Error, Exit, PROGRAM};
 use base::pin::{PinOrigin, PinProvider};
@@ -44,24 +45,10 @@ const ANSWER_LIMIT: Duration = REPLY_LIMIT.saturating_add(Duration::from_secs(5)
 /// How long one may take to end, in which its library is finalised.
 const END_LIMIT: Duration = Duration::from_secs(3);
 
-/// What is in the names of variables that libraries read, such as SOFTHSM2_CONF, TPM2_PKCS11_STORE and P11_KIT_STRICT.
-const OF_LIBRARIES: [&str; 12] = [
-    "CHRYSTO", "CS11", "HSM", "KRYOPTIC", "NFAST", "NSS", "OPENSC", "P11", "PCSC", "TCTI", "TPM",
-    "TSS2",
-];
-
 /// Names the process for a key: there is one for each library, initialised in one way, in one environment.
 pub(super) fn name(config: &Config, environment: &Environment) -> OsString {
-    let environment = environment.iter().filter(|(name, _)| is_of_libraries(name));
-    let environment: BTreeSet<_> = environment.collect();
+    let environment = environment::of_tokens(environment);
     format!("{:?}", (config.library.path(), &config.init_args, environment)).into()
-}
-
-fn is_of_libraries(name: &OsStr) -> bool {
-    let name = name.to_string_lossy().to_uppercase();
-    let is_ours = name.starts_with("PKCS11_EXTERNAL_SIGNER_");
-    let is_place = name == "HOME" || name.starts_with("XDG_") && name.ends_with("_HOME");
-    is_place || !is_ours && OF_LIBRARIES.iter().any(|part| name.contains(part))
 }
 
 /// What is asked about a key.
@@ -272,7 +259,7 @@ impl OwnKey {
         pins: &mut dyn PinProvider,
     ) -> Result<Self, Error> {
         let config = config_of(&configuration)?;
-        let mut environment: Environment = std::env::vars_os().collect();
+        let mut environment = environment::kept();
         // It reports its steps as this one does.
         environment.push((report::LOG.into(), log::max_level().as_str().to_lowercase().into()));
         let (name, errors) = (OsString::new(), Stdio::inherit());
@@ -401,27 +388,5 @@ fn work(
         }
         (Task::OpenInTime, _) => answer.send(&keyring.open_in_time(key).as_deref()),
         (Task::Open { .. } | Task::Close, _) => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_terminals_own_variables_make_no_other_process() {
-        for (name, counts) in [
-            ("SOFTHSM2_CONF", true),
-            ("TPM2_PKCS11_STORE", true),
-            ("P11_KIT_SERVER_ADDRESS", true),
-            ("ChrystokiConfigurationPath", true),
-            ("HOME", true),
-            ("PKCS11_EXTERNAL_SIGNER_RUN", false),
-            ("TERM", false),
-            ("SSH_TTY", false),
-            ("PWD", false),
-        ] {
-            assert_eq!(is_of_libraries(OsStr::new(name)), counts, "{name}");
-        }
     }
 }
