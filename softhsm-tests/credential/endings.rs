@@ -235,8 +235,11 @@ fn status_says_what_lives_and_for_whom() {
     let client = watching.pid().as_raw_nonzero().to_string();
     for arguments in [&["status"][..], &["status", "--json"]] {
         let told = user.program(arguments).run().printed();
-        assert_contains(&told, &["jane", "kubectl", "\"test\"", &client]);
+        let kubeconfig = user.kubeconfig();
+        let kubeconfig = kubeconfig.to_str().unwrap();
+        assert_contains(&told, &["jane", "kubectl", "\"test\"", &client, "test token", kubeconfig]);
         assert!(!told.contains(PIN), "{told}");
+        assert!(!told.contains("any digest") && !told.contains("last trouble"), "{told}");
     }
     let told = user.program(&["status", "--json"]).run().printed();
     let _: Value = serde_json::from_str(&told).unwrap();
@@ -244,6 +247,47 @@ fn status_says_what_lives_and_for_whom() {
     watching.finish();
     user.expect_nothing_left();
     assert_eq!(user.program(&["status", "--json"]).run().printed(), before);
+}
+
+/// As those of two jobs of one user, each with a home of its own and the same certificate.
+#[test]
+fn no_two_keys_look_the_same_in_status() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    assert_eq!(user.shell(ASK).run().printed(), ANSWER);
+    let home = user.path("home");
+    fs::create_dir(&home).unwrap();
+    let elsewhere = |kubeconfig: &Path| {
+        user.shell(ASK).variable("HOME", &home).variable("KUBECONFIG", kubeconfig).run()
+    };
+    assert_eq!(elsewhere(&user.kubeconfig()).printed(), ANSWER);
+    let keys = || {
+        let told = user.program(&["status"]).run().printed();
+        let blocks: Vec<_> = told.split("\nkey of ").skip(1).map(str::to_owned).collect();
+        assert!(blocks.len() == 2 && blocks[0] != blocks[1], "{told}");
+        blocks
+    };
+    keys();
+    let copy = user.path("home/kubeconfig");
+    fs::copy(user.kubeconfig(), &copy).unwrap();
+    assert_eq!(elsewhere(&copy).printed(), ANSWER);
+    let [first, second] = &keys()[..] else { panic!() };
+    let copy = copy.to_str().unwrap();
+    assert!(!first.contains(copy) && second.contains(copy), "{first}\n{second}");
+    user.program(&["stop"]).run().printed();
+}
+
+#[test]
+fn status_says_what_was_last_wrong_with_a_cluster() {
+    let mut entry = cluster().entry();
+    entry["server"] = format!("https://127.0.0.1:{}", free_port()).into();
+    let store = cluster().token(Kind::P256, ADMINISTRATOR);
+    let user = PlainUser::at(store, &entry, &["--pin-source=env:TOKEN_PIN", "--keep=15m"]);
+    assert!(!user.shell(ASK).run().status.success());
+    let told = user.program(&["status"]).run().printed();
+    assert_contains(&told, &["last trouble at 20", "Connection refused"]);
+    let trouble = &user.status()["clusters"][0]["lastTrouble"];
+    assert!(trouble["time"].as_i64().is_some(), "{trouble}");
+    user.program(&["stop"]).run().printed();
 }
 
 /// It asks the plugin again when its credential expires, and the plugin starts another tunnel.

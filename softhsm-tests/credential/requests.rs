@@ -156,6 +156,17 @@ fn beside_an_open_key_nobody_tries_one_pin_after_the_other() {
     command(&store, "stop").run().printed();
 }
 
+#[test]
+fn status_says_that_any_digest_is_signed() {
+    let store = token_with_pair(Kind::P256);
+    assert_signed(&sign_with_key(&store, "1", "").at_terminal().finish_with_pin());
+    let told = command(&store, "status").run().printed();
+    assert_contains(&told, &["signs any digest for every program of yours", "\"test token\""]);
+    let told: Value = command(&store, "status").argument("--json").run().json();
+    assert_eq!(told["keys"][0]["signsDigests"], true);
+    command(&store, "stop").run().printed();
+}
+
 /// Its library sees the token again without being initialised, which it is once where a PIN is.
 #[test]
 fn a_library_is_not_initialised_again_beside_the_pin() {

@@ -188,7 +188,7 @@ fn a_program_of_the_user_needs_the_pin_to_sign_and_names_no_other_as_the_caller(
     for (caller, signs, said) in
         [(Value::Null, true, "no PIN was entered"), (json!(1), false, "it doesn't run the plugin")]
     {
-        let registration = json!({"configuration": key, "keep": "Command", "caller": caller, "clusters": [], "signs": signs, "pin_origin": "Person"});
+        let registration = json!({"configuration": key, "keep": "Command", "caller": caller, "kubeconfig": "", "clusters": [], "signs": signs, "pin_origin": "Person"});
         let version = env!("CARGO_PKG_VERSION");
         let greeting = json!({"version": version, "request": {"Register": registration}});
         let ask = ["-c", REGISTER, path.to_str().unwrap(), &greeting.to_string()];

@@ -91,6 +91,13 @@ fn entries(options: &KeyOptions) -> Option<Kubeconfig> {
     Kubeconfig::load(&kubeconfig_files(options.kubeconfig.as_deref())).ok()
 }
 
+/// The kubeconfig of that, as in KUBECONFIG.
+fn kubeconfig_of_call(options: &KeyOptions) -> String {
+    let files = kubeconfig_files(options.kubeconfig.as_deref()).into_iter();
+    let absolute = files.map(|file| std::path::absolute(&file).unwrap_or(file));
+    absolute.map(|file| file.to_string_lossy().into_owned()).collect::<Vec<_>>().join(":")
+}
+
 fn own_arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }
@@ -142,6 +149,7 @@ fn answer(
             configuration: selection,
             keep,
             caller: Some(caller),
+            kubeconfig: kubeconfig_of_call(options),
             clusters,
             authority: Some(identity.authority_pem().to_owned()),
             ..Registration::default()

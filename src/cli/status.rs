@@ -1,10 +1,14 @@
 //! `status`: what the tunnel process serves; and `stop`, its end.
 
+use super::key_options::option;
 use super::session::CommandSession;
-use crate::error::Error;
+use crate::certificate::rfc_3339;
+use crate::config::OPTIONS;
+use crate::error::{Error, listed};
 use crate::printable::PrintableLines;
 use crate::report;
-use crate::tunnel_process::{self, StatusDocument};
+use crate::tunnel::Trouble;
+use crate::tunnel_process::{self, KeyStatus, StatusDocument};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -37,21 +41,55 @@ pub(super) fn stop() -> Result<(), Error> {
     Ok(())
 }
 
-/// As a person reads it, a line for each thing.
+/// As a person reads it: what there is, each with what belongs to it below.
 fn lines(status: &StatusDocument) -> Vec<String> {
     let mut lines = vec![format!("tunnel process {}", status.pid)];
-    for key in &status.keys {
-        let connections = match key.connections {
-            1 => "1 connection".to_owned(),
-            count => format!("{count} connections"),
-        };
-        lines.push(format!("key of {}: {connections}; open until {}", key.subject, key.until));
-        let used = key.callers.iter();
-        lines.extend(used.map(|it| format!("  used by {} (process {})", it.name, it.pid)));
-    }
+    lines.extend(status.keys.iter().flat_map(lines_of_key));
     for cluster in &status.clusters {
         let (name, server, address) = (&cluster.name, &cluster.server, cluster.address);
         lines.push(format!("cluster \"{name}\" ({server}) at {address}"));
+        if let Some(Trouble { time, message }) = &cluster.last_trouble {
+            lines.push(format!("  last trouble at {}: {message}", rfc_3339(*time)));
+        }
     }
     lines
+}
+
+/// What the key is and who holds it; then by what it can be told from every other one.
+fn lines_of_key(key: &KeyStatus) -> Vec<String> {
+    let kubeconfigs: Vec<_> = key.kubeconfigs.iter().map(String::as_str).collect();
+    let kubeconfigs = match kubeconfigs.as_slice() {
+        [] => String::new(),
+        files => format!(", for {}", listed(files, "and")),
+    };
+    let connections = match key.connections {
+        1 => "1 connection".to_owned(),
+        count => format!("{count} connections"),
+    };
+    let KeyStatus { subject, token, until, process, .. } = key;
+    let mut lines = vec![
+        format!(
+            "key of {subject} on token {token}{kubeconfigs}: {connections}; open until {until}"
+        ),
+        format!("  in process {process}:{}", options_of(&key.configuration)),
+    ];
+    let used = key.callers.iter();
+    lines.extend(used.map(|it| format!("  used by {} (process {})", it.name, it.pid)));
+    if key.signs_digests {
+        lines.push(
+            "  signs any digest for every program of yours: it was opened for an external signer"
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+/// What selects the key, as options of commands.
+fn options_of(configuration: &[(String, String)]) -> String {
+    let options = configuration.iter().filter_map(|(key, value)| {
+        let known = OPTIONS.iter().find(|(known, _)| known == key);
+        let (_, name) = known.filter(|(key, _)| *key != "pinSource")?;
+        Some(option(name, Some(value)))
+    });
+    options.collect()
 }

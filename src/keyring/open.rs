@@ -13,7 +13,7 @@ use super::ended;
 use base::error::{Error, Exit};
 use base::pin::PinProvider;
 use base::process::{locked, unix_time};
-use config::{Config, TokenSelector};
+use config::{Config, TokenName, TokenSelector};
 use crypto::certificate::{Certificate, Validity};
 use crypto::scheme::Scheme;
 use crypto::verify::{VerifiedSignature, verify};
@@ -33,6 +33,8 @@ pub struct OpenKey {
     /// The certificate and its issuers, in DER.
     pub chain: Vec<Vec<u8>>,
     pub subject: String,
+    /// On which it was found.
+    pub token: TokenName,
     /// The schemes that the key and its token can make, those that TLS prefers first.
     pub schemes: Vec<Scheme>,
     /// The certificate's last moment, in seconds since 1970.
@@ -274,6 +276,7 @@ impl OpenToken {
         let shown = Arc::new(OpenKey {
             chain: identity.chain(token)?,
             subject: certificate.subject.clone(),
+            token: token.state().name.clone(),
             ends: certificate.validity.not_after,
             read_again: read_again(&certificate.validity, now),
             warnings: Mutex::new(warnings(certificate, &schemes)),

@@ -35,6 +35,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -62,6 +63,15 @@ impl TunnelTarget {
         cluster.proxy_url = effective_proxy(&cluster);
         Self { name, cluster }
     }
+}
+
+/// Why there was no connection to a cluster, or why one broke off.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Trouble {
+    /// In seconds since 1970.
+    pub time: i64,
+    /// With its remedy.
+    pub message: String,
 }
 
 /// What happens in a tunnel, reported from any thread.
@@ -122,6 +132,7 @@ impl Tunnels {
         let _in_runtime = self.network.handle.enter();
         let socket = TcpListener::from_std(socket).map_err(failed)?;
         let port = Arc::new(Port {
+            address,
             server: Server::new(target, Arc::clone(&self.observer)),
             keyring: Arc::clone(&self.keyring),
             clients: Arc::clone(&self.clients),
@@ -131,6 +142,12 @@ impl Tunnels {
         locked(&self.ports).push(Arc::clone(&port));
         self.network.handle.spawn(port.listen(socket));
         Ok(address)
+    }
+
+    /// What was last wrong with a connection by this address.
+    pub fn last_trouble(&self, address: SocketAddr) -> Option<Trouble> {
+        let ports = locked(&self.ports);
+        ports.iter().find(|port| port.address == address)?.server.last_trouble()
     }
 
     /// Forgets the sessions at servers that were made with the key: they let in without a signature.

@@ -100,6 +100,7 @@ pub(super) struct Handshakes {
 }
 
 pub(super) struct Port {
+    pub(super) address: SocketAddr,
     pub(super) server: Arc<Server>,
     pub(super) keyring: Arc<dyn OpenKeys>,
     pub(super) clients: Arc<Clients>,
@@ -174,10 +175,14 @@ impl Port {
                     (None, _) => return,
                     // In TLS 1.3 a server refuses a certificate when the handshake is over for us.
                     (Some(error), Some(sent)) => (sent, error),
-                    (Some(error), None) => return self.server.observer.trouble(&error),
+                    (Some(error), None) => {
+                        self.server.note_trouble(&error);
+                        return self.server.observer.trouble(&error);
+                    }
                 }
             }
         };
+        self.server.note_trouble(&error);
         Box::pin(self.answer(client, peer, sent, &error)).await;
     }
 

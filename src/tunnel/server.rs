@@ -8,10 +8,10 @@ use tokio::time::timeout;
 
 use super::error::{self, timed_out};
 use super::wire::Stream;
-use super::{TunnelObserver, TunnelTarget};
+use super::{Trouble, TunnelObserver, TunnelTarget};
 use super::{limits, route};
 use base::error::Error;
-use base::process::locked;
+use base::process::{locked, unix_time};
 
 pub(super) const HTTP_1_1: &[u8] = b"http/1.1";
 pub(super) const HTTP_2: &[u8] = b"h2";
@@ -21,6 +21,7 @@ pub(super) struct Server {
     pub(super) target: TunnelTarget,
     pub(super) observer: Arc<dyn TunnelObserver>,
     preference: Mutex<Preference>,
+    last_trouble: Mutex<Option<Trouble>>,
 }
 
 /// What a server chooses where it is offered HTTP/1.1 and HTTP/2.
@@ -36,7 +37,8 @@ pub(super) enum Preference {
 
 impl Server {
     pub(super) fn new(target: TunnelTarget, observer: Arc<dyn TunnelObserver>) -> Arc<Self> {
-        Arc::new(Self { target, observer, preference: Mutex::default() })
+        let (preference, last_trouble) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { target, observer, preference, last_trouble })
     }
 
     /// What it chooses of the protocols (ALPN) that a client offers; until that is known, what all speak.
@@ -84,6 +86,15 @@ impl Server {
         let dialled = timeout(limits::DIAL, route::dial(&self.target.cluster, &url)).await;
         let late = |_| Err(timed_out("connecting", limits::DIAL.as_secs()));
         dialled.unwrap_or_else(late).map_err(|error| self.error(error))
+    }
+
+    pub(super) fn note_trouble(&self, error: &Error) {
+        let trouble = Trouble { time: unix_time(), message: error.sentence() };
+        *locked(&self.last_trouble) = Some(trouble);
+    }
+
+    pub(super) fn last_trouble(&self) -> Option<Trouble> {
+        locked(&self.last_trouble).clone()
     }
 
     pub(super) fn concern(&self, text: &str) {

@@ -1,10 +1,13 @@
 //! How long a key stays open, by the `keep` settings of those who use it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::message::{KeyStatus, ProcessStatus};
 use super::token_process::TokenProcess;
+use base::error::listed;
 use base::process::watched::WatchedProcess;
 use base::process::{session_of, time_since_boot};
 use config::Keep;
@@ -15,7 +18,10 @@ use tunnel::KeyUsage;
 /// that has ended since, such as a script around the plugin. Clients connect at once.
 const FIRST_USE: Duration = Duration::from_secs(15);
 
-/// A key that was asked for once. It is closed when no request keeps it.
+/// When a key is closed that nothing else keeps.
+const CALLERS_END: &str = "its callers have ended";
+
+/// A key that was asked for once. It is closed when nothing keeps it.
 #[derive(Default)]
 pub(super) struct ServedKey {
     pub(super) configuration: Vec<(String, String)>,
@@ -26,8 +32,10 @@ pub(super) struct ServedKey {
     pub(super) open: Option<Arc<OpenKey>>,
     /// Clients that wait for it to be opened.
     pub(super) waiting: usize,
-    pub(super) keep_requests: Vec<KeepRequest>,
+    pub(super) claims: Vec<Claim>,
     pub(super) callers: Vec<Caller>,
+    /// Whether whoever asks has any digest signed, since the key was opened for that.
+    pub(super) signs_digests: bool,
     /// In time since boot.
     pub(super) last_use: Duration,
 }
@@ -35,6 +43,8 @@ pub(super) struct ServedKey {
 /// A program that was given the credential.
 pub(super) struct Caller {
     pub(super) process: WatchedProcess,
+    /// The one that names the key, as in KUBECONFIG; empty if that is not known.
+    pub(super) kubeconfig: String,
     /// In time since boot: how long its own client may take to connect once it has ended.
     awaited_until: Duration,
     /// How many connections the key will have had then.
@@ -47,16 +57,25 @@ impl Caller {
     }
 }
 
-pub(super) struct KeepRequest {
+/// That clients want the key open for so long.
+pub(super) struct Claim {
     keep: Keep,
-    /// With [`Keep::Terminal`], the session's leader.
-    bound_to: Option<WatchedProcess>,
+    /// With [`Keep::Terminal`], the session's leader. `None` if it can't be watched: the terminal counts as closed.
+    pub(super) shell: Option<WatchedProcess>,
+    pub(super) kubeconfigs: BTreeSet<String>,
+}
+
+impl Claim {
+    fn is_of_a_shell_that_has_ended(&self) -> bool {
+        self.keep == Keep::Terminal && self.shell.as_ref().is_none_or(WatchedProcess::has_ended)
+    }
 }
 
 impl ServedKey {
     pub(super) fn close(&mut self, number: KeyNumber) {
         self.open = None;
-        self.keep_requests.clear();
+        self.signs_digests = false;
+        self.claims.clear();
         self.callers.clear();
         self.process.take().into_iter().for_each(|process| process.close(number));
     }
@@ -69,39 +88,39 @@ impl ServedKey {
     /// Whether it stays open for now.
     pub(super) fn is_kept(&mut self, usage: KeyUsage) -> bool {
         self.callers.retain(|it| !it.process.has_ended() || it.awaits(usage));
-        let is_requested = self.is_requested(usage);
+        let is_claimed = self.is_claimed(usage);
         // Who is connected is told, or needs no signature.
         let is_used = self.waiting > 0 || usage.open > 0;
-        is_used || !self.is_lost() && (is_requested || !self.callers.is_empty())
+        is_used || !self.is_lost() && (is_claimed || !self.callers.is_empty())
     }
 
     /// Whether a further client may use it without a PIN: not what one whose caller has ended had opened.
     pub(super) fn admits_clients(&mut self, usage: KeyUsage) -> bool {
         let has_callers = self.callers.iter().any(|it| !it.process.has_ended());
-        self.is_requested(usage) || self.waiting > 0 || has_callers
+        self.is_claimed(usage) || self.waiting > 0 || has_callers
     }
 
     /// A key that isn't in use is closed with the first `keep` that has run out.
-    fn is_requested(&mut self, usage: KeyUsage) -> bool {
+    fn is_claimed(&mut self, usage: KeyUsage) -> bool {
         let now = time_since_boot();
         self.last_use = match usage.last_end {
             _ if usage.open > 0 => now,
             last_end => self.last_use.max(last_end.unwrap_or_default()),
         };
         let unused = now.saturating_sub(self.last_use);
-        let keeps = |it: &KeepRequest| match (it.keep, &it.bound_to) {
-            (Keep::Terminal, Some(leader)) => !leader.has_ended(),
-            // If the session leader can't be watched, the terminal counts as closed.
-            (Keep::Command | Keep::Terminal, _) => false,
-            (Keep::For(limit), _) => unused < limit,
+        let holds = |claim: &Claim| match claim.keep {
+            Keep::Command => false,
+            Keep::For(limit) => unused < limit,
+            Keep::Terminal => !claim.is_of_a_shell_that_has_ended(),
         };
-        !self.keep_requests.is_empty() && self.keep_requests.iter().all(keeps)
+        !self.claims.is_empty() && self.claims.iter().all(holds)
     }
 
     /// Keeps it open for the caller; one that is not the client itself may end before the client connects.
     pub(super) fn add_caller(
         &mut self,
         process: WatchedProcess,
+        kubeconfig: &str,
         usage: KeyUsage,
         awaits_client: bool,
     ) {
@@ -113,36 +132,72 @@ impl ServedKey {
         let awaited = self.callers.iter().filter(|it| it.awaits(usage)).count();
         self.callers.push(Caller {
             process,
+            kubeconfig: kubeconfig.to_owned(),
             awaited_until: time_since_boot().saturating_add(FIRST_USE),
             awaited: usage.made + awaited + usize::from(awaits_client),
         });
     }
 
-    /// Keeps it open as this client wants it.
-    pub(super) fn keep(&mut self, keep: Keep, client: i32) {
-        let leader = || WatchedProcess::new(session_of(client)).ok();
-        let bound_to = (keep == Keep::Terminal).then(leader).flatten();
-        let number = |it: &Option<WatchedProcess>| it.as_ref().map(|it| it.number());
-        let is_known =
-            |it: &KeepRequest| it.keep == keep && number(&it.bound_to) == number(&bound_to);
-        if !self.keep_requests.iter().any(is_known) {
-            self.keep_requests.push(KeepRequest { keep, bound_to });
+    /// Keeps it open as this client wants it, which has it from this kubeconfig.
+    pub(super) fn keep(&mut self, keep: Keep, client: i32, kubeconfig: &str) {
+        let shell = match keep {
+            Keep::Terminal => WatchedProcess::new(session_of(client)).ok(),
+            Keep::Command | Keep::For(_) => None,
+        };
+        let number = shell.as_ref().map(WatchedProcess::number);
+        let is_same = |claim: &&mut Claim| {
+            claim.keep == keep && claim.shell.as_ref().map(WatchedProcess::number) == number
+        };
+        let kubeconfig = Some(kubeconfig.to_owned()).filter(|file| !file.is_empty());
+        if let Some(claim) = self.claims.iter_mut().find(is_same) {
+            // Its number may be that of one which had ended.
+            claim.shell = shell;
+            claim.kubeconfigs.extend(kubeconfig);
+        } else {
+            self.claims.push(Claim { keep, shell, kubeconfigs: kubeconfig.into_iter().collect() });
         }
     }
 
+    /// What is to be told of it, if it is open.
+    pub(super) fn status(&self, usage: KeyUsage) -> Option<KeyStatus> {
+        let (open, process) = self.open.as_ref().zip(self.process.as_ref())?;
+        let callers = self.callers.iter();
+        let shells = self.claims.iter().filter_map(|claim| claim.shell.as_ref());
+        let mut kubeconfigs: BTreeSet<_> =
+            self.claims.iter().flat_map(|claim| claim.kubeconfigs.clone()).collect();
+        kubeconfigs.extend(callers.clone().map(|caller| caller.kubeconfig.clone()));
+        kubeconfigs.remove("");
+        Some(KeyStatus {
+            subject: open.subject.clone(),
+            token: open.token.clone(),
+            process: process.number(),
+            configuration: self.configuration.clone(),
+            signs_digests: self.signs_digests,
+            connections: usage.open,
+            kubeconfigs,
+            callers: callers.filter_map(|caller| ProcessStatus::of(&caller.process)).collect(),
+            shells: shells.filter_map(ProcessStatus::of).collect(),
+            until: self.until(),
+        })
+    }
+
     /// Until when it stays open, in words.
-    pub(super) fn until(&self) -> String {
-        const CALLERS: &str = "its callers have ended";
-        let until = |it: &KeepRequest| match (it.keep, &it.bound_to) {
-            (Keep::Terminal, Some(leader)) => {
-                format!("{} (process {}) ends", leader.name(), leader.number())
-            }
-            (Keep::For(_), _) => format!("{} after its last use", it.keep),
-            (Keep::Command | Keep::Terminal, _) => CALLERS.to_owned(),
+    fn until(&self) -> String {
+        let shells = self.claims.iter().filter_map(|claim| claim.shell.as_ref());
+        let shells = shells.filter(|shell| !shell.has_ended());
+        let shells = shells.map(|shell| format!("{} (process {})", shell.name(), shell.number()));
+        let shells_end = match shells.collect::<Vec<_>>().as_slice() {
+            [] => CALLERS_END.to_owned(),
+            [shell] => format!("{shell} ends"),
+            shells => format!("{} have ended", listed(shells, "and")),
         };
-        match &*self.keep_requests {
-            [] => CALLERS.to_owned(),
-            requests => requests.iter().map(until).collect::<Vec<_>>().join(", or "),
-        }
+        let ends = self.claims.iter().map(|claim| match claim.keep {
+            Keep::Command => CALLERS_END.to_owned(),
+            Keep::For(_) => format!("{} after its last use", claim.keep),
+            Keep::Terminal => shells_end.clone(),
+        });
+        // Of all shells once.
+        let ends: BTreeSet<_> = ends.collect();
+        ends.into_iter().collect::<Vec<_>>().join(", or ")
     }
 }

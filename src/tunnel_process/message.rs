@@ -2,6 +2,7 @@
 //!
 //! A client begins with a [`Greeting`]. The process may ask it questions, and ends with a reply.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -19,9 +20,10 @@ use super::environment::Environment;
 use base::error::{Error, Exit};
 use base::pin::{PinOrigin, PinRequest};
 use base::printable::excerpt;
-use config::{Config, Keep};
+use base::process::watched::WatchedProcess;
+use config::{Config, Keep, TokenName};
 use kubeconfig::{Cluster, LocalCluster, local_address, tunnelled, write_command};
-use tunnel::{ClientCertificate, ServerIdentity, effective_proxy};
+use tunnel::{ClientCertificate, ServerIdentity, Trouble, effective_proxy};
 
 /// The longest message, in bytes: a chain of certificates, a cluster's authorities and an environment fit many times.
 const LONGEST: u64 = 16 << 20;
@@ -51,6 +53,8 @@ pub struct Registration {
     pub keep: Keep,
     /// The program that waits for the credential, by its process number.
     pub caller: Option<i32>,
+    /// The one that names the key, as in KUBECONFIG, for messages; empty if that is not known.
+    pub kubeconfig: String,
     pub clusters: Vec<RegisteredCluster>,
     /// The authority, in PEM, that the client's kubeconfig trusts at the local addresses.
     pub authority: Option<String>,
@@ -154,6 +158,7 @@ pub struct StatusDocument {
     pub api_version: String,
     pub pid: u32,
     pub version: String,
+    /// No two have the same `configuration`, apart from the PIN's source, and the same `process`.
     pub keys: Vec<KeyStatus>,
     pub clusters: Vec<ClusterStatus>,
 }
@@ -163,26 +168,47 @@ pub struct StatusDocument {
 pub struct KeyStatus {
     /// The certificate's.
     pub subject: String,
+    pub token: TokenName,
+    /// The number of its token process.
+    pub process: u32,
     /// What selects it in the configuration.
     pub configuration: Vec<(String, String)>,
+    /// Whether whoever asks has any digest signed, and not only handshakes with clusters made.
+    pub signs_digests: bool,
     pub connections: usize,
-    pub callers: Vec<CallerStatus>,
+    /// Those that name it, each as in KUBECONFIG.
+    pub kubeconfigs: BTreeSet<String>,
+    /// Programs that were given a credential for it.
+    pub callers: Vec<ProcessStatus>,
+    /// Shells for which it is kept open.
+    pub shells: Vec<ProcessStatus>,
     /// Until when it stays open, in words.
     pub until: String,
 }
 
-/// A program that was given a credential for the key.
+/// A process that has not ended.
 #[derive(Deserialize, Serialize)]
-pub struct CallerStatus {
+pub struct ProcessStatus {
     pub pid: i32,
     pub name: String,
 }
 
+impl ProcessStatus {
+    /// `None` of one that has ended.
+    pub(super) fn of(process: &WatchedProcess) -> Option<Self> {
+        let status = Self { pid: process.number(), name: process.name().to_owned() };
+        Some(status).filter(|_| !process.has_ended())
+    }
+}
+
 #[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     pub name: String,
     pub server: String,
     pub address: SocketAddr,
+    /// Why a connection to it has failed last, if one has.
+    pub last_trouble: Option<Trouble>,
 }
 
 pub struct Conversation(BufReader<UnixStream>);

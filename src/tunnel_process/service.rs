@@ -22,8 +22,8 @@ use super::environment::Environment;
 use super::identity::identity;
 use super::lifetime::ServedKey;
 use super::message::{
-    CallerStatus, ClusterStatus, ControlRequest, Conversation, Greeting, KeyStatus, Registered,
-    RegisteredCluster, Registration, Reply, StatusDocument, config_of,
+    ClusterStatus, ControlRequest, Conversation, Greeting, Registered, RegisteredCluster,
+    Registration, Reply, StatusDocument, config_of,
 };
 use super::token_process::{self, Task, TokenProcess};
 use base::error::{DOCUMENT_VERSION, Error, Exit, Kind};
@@ -196,6 +196,7 @@ impl Service {
             configuration,
             keep,
             caller,
+            kubeconfig,
             clusters,
             signs,
             environment,
@@ -222,6 +223,7 @@ impl Service {
             let served = clusters.try_for_each(|cluster| self.listen(&mut state, cluster));
             let (key, usage) = state.used_key(number)?;
             let is_admitted = key.admits_clients(usage);
+            key.signs_digests &= is_admitted;
             key.waiting += 1;
             let tunnels = state.tunnels.as_ref();
             if let Some(tunnels) = tunnels.filter(|_| !is_admitted) {
@@ -236,7 +238,11 @@ impl Service {
         let mut opened = sent.and_then(|sent| process.opened(sent, conversation));
         if !is_new_process && opened.as_ref().is_err_and(may_be_there_by_now) {
             // Libraries that have run for a while don't know what was put in or written since.
-            let process = locked(&self.state).start(number, &config, environment)?;
+            let process = {
+                let mut state = locked(&self.state);
+                state.used_key(number)?.0.signs_digests = false;
+                state.start(number, &config, environment)?
+            };
             let sent = process.send(number, &task(false), Some(conversation));
             opened = process.opened(sent, conversation);
         }
@@ -251,12 +257,13 @@ impl Service {
         let warnings = opened.take_warnings();
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();
         key.open = Some(Arc::new(opened));
+        key.signs_digests |= signs;
         key.last_use = time_since_boot();
         if let (Some(caller), Keep::Command | Keep::Terminal) = (caller, keep) {
             let awaits_client = caller.number() != peer.process;
-            key.add_caller(caller, usage, awaits_client);
+            key.add_caller(caller, &kubeconfig, usage, awaits_client);
         }
-        key.keep(keep, peer.process);
+        key.keep(keep, peer.process, &kubeconfig);
         let client = client.transpose()?;
         Ok((number, Registered { client, token_certificate, is_new, warnings }))
     }
@@ -303,24 +310,14 @@ impl Service {
 
     fn status(&self) -> StatusDocument {
         let state = locked(&self.state);
+        let tunnels = state.tunnels.as_ref();
         let keys = state.keys.iter().filter(|(_, key)| !key.is_lost());
-        let open = keys.filter_map(|(number, key)| {
-            let callers = key.callers.iter().map(|caller| &caller.process);
-            let callers = callers.filter(|process| !process.has_ended()).map(|process| {
-                CallerStatus { pid: process.number(), name: process.name().to_owned() }
-            });
-            Some(KeyStatus {
-                subject: key.open.as_ref()?.subject.clone(),
-                configuration: key.configuration.clone(),
-                connections: usage(state.tunnels.as_ref(), *number).open,
-                callers: callers.collect(),
-                until: key.until(),
-            })
-        });
+        let open = keys.filter_map(|(number, key)| key.status(usage(tunnels, *number)));
         let clusters = state.clusters.values().map(|served| ClusterStatus {
             name: served.name.clone(),
             server: served.cluster.server.clone(),
             address: served.address,
+            last_trouble: tunnels.and_then(|tunnels| tunnels.last_trouble(served.address)),
         });
         StatusDocument {
             api_version: DOCUMENT_VERSION.to_owned(),

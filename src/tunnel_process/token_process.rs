@@ -126,6 +126,10 @@ impl TokenProcess {
         self.ends_within(Duration::ZERO)
     }
 
+    pub(super) fn number(&self) -> u32 {
+        locked(&self.child).id()
+    }
+
     fn ends_within(&self, limit: Duration) -> bool {
         wait_for(&self.socket, PollFlags::IN, Instant::now() + limit).unwrap_or(true)
     }
