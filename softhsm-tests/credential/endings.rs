@@ -90,9 +90,9 @@ fn it_stays_for_the_last_of_several_commands() {
     assert_eq!(user.counts().0, 1, "logins");
 }
 
-/// The shortest of several wishes holds.
+/// Also one in which nobody has entered the PIN.
 #[test]
-fn the_first_of_two_terminals_to_end_closes_the_key() {
+fn the_last_of_two_terminals_to_end_closes_the_key() {
     let user = PlainUser::prompted(&["--keep=terminal"]);
     let mut first = user.shell(SHELL).at_terminal();
     first.expect("ready: ").type_line(ASK);
@@ -101,13 +101,30 @@ fn the_first_of_two_terminals_to_end_closes_the_key() {
     let mut second = user.shell(SHELL).at_terminal();
     second.expect("ready: ").type_line(ASK);
     second.expect(ANSWER.trim_end()).expect("ready: ");
+    let shells = || user.status()["keys"][0]["shells"].as_array().map_or(0, Vec::len);
+    assert_eq!(shells(), 2);
+    first.type_line("exit").finish();
+    wait_until("the end of the first is noticed", || shells() == 1);
+    second.type_line(ASK).expect(ANSWER.trim_end()).expect("ready: ");
+    let (_, screen) = second.type_line("exit").finish();
+    assert!(!screen.contains("PIN"), "{screen}");
+    user.expect_nothing_left();
+    assert_eq!(user.counts(), (1, 1));
+}
+
+/// It has no claim.
+#[test]
+fn a_terminal_that_has_not_used_the_key_does_not_keep_it_open() {
+    let user = PlainUser::prompted(&["--keep=terminal"]);
+    let mut first = user.shell(SHELL).at_terminal();
+    first.expect("ready: ").type_line(ASK);
+    first.expect_prompt().type_line(PIN);
+    first.expect(ANSWER.trim_end()).expect("ready: ");
+    let mut second = user.shell(SHELL).at_terminal();
+    second.expect("ready: ").type_line("\"$SIGNER\" status").expect("tunnel process");
     first.type_line("exit").finish();
     wait_until("the key is closed", || user.tunnel().is_none());
-    second.type_line(ASK).expect_prompt().type_line(PIN);
-    second.expect(ANSWER.trim_end()).expect("ready: ");
-    let (_, screen) = second.type_line("exit").finish();
-    assert_eq!(screen.matches("PIN").count(), 1, "{screen}");
-    user.expect_nothing_left();
+    second.expect("ready: ").type_line("exit").finish();
 }
 
 /// A client waits until everybody has closed its standard output, and so does a pipe's reader.

@@ -100,8 +100,9 @@ impl ServedKey {
         self.is_claimed(usage) || self.waiting > 0 || has_callers
     }
 
-    /// A key that isn't in use is closed with the first `keep` that has run out.
+    /// A key that isn't in use is closed with the first kind of `keep` that has run out: for shells, with the last of them.
     fn is_claimed(&mut self, usage: KeyUsage) -> bool {
+        self.forget_shells_that_have_ended();
         let now = time_since_boot();
         self.last_use = match usage.last_end {
             _ if usage.open > 0 => now,
@@ -114,6 +115,15 @@ impl ServedKey {
             Keep::Terminal => !claim.is_of_a_shell_that_has_ended(),
         };
         !self.claims.is_empty() && self.claims.iter().all(holds)
+    }
+
+    /// A shell's end is the end of its own claim, as long as another shell has one.
+    fn forget_shells_that_have_ended(&mut self) {
+        let lives =
+            |claim: &Claim| claim.keep == Keep::Terminal && !claim.is_of_a_shell_that_has_ended();
+        if self.claims.iter().any(lives) {
+            self.claims.retain(|claim| !claim.is_of_a_shell_that_has_ended());
+        }
     }
 
     /// Keeps it open for the caller; one that is not the client itself may end before the client connects.
@@ -144,6 +154,7 @@ impl ServedKey {
             Keep::Terminal => WatchedProcess::new(session_of(client)).ok(),
             Keep::Command | Keep::For(_) => None,
         };
+        self.forget_shells_that_have_ended();
         let number = shell.as_ref().map(WatchedProcess::number);
         let is_same = |claim: &&mut Claim| {
             claim.keep == keep && claim.shell.as_ref().map(WatchedProcess::number) == number
