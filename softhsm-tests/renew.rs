@@ -3,6 +3,8 @@
 
 mod interrupted;
 
+use std::os::unix::fs::MetadataExt as _;
+
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 
 use crate::fixture::*;
@@ -335,6 +337,18 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
     running.finish().succeeded();
     assert_eq!(fs::read(&victim).unwrap(), b"kept");
     assert!(!file.is_symlink());
+    assert_eq!(jane.user(), "jane");
+}
+
+/// It may be for a group that the one who renews it isn't in.
+#[test]
+fn a_certificate_file_keeps_its_owner_and_its_mode() {
+    let (jane, file) = Jane::with_file(&janes());
+    set_mode(&file, 0o640);
+    hand_over(&file, 61_301);
+    jane.renewed_with("approve", &[]).succeeded();
+    let found = fs::metadata(&file).unwrap();
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (61_301, 61_301, 0o640));
     assert_eq!(jane.user(), "jane");
 }
 

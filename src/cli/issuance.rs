@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::session::write_file;
+use super::session::write_public_file;
 use crate::certificate::{Certificate, CertificationRequest, PublicKey, minute, rfc_3339};
 use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
 use crate::cluster_api::{ClusterApi, ClusterUser};
@@ -337,10 +337,10 @@ pub(super) fn wait_until_valid(certificate: &Certificate) {
     }
 }
 
-/// Writes the file in one step, for everybody to read.
+/// Writes the file in one step, for everybody to read, or for whom the one that is there was.
 pub(super) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
     let _deferral = Deferral::for_files();
-    write_file(path, text, 0o644)
+    write_public_file(path, text)
 }
 
 pub(super) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error {

@@ -211,10 +211,19 @@ impl CommandOutput {
 /// Writes a file with this mode, 0600 for one that this user alone may read: it is there as a whole or not at all, and put
 /// in place of an older one in one step.
 pub(super) fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), Error> {
-    replaced_file::put(path, content.as_bytes(), mode).map_err(|reason| {
-        Error::new(Exit::Cluster, format!("{} can't be written: {reason}", path.display()))
-            .help("name a place where you may write, on a file system with room")
-    })
+    let written = replaced_file::put(path, content.as_bytes(), mode);
+    written.map_err(|reason| not_written(path, &reason))
+}
+
+/// The same for everybody to read, or for whom the older one was: its owner and mode stay.
+pub(super) fn write_public_file(path: &Path, content: &str) -> Result<(), Error> {
+    let written = replaced_file::put_like(path, content.as_bytes(), 0o644);
+    written.map_err(|reason| not_written(path, &reason))
+}
+
+fn not_written(path: &Path, reason: &io::Error) -> Error {
+    Error::new(Exit::Cluster, format!("{} can't be written: {reason}", path.display()))
+        .help("name a place where you may write, on a file system with room")
 }
 
 #[cfg(test)]

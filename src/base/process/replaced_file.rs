@@ -66,6 +66,17 @@ pub fn put(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// The same, but a regular file that is there leaves its owner and mode to its successor; `mode` is that of a new one.
+pub fn put_like(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let found = path.symlink_metadata().ok().filter(Metadata::is_file);
+    let new = match found {
+        Some(found) => like(path, content, &found, found.mode())?,
+        None => beside(path, content, mode)?,
+    };
+    new.persist(path)?;
+    Ok(())
+}
+
 /// Makes the file, whole; one that is there stays.
 pub(super) fn add(path: &Path, content: &[u8]) -> io::Result<()> {
     match beside(path, content, 0o600)?.persist_noclobber(path) {
