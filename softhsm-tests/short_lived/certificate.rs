@@ -139,14 +139,11 @@ fn a_kubeconfig_has_the_certificate_until_it_ends() {
     assert_eq!(whoami.printed(), "ivan");
 }
 
-/// A signer may put text there, and a proxy anything.
-#[test]
-fn what_stands_behind_the_certificate_is_not_handed_out() {
+/// Answers this user's next request with a certificate for a day, with text before and behind it; the certificate as PEM.
+fn answer_next(holder: &Holder, user: &str) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
-    let holder = requester(Kind::P256, "/CN=judy");
-    let running = holder.program(&["credential", "--as=certificate", "--output=raw"]).start(None);
-    let mut request = next(&holder, "judy");
+    let mut request = next(holder, user);
     // It begins when it is issued, which is later than when the command began.
     let asked = OffsetDateTime::now_utc().unix_timestamp();
     wait_until("the next second", || OffsetDateTime::now_utc().unix_timestamp() > asked);
@@ -162,12 +159,35 @@ fn what_stands_behind_the_certificate_is_not_handed_out() {
     let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/status");
     let answered = holder.administrator().arguments(&["replace", "--raw", &path, "-f", "-"]);
     answered.piped(request.to_string()).run().printed();
+    certificate
+}
+
+/// A signer may put text there, and a proxy anything.
+#[test]
+fn what_stands_behind_the_certificate_is_not_handed_out() {
+    let holder = requester(Kind::P256, "/CN=judy");
+    let arguments = ["credential", "--as=certificate", "--output=raw", "--duration=24h"];
+    let running = holder.program(&arguments).start(None);
+    let certificate = answer_next(&holder, "judy");
     let outcome = running.finish().succeeded();
     let printed = outcome.shown();
     let (begin, end) = printed.split_at(certificate.len());
     assert_eq!(begin, certificate);
     assert!(end.starts_with("-----BEGIN PRIVATE KEY-----\n"), "{end}");
-    assert!(outcome.stderr.contains("longer time"), "{outcome:?}");
+    assert!(!outcome.stderr.contains("time than was asked for"), "{outcome:?}");
+}
+
+/// Nobody can take it back.
+#[test]
+fn a_certificate_that_lives_much_longer_than_was_asked_for_is_not_handed_out() {
+    let holder = requester(Kind::P256, "/CN=peggy");
+    let running = holder.program(&["credential", "--as=certificate", "--output=raw"]).start(None);
+    answer_next(&holder, "peggy");
+    let outcome = running.finish();
+    assert_eq!(outcome.status.code(), Some(9), "{outcome:?}");
+    assert!(outcome.stdout.is_empty(), "{outcome:?}");
+    outcome
+        .says(&["lives much longer than was asked for, until 20", "ask for that with --duration"]);
 }
 
 #[test]
@@ -194,7 +214,12 @@ fn what_is_not_approved_or_can_not_be_is_told() {
     assert_eq!(slow.status.code(), Some(9), "{slow:?}");
     assert!(slow.stderr.contains("was not approved within 1 s; have another person"), "{slow:?}");
     assert_eq!(requests(&holder, "grace"), Vec::<Value>::new());
-    certificate(&holder, &["--duration=5m"]).fails_in_one_line(2, &["lives 10 minutes at least"]);
+    for (duration, said) in
+        [("5m", "lives 10 minutes at least"), ("25h", "a certificate that nobody can take back")]
+    {
+        let outcome = certificate(&holder, &[&format!("--duration={duration}")]);
+        outcome.fails_in_one_line(2, &[said]);
+    }
     let administrator = Holder::new(Kind::P256, ADMINISTRATOR);
     certificate(&administrator, &[])
         .fails_in_one_line(9, &["group system:masters", "use --as token"]);

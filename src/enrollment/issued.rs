@@ -56,14 +56,25 @@ pub fn check_issued(
 
 /// What a person should know of a certificate that was to be valid for so many seconds from now on.
 pub fn remark(certificate: &Certificate, requested: u64, now: i64) -> Option<String> {
-    let end = certificate.validity.not_after;
-    let than = match end.saturating_sub(now).cast_unsigned() {
-        lasts if lasts < requested.saturating_sub(MARGIN) => "shorter",
-        lasts if lasts > requested.saturating_add(MARGIN) => "longer",
-        _ => return None,
+    let than = if outlasts(certificate, requested, now) {
+        "longer"
+    } else if time_left(certificate, now) < requested.saturating_sub(MARGIN) {
+        "shorter"
+    } else {
+        return None;
     };
-    let end = minute(end);
+    let end = minute(certificate.validity.not_after);
     Some(format!("it is valid for a {than} time than was asked for: it expires {end}"))
+}
+
+/// Whether a certificate that was to be valid for so many seconds from now on is valid for much longer.
+pub fn outlasts(certificate: &Certificate, requested: u64, now: i64) -> bool {
+    time_left(certificate, now) > requested.saturating_add(MARGIN)
+}
+
+/// In seconds.
+fn time_left(certificate: &Certificate, now: i64) -> u64 {
+    u64::try_from(certificate.validity.not_after.saturating_sub(now)).unwrap_or_default()
 }
 
 /// That the certificate is for somebody else than was asked for.

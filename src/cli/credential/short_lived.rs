@@ -14,7 +14,7 @@ use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 use serde_json::json;
 
 use super::{CredentialArguments, version};
-use crate::certificate::{Curve, PublicKey, rfc_3339};
+use crate::certificate::{Certificate, Curve, PublicKey, minute, rfc_3339};
 use crate::cli::issuance::{Issuance, ShortLived, applicant};
 use crate::cli::key_choice::key_and_user;
 use crate::cli::key_options::{KeySource, SelectedContext, standard_input_is_the_clients};
@@ -22,7 +22,7 @@ use crate::cli::session::{CommandSession, write_file};
 use crate::cluster_api::signing_request::{SHORTEST, SigningRequest};
 use crate::cluster_api::{ServiceAccount, TokenConnection};
 use crate::config::{Config, PinSource, duration, key_selection};
-use crate::enrollment::sign_request;
+use crate::enrollment::{outlasts, remark, sign_request};
 use crate::error::{Error, Exit};
 use crate::exec_credential::{ExecProof, ExecRequest, exec_answer};
 use crate::jose;
@@ -42,7 +42,7 @@ const MARGIN: i64 = 30;
 /// Of a JSON Web Token, if nothing else is asked for, in seconds.
 const LIFETIME: u64 = 5 * 60;
 
-/// Of a JSON Web Token, in seconds: nobody can take it back.
+/// Of what nobody can take back, in seconds.
 const LONGEST: u64 = 24 * 60 * 60;
 
 /// The audience of a JSON Web Token without `--audience`.
@@ -125,8 +125,16 @@ pub(super) fn hand_out(
         return Err(standard_input_is_the_clients());
     }
     // Before a PIN is asked for.
-    if kind == ShortLived::Jwt && options.duration.is_some_and(|it| it.as_secs() > LONGEST) {
-        let text = "a JSON Web Token that nobody can take back lives a day at most";
+    let irrevocable = match kind {
+        ShortLived::Certificate => Some("certificate"),
+        ShortLived::Jwt => Some("JSON Web Token"),
+        // It ends with its account.
+        ShortLived::Token => None,
+    };
+    if let Some(what) = irrevocable
+        && options.duration.is_some_and(|it| it.as_secs() > LONGEST)
+    {
+        let text = format!("a {what} that nobody can take back lives a day at most");
         return Err(Error::new(Exit::Request, text).help("omit --duration, or give at most 24h"));
     }
     let needs_cluster = kind != ShortLived::Jwt || options.output == OutputForm::Kubeconfig;
@@ -203,9 +211,8 @@ fn certificate(
     let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
     report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
     let request = request.wait(api, limit, report::note)?;
-    let duration = Some(Duration::from_secs(life));
     let (applicant, public_key) = (&applicant, &public_key);
-    let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
+    let issuance = Issuance { api, applicant, public_key, duration: None, renewed: None };
     let Some(issued) = issuance.issued(&request)? else {
         // Its key ends with this process. Who may not remove it leaves it to the cluster.
         let _ = request.remove(api);
@@ -215,6 +222,7 @@ fn certificate(
             "have another person approve the next one while this waits (docs/approve.md), with more time: --wait 5m",
         ));
     };
+    check_life(&issued.certificate, life, &name)?;
     let key = secret.to_pkcs8_pem(LineEnding::LF).map_err(Error::internal)?.to_string();
     Ok(IssuedCredential {
         // Not what stands between and behind the certificates.
@@ -222,6 +230,26 @@ fn certificate(
         ends: issued.certificate.validity.not_after,
         user: user.name,
     })
+}
+
+/// Whether the certificate lives for about so many seconds, as was asked for by the request of this name, or shorter.
+fn check_life(certificate: &Certificate, life: u64, name: &str) -> Result<(), Error> {
+    let now = unix_time();
+    if outlasts(certificate, life, now) {
+        let end = minute(certificate.validity.not_after);
+        let text = format!(
+            "the certificate of the request {name} lives much longer than was asked for, until {end}, and nobody could \
+             take it back: its key was thrown away"
+        );
+        return Err(Error::new(Exit::Cluster, text).help(
+            "the cluster's signer gives times of its own: if one is a day at most, ask for that with --duration; \
+             otherwise use --as token, or the tunnel (`run`, `credential`)",
+        ));
+    }
+    if let Some(remark) = remark(certificate, life, now) {
+        report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
+    }
+    Ok(())
 }
 
 /// A key in memory, which is wiped with it.
