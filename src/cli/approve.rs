@@ -9,7 +9,7 @@ use super::question;
 use super::session::CommandSession;
 use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
-use crate::cluster_api::{Kubectl, objections};
+use crate::cluster_api::{Kubectl, objections, whoami};
 use crate::error::{Error, Exit, THIS_KEY, listed};
 use crate::printable::{PrintableLines, printable, quoted};
 use crate::report;
@@ -69,12 +69,26 @@ pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) ->
             ));
         }
         RequestState::Pending => {
+            warn_requester(&kubectl, &request);
             confirm(&request, &csr, !objections.is_empty())?;
             send(&kubectl, &request)?;
             "approved"
         }
     };
     session.output.print(&PrintableLines::of([format!("{name} {outcome}")]))
+}
+
+/// Warns one who would approve a request of their own. A cluster before Kubernetes 1.28 doesn't tell.
+fn warn_requester(kubectl: &Kubectl, request: &SigningRequest) {
+    match whoami(kubectl) {
+        Ok(user) if user.name == request.spec.username => report::warning(
+            "you are the requester yourself, so nobody but you compares this request: have another person approve it",
+        ),
+        Ok(_) => {}
+        Err(_) => {
+            report::warning("the cluster doesn't tell whether you are the requester yourself")
+        }
+    }
 }
 
 /// A typed yes at the terminal.
