@@ -358,7 +358,9 @@ pub(super) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
             "use --as token for a service account with these rights, or the tunnel (`run`, `credential`)",
         ));
     }
-    Applicant::new(name.clone(), groups)
+    Applicant::new(name.clone(), groups).map_err(|error| {
+        error.help("use the tunnel (`run`, `credential`), or --as token for a service account")
+    })
 }
 
 /// In the largest unit of which there are several and no rest; from two days on in days, about.

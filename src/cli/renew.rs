@@ -53,8 +53,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
     let _ = open.take_warnings();
     let der = open.chain.first().map(Vec::as_slice).unwrap_or_default();
     let present = Certificate::from_der(der, "the certificate")?;
-    let user = present.user.clone().unwrap_or_default();
-    let applicant = Applicant::new(user, present.groups.clone())?;
+    let applicant = applicant(&present)?;
     let target = context.target()?;
     let server = target.cluster.server.clone();
     let api = connect(target, number, keyring.clone())?;
@@ -82,6 +81,17 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
     confirm_issuer(&present, &issued.certificate)?;
     let known = key.replace(&present, &issued)?;
     output.print(&renewed(&issued.certificate, &known, &server))
+}
+
+/// Whom the next certificate is for: the same user and groups.
+fn applicant(present: &Certificate) -> Result<Applicant, Error> {
+    let user = present.user.clone().unwrap_or_default();
+    Applicant::new(user, present.groups.clone()).map_err(|error| {
+        error.help(
+            "no cluster can be asked for the same once more: have whoever has issued this certificate issue the next one, \
+             or ask for one with other names (`enroll`, --user, --group)",
+        )
+    })
 }
 
 /// What was done.
@@ -224,9 +234,23 @@ fn check_user(known: &ClusterUser, certificate: &Certificate) -> Result<(), Erro
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{CertificateParams, KeyPair};
+    use rcgen::{CertificateParams, DnType, KeyPair};
 
     use super::*;
+
+    #[test]
+    fn who_can_not_be_asked_for_is_told_with_what_can_be_done() {
+        let pair = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, "jane");
+        parameters.distinguished_name.push(DnType::OrganizationName, "");
+        let certificate = parameters.self_signed(&pair).unwrap();
+        let certificate = Certificate::from_der(certificate.der(), "it").unwrap();
+        let error = applicant(&certificate).unwrap_err();
+        assert_eq!(error.to_string(), "the group's name can't be used: it is empty");
+        let remedy = error.remedy().to_string();
+        assert!(remedy.contains("issue the next one"), "{remedy}");
+    }
 
     #[test]
     fn what_the_server_says_is_printed_as_text() {
