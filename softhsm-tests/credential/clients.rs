@@ -1,6 +1,6 @@
 //! Each client gets in as it stands, asks for one PIN, and leaves nothing behind.
 
-use super::PlainUser;
+use super::{PlainUser, wrap_plugin};
 use crate::fixture::*;
 
 /// Runs the client at a terminal; what it printed.
@@ -44,19 +44,69 @@ fn a_go_program_on_client_go_gets_in() {
     assert!(pods.contains(r#""name":"shell""#), "{pods}");
 }
 
+/// Some tell the plugin nothing of the cluster; pykube-ng takes a certificate with v1beta1 alone.
 #[test]
-fn a_python_program_gets_in() {
-    let user = PlainUser::prompted(&[]);
-    let [interpreter, script] = python();
-    assert_eq!(printed(&user, &interpreter, &[script.to_str().unwrap()]), "shell\n");
+fn programs_in_python_and_javascript_get_in() {
+    for (program, version) in [
+        (python("pods.py"), "v1"),
+        (python("pods_asyncio.py"), "v1"),
+        (python("pods_kr8s.py"), "v1"),
+        (python("pods_pykube.py"), "v1beta1"),
+        (javascript(), "v1"),
+    ] {
+        let user = PlainUser::prompted(&[]);
+        user.set_plugin("apiVersion", format!("client.authentication.k8s.io/{version}"));
+        let [interpreter, script] = &program;
+        let mut terminal =
+            user.client(interpreter).arguments(&[script.to_str().unwrap()]).at_terminal();
+        terminal.expect_prompt().type_line(PIN);
+        let (outcome, screen) = terminal.finish();
+        assert!(outcome.status.success(), "{script:?}: {outcome:?} {screen}");
+        assert_eq!(outcome.stdout, b"shell\n", "{script:?}: {outcome:?}");
+        assert_eq!(user.counts().0, 1, "logins of {script:?}");
+        user.expect_nothing_left();
+    }
 }
 
-/// Its client tells the plugin nothing of the cluster.
 #[test]
-fn a_javascript_program_gets_in() {
-    let user = PlainUser::prompted(&[]);
-    let [_, script] = javascript();
-    assert_eq!(printed(&user, Path::new("node"), &[script.to_str().unwrap()]), "shell\n");
+fn lightkube_takes_no_certificate_of_a_plugin() {
+    let user = PlainUser::new(&[]);
+    user.set_plugin("apiVersion", "client.authentication.k8s.io/v1beta1");
+    let [interpreter, script] = python("pods_lightkube.py");
+    let outcome = user.client(&interpreter).arguments(&[script.to_str().unwrap()]).run();
+    assert!(!outcome.status.success(), "{outcome:?}");
+    outcome.says(&["KeyError: 'token'"]);
+}
+
+/// The page says of some that they never do, whatever the first credential says of its end.
+#[test]
+fn which_clients_ask_for_another_credential() {
+    for (program, version, asks_again) in [
+        (python("pods.py"), "v1", false),
+        (python("pods_asyncio.py"), "v1", false),
+        (python("pods_kr8s.py"), "v1", true),
+        (python("pods_pykube.py"), "v1beta1", true),
+        (javascript(), "v1", true),
+    ] {
+        let user = PlainUser::new(&["--keep=15m"]);
+        user.set_plugin("apiVersion", format!("client.authentication.k8s.io/{version}"));
+        let runs = user.path("runs");
+        let shorten = "s/\"expirationTimestamp\":\"[^\"]*\"/\"expirationTimestamp\":\"'$end'\"/";
+        wrap_plugin(
+            &user,
+            &format!(
+                "echo run >>'{}'; end=$(date -u -d '+1 second' +%FT%TZ); \"$SIGNER\" \"$@\" | sed '{shorten}'",
+                runs.display()
+            ),
+        );
+        let [interpreter, script] = &program;
+        let arguments = [script.to_str().unwrap(), "3"];
+        let outcome = user.client(interpreter).arguments(&arguments).run();
+        assert_eq!(outcome.stdout, b"shell\nshell\n", "{script:?}: {outcome:?}");
+        let runs = fs::read_to_string(runs).unwrap().lines().count();
+        assert_eq!(runs > 1, asks_again, "{script:?}: {runs} runs");
+        user.program(&["stop"]).run().printed();
+    }
 }
 
 /// Python does so from 3.13 on.
