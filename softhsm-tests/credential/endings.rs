@@ -7,6 +7,15 @@ use crate::fixture::*;
 const SHELL: &str =
     "export PS1='ready: '; exec bash --norc --noprofile --noediting -i </dev/tty >/dev/tty 2>&1";
 
+/// A shell in which the PIN was typed, for one command that has ended.
+fn shell_with_open_key(user: &PlainUser) -> Terminal {
+    let mut shell = user.shell(SHELL).at_terminal();
+    shell.expect("ready: ").type_line(ASK);
+    shell.expect_prompt().type_line(PIN);
+    shell.expect(ANSWER.trim_end()).expect("ready: ");
+    shell
+}
+
 const WATCH: [&str; 5] = ["get", "namespaces", "-w", "-o", "name"];
 
 /// On an idle machine, that is. On a busy one it is slower, as are the commands that run meanwhile: it needs less time than
@@ -94,10 +103,7 @@ fn it_stays_for_the_last_of_several_commands() {
 #[test]
 fn the_last_of_two_terminals_to_end_closes_the_key() {
     let user = PlainUser::prompted(&["--keep=terminal"]);
-    let mut first = user.shell(SHELL).at_terminal();
-    first.expect("ready: ").type_line(ASK);
-    first.expect_prompt().type_line(PIN);
-    first.expect(ANSWER.trim_end()).expect("ready: ");
+    let mut first = shell_with_open_key(&user);
     let mut second = user.shell(SHELL).at_terminal();
     second.expect("ready: ").type_line(ASK);
     second.expect(ANSWER.trim_end()).expect("ready: ");
@@ -116,10 +122,7 @@ fn the_last_of_two_terminals_to_end_closes_the_key() {
 #[test]
 fn a_terminal_that_has_not_used_the_key_does_not_keep_it_open() {
     let user = PlainUser::prompted(&["--keep=terminal"]);
-    let mut first = user.shell(SHELL).at_terminal();
-    first.expect("ready: ").type_line(ASK);
-    first.expect_prompt().type_line(PIN);
-    first.expect(ANSWER.trim_end()).expect("ready: ");
+    let mut first = shell_with_open_key(&user);
     let mut second = user.shell(SHELL).at_terminal();
     second.expect("ready: ").type_line("\"$SIGNER\" status").expect("tunnel process");
     first.type_line("exit").finish();
