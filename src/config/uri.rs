@@ -122,9 +122,13 @@ impl Uri {
         Ok(uri)
     }
 
-    /// Without those that are empty.
+    /// Without those that are empty, or are padding alone.
     pub fn of<const N: usize>(attributes: [(&'static str, Option<String>); N]) -> Self {
-        let given = attributes.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let given = attributes.into_iter().filter_map(|(name, value)| {
+            let mut value = value?;
+            value.truncate(unpadded_length(name, value.as_bytes()));
+            Some((name, value))
+        });
         Self(given.filter(|(_, value)| !value.is_empty()).collect())
     }
 
@@ -167,10 +171,8 @@ impl fmt::Display for Uri {
 /// An attribute's value, as the key has it that stands for it.
 fn setting(name: &str, value: &str) -> Result<String, Error> {
     let mut bytes = bytes(name, value)?;
-    if PADDED.contains(&name) {
-        let end = bytes.iter().rposition(|byte| ![b' ', 0].contains(byte));
-        bytes.truncate(end.map_or(0, |end| end + 1));
-    } else if bytes.is_empty() {
+    bytes.truncate(unpadded_length(name, &bytes));
+    if bytes.is_empty() && !PADDED.contains(&name) {
         return Err(problem(name, "is empty"));
     }
     if name == "id" {
@@ -183,6 +185,15 @@ fn setting(name: &str, value: &str) -> Result<String, Error> {
         "pin-source" => pin_source(text),
         _ => Ok(text),
     }
+}
+
+/// How many bytes of the attribute's value are no padding.
+fn unpadded_length(name: &str, value: &[u8]) -> usize {
+    if !PADDED.contains(&name) {
+        return value.len();
+    }
+    let last = value.iter().rposition(|byte| ![b' ', 0].contains(byte));
+    last.map_or(0, |last| last + 1)
 }
 
 /// Decodes a value strictly.
@@ -342,7 +353,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_printed_is_read_as_the_same(
-            texts in prop::array::uniform5(prop::option::of("[^\0]{0,19}[^\0 ]")),
+            texts in prop::array::uniform5(prop::option::of("[^\0]{1,20}")),
             slot_id: Option<u64>,
             id in prop::option::of(prop::collection::vec(any::<u8>(), 1..20)),
         ) {

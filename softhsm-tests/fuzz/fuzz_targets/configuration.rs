@@ -64,7 +64,8 @@ fn check(error: &Error) {
     }
 }
 
-/// As a user would write it; `None` for a library whose path is not text.
+/// As a user would write it; `None` for a library whose path is not text, and for a token without a label or a serial
+/// number, which only a URI can ask for.
 fn written(config: &Config) -> Option<Vec<(&'static str, String)>> {
     let pin_source = match &config.pin {
         PinSource::Askpass => "askpass".to_owned(),
@@ -90,6 +91,9 @@ fn written(config: &Config) -> Option<Vec<(&'static str, String)>> {
     let library = config.library.path().to_str()?.to_owned();
     let token = &config.token;
     let object = &config.object;
+    if [&token.label, &token.serial].into_iter().flatten().any(String::is_empty) {
+        return None;
+    }
     let pairs = [
         ("pathLib", Some(library)),
         ("slotId", token.slot.map(|slot| slot.to_string())),
