@@ -64,8 +64,8 @@ fn check(error: &Error) {
     }
 }
 
-/// As a user would write it; `None` for a library whose path is not text, and for a token without a label or a serial
-/// number, which only a URI can ask for.
+/// As a user would write it; `None` for a library whose path is not text, and for a token that says nothing of itself,
+/// which only a URI as it was given asks for.
 fn written(config: &Config) -> Option<Vec<(&'static str, String)>> {
     let pin_source = match &config.pin {
         PinSource::Askpass => "askpass".to_owned(),
@@ -91,7 +91,8 @@ fn written(config: &Config) -> Option<Vec<(&'static str, String)>> {
     let library = config.library.path().to_str()?.to_owned();
     let token = &config.token;
     let object = &config.object;
-    if [&token.label, &token.serial].into_iter().flatten().any(String::is_empty) {
+    let of_token = [&token.label, &token.serial, &token.manufacturer, &token.model];
+    if of_token.into_iter().flatten().any(String::is_empty) {
         return None;
     }
     let pairs = [

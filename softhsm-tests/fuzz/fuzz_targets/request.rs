@@ -7,8 +7,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::plugin::Response;
 use pkcs11_external_signer::config::Config;
+use pkcs11_external_signer::plugin::Response;
 use pkcs11_external_signer::protocol::{Operation, Request, Spelling};
 use serde_json::Value;
 
