@@ -39,8 +39,9 @@ pub(crate) fn at(store: &Store, name: &str) -> String {
 
 /// The subject of a request whose signature openssl accepts.
 pub(crate) fn subject_of(request: &str) -> String {
-    let arguments = ["req", "-verify", "-in", request, "-noout", "-subject"];
-    printed(tool("openssl", "openssl").args(arguments))
+    let arguments = ["req", "-verify", "-in", request, "-noout", "-subject", "-nameopt", "oneline"];
+    let told = printed(tool("openssl", "openssl").args(arguments));
+    told.lines().last().unwrap_or_default().to_owned()
 }
 
 /// What a CA does with a request.
