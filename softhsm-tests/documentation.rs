@@ -18,7 +18,7 @@ fn tests_named(text: &str) -> Vec<Vec<&str>> {
 
 /// Where the program's modules are.
 const MODULES: &[&str] =
-    &["src", "src/base", "src/crypto", "src/kubeconfig", "src/sealed", "src/signer"];
+    &["src", "src/base", "src/crypto", "src/kubeconfig", "src/sealed", "src/keyring"];
 
 /// An attacker who is stopped by words alone is not stopped.
 #[test]

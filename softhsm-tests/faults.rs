@@ -1,7 +1,7 @@
 //! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and what they sign.
 
 use cryptoki::mechanism::MechanismType;
-use pkcs11_external_signer::token::TOUCH_NOTICE_DELAY;
+use pkcs11_external_signer::limits::TOUCH_NOTICE;
 
 use crate::fixture::*;
 use crate::secrecy::wait_for_call;
@@ -192,7 +192,7 @@ fn a_silent_token_brings_a_notice() {
 
     let (outcome, screen) = sign(&store, "").at_terminal().finish();
     assert_signed(outcome.silently());
-    assert!(screen.is_empty() || outcome.took > TOUCH_NOTICE_DELAY, "{screen:?}");
+    assert!(screen.is_empty() || outcome.took > TOUCH_NOTICE, "{screen:?}");
 }
 
 #[test]

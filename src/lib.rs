@@ -4,18 +4,18 @@
 
 #![forbid(unsafe_code)]
 
-pub use base::{error, hash, pin, printable, process};
+pub use base::{error, hash, limits, pin, printable, process, report};
 pub use cluster_api;
 pub use config;
 pub use crypto::{certificate, jose, scheme, verify};
 pub use keyring;
+pub use keyring::library;
 pub use kubeconfig;
 pub use kubeconfig::exec_credential;
 pub use pin_entry;
 pub use protocol;
 pub use sealed;
 pub use sealed::credential_provider;
-pub use signer::{library, report};
 pub use token;
 pub use tunnel;
 pub use tunnel_process;

@@ -12,13 +12,14 @@ use crate::library::{self, Library};
 use crate::pin_entry::{self, Sources};
 use crate::process::environment::{SingleThreaded, TakenVariables};
 use crate::process::output::{StandardOutput, answer_lost};
-use crate::process::{lock, unix_time};
+use crate::process::unix_time;
 use crate::protocol::{API_VERSION, Operation, Request, SignRequest, Spelling, no_request};
 use crate::report;
 use crate::scheme::requested;
 use crate::token::invalid_signature;
 use crate::tunnel_process::{self, Registration};
 use crate::verify::{VerifiedSignature, verify};
+use base::limits;
 
 /// Answers the request, or reports why not; the exit code.
 pub fn run(request: OsString, alone: SingleThreaded) -> u8 {
@@ -71,7 +72,7 @@ fn answer(
         return Response::Signature(&signature).send(request.spelling, client);
     }
     let init_args = config.init_args.as_deref();
-    let library = library::open(&config.library, init_args, lock::LIMIT)?;
+    let library = library::open(&config.library, init_args, limits::LOCK)?;
     let library = opened.insert(library);
     if pin_in_configuration && matches!(request.operation, Operation::Sign(_)) {
         warn_of_stored_pin();

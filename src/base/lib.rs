@@ -6,8 +6,12 @@
 pub mod hash;
 // Makes text from elsewhere fit for a terminal.
 pub mod printable;
+// How long everything may take.
+pub mod limits;
 // An error: its exit code, its text and the remedy.
 pub mod error;
+// Writes messages to standard error.
+pub mod report;
 // The operating system: memory, environment, signals, locks, the end of the process.
 pub mod process;
 // A PIN, the request for one, and the trait of its provider.

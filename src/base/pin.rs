@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,10 +13,6 @@ use crate::error::{Error, Exit, Kind};
 
 /// The longest PIN that is handed to a token, in bytes.
 pub const MAX_PIN_LENGTH: usize = 255;
-
-/// How long a person may take for all of an answer, however often they type and whoever is asked before them: who waits
-/// for a PIN waits longer.
-pub const PERSON_LIMIT: Duration = Duration::from_secs(180);
 
 /// A PIN, never empty: an empty one would tell some modules to use a reader's own keypad. The allocator
 /// wipes it when it is freed, and it can be neither printed nor cloned by accident.

@@ -19,6 +19,7 @@ use crate::process::environment::TakenVariables;
 use crate::process::{leave, unix_time};
 use crate::report;
 use crate::sealed::{NewEnvelope, Registries, RegistryLogin};
+use base::limits;
 
 /// In bytes; no password has more.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
@@ -68,12 +69,6 @@ pub(super) struct UnsealArguments {
     #[command(flatten)]
     options: OpeningOptions,
 }
-
-/// kubelet kills a provider after a minute.
-const LIMIT: Duration = Duration::from_secs(45);
-
-/// How long the processes for other images may use the library.
-const PATIENCE: Duration = Duration::from_secs(40);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -201,7 +196,8 @@ pub(super) fn provide(
     let mut pins = Sources::new(source, &variables);
     drop(variables);
 
-    let library = session.open_within(PATIENCE, &config.library, config.init_args.as_deref())?;
+    let library =
+        session.open_within(limits::PROVIDER_LOCK, &config.library, config.init_args.as_deref())?;
     let mut token = library.token(&config.token)?;
     let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = open(&mut token, &file, key, &mut pins)?;
@@ -212,8 +208,8 @@ pub(super) fn provide(
 fn end_in_time() {
     // Without a thread, kubelet's limit is left.
     let _ = thread::Builder::new().spawn(|| {
-        thread::sleep(LIMIT);
-        let s = LIMIT.as_secs();
+        thread::sleep(limits::PROVIDER);
+        let s = limits::PROVIDER.as_secs();
         let text = format!("the login was not there after {s} s, and kubelet doesn't wait longer");
         let error = Error::new(Exit::Token, text)
             .help("see which process uses the token; kubelet asks again with the next image pull");

@@ -20,10 +20,11 @@ use crate::pin_entry::Sources;
 use crate::printable::{PrintableLines, printable_json};
 use crate::process::environment::{self, SingleThreaded, TakenVariables};
 use crate::process::output::{StandardOutput, answer_lost};
-use crate::process::{lock, replaced_file};
+use crate::process::replaced_file;
 use crate::protocol::Configuration;
 use crate::tunnel::TunnelTarget;
 use crate::tunnel_process::OwnKey;
+use base::limits;
 
 pub(super) const PLAIN: Style = Style::new();
 pub(super) const HEADING: Style = Style::new().bold();
@@ -109,7 +110,7 @@ impl CommandSession {
 
     /// The library that is open, or that of the configuration, which stays open; under its lock.
     pub(super) fn open(&mut self, config: &Config) -> Result<&Library, Error> {
-        self.open_within(lock::LIMIT, &config.library, config.init_args.as_deref())
+        self.open_within(limits::LOCK, &config.library, config.init_args.as_deref())
     }
 
     /// The same; other processes have so much time to finish with it. One library is open at a time.

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod library;
 mod open;
 mod question;
 mod turn;
@@ -20,28 +21,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use self::library::{LibraryLock, note_wait};
 pub use self::open::OpenKey;
 use self::open::{NewClient, OpenLibrary, OpenedKey};
 use self::question::{Answer, Answers, Question};
 use self::turn::Turn;
 use base::error::{Error, Exit, Kind};
+use base::limits;
 use base::pin::{PinOrigin, PinProvider};
 use base::process::environment::TakenVariables;
-use base::process::{lock, locked, shortage, watchdog};
+use base::process::{locked, shortage, watchdog};
 use config::{Config, TokenName, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use pin_entry::Sources;
-use signer::library::{LibraryLock, note_wait};
 use token::{KeyReference, SessionAccess, Token};
-
-/// How long a token may take for a reply while a client waits; a person may have to touch it.
-pub const REPLY_LIMIT: Duration = Duration::from_secs(60);
-
-/// How long a library's thread may take to finalise it; one that waits for a token is left behind.
-const FINISH_LIMIT: Duration = Duration::from_secs(2);
 
 /// A configured key: which library's thread serves it, and its index there.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -249,7 +245,7 @@ impl Keyring {
             None => desk.origin.clone(),
         };
         let work = Arc::new(Mutex::new(work));
-        let from_now = || access.is_in_time().then(|| Instant::now() + REPLY_LIMIT);
+        let from_now = || access.is_in_time().then(|| Instant::now() + limits::REPLY);
         let mut deadline = from_now();
         let (mut lock, mut turn) = (None, None);
         let (mut answer, mut is_first, mut was_lost) = (None, true, false);
@@ -326,7 +322,7 @@ impl Keyring {
             // PINs are wiped even if C_Finalize hangs.
             library.keys.clear();
             let done = library.ask(move |worker| worker.finish(code));
-            let _ = done.map(|done| done.recv_timeout(FINISH_LIMIT));
+            let _ = done.map(|done| done.recv_timeout(limits::LIBRARY_END));
         }
     }
 }
@@ -431,7 +427,7 @@ impl LibraryThread {
         client: Option<&mut KeyClient>,
     ) -> Result<LibraryLock, Error> {
         let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-        let patience = left.map_or(lock::LIMIT, |left| left.min(lock::LIMIT));
+        let patience = left.map_or(limits::LOCK, |left| left.min(limits::LOCK));
         let (mut note, mut nothing) = (note_wait, |_| ());
         let waiting: &mut dyn FnMut(Option<u32>) = match (client, access) {
             (Some(client), _) => &mut *client.waiting,
@@ -444,7 +440,7 @@ impl LibraryThread {
     }
 
     fn silent(&self) -> Error {
-        let (path, seconds) = (self.library.path().display(), REPLY_LIMIT.as_secs());
+        let (path, seconds) = (self.library.path().display(), limits::REPLY.as_secs());
         let text = format!("the token behind {path} has not answered within {seconds} s");
         Error::new(Exit::Signing, text).help(
             "touch the token if it blinks; if it stays silent, end the run, take the token out \

@@ -12,12 +12,11 @@ use super::error::{missing, unwritable};
 use super::load::read;
 use super::{EntryKind, Kubeconfig, yaml};
 use base::error::Error;
+use base::limits;
 use base::process::replaced_file::{self, TempPath};
 use base::process::signals::is_interrupted;
 use base::process::unix_time;
 
-/// How long another writer is waited for. kubectl holds its lock for milliseconds.
-const LOCK_LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Changes the one of these files in which the context of this name stands, as `edit` does with it and what all files say
@@ -122,7 +121,7 @@ fn lock(file: &Path) -> Result<TempPath, Error> {
             Ok(lock) => return Ok(lock),
             Err(error) if error.kind() != ErrorKind::AlreadyExists => error.to_string(),
             Err(_) if is_interrupted() => "interrupted".to_owned(),
-            Err(_) if started.elapsed() > LOCK_LIMIT => {
+            Err(_) if started.elapsed() > limits::KUBECONFIG_LOCK => {
                 format!("another program is writing it; if none is, remove {}", path.display())
             }
             Err(_) => {

@@ -13,8 +13,9 @@ use std::time::Instant;
 use super::prompt::{Settings, open_terminal};
 use super::queue::{CANCELLED, PromptSlot, TIMED_OUT};
 use super::stored::TimedInput;
-use super::{ANSWER_LIMIT, first_line, pinentry, question, timed_out, wrong_length};
+use super::{first_line, pinentry, question, timed_out, wrong_length};
 use base::error::{Error, Exit};
+use base::limits;
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
 use base::printable::printable;
 use base::process::descriptors::hand_on;
@@ -96,7 +97,7 @@ impl Program {
         slot: &PromptSlot,
         limit: Instant,
     ) -> Result<Pin, Error> {
-        let deadline = limit.min(Instant::now() + ANSWER_LIMIT);
+        let deadline = limit.min(Instant::now() + limits::ANSWER);
         if request.confirm.is_some() && !self.is_pinentry {
             // The answer of such a program could be a script's, and not a person's yes.
             return Err(pin::final_try(&request.token, &self.origin()));

@@ -13,17 +13,10 @@ mod stored;
 pub use prompt::{ask, show_after};
 pub use sources::{Sources, failed};
 
-use std::time::Duration;
-
 use base::error::{Error, Exit};
+use base::limits;
 use base::pin::{Pin, PinOrigin, PinRequest};
 use base::printable::printable;
-use base::process::lock;
-
-/// How long a person may take for an answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-
-const _: () = assert!(ANSWER_LIMIT.as_secs() < lock::LIMIT.as_secs());
 
 /// What a person is asked, in a line that fits a narrow terminal.
 fn question(request: &PinRequest<'_>) -> String {
@@ -31,7 +24,7 @@ fn question(request: &PinRequest<'_>) -> String {
 }
 
 fn timed_out(token: &str) -> Error {
-    let seconds = ANSWER_LIMIT.as_secs();
+    let seconds = limits::ANSWER.as_secs();
     let text =
         format!("the prompt for the PIN of token {token} was not answered within {seconds} s");
     Error::new(Exit::Login, text).help(

@@ -23,8 +23,9 @@ use rustix::termios::{
 };
 
 use super::queue::{CANCELLED, PromptKind, PromptSlot, TIMED_OUT};
-use super::{ANSWER_LIMIT, pin_of, question, timed_out, wrong_length};
+use super::{pin_of, question, timed_out, wrong_length};
 use base::error::Error;
+use base::limits;
 use base::pin::{self, Pin, PinOrigin, PinRequest};
 use base::printable::printable;
 use base::process::signals::{self, PromptSignals, is_interrupted};
@@ -62,7 +63,7 @@ pub(super) fn open_terminal() -> Option<File> {
 /// Asks the person at the terminal for something that is no PIN, shown as it is typed with `echo`. `None` without a
 /// terminal; no answer is `Some(None)`. The question must be fit for a terminal.
 pub fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
-    let deadline = Instant::now() + ANSWER_LIMIT;
+    let deadline = Instant::now() + limits::ANSWER;
     let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::default(), deadline };
     Some(prompt.enter(question, echo).ok())
 }
@@ -148,7 +149,7 @@ impl Prompt {
     fn enter_once(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
         let held = PromptSignals::hold();
         let entry = line_mode(&self.terminal, echo).map_err(End::from).and_then(|_settings| {
-            let deadline = self.deadline.min(Instant::now() + ANSWER_LIMIT);
+            let deadline = self.deadline.min(Instant::now() + limits::ANSWER);
             let entry = self.show(text, deadline).and_then(|()| self.read_line(deadline));
             // What Enter would have shown.
             if !echo || entry.is_err() {

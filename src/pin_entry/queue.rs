@@ -7,12 +7,13 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use rustix::process::getpgrp;
 use serde::{Deserialize, Serialize};
 
 use base::error::{Error, Exit};
+use base::limits;
 use base::pin;
 use base::process::lock::{self, Lock, LockError};
 use base::process::session_of;
@@ -20,9 +21,6 @@ use base::process::session_of;
 pub(super) const CANCELLED: &str = "its prompt was cancelled";
 pub(super) const TIMED_OUT: &str = "its prompt timed out";
 pub(super) const REFUSED: &str = "it refused what was entered";
-
-/// How long a job isn't asked again after a prompt that was left.
-const MEMORY: Duration = Duration::from_secs(90);
 
 /// Where a person is asked, by one process at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -129,12 +127,14 @@ impl LeftPrompt {
     fn is_recent(&self, now: SystemTime) -> bool {
         // From the future, it says nothing but that the clock was set.
         let age = now.duration_since(self.at);
-        age.is_ok_and(|age| age < MEMORY)
+        age.is_ok_and(|age| age < limits::LEFT_PROMPT)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

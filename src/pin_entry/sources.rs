@@ -4,22 +4,20 @@ use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use super::prompt::{Prompt, open_terminal};
 use super::queue::{PromptKind, PromptSlot, REFUSED};
 use super::{askpass, stored, wrong_length};
 use base::error::{Error, Exit, PROGRAM};
-use base::pin::{self, PERSON_LIMIT, Pin, PinOrigin, PinProvider, PinRequest};
+use base::limits;
+use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::environment::TakenVariables;
 use base::process::locked;
 use config::PinSource;
 
 /// Where a person has entered a PIN last, and for which token.
 static ENTERED: Mutex<Option<(PromptKind, String)>> = Mutex::new(None);
-
-/// How long a failed command waits for a prompt of another before it ends.
-const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
 pub struct Sources {
     source: PinSource,
@@ -70,7 +68,7 @@ impl Sources {
         request: &PinRequest<'_>,
         none: impl FnOnce() -> Error,
     ) -> Result<Prompt, Error> {
-        let deadline = Instant::now() + PERSON_LIMIT;
+        let deadline = Instant::now() + limits::PERSON;
         let (since, token) = (self.since(), &request.token);
         if !self.is_left() {
             return Prompt::open(token, since, deadline)?.ok_or_else(none);
@@ -83,7 +81,7 @@ impl Sources {
     }
 
     fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
-        let deadline = Instant::now() + PERSON_LIMIT;
+        let deadline = Instant::now() + limits::PERSON;
         let since = self.since();
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
@@ -122,7 +120,7 @@ fn entered(kind: PromptKind, request: &PinRequest<'_>) {
 pub fn failed(error: &Error) {
     let entered = locked(&ENTERED).take().filter(|_| error.exit_code() == Exit::Login as u8);
     if let Some((kind, token)) = entered
-        && let Ok(slot) = PromptSlot::wait(kind, &token, Instant::now() + LEAVE_LIMIT)
+        && let Ok(slot) = PromptSlot::wait(kind, &token, Instant::now() + limits::OTHER_PROMPT)
     {
         slot.leave(REFUSED);
     }

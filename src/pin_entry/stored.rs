@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::PollFlags;
 use rustix::io::{Errno, read};
@@ -14,11 +14,9 @@ use rustix::stdio::stdin;
 
 use super::first_line;
 use base::error::{Error, Exit};
+use base::limits;
 use base::pin::{MAX_PIN_LENGTH, Pin};
 use base::process::{exposure, open_regular, wait_for};
-
-/// How long a line of standard input may take.
-const LINE_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
     let failure = |reason: &str| {
@@ -50,7 +48,7 @@ pub(super) fn read_line() -> Result<Pin, Error> {
         Error::new(Exit::Login, format!("pinSource: standard input {reason}"))
             .help("write the PIN and a newline to it, or choose another pinSource (--pin-source)")
     };
-    let mut input = TimedInput { input: stdin(), deadline: Instant::now() + LINE_LIMIT };
+    let mut input = TimedInput { input: stdin(), deadline: Instant::now() + limits::PIN_LINE };
     let (mut line, mut byte) = (Vec::new(), [0]);
     while line.len() <= MAX_PIN_LENGTH + 2 && !line.ends_with(b"\n") {
         let length = input.read(&mut byte).map_err(|error| match error.kind() {

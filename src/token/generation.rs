@@ -1,7 +1,5 @@
 //! A key pair made by the token (C_GenerateKeyPair), and what the token says of it afterwards.
 
-use std::time::Duration;
-
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
@@ -11,12 +9,10 @@ use super::raw::ObjectHandle;
 use super::yubikey::SlotOptions;
 use super::{Token, ckr};
 use base::error::{Error, Exit};
+use base::limits;
 use base::process::signals::Deferral;
 use config::ObjectId;
 use crypto::certificate::Curve;
-
-/// When a notice says why nothing seems to happen.
-const NOTICE_DELAY: Duration = Duration::from_secs(2);
 
 /// 65537, which every token takes.
 const PUBLIC_EXPONENT: [u8; 3] = [1, 0, 1];
@@ -183,7 +179,7 @@ impl Token {
         options: SlotOptions,
     ) -> Result<(ObjectHandle, ObjectHandle), CryptokiError> {
         let text = format!("the token {} makes the key", self.name());
-        let _notice = self.module.waiting(NOTICE_DELAY, &text);
+        let _notice = self.module.waiting(limits::GENERATION_NOTICE, &text);
         let _deferral = Deferral::for_token();
         let (key_type, shape) = new.kind.shape();
         let (mechanism, to_open, to_sign): (_, &[_], &[_]) = match key_type {

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::module::TokenState;
 use base::error::Error;
+use base::limits;
 use base::pin::Pin;
 use base::printable::{hex, printable};
 use base::process::lock::{self, Lock, LockError};
@@ -56,7 +57,7 @@ impl Ledger {
         match Lock::acquire_lasting(&card(token), &whole_name(token)) {
             Ok(lock) => Ok(Self::new(Ok(lock), token)),
             Err(LockError::Unavailable(reason)) => Ok(Self::new(Err(reason), token)),
-            Err(LockError::Busy(holder)) => Err(lock::busy(holder, lock::LIMIT)),
+            Err(LockError::Busy(holder)) => Err(lock::busy(holder, limits::LOCK)),
         }
     }
 

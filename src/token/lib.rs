@@ -30,7 +30,7 @@ pub use module::{
 };
 pub use officer::Ask;
 pub use raw::SessionAccess;
-pub use sign::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY, invalid_signature};
+pub use sign::{TOUCH_NOTICE, invalid_signature};
 pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};
 
 use std::cell::{OnceCell, RefCell};

@@ -12,12 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::ckr;
 use super::raw::{self, CallResult, Functions};
 use base::error::{Error, Exit, Help, PROGRAM};
+use base::limits;
 use base::printable::shell_word;
 use base::process::{exit_guard, watchdog};
 use config::{TokenName, TokenSelector, TrustedLibrary};
-
-/// How long C_Finalize may take before the process ends without it, in seconds.
-const FINALIZE_LIMIT: u32 = 2;
 
 /// A loaded and initialised library. It is never unloaded: some crash when they are.
 #[derive(Debug)]
@@ -147,7 +145,7 @@ impl Module {
     /// process ends with `code` even if the library hangs or crashes meanwhile.
     pub fn finalize(&self, code: u8) {
         watchdog::stop();
-        exit_guard::arm(FINALIZE_LIMIT, code);
+        exit_guard::arm(limits::FINALIZE, code);
         self.close();
     }
 

@@ -28,8 +28,9 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
 use base::error::{self, Exit};
+use base::limits;
 use base::process::memory;
-use base::process::watchdog::{self, Call, Limit};
+use base::process::watchdog::{self, Call};
 
 /// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
 const LONGEST_OUTPUT: usize = 4096;
@@ -47,9 +48,6 @@ const MOST_OBJECTS: usize = 4096;
 const BATCH: usize = 16;
 
 pub(super) type CallResult<T> = Result<T, Error>;
-
-/// A card takes so long for an RSA-4096 key.
-const GENERATION_LIMIT: Limit = Limit(300, "300 s");
 
 /// Calls a function of the list, if the library has it. The watchdog limits the time.
 macro_rules! call {
@@ -89,7 +87,7 @@ pub(super) struct Functions(CK_FUNCTION_LIST);
 impl Functions {
     /// Takes the function list once: p11-kit's proxy makes another instance of itself each time.
     pub(super) fn load(path: &Path) -> Result<&'static Self, error::Error> {
-        let _call = watchdog::call(&Call("loading it", watchdog::LIMIT));
+        let _call = watchdog::call(&Call("loading it", limits::CALL));
         // SAFETY: constructors run, of a library that only root and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let library = library.map_err(|error| not_loaded(path, &error))?;
@@ -481,10 +479,10 @@ fn at_most(room: usize, length: CK_ULONG, function: Function) -> CallResult<usiz
     }
 }
 
-const fn limit(function: Function) -> Limit {
+const fn limit(function: Function) -> limits::Limit {
     match function {
-        Function::GenerateKeyPair => GENERATION_LIMIT,
-        _ => watchdog::LIMIT,
+        Function::GenerateKeyPair => limits::GENERATION,
+        _ => limits::CALL,
     }
 }
 

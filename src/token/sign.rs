@@ -4,7 +4,7 @@
 //! asked for the bare RSA operation (CKM_RSA_X_509).
 
 use std::any::Any;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
@@ -17,13 +17,11 @@ use super::raw::{CallResult, KeyOperation, Session};
 use super::{Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, listed};
 use base::hash::Hash;
+use base::limits;
 use base::pin::PinProvider;
 use crypto::certificate::PublicKey;
 use crypto::scheme::{Scheme, ecdsa, pkcs1, pss};
 use crypto::verify::{VerifiedSignature, verify};
-
-/// A token that takes longer than this is probably waiting to be touched.
-pub const TOUCH_NOTICE_DELAY: Duration = Duration::from_millis(300);
 
 /// The notice for a token that may be waiting for a touch.
 pub const TOUCH_NOTICE: &str = "touch the token if it blinks";
@@ -248,7 +246,7 @@ impl Token {
 
     fn touch_notice(&self) -> Box<dyn Any> {
         let text = format!("{TOUCH_NOTICE}: {}", self.state().name);
-        self.module.waiting(TOUCH_NOTICE_DELAY, &text)
+        self.module.waiting(limits::TOUCH_NOTICE, &text)
     }
 }
 

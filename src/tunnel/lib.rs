@@ -11,7 +11,6 @@ mod clients;
 mod error;
 mod exchange;
 mod issued;
-mod limits;
 mod local;
 mod relay;
 mod resumption;
@@ -33,7 +32,6 @@ pub use server_identity::ServerIdentity;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -43,12 +41,10 @@ use self::clients::Clients;
 use self::local::{Handshakes, Port};
 use self::server::Server;
 use base::error::{Error, THIS_CONTEXT, THIS_KUBECONFIG};
+use base::limits::tunnel as limits;
 use base::process::{locked, shortage, signals};
 use keyring::{KeyNumber, OpenKeys};
 use kubeconfig::Cluster;
-
-/// How long the end waits for a thread that waits for a token.
-const END_LIMIT: Duration = Duration::from_millis(500);
 
 #[derive(Clone)]
 pub struct TunnelTarget {
@@ -213,7 +209,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(END_LIMIT);
+            runtime.shutdown_timeout(limits::END);
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -12,22 +11,17 @@ use super::message::{
 };
 use super::{ARGUMENT, VERSION, environment};
 use base::error::Error;
-use base::pin::{PERSON_LIMIT, Pin, PinProvider};
+use base::limits;
+use base::pin::{Pin, PinProvider};
 use base::process::background;
 use base::process::control_socket::{ControlSocket, peer};
 use base::process::watched::WatchedProcess;
+use base::report;
 use crypto::scheme::Scheme;
-use signer::library;
-use signer::report;
-use token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
+use keyring::library;
+use token::TOUCH_NOTICE;
 use tunnel::tunnel_error;
 
-/// How long the process may be silent: another client may be asked three times for the PIN of the same key, and another
-/// process may use the library.
-const PATIENCE: Duration = PERSON_LIMIT.saturating_mul(4);
-/// How long a process may take to say that it listens: one that was stopped never does.
-const FIRST_WORD: Duration = Duration::from_secs(10);
-const END: Duration = Duration::from_secs(10);
 /// A process may end while it is asked. In each a person may be asked for the PIN.
 const TRIES: usize = 3;
 
@@ -53,7 +47,7 @@ pub fn sign(
     digest: &[u8],
 ) -> Result<Vec<u8>, Error> {
     // The process itself has no terminal.
-    let _notice = pin_entry::show_after(TOUCH_NOTICE_DELAY, TOUCH_NOTICE);
+    let _notice = pin_entry::show_after(limits::TOUCH_NOTICE, TOUCH_NOTICE);
     let sent = conversation.send(&(scheme, digest));
     sent.and_then(|()| conversation.receive()).unwrap_or_else(|_| Err(lost()))
 }
@@ -80,8 +74,8 @@ pub fn stop() -> Result<bool, Error> {
         process => process.map_err(found)?,
     };
     let stopped = ask(ControlRequest::Stop, None);
-    if !matches!(stopped, Ok(Some(_))) || !process.ends_within(END) {
-        process.end(END).map_err(found)?;
+    if !matches!(stopped, Ok(Some(_))) || !process.ends_within(limits::PROCESS) {
+        process.end(limits::PROCESS).map_err(found)?;
     }
     Ok(true)
 }
@@ -104,12 +98,16 @@ fn ask(
         let Some(stream) = stream else { return Ok(None) };
         is_here = false;
         let mut conversation = Conversation::new(stream);
-        let outcome = conversation.be_patient(FIRST_WORD).and_then(|()| {
+        let outcome = conversation.be_patient(limits::FIRST_WORD).and_then(|()| {
             let Reply::Here = conversation.receive()? else {
                 return Err(io::Error::other("it is another version of this program"));
             };
             is_here = true;
-            conversation.be_patient(if pins.is_some() { PATIENCE } else { END })?;
+            conversation.be_patient(if pins.is_some() {
+                limits::OPENING
+            } else {
+                limits::PROCESS
+            })?;
             conversation.send(&greeting)?;
             Ok((reply(&mut conversation, pins.as_deref_mut())?, conversation))
         });

@@ -8,15 +8,12 @@ use std::time::Duration;
 use super::message::{KeyStatus, ProcessStatus};
 use super::token_process::TokenProcess;
 use base::error::listed;
+use base::limits;
 use base::process::watched::WatchedProcess;
 use base::process::{session_of, time_since_boot};
 use config::Keep;
 use keyring::{KeyNumber, OpenKey};
 use tunnel::KeyUsage;
-
-/// How long a key stays open for a client that can't be watched: it was handed the credential by a program
-/// that has ended since, such as a script around the plugin. Clients connect at once.
-const FIRST_USE: Duration = Duration::from_secs(15);
 
 /// When a key is closed that nothing else keeps.
 const CALLERS_END: &str = "its callers have ended";
@@ -143,7 +140,7 @@ impl ServedKey {
         self.callers.push(Caller {
             process,
             kubeconfig: kubeconfig.to_owned(),
-            awaited_until: time_since_boot().saturating_add(FIRST_USE),
+            awaited_until: time_since_boot().saturating_add(limits::FIRST_USE),
             awaited: usage.made + awaited + usize::from(awaits_client),
         });
     }

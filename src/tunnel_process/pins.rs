@@ -2,17 +2,14 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use super::message::{Conversation, Reply};
 use base::error::Error;
-use base::pin::{self, PERSON_LIMIT, Pin, PinOrigin, PinProvider, PinRequest};
+use base::limits;
+use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::locked;
-
-/// How long a client may take for an answer: longer than it gives a person.
-const ANSWER_LIMIT: Duration = PERSON_LIMIT.saturating_add(Duration::from_secs(10));
 
 /// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
 pub(super) struct ClientPins {
@@ -22,7 +19,7 @@ pub(super) struct ClientPins {
 
 impl ClientPins {
     pub(super) fn new(client: Arc<Mutex<Conversation>>, origin: PinOrigin) -> io::Result<Self> {
-        locked(&client).be_patient(ANSWER_LIMIT)?;
+        locked(&client).be_patient(limits::CLIENT_PIN)?;
         Ok(Self { client, origin })
     }
 

@@ -11,7 +11,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::chdir;
@@ -27,6 +26,7 @@ use super::message::{
 };
 use super::token_process::{self, Task, TokenProcess};
 use base::error::{DOCUMENT_VERSION, Error, Exit, Kind};
+use base::limits;
 use base::process::control_socket::{ControlSocket, Peer, peer};
 use base::process::watched::{WatchedProcess, is_caller};
 use base::process::{background, locked, shortage, time_since_boot};
@@ -37,8 +37,6 @@ use keyring::{KeyNumber, OpenKey, OpenKeys};
 use kubeconfig::{Cluster, write_command};
 use tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
 
-/// How long a client may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(90);
 /// How often it looks at what has ended: programs, connections, token processes, times.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Clients that are served at once. A connection beyond them is closed.
@@ -133,7 +131,7 @@ impl Service {
             return Ok(());
         }
         let mut conversation = Conversation::new(stream);
-        conversation.be_patient(PATIENCE)?;
+        conversation.be_patient(limits::CLIENT_REQUEST)?;
         conversation.send(&Reply::Here)?;
         let Greeting { version, process, request } =
             conversation.receive::<Greeting<Box<RawValue>>>()?;

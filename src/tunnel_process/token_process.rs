@@ -26,24 +26,19 @@ use super::environment::{self, Environment};
 use super::message::{Conversation, Reply, config_of};
 use super::pins::ClientPins;
 use base::error::{Error, Exit, PROGRAM};
+use base::limits;
 use base::pin::{PinOrigin, PinProvider};
 use base::process::environment::TakenVariables;
 use base::process::{background, descriptors, exit_guard, locked, shortage, wait_for, watchdog};
+use base::report;
 use config::{Config, KeySelection, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
-use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys, REPLY_LIMIT};
-use signer::report;
-use token::{TOUCH_NOTICE, TOUCH_NOTICE_DELAY};
+use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys};
+use token::TOUCH_NOTICE;
 
 /// What this program is started with to be such a process.
 pub const TOKEN_ARGUMENT: &str = "token-process";
-
-/// How long one may take for an answer for which the keyring in it has a limit: one that was stopped never gives it.
-const ANSWER_LIMIT: Duration = REPLY_LIMIT.saturating_add(Duration::from_secs(5));
-
-/// How long one may take to end, in which its library is finalised.
-const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// Names the process for a key: there is one for each library, initialised in one way, in one environment.
 pub(super) fn name(config: &Config, environment: &Environment) -> OsString {
@@ -138,7 +133,7 @@ impl TokenProcess {
     fn ask<T: DeserializeOwned>(&self, key: KeyNumber, task: &Task) -> Result<T, Error> {
         let sent = self.send(key, task, None);
         let answer = sent.and_then(|mut it| {
-            it.be_patient(ANSWER_LIMIT)?;
+            it.be_patient(limits::TOKEN_PROCESS)?;
             it.receive()
         });
         answer.unwrap_or_else(|reason| Err(self.failure(&reason)))
@@ -168,7 +163,7 @@ impl TokenProcess {
         client: &Conversation,
     ) -> Result<OpenKey, Error> {
         let answer = sent.and_then(|mut it| {
-            it.be_patient(ANSWER_LIMIT)?;
+            it.be_patient(limits::TOKEN_PROCESS)?;
             let Taken = it.receive()?;
             it.wait_while_open(client)?;
             it.receive()
@@ -198,7 +193,7 @@ impl TokenProcess {
 
     fn failure(&self, reason: &io::Error) -> Error {
         if matches!(reason.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
-            let (library, seconds) = (self.library.display(), ANSWER_LIMIT.as_secs());
+            let (library, seconds) = (self.library.display(), limits::TOKEN_PROCESS.as_secs());
             let text = format!(
                 "the process of PKCS#11 library {library} has not answered within {seconds} s"
             );
@@ -207,7 +202,7 @@ impl TokenProcess {
             ));
         }
         // Its sockets end in any order.
-        if !self.ends_within(END_LIMIT) {
+        if !self.ends_within(limits::TOKEN_PROCESS_END) {
             let library = self.library.display();
             let text = format!("the process of PKCS#11 library {library} gave no answer: {reason}");
             return Error::new(Exit::Library, text)
@@ -233,7 +228,7 @@ impl TokenProcess {
 
     fn finish(&self) {
         let _ = self.socket.shutdown(Shutdown::Write);
-        self.ends_within(END_LIMIT);
+        self.ends_within(limits::TOKEN_PROCESS_END);
         let _ = self.end();
     }
 
@@ -302,7 +297,7 @@ impl OpenKeys for OwnKey {
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
         // The process itself has no terminal.
-        let _notice = pin_entry::show_after(TOUCH_NOTICE_DELAY, TOUCH_NOTICE);
+        let _notice = pin_entry::show_after(limits::TOUCH_NOTICE, TOUCH_NOTICE);
         self.process.sign(key, &self.open, scheme, digest)
     }
 }

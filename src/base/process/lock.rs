@@ -23,12 +23,8 @@ use rustix::process::geteuid;
 
 use super::runtime;
 use crate::error::{Error, Exit, Kind};
+use crate::limits;
 
-/// How long others may keep a lock: longer than a question may stay unanswered, such as whether something is to be
-/// replaced. While a person is asked for a PIN nobody has a library's.
-pub const LIMIT: Duration = Duration::from_secs(90);
-/// A longer wait is reported: a person begins to wonder.
-const QUIET_WAIT: Duration = Duration::from_secs(1);
 /// The holder of SoftHSM's lock needs about 30 ms.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -83,11 +79,11 @@ impl Lock {
         Self::acquire_in(&runtime::LOCKS, &file_name(name, "lock"), limit, on_wait)
     }
 
-    /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`LIMIT`].
+    /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`limits::LOCK`].
     /// `earlier` names it in an earlier release.
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
-        let mut lock = Self::acquire_in(&runtime::LASTING, &names[0], LIMIT, &mut |_| {})?;
+        let mut lock = Self::acquire_in(&runtime::LASTING, &names[0], limits::LOCK, &mut |_| {})?;
         for base in runtime::LASTING.iter().filter(|base| is_ours(base)) {
             for path in names.iter().map(|name| base.join(name)) {
                 if path != lock.path && has_lines(base, &path)? {
@@ -138,7 +134,7 @@ impl Lock {
                 }
             }
             let elapsed = start.elapsed();
-            if elapsed >= QUIET_WAIT && !reported {
+            if elapsed >= limits::LOCK_NOTICE && !reported {
                 reported = true;
                 on_wait(holder(&file));
             }
@@ -227,7 +223,7 @@ fn holder(file: &OwnedFd) -> Option<u32> {
 #[expect(clippy::unwrap_used, reason = "it is for tests")]
 pub fn in_directory(directory: &Path, name: &str) -> Lock {
     // A process that another test has just forked still has the one before.
-    Lock::acquire_in(&[directory.to_owned()], name, LIMIT, &mut |_| {}).unwrap()
+    Lock::acquire_in(&[directory.to_owned()], name, limits::LOCK, &mut |_| {}).unwrap()
 }
 
 #[cfg(test)]
@@ -270,7 +266,7 @@ mod tests {
         let (base, _parent) = base();
         let first = acquire(&base, Duration::ZERO).unwrap();
         let mut reported = Vec::new();
-        let limit = QUIET_WAIT + Duration::from_millis(200);
+        let limit = limits::LOCK_NOTICE + Duration::from_millis(200);
         let start = Instant::now();
         let result = named(&base, NAME, limit, &mut |holder| reported.push(holder));
         let pid = Some(std::process::id());

@@ -4,6 +4,7 @@
 //! through signal-hook, which never gives a signal its old action back: what the parent had ignored
 //! (`nohup`) has to be ignored again after a prompt, also by the command of a run.
 
+use crate::limits;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
@@ -38,12 +39,6 @@ static PROMPT: AtomicU8 = AtomicU8::new(0);
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
 /// After how many seconds the process ends because of it, 0 if that is for others to say.
 static ENDS_WITHIN: AtomicU32 = AtomicU32::new(0);
-/// How long a login may go on after a signal. One that needs no action of the user is faster.
-const LOGIN_SECONDS: libc::c_uint = 2;
-/// How long writing files may go on after a signal. Even a busy disk is faster with small ones.
-const FILE_SECONDS: libc::c_uint = 10;
-/// How long a library may write to a token after a signal: as long as a token may take to make a key.
-const TOKEN_SECONDS: libc::c_uint = 300;
 
 /// From now on, an interruption is announced in one line before it ends the process, which dies of
 /// the signal all the same. Signals that the parent had ignored (`nohup`) stay ignored.
@@ -84,14 +79,14 @@ extern "C" fn on_signal(signal: libc::c_int) {
     } else if is_on(&CHILD) && is_first && signal == libc::SIGINT {
     } else if is_on(&TOKEN) {
         if is_first {
-            announce_and_end_within(TOKEN_SECONDS, signal);
+            announce_and_end_within(limits::WRITING_AFTER_SIGNAL, signal);
         }
     } else if is_on(&FILES) {
         if is_first {
-            announce_and_end_within(FILE_SECONDS, signal);
+            announce_and_end_within(limits::FILES_AFTER_SIGNAL, signal);
         }
     } else if is_on(&LOGIN) && is_first {
-        announce_and_end_within(LOGIN_SECONDS, signal);
+        announce_and_end_within(limits::LOGIN_AFTER_SIGNAL, signal);
     } else {
         if !is_on(&LOGIN) {
             print_announcement(signal);
@@ -145,7 +140,7 @@ pub(super) fn die_of(signal: libc::c_int) {
 pub struct Deferral(&'static AtomicU8);
 
 impl Deferral {
-    /// For a login, which goes on for `LOGIN_SECONDS` at most; a second signal ends it at once.
+    /// For a login, which goes on for `limits::LOGIN_AFTER_SIGNAL` at most; a second signal ends it at once.
     pub fn for_login() -> Self {
         Self::begin(&LOGIN)
     }

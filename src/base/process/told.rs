@@ -2,15 +2,12 @@
 //! comes of each: so an error is told to each process in full once.
 
 use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::lock::Lock;
 use super::runtime::fnv_1a;
+use crate::limits;
 
-/// After this a client that still runs is told in full again.
-const MEMORY: Duration = Duration::from_secs(90);
-/// Others have the record for as long as it takes to write a line.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// More often than so it makes no difference.
 const OFTEN: usize = 2;
 /// How often to look into the system's table of connections.
@@ -45,7 +42,9 @@ impl Told {
 /// How often the process was told this text a moment ago, up to twice; from now on once more. Without a place for the record it
 /// never was.
 pub fn times_told(process: i32, text: &str) -> usize {
-    let Ok(mut record) = Lock::acquire_within(PATIENCE, "told", &mut |_| {}) else { return 0 };
+    let Ok(mut record) = Lock::acquire_within(limits::TOLD_LOCK, "told", &mut |_| {}) else {
+        return 0;
+    };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let new = Told { at: now.as_secs(), process, text: fnv_1a(text) };
     let mut lines = record.lines();
@@ -59,7 +58,7 @@ pub fn times_told(process: i32, text: &str) -> usize {
 /// How many lines that are recent say the same; adds one, unless it makes no difference.
 fn add(lines: &mut Vec<String>, new: &Told) -> usize {
     let is_recent =
-        |told: &Told| new.at.checked_sub(told.at).is_some_and(|age| age < MEMORY.as_secs());
+        |told: &Told| new.at.checked_sub(told.at).is_some_and(|age| age < limits::TOLD.as_secs());
     lines.retain(|line| Told::parse(line).is_some_and(|told| is_recent(&told)));
     let is_same = |told: &Told| (told.process, told.text) == (new.process, new.text);
     let times = lines.iter().filter_map(|line| Told::parse(line)).filter(is_same).count();

@@ -11,12 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
 
 use super::{exit_guard, leave, say, signals, unix_time};
 use crate::error::Exit;
-
-/// How long a call may take, in seconds and in words.
-pub struct Limit(pub libc::c_uint, pub &'static str);
-
-/// For most calls. A token that waits for a touch gives up long before.
-pub const LIMIT: Limit = Limit(60, "60 s");
+use crate::limits::Limit;
 
 /// A call's name and its limit.
 pub struct Call(pub &'static str, pub Limit);

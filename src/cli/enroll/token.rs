@@ -21,13 +21,14 @@ use crate::pin::Pin;
 use crate::pin_entry::{Sources, ask};
 use crate::printable::printable;
 use crate::process::environment::TakenVariables;
-use crate::process::{lock, unix_time};
+use crate::process::unix_time;
 use crate::protocol::Configuration;
 use crate::report;
 use crate::token::{
     AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess, SlotOptions,
     Token, id_in_use,
 };
+use base::limits;
 
 /// An enrollment on a token, with a session in which it can be changed.
 pub(super) struct Enrollment<'a> {
@@ -98,7 +99,7 @@ impl<'a> Enrollment<'a> {
     }
 
     fn lock(&self) -> Result<(), Error> {
-        self.lock.acquire(&self.config.library, lock::LIMIT, &mut library::note_wait)
+        self.lock.acquire(&self.config.library, limits::LOCK, &mut library::note_wait)
     }
 
     /// Leaves the token.

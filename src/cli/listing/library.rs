@@ -1,7 +1,5 @@
 //! One library, looked at in this process.
 
-use std::time::Duration;
-
 use super::document::{PinEntry, nameable};
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::certificate::{Certificate, ValidityState, minute, rfc_3339};
@@ -18,10 +16,7 @@ use crate::process::unix_time;
 use crate::token::{
     Candidate, OccupiedSlot, PinState, Token, TokenState, nss_directory, without_password,
 };
-
-/// How long another process may keep the library: less than a process may take to list it, so
-/// that the one that waits for a PIN is named, and this one isn't taken for one that hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+use base::limits;
 
 /// What the library shows. It stays open in the session, to be finalised when the answer is out.
 /// `path` is the library's path as it was given: links in it are not followed, since their targets
@@ -35,7 +30,7 @@ pub(in crate::cli) fn list_library(
     session: &mut CommandSession,
 ) -> Result<LibraryEntry, Error> {
     let init_args = filter.init_args.as_deref();
-    let library = session.open_within(PATIENCE, trusted, init_args)?;
+    let library = session.open_within(limits::LISTING_LOCK, trusted, init_args)?;
     let slots = library.module.occupied_slots()?;
     let nss = init_args.and_then(nss_directory);
     let chosen: Vec<_> = slots
@@ -122,7 +117,7 @@ fn shown(
         if let Some(error) = refused.take_if(|error| error.is(Kind::PinCancelled)) {
             return Err(error);
         }
-        library.lock.acquire(trusted, PATIENCE, &mut library::note_wait)?;
+        library.lock.acquire(trusted, limits::LISTING_LOCK, &mut library::note_wait)?;
     }
     let candidates = token.candidates();
     // A login stays for whoever opens the token next; a read-only session keeps some libraries from writing.

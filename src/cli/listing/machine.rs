@@ -18,11 +18,7 @@ use crate::printable::shell_word;
 use crate::process::descriptors::hand_on;
 use crate::process::signals::Deferral;
 use crate::report;
-
-/// How long a library may take if no PIN is asked for.
-const LIMIT: Duration = Duration::from_secs(20);
-/// How long it may take if a person may have to type PINs.
-const ATTENDED_LIMIT: Duration = Duration::from_secs(300);
+use base::limits;
 
 /// More than any token holds.
 const LONGEST_DOCUMENT: u64 = 16 << 20;
@@ -48,12 +44,12 @@ pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, 
     let entries = if asks {
         let attended = |library| {
             let _deferral = Deferral::of_sigint_for_child();
-            entry(library, start(library, arguments), Instant::now(), ATTENDED_LIMIT)
+            entry(library, start(library, arguments), Instant::now(), limits::ATTENDED_LISTING)
         };
         libraries.iter().map(attended).collect()
     } else {
         let children: Vec<_> = libraries.iter().map(|it| (it, start(it, arguments))).collect();
-        let entry = |(library, child)| entry(library, child, started, LIMIT);
+        let entry = |(library, child)| entry(library, child, started, limits::LISTING);
         children.into_iter().map(entry).collect()
     };
     Ok(Listing::new(entries))

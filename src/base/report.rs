@@ -8,8 +8,8 @@ use std::io::{self, Write as _};
 
 use log::{LevelFilter, Log, Metadata, Record};
 
-use base::error::{Error, PROGRAM};
-use base::printable::printable;
+use crate::error::{Error, PROGRAM};
+use crate::printable::printable;
 
 /// The variable that asks for what `-v` asks for, where no option can be given.
 pub const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
@@ -110,7 +110,7 @@ fn to_standard_error(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::error::{Exit, Help};
+    use crate::error::{Exit, Help};
 
     #[test]
     fn an_error_is_told_with_its_remedy_and_nothing_of_it_moves_the_cursor() {

@@ -5,11 +5,12 @@ use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::report;
 use base::error::Error;
+use base::limits;
 use base::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::lock::{self, Lock, LockError};
 use base::process::{locked, watchdog};
+use base::report;
 use config::{TokenSelector, TrustedLibrary};
 use token::{Module, SessionAccess, Token};
 
@@ -57,7 +58,7 @@ impl<P: PinProvider> AskingUnlocked<P> {
     fn unlocked<T>(&mut self, ask: impl FnOnce(&mut P) -> Result<T, Error>) -> Result<T, Error> {
         self.lock.release();
         let answer = ask(&mut self.pins)?;
-        self.lock.acquire(&self.library, lock::LIMIT, &mut note_wait)?;
+        self.lock.acquire(&self.library, limits::LOCK, &mut note_wait)?;
         Ok(answer)
     }
 }
