@@ -58,8 +58,12 @@ fn a_watch_of_ten_minutes_sees_what_changes_at_its_end() {
 fn a_hundred_kubectls_at_once() {
     for keep in ["--keep=command", "--keep=terminal"] {
         let user = PlainUser::new(&[keep]);
-        let outcome = user.shell(&format!("for i in $(seq 100); do {ASK} & done; wait")).run();
-        assert_eq!(outcome.silently().printed(), ANSWER.repeat(100), "{keep}");
+        let outcome =
+            user.shell(&format!("for i in $(seq 100); do {ASK} & done; wait")).run().succeeded();
+        assert_eq!(outcome.shown(), ANSWER.repeat(100), "{keep}");
+        // On a busy machine one may wait for another for longer than a second, and says so.
+        let said = outcome.stderr.lines().filter(|line| !line.contains("waiting for another"));
+        assert_eq!(said.collect::<Vec<_>>(), [""; 0], "{keep}");
         user.expect_nothing_left();
     }
 }
