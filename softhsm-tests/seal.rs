@@ -113,7 +113,7 @@ fn the_password_comes_from_standard_input_or_a_prompt_that_does_not_show_it() {
 
     let certificate = key(Kind::P256).certificate_pem();
     let script = format!(
-        "\"$SIGNER\" seal --recipient {} --registry registry.example:5000 --username nodes --out {} </dev/tty",
+        "\"$SIGNER\" seal --recipient '{}' --registry registry.example:5000 --username nodes --out '{}' </dev/tty",
         certificate.display(),
         out.display()
     );
