@@ -67,6 +67,8 @@ fn a_runs_command_has_what_was_handed_on_and_who_asks_for_its_pin_has_not() {
 /// `list` has each library looked at by a process of its own.
 #[test]
 fn a_process_that_looks_at_a_library_has_nothing_of_the_callers() {
+    // An ordinary user can't look into a process that hides its memory.
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let library = serde_json::to_value(store.faulty(store.configuration())).unwrap();
     let registry = store.path(".config/pkcs11/modules");
