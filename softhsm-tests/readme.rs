@@ -11,7 +11,7 @@ fn commands_of(page: &str, heading: &str) -> String {
 fn typed(invocation: Invocation, directory: &Path, commands: &str) -> Terminal {
     let folder = Path::new(PROGRAM).parent().unwrap().display();
     let directory = directory.display();
-    let script = format!("set -ex\ncd {directory}\nPATH={folder}:$PATH\n{commands}");
+    let script = format!("set -ex\ncd {directory}\nPATH=\"{folder}\":$PATH\n{commands}");
     invocation.within("bash", &script).at_terminal()
 }
 
@@ -151,8 +151,10 @@ fn a_machine_has_a_key_in_a_unit_of_systemd() {
     let line = adapted(line, &[["sudo -u deployer -H ", ""], credential]);
     typed(once, store.directory.path(), &line).finish().0.succeeded();
 
-    let kubectl = kubectl().to_str().unwrap();
-    let programs = [["/usr/bin/pkcs11-external-signer", PROGRAM], ["/usr/bin/deployer", kubectl]];
+    // Each a word for systemd and the shell.
+    let [program, kubectl] =
+        [Path::new(PROGRAM), kubectl()].map(|it| format!("\"{}\"", it.display()));
+    let programs = [["/usr/bin/pkcs11-external-signer", &program], ["/usr/bin/deployer", &kubectl]];
     let unit = adapted(unit, &programs);
     fs::write(&file, &unit).unwrap();
     let verify = Invocation::new(store.directory.path()).program("systemd-analyze".as_ref());

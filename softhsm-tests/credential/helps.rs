@@ -117,7 +117,7 @@ fn changed(user: &PlainUser, place: &str, text: &str) -> Box<dyn Any> {
 /// What a person who types this line gets to read, and whether it succeeds.
 fn typed(user: &PlainUser, line: &str) -> (bool, String) {
     let programs = Path::new(PROGRAM).parent().unwrap().display();
-    let shell = user.shell(&format!("PATH={programs}:$PATH; {line}"));
+    let shell = user.shell(&format!("PATH=\"{programs}\":$PATH; {line}"));
     let (outcome, screen) = shell.at_terminal().finish_with_pins();
     (outcome.status.success(), outcome.shown() + &outcome.stderr + &screen)
 }

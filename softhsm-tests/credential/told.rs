@@ -23,7 +23,7 @@ fn a_kubectl_is_told_once_that_there_is_nobody_to_ask_for_the_pin() {
     // One that asks by itself is no client that asks again.
     let credential = ["credential", "--context", &user.context()];
     let credential = credential.map(|word| format!("'{word}'")).join(" ");
-    let twice = format!("for i in 1 2; do $SIGNER {credential}; done");
+    let twice = format!("for i in 1 2; do \"$SIGNER\" {credential}; done");
     let outcome = user.shell(&twice).run();
     assert_eq!(outcome.stderr.matches("run it from a terminal").count(), 2, "{outcome:?}");
 }

@@ -286,6 +286,6 @@ fn a_changed_copy_is_told_of() {
 #[test]
 fn a_run_inside_a_run_says_so() {
     let store = token_with_pair(Kind::P256);
-    let outcome = run(&store, &["sh", "-c", &format!("{PROGRAM} run true")]).run();
+    let outcome = run(&store, &["sh", "-c", &format!("'{PROGRAM}' run true")]).run();
     outcome.fails(3, &["inside a run already"]);
 }

@@ -16,7 +16,7 @@ fn following(invocation: Invocation, store: &Store, block: &str) -> Invocation {
     let directory = store.directory.path();
     let program = Path::new(PROGRAM).parent().unwrap().display();
     let script = format!(
-        "set -eu\ncd {}\nPATH=$PATH:{program}\nexec </dev/tty >/dev/tty 2>&1\n{block}",
+        "set -eu\ncd {}\nPATH=$PATH:\"{program}\"\nexec </dev/tty >/dev/tty 2>&1\n{block}",
         directory.display()
     );
     invocation.within("bash", &script)
