@@ -397,8 +397,10 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
     let mut watch = watch.args(["get", "namespaces", "-w", "-o", "name"]).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "namespace/default");
-    let usage = served.tunnels.clients.usage(number);
-    assert_eq!((usage.open, usage.last_end.is_some()), (1, true));
+    wait_until("the end of the first connection is noticed", || {
+        let usage = served.tunnels.clients.usage(number);
+        usage.open == 1 && usage.last_end.is_some()
+    });
 
     served.tunnels.withdraw(number);
     keys.close(0);
