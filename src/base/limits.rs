@@ -121,7 +121,7 @@ pub const ATTENDED_LISTING: Duration = seconds(300);
 /// Another process's use of a library that `list` asks: it is named, before this one is taken for one that hangs.
 pub const LISTING_LOCK: Duration = seconds(10);
 
-/// `credential-provider` as a whole. kubelet kills a provider after a minute.
+/// `kubelet-credential-provider` as a whole. kubelet kills a provider after a minute.
 pub const PROVIDER: Duration = seconds(45);
 
 /// The use of the library by the providers for other images.
