@@ -55,7 +55,7 @@ pub const FINALIZE: u32 = 2;
 /// A login that goes on after a signal, in seconds. One that needs no action of the user is faster.
 pub const LOGIN_AFTER_SIGNAL: u32 = 2;
 
-/// The writing of files that goes on after a signal, in seconds.
+/// The writing of files that goes on after a signal, in seconds. Even a busy disk is faster with small ones.
 pub const FILES_AFTER_SIGNAL: u32 = 10;
 
 /// What a library writes to a token after a signal, in seconds: as long as a token may take to make a key.
@@ -131,67 +131,69 @@ pub const PROVIDER_LOCK: Duration = seconds(40);
 pub mod tunnel {
     use std::time::Duration;
 
+    use super::{milliseconds, seconds};
+
     /// A client's handshake. One that takes longer is no client's.
-    pub const CLIENT_HANDSHAKE: Duration = Duration::from_secs(10);
+    pub const CLIENT_HANDSHAKE: Duration = seconds(10);
 
     /// A client that sends no more may still be waiting for a connection, so long.
-    pub const CLIENT_GONE: Duration = Duration::from_secs(1);
+    pub const CLIENT_GONE: Duration = seconds(1);
 
     /// Before a server is asked for its choice of protocol, so that the first request doesn't wait for what that costs the
     /// server.
-    pub const BEFORE_CHOICE: Duration = Duration::from_secs(1);
+    pub const BEFORE_CHOICE: Duration = seconds(1);
 
     /// A server's acceptance of a connection: as long as kubectl gives it. The addresses of a name share it.
-    pub const CONNECT: Duration = Duration::from_secs(30);
+    pub const CONNECT: Duration = seconds(30);
 
     /// The same, with the name's lookup before and a proxy's answer behind it.
-    pub const DIAL: Duration = Duration::from_secs(40);
+    pub const DIAL: Duration = seconds(40);
 
     /// A server that is silent for longer in a step holds up no other connection to it.
-    pub const HOLDING_UP: Duration = Duration::from_secs(1);
+    pub const HOLDING_UP: Duration = seconds(1);
 
     /// A server's silence in a handshake: as long as kubectl gives it for the whole.
-    pub const SERVER_SILENCE: Duration = Duration::from_secs(10);
+    pub const SERVER_SILENCE: Duration = seconds(10);
 
     /// After its handshake a connection may still bring a ticket, so long.
-    pub const TICKET_DELAY: Duration = Duration::from_millis(200);
+    pub const TICKET_DELAY: Duration = milliseconds(200);
 
     /// A connection that is no longer wanted is kept for its tickets, so long.
-    pub const UNWANTED: Duration = Duration::from_secs(2);
+    pub const UNWANTED: Duration = seconds(2);
 
     /// The interval of TCP keepalive, by which a server that has vanished is noticed.
-    pub const KEEPALIVE: Duration = Duration::from_secs(30);
+    pub const KEEPALIVE: Duration = seconds(30);
 
     /// A certificate about to end may still be renewed: how often that is looked for, for the connections made with it.
-    pub const LAST_RENEWAL: Duration = Duration::from_secs(10);
+    pub const LAST_RENEWAL: Duration = seconds(10);
 
     /// The same for one that has ended.
-    pub const LATE_RENEWAL: Duration = Duration::from_secs(60);
+    pub const LATE_RENEWAL: Duration = seconds(60);
 
     /// A timer of hours stands still while the machine sleeps, and is set anew so often.
-    pub const LONGEST_TIMER: Duration = Duration::from_secs(600);
+    pub const LONGEST_TIMER: Duration = seconds(600);
 
     /// A server's silence towards a client that has ended and sends no more: as long as API servers take for a request.
-    pub const LAST_ANSWER: Duration = Duration::from_secs(60);
+    pub const LAST_ANSWER: Duration = seconds(60);
 
     /// A connection on which nothing more is passed on waits so long for its sides to close it. What they send meanwhile
     /// is discarded: a socket that is closed with bytes unread loses what it has not delivered.
-    pub const LINGER: Duration = Duration::from_secs(5);
+    pub const LINGER: Duration = seconds(5);
 
     /// A client that is told why it has no connection may take so long to ask and to read the answer.
-    pub const TOLD: Duration = Duration::from_secs(10);
+    pub const TOLD: Duration = seconds(10);
 
     /// The same, to send the body of its request.
-    pub const TOLD_BODY: Duration = Duration::from_secs(5);
+    pub const TOLD_BODY: Duration = seconds(5);
 
     /// A server's answer to a request of our own, once there is a connection.
-    pub const OWN_ANSWER: Duration = Duration::from_secs(30);
+    pub const OWN_ANSWER: Duration = seconds(30);
 
     /// The end of a connection on which a request of our own has failed.
-    pub const OWN_END: Duration = Duration::from_secs(1);
+    pub const OWN_END: Duration = seconds(1);
 
     /// The end of the tunnel's threads.
-    pub const END: Duration = Duration::from_millis(500);
+    pub const END: Duration = milliseconds(500);
 }
 
 const fn is_less(less: Duration, more: Duration) -> bool {

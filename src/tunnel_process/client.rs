@@ -103,11 +103,8 @@ fn ask(
                 return Err(io::Error::other("it is another version of this program"));
             };
             is_here = true;
-            conversation.be_patient(if pins.is_some() {
-                limits::OPENING
-            } else {
-                limits::PROCESS
-            })?;
+            let patience = if pins.is_some() { limits::OPENING } else { limits::PROCESS };
+            conversation.be_patient(patience)?;
             conversation.send(&greeting)?;
             Ok((reply(&mut conversation, pins.as_deref_mut())?, conversation))
         });
