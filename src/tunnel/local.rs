@@ -36,7 +36,8 @@ use super::upstream::{Connection, Upstream};
 use super::wire::{Wire, wire};
 use base::error::{Error, Kind};
 use base::printable::printable;
-use base::process::{fnv_1a, locked, told};
+use base::process::told::{self, Accepted};
+use base::process::{fnv_1a, locked};
 use keyring::{KeyNumber, OpenKeys};
 
 /// Handshakes with clients at once, at all ports together. Each can hold as much memory as a long greeting takes.
@@ -149,7 +150,7 @@ impl Port {
     }
 
     async fn serve(&self, connection: TcpStream, number: u64) {
-        let peer = connection.peer_addr().ok();
+        let accepted = accepted(&connection);
         // Boxed: what making a connection needs is freed before the connection is used.
         let (mut client, counted, has_choice) = match Box::pin(self.admit(connection, number)).await
         {
@@ -157,7 +158,7 @@ impl Port {
                 (stream, counted, has_choice)
             }
             Some(Admission::Outdated(client)) => {
-                return Box::pin(self.answer(client, peer, Vec::new(), &outdated())).await;
+                return Box::pin(self.answer(client, accepted, Vec::new(), &outdated())).await;
             }
             None => return,
         };
@@ -183,7 +184,7 @@ impl Port {
             }
         };
         self.server.note_trouble(&error);
-        Box::pin(self.answer(client, peer, sent, &error)).await;
+        Box::pin(self.answer(client, accepted, sent, &error)).await;
     }
 
     /// A client that has shown its certificate.
@@ -247,11 +248,11 @@ impl Port {
     async fn answer(
         &self,
         client: ClientStream,
-        peer: Option<SocketAddr>,
+        accepted: Option<Accepted>,
         sent: Vec<u8>,
         error: &Error,
     ) {
-        let text = text_for(peer, error).await;
+        let text = text_for(accepted, error).await;
         let is_possible = answer::is_possible(client.get_ref().1.alpn_protocol());
         let (rest, answer) = split(client);
         let stream = join(Cursor::new(sent).chain(rest), answer);
@@ -281,16 +282,20 @@ impl Port {
     }
 }
 
+fn accepted(connection: &TcpStream) -> Option<Accepted> {
+    Some(Accepted { client: connection.peer_addr().ok()?, here: connection.local_addr().ok()? })
+}
+
 /// What the process at the other end is told: what to do, too, the first two times. kubectl doesn't show the answer to each of its
 /// questions.
-async fn text_for(peer: Option<SocketAddr>, error: &Error) -> String {
+async fn text_for(accepted: Option<Accepted>, error: &Error) -> String {
     let mut sentence = error.sentence();
     if error.is(Kind::Unreachable) {
         sentence += &format!("; {LOOK_AT_ENTRY}");
     }
     let text = sentence.clone();
     let was_told = spawn_blocking(move || {
-        let process = peer.and_then(told::process_at);
+        let process = accepted.and_then(told::client_process);
         process.is_some_and(|process| told::times_told(process, &text) > 1)
     });
     if was_told.await.unwrap_or(false) {

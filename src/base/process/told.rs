@@ -70,15 +70,18 @@ fn add(lines: &mut Vec<String>, new: &Told) -> usize {
     times
 }
 
-/// The process of this user's that has connected to this one from there; `None` where the system doesn't say it.
+/// A connection that was accepted, by its ends: a client's port alone may belong to several connections.
+#[derive(Clone, Copy)]
+pub struct Accepted {
+    pub client: SocketAddr,
+    pub here: SocketAddr,
+}
+
+/// The process of this user's that has made this connection; `None` where the system doesn't say it.
 #[cfg(target_os = "linux")]
-pub fn process_at(peer: SocketAddr) -> Option<i32> {
-    let SocketAddr::V4(peer) = peer else { return None };
-    // As the kernel has it in memory.
-    let address = u32::from_ne_bytes(peer.ip().octets());
-    let address = format!("{address:08X}:{:04X}", peer.port());
+pub fn client_process(connection: Accepted) -> Option<i32> {
     // A line may be missing from a table that changes while it is read.
-    let socket = (0..TABLES).find_map(|_| socket_at(&address))?;
+    let socket = (0..TABLES).find_map(|_| client_socket(connection))?;
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     numbers.find(|number| {
@@ -88,26 +91,40 @@ pub fn process_at(peer: SocketAddr) -> Option<i32> {
     })
 }
 
-/// The name of the socket with this local address, as `/proc/PID/fd` has it (proc_pid_net(5)).
+/// The name of the client's socket, as `/proc/PID/fd` has it.
 #[cfg(target_os = "linux")]
-fn socket_at(address: &str) -> Option<String> {
+fn client_socket(connection: Accepted) -> Option<String> {
+    let ends = [table_address(connection.client)?, table_address(connection.here)?];
     let table = std::fs::read_to_string("/proc/self/net/tcp").ok()?;
     table.lines().find_map(|line| {
-        let mut fields = line.split_ascii_whitespace();
-        let is_it = fields.nth(1) == Some(address);
-        let inode = fields.nth(7).filter(|_| is_it)?;
-        Some(format!("socket:[{inode}]"))
+        // sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode (proc_pid_net(5))
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        let inode = fields.get(9)?;
+        (fields[1..3] == ends).then(|| format!("socket:[{inode}]"))
     })
 }
 
+/// An address as the system's table of connections has it: `0100007F:1F90` for 127.0.0.1:8080.
+#[cfg(target_os = "linux")]
+fn table_address(address: SocketAddr) -> Option<String> {
+    let SocketAddr::V4(address) = address else { return None };
+    // As the kernel has it in memory.
+    let host = u32::from_ne_bytes(address.ip().octets());
+    Some(format!("{host:08X}:{:04X}", address.port()))
+}
+
 #[cfg(not(target_os = "linux"))]
-pub fn process_at(_: SocketAddr) -> Option<i32> {
+pub fn client_process(_: Accepted) -> Option<i32> {
     None
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    #[cfg(target_os = "linux")]
+    use std::{net::Ipv4Addr, net::TcpListener, os::fd::OwnedFd};
+
+    #[cfg(target_os = "linux")]
+    use rustix::net::{self, AddressFamily, SocketType};
 
     use super::*;
 
@@ -142,13 +159,28 @@ mod tests {
         assert!(lines.iter().map(|line| line.len() + 1).sum::<usize>() < 4096);
     }
 
+    /// A client from this port, and its connection as the listener accepted it.
+    #[cfg(target_os = "linux")]
+    fn connect_from(port: u16, listener: &TcpListener) -> (OwnedFd, Accepted) {
+        let client = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        net::sockopt::set_socket_reuseaddr(&client, true).unwrap();
+        net::bind(&client, &SocketAddr::from((Ipv4Addr::LOCALHOST, port))).unwrap();
+        let here = listener.local_addr().unwrap();
+        net::connect(&client, &here).unwrap();
+        let (_, address) = listener.accept().unwrap();
+        (client, Accepted { client: address, here })
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
-    fn who_has_connected_is_known_by_the_address() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (_, peer) = listener.accept().unwrap();
-        assert_eq!(process_at(peer), i32::try_from(std::process::id()).ok());
-        assert_eq!(process_at("[::1]:1".parse().unwrap()), None);
+    fn who_has_connected_is_known_by_both_addresses() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let (_first, first) = connect_from(0, &listeners[0]);
+        assert_eq!(client_process(first), i32::try_from(std::process::id()).ok());
+        let (_second, second) = connect_from(first.client.port(), &listeners[1]);
+        let sockets = [first, second].map(|connection| client_socket(connection).unwrap());
+        assert_ne!(sockets[0], sockets[1]);
+        let address: SocketAddr = "[::1]:1".parse().unwrap();
+        assert_eq!(client_process(Accepted { client: address, here: address }), None);
     }
 }
