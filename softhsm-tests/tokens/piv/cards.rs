@@ -172,9 +172,9 @@ fn script() -> PathBuf {
 /// Two cards, made once: their keys take seconds.
 fn made() -> &'static Path {
     static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("piv-cards-3");
+        let place = at_target("piv-cards-3");
         if !place.exists() {
-            let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let state = tempfile::tempdir_in(place.parent().unwrap()).unwrap();
             let mut script = Command::new(script());
             let made = script.arg("--state").arg(state.path()).args(["--cards", "2", "true"]);
             assert!(made.status().unwrap().success());
