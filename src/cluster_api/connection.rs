@@ -81,8 +81,9 @@ impl TokenConnection {
         if (200..300).contains(&status) {
             return parsed(&self.cluster, purpose, &body);
         }
-        let refusal = refusal(status, &body).map_err(|error| error.about(&self.cluster))?;
-        let (cluster, [reason, message]) = (&self.cluster, &refusal);
+        let refusal = Refusal::of(status, &body).map_err(|error| error.about(&self.cluster))?;
+        let Refusal { reason, message } = refusal;
+        let cluster = &self.cluster;
         let text = format!("{cluster}: the API server refuses to {purpose}: {message}");
         let error = Error::new(Exit::Cluster, text);
         Err(match (status, reason.as_str()) {
@@ -156,25 +157,38 @@ fn not_recognised() -> Error {
     tunnel::not_recognised().kind(Kind::NotRecognised)
 }
 
-/// The reason and the message of a Kubernetes Status, by an answer that is no object: why the API server refuses; an error
-/// if it isn't the API server that does.
-fn refusal(status: u16, body: &[u8]) -> Result<[String; 2], Error> {
-    let refusal: Value = serde_json::from_slice(body).unwrap_or_default();
-    let [reason, message] =
-        ["reason", "message"].map(|it| refusal[it].as_str().unwrap_or_default());
-    let is_anonymous = status == 403 && message.contains(ANONYMOUS);
-    match (refusal["kind"] == "Status", status) {
-        (_, 401) => Err(not_recognised()),
-        (true, _) if is_anonymous => Err(not_recognised()),
-        (true, _) => Ok([reason.to_owned(), message.to_owned()]),
-        // What an API server says of a path that it doesn't know at all.
-        (false, 404) => {
-            Ok(["", "the server could not find the requested resource"].map(str::to_owned))
+/// Why an API server refuses a request that it has understood: the fields of a Kubernetes Status, empty where it has none.
+#[derive(Debug)]
+struct Refusal {
+    reason: String,
+    message: String,
+}
+
+impl Refusal {
+    /// The refusal by an answer with this HTTP status, which is none of success. An error if the API server doesn't know
+    /// the bearer, or if it isn't the API server that answers.
+    fn of(status: u16, body: &[u8]) -> Result<Self, Error> {
+        if status == 401 {
+            return Err(not_recognised());
         }
-        (false, _) => Err(tunnel_error(
+        let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+        if answer["kind"] == "Status" {
+            let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+            let refusal = Self { reason: text("reason"), message: text("message") };
+            if status == 403 && refusal.message.contains(ANONYMOUS) {
+                return Err(not_recognised());
+            }
+            return Ok(refusal);
+        }
+        if status == 404 {
+            // What an API server says of a path that it doesn't know at all.
+            let message = "the server could not find the requested resource".to_owned();
+            return Ok(Self { reason: String::new(), message });
+        }
+        Err(tunnel_error(
             format!("the server answered with HTTP status {status}"),
             "check that the address in the kubeconfig is an API server's, and its health",
-        )),
+        ))
     }
 }
 
@@ -183,9 +197,9 @@ mod tests {
     use super::*;
 
     fn outcome(status: u16, body: &str) -> String {
-        match refusal(status, body.as_bytes()) {
+        match Refusal::of(status, body.as_bytes()) {
             Err(failure) => format!("{failure:?}"),
-            Ok([reason, _]) => format!("refused {reason}"),
+            Ok(Refusal { reason, .. }) => format!("refused {reason}"),
         }
     }
 

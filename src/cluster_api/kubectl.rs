@@ -12,11 +12,14 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 use super::signing_request::{PATH, SigningRequest};
-use super::{ClusterApi, REQUESTS, parsed};
+use super::{ClusterApi, parsed};
 use base::error::{Error, Exit};
 use base::printable::shell_word;
 use base::process::descriptors::hand_on;
 use kubeconfig::OriginalContext;
+
+/// CertificateSigningRequests, as kubectl names them: with their group.
+const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
 
 /// The cluster, asked by the person's kubectl as the user of a context.
 pub struct Kubectl {

@@ -14,8 +14,8 @@ pub use signing_request::objections;
 
 use std::fmt::Display;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use base::error::{Error, Exit};
@@ -23,8 +23,8 @@ use base::error::{Error, Exit};
 /// The group that the API server gives everybody whom it knows.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// CertificateSigningRequests, with their group.
-pub const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
+/// The API group of certificates.
+pub const CERTIFICATES: &str = "certificates.k8s.io";
 
 /// A cluster's API server, asked as one user.
 pub trait ClusterApi {
@@ -67,19 +67,32 @@ pub fn whoami(api: &dyn ClusterApi) -> Result<ClusterUser, Error> {
     reviewed(api, path, &question, "tell who this user is", "/status/userInfo")
 }
 
-/// Whether this user may do that: verb, resource with its group, subresource, namespace and name.
-pub fn may(
-    api: &dyn ClusterApi,
-    [verb, resource, subresource, namespace, name]: [&str; 5],
-) -> Result<bool, Error> {
-    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+/// What a user wants to do with a resource, as authorization.k8s.io/v1 asks for it. An empty text names nothing: the core
+/// group, the resource itself, all namespaces, any object.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ResourceAttributes<'a> {
+    pub verb: &'a str,
+    pub group: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+impl<'a> ResourceAttributes<'a> {
+    /// To do this with CertificateSigningRequests.
+    pub fn of_requests(verb: &'a str) -> Self {
+        let resource = "certificatesigningrequests";
+        Self { verb, group: CERTIFICATES, resource, ..Self::default() }
+    }
+}
+
+/// Whether this user may do that.
+pub fn may(api: &dyn ClusterApi, attributes: &ResourceAttributes<'_>) -> Result<bool, Error> {
     let question = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {
-            "verb": verb, "group": group, "resource": resource, "subresource": subresource,
-            "namespace": namespace, "name": name,
-        }},
+        "spec": {"resourceAttributes": attributes},
     });
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     reviewed(api, path, &question, "tell what this user may do", "/status/allowed")

@@ -4,7 +4,9 @@ use super::Checklist;
 use crate::certificate::PublicKey;
 use crate::cli::issuance::{ShortLived, applicant};
 use crate::cluster_api::signing_request::{SHORTEST, SIGNER};
-use crate::cluster_api::{ClusterUser, REQUESTS, ServiceAccount, TokenConnection, may};
+use crate::cluster_api::{
+    CERTIFICATES, ClusterUser, ResourceAttributes, ServiceAccount, TokenConnection, may,
+};
 use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
 use crate::jose;
 use crate::printable::quoted;
@@ -47,10 +49,7 @@ impl Checklist<'_> {
         if self.arguments.kind != Some(ShortLived::Certificate) {
             return None;
         }
-        let signer = ["approve", "signers.certificates.k8s.io", "", "", SIGNER];
-        let approves = may(api, ["update", REQUESTS, "approval", "", ""]);
-        let approves = approves.and_then(|it| Ok(it && may(api, signer)?));
-        if self.keep(step, approves)? {
+        if self.keep(step, may_approve(api))? {
             let name = &user.name;
             let text =
                 format!("user \"{name}\" may approve requests, too, and so can be everybody");
@@ -64,6 +63,20 @@ impl Checklist<'_> {
     }
 }
 
+/// Whether this user may approve requests for the signer of client certificates.
+fn may_approve(api: &TokenConnection) -> Result<bool, Error> {
+    let approval =
+        ResourceAttributes { subresource: "approval", ..ResourceAttributes::of_requests("update") };
+    let signer = ResourceAttributes {
+        verb: "approve",
+        group: CERTIFICATES,
+        resource: "signers",
+        name: SIGNER,
+        ..ResourceAttributes::default()
+    };
+    Ok(may(api, &approval)? && may(api, &signer)?)
+}
+
 fn missing(text: String, help: &str) -> Result<String, Error> {
     Err(Error::new(Exit::Cluster, text).help(help))
 }
@@ -74,9 +87,16 @@ fn token(
     account: &ServiceAccount,
 ) -> Result<String, Error> {
     let ServiceAccount { namespace, name } = account;
-    let asking = ["create", "serviceaccounts", "token", namespace, name];
+    let asking = ResourceAttributes {
+        verb: "create",
+        resource: "serviceaccounts",
+        subresource: "token",
+        namespace,
+        name,
+        ..ResourceAttributes::default()
+    };
     let name = &user.name;
-    if !may(api, asking)? {
+    if !may(api, &asking)? {
         let text =
             format!("user \"{name}\" may not ask for tokens of the service account {account}");
         return missing(text, ROLE);
@@ -95,8 +115,8 @@ fn token(
 
 fn certificate(api: &TokenConnection, user: &ClusterUser) -> Result<String, Error> {
     let (applicant, name) = (applicant(user)?, &user.name);
-    let may = |verb| may(api, [verb, REQUESTS, "", "", ""]);
-    if !(may("create")? && may("get")?) {
+    let may_do = |verb| may(api, &ResourceAttributes::of_requests(verb));
+    if !(may_do("create")? && may_do("get")?) {
         let text = format!("user \"{name}\" may not create and get CertificateSigningRequests");
         return missing(text, ROLE);
     }

@@ -13,7 +13,7 @@ use crate::cli::key_choice::names_key;
 use crate::cli::key_options::{KeyOptions, SelectedContext, Selection};
 use crate::cli::listing::{Listing, list_library};
 use crate::cli::session::CommandSession;
-use crate::cluster_api::{ClusterUser, Kubectl, REQUESTS, may, whoami};
+use crate::cluster_api::{ClusterUser, Kubectl, ResourceAttributes, may, whoami};
 use crate::config::{Config, Filter, Keep, TokenSelector, key_selection};
 use crate::enrollment::Applicant;
 use crate::error::{Error, Exit, Help, PROGRAM};
@@ -71,7 +71,7 @@ impl IssuingCluster {
         };
         let applicant = Applicant::new(arguments.user.clone().unwrap_or(user), groups)?;
         for verb in ["create", "get"] {
-            if !may(&kubectl, [verb, REQUESTS, "", "", ""])? {
+            if !may(&kubectl, &ResourceAttributes::of_requests(verb))? {
                 let text = format!(
                     "user \"{}\" may not {verb} CertificateSigningRequests in the cluster",
                     known.name
