@@ -49,42 +49,62 @@ impl IssuingCluster {
         if let Provider::ExternalSigner(present) = kubeconfig.provider(&context.user)?
             && is_meant(arguments, &present, session)?
         {
-            expired = expired_key(options.overridden(present), variables, session)?;
+            expired = ExpiredKey::of(options.overridden(present), variables, session)?;
             if expired.is_none() {
                 return Ok(None);
             }
         }
-        let before = expired.as_ref().map(|(_, it)| before(kubeconfig, &context.name, it));
-        let before = before.transpose()?;
+        let before = match &expired {
+            Some(expired) => Some(user_before(kubeconfig, &context.name, &expired.certificate)?),
+            None => None,
+        };
         let kubectl = Kubectl::new(&context.name, options.kubeconfig.as_deref(), before.as_ref());
         let known = whoami(&kubectl)?;
-        let (key, (user, groups)) = match expired {
-            Some((key, Certificate { user, groups, .. })) => {
-                (Some(key), (user.unwrap_or_default(), groups))
-            }
-            None => (None, (known.name.clone(), known.assigned_groups())),
-        };
-        let is_same = arguments.user.as_ref().is_none_or(|it| *it == user);
-        let groups = match arguments.groups.as_slice() {
-            [] if is_same => groups,
-            groups => groups.to_owned(),
-        };
-        let applicant = Applicant::new(arguments.user.clone().unwrap_or(user), groups)?;
-        for verb in ["create", "get"] {
-            if !may(&kubectl, &ResourceAttributes::of_requests(verb))? {
-                let text = format!(
-                    "user \"{}\" may not {verb} CertificateSigningRequests in the cluster",
-                    known.name
-                );
-                let help = Help::from(format!(
-                    "have any other CA issue the certificate, for the request that `{PROGRAM} enroll --user NAME --csr FILE` writes; or {APPLY}:"
-                ));
-                let help = help.with_candidates(&right_to_request(&known.name));
-                return Err(Error::new(Exit::Cluster, text).help(help));
-            }
-        }
-        Ok(Some(Self { kubectl, applicant, key }))
+        let certificate = expired.as_ref().map(|expired| &expired.certificate);
+        let applicant = applicant(arguments, &known, certificate)?;
+        check_right_to_request(&kubectl, &known.name)?;
+        Ok(Some(Self { kubectl, applicant, key: expired.map(|expired| expired.config) }))
     }
+}
+
+/// Whom the certificate is for: the user and the groups that the options name, or those of the certificate that has
+/// expired, or else those that the cluster knows. Another user isn't put into the groups of this one.
+fn applicant(
+    arguments: &EnrollArguments,
+    known: &ClusterUser,
+    expired: Option<&Certificate>,
+) -> Result<Applicant, Error> {
+    let present_user = match expired {
+        Some(certificate) => certificate.user.as_deref().unwrap_or_default(),
+        None => &known.name,
+    };
+    let user = arguments.user.as_deref().unwrap_or(present_user);
+    let groups = if !arguments.groups.is_empty() {
+        arguments.groups.clone()
+    } else if user != present_user {
+        Vec::new()
+    } else if let Some(certificate) = expired {
+        certificate.groups.clone()
+    } else {
+        known.assigned_groups()
+    };
+    Applicant::new(user.to_owned(), groups)
+}
+
+/// Fails unless the cluster lets this user make certificate requests and read them.
+fn check_right_to_request(kubectl: &Kubectl, user: &str) -> Result<(), Error> {
+    for verb in ["create", "get"] {
+        if !may(kubectl, &ResourceAttributes::of_requests(verb))? {
+            let text =
+                format!("user \"{user}\" may not {verb} CertificateSigningRequests in the cluster");
+            let help = Help::from(format!(
+                "have any other CA issue the certificate, for the request that `{PROGRAM} enroll --user NAME --csr FILE` writes; or {APPLY}:"
+            ));
+            let help = help.with_candidates(&right_to_request(user));
+            return Err(Error::new(Exit::Cluster, text).help(help));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the options name the key that the context has, which is at hand then, or none.
@@ -102,31 +122,45 @@ fn is_meant(
     let listing = options.of_token().list(None, session)?;
     // The present key may be in another one.
     session.close_library();
-    Ok(listing.keys().any(|it| it.2.fits(&wanted) && names_key(&mut present.clone(), it)))
+    Ok(listing.keys().any(|selected| {
+        let (_, _, key) = selected;
+        key.fits(&wanted) && names_key(&mut present.clone(), selected)
+    }))
 }
 
-/// The key of this configuration and its certificate, if that has expired.
-fn expired_key(
-    mut map: Configuration,
-    variables: &TakenVariables,
-    session: &mut CommandSession,
-) -> Result<Option<(Config, Certificate)>, Error> {
-    let config = Config::from_map(&mut map.clone())?;
-    let library = session.open(&config)?;
-    // Where the certificate is hidden.
-    let pins = Sources::new(Config::from_map(&mut map)?.pin, variables);
-    let mut pins = library.lock.asking_unlocked(&config.library, pins);
-    let mut token = library.token(&config.token)?;
-    let identity = token.identity(&config, Some(&mut pins));
-    token.close();
-    // kubectl may need it, too.
-    library.lock.release();
-    let certificate = identity?.certificate;
-    Ok(certificate.check_end(unix_time()).is_err().then_some((config, certificate)))
+/// A context's key whose certificate has expired.
+struct ExpiredKey {
+    config: Config,
+    certificate: Certificate,
 }
 
-/// Whom the cluster is asked by, in place of the key with this certificate.
-fn before(
+impl ExpiredKey {
+    /// The key of this configuration; `None` if its certificate has not expired.
+    fn of(
+        mut configuration: Configuration,
+        variables: &TakenVariables,
+        session: &mut CommandSession,
+    ) -> Result<Option<Self>, Error> {
+        let config = Config::from_map(&mut configuration.clone())?;
+        let library = session.open(&config)?;
+        // Where the certificate is hidden.
+        let pins = Sources::new(Config::from_map(&mut configuration)?.pin, variables);
+        let mut pins = library.lock.asking_unlocked(&config.library, pins);
+        let mut token = library.token(&config.token)?;
+        let identity = token.identity(&config, Some(&mut pins));
+        token.close();
+        // kubectl may need it, too.
+        library.lock.release();
+        let certificate = identity?.certificate;
+        if certificate.check_end(unix_time()).is_ok() {
+            return Ok(None);
+        }
+        Ok(Some(Self { config, certificate }))
+    }
+}
+
+/// What the context had before it was given the key with this certificate: the cluster is asked by that user.
+fn user_before(
     kubeconfig: &Kubeconfig,
     context: &str,
     certificate: &Certificate,
@@ -134,11 +168,11 @@ fn before(
     let concern = certificate.validity.concern(unix_time()).unwrap_or_default();
     let expired = of_subject(&certificate.subject, concern);
     let present = kubeconfig.context(context)?.user;
-    let has_user = |it: &OriginalContext| {
-        let user = it.user.as_ref().filter(|user| **user != present);
-        user.is_some_and(|user| kubeconfig.has(EntryKind::User, user))
+    let has_another_user = |original: &OriginalContext| {
+        let user = original.user.as_ref();
+        user.is_some_and(|user| *user != present && kubeconfig.has(EntryKind::User, user))
     };
-    let Some(original) = kubeconfig.original(context).ok().filter(has_user) else {
+    let Some(original) = kubeconfig.original(context).ok().filter(has_another_user) else {
         let text = format!("{expired}, and context \"{context}\" had no other user before");
         return Err(Error::new(Exit::Object, text).help(format!(
             "have its CA issue another one: `{PROGRAM} enroll --user NAME --csr FILE`, then `{PROGRAM} enroll \
@@ -161,30 +195,30 @@ pub(super) struct KeyForContext {
 impl Enrollment<'_> {
     /// This key, with the certificate in the file if there is one.
     pub(super) fn key_for_context(
-        &mut self,
+        &self,
         key: &KeyReference,
         file: Option<PathBuf>,
         session: &mut CommandSession,
     ) -> Result<KeyForContext, Error> {
         let mut options = self.arguments.key_options.clone();
-        options.certificate_file = file.map(|it| it.to_string_lossy().into_owned());
+        options.certificate_file = file.map(|path| path.to_string_lossy().into_owned());
         options.selection = Selection {
             object_id: key.selector.id.as_ref().map(ToString::to_string),
             object_label: key.selector.label.clone(),
             ..Selection::default()
         };
-        let Config { library, init_args, .. } = &self.config;
+        let library = &self.config.library;
         let named = self.arguments.key_options.library();
         let path = named.unwrap_or_else(|| library.path().to_string_lossy().into());
         let slot = Some(self.token.state().name.slot);
         let filter = Filter {
             library: None,
-            init_args: init_args.clone(),
+            init_args: self.config.init_args.clone(),
             token: TokenSelector { slot, ..TokenSelector::default() },
             object: key.selector.clone(),
         };
-        let library = list_library(&path, library, &filter, None, Some(&self.token), session)?;
-        Ok(KeyForContext { options, listing: Listing::new(vec![library]) })
+        let listed = list_library(&path, library, &filter, None, Some(&self.token), session)?;
+        Ok(KeyForContext { options, listing: Listing::new(vec![listed]) })
     }
 }
 
@@ -196,7 +230,7 @@ impl KeyForContext {
         user: &'a str,
         keep: Option<Keep>,
     ) -> Result<ContextEntries<'a>, Error> {
-        let usual_keep = File::open("/dev/tty").is_ok().then_some(Keep::Terminal);
+        let has_terminal = File::open("/dev/tty").is_ok();
         Ok(ContextEntries {
             context,
             options: &self.options,
@@ -204,7 +238,7 @@ impl KeyForContext {
             is_user_named: false,
             key: self.options.choose(&self.listing)?,
             keep,
-            usual_keep,
+            usual_keep: has_terminal.then_some(Keep::Terminal),
         })
     }
 }
@@ -225,8 +259,7 @@ pub(super) fn known_as(
 
 /// Whether this is the user, in the groups, that a certificate is asked for.
 pub(super) fn is_applicant(known: &ClusterUser, applicant: &Applicant) -> bool {
-    let groups = known.assigned_groups();
-    let [groups, wanted] =
-        [&*groups, applicant.groups()].map(|it| it.iter().collect::<BTreeSet<_>>());
-    known.name == applicant.user() && groups == wanted
+    let present: BTreeSet<_> = known.assigned_groups().into_iter().collect();
+    let wanted: BTreeSet<_> = applicant.groups().iter().cloned().collect();
+    known.name == applicant.user() && present == wanted
 }

@@ -12,22 +12,25 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use self::cluster::{IssuingCluster, is_applicant, known_as};
-use self::token::{Enrollment, check_options, choose};
+use self::token::{EnrolledKey, Enrollment, PausedEnrollment, check_options, choose};
 use super::context_key::{ContextEntries, check_change};
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
     wait_until_valid,
 };
-use super::key_options::{HEADING, KeyOptions};
+use super::key_options::{HEADING, KeyOptions, SelectedContext};
 use super::session::CommandSession;
 use crate::cluster_api::ClusterUser;
-use crate::config::Keep;
+use crate::config::{Config, Keep};
 use crate::enrollment::{Applicant, check_issued, in_groups};
 use crate::error::{Error, Exit, Kind};
+use crate::pin::Pin;
 use crate::printable::PrintableLines;
+use crate::process::environment::TakenVariables;
 use crate::process::{read_regular, unix_time};
+use crate::protocol::Configuration;
 use crate::report;
-use crate::token::{KeyKind, KeyPurpose, PivSlot, SlotPolicy};
+use crate::token::{KeyKind, KeyPurpose, KeyReference, PivSlot, SlotPolicy};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -164,8 +167,8 @@ fn request(
     let variables = &session.take_variables(arguments.key_options.configuration());
     let config = choose(&arguments.key_options, None, session)?;
     let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, session)?;
-    let (key, is_done) = enrollment.key(applicant)?;
-    if is_done {
+    let EnrolledKey { key, is_certified } = enrollment.key(applicant)?;
+    if is_certified {
         // Why nothing is left to do.
         enrollment.installed(&key, None)?;
     }
@@ -205,78 +208,159 @@ fn certify(
     session: &mut CommandSession,
 ) -> Result<Vec<String>, Error> {
     let options = &arguments.key_options;
-    let selected = options.selected()?;
+    let selected = &options.selected()?;
     let server = selected.target()?.cluster.server;
-    let present = options.key_of_context(&selected).ok().filter(|_| !options.names_a_key());
+    let present = options.key_of_context(selected).ok().filter(|_| !options.names_a_key());
     let variables = &session.take_variables(present.unwrap_or_else(|| options.configuration()));
-    let mut chosen = None;
-    if arguments.of_yubikeys().is_some() {
-        // Before the cluster is asked, perhaps with a key that wants its PIN.
-        let config = choose(options, None, session)?;
-        check_options(arguments, &config, session)?;
-        chosen = Some(config);
-    }
-    let Some(mut cluster) = IssuingCluster::find(arguments, &selected, variables, session)? else {
-        let key = options.key_of_context(&selected)?;
-        let known = known_as(selected.target()?, key, None, variables, session)?;
+    let context = ContextEnrollment { arguments, selected, server, variables };
+    let chosen = chosen_yubikey(arguments, session)?;
+    let Some(mut cluster) = IssuingCluster::find(arguments, selected, variables, session)? else {
+        let known = context.known_as(options.key_of_context(selected)?, None, session)?;
         report::note("the context uses a key on a token already");
-        return Ok(vec![known.describe(&server)]);
+        return Ok(vec![known.describe(&context.server)]);
     };
-    let (applicant, context) = (&cluster.applicant, &*selected.context.name);
     // Before anybody is sent for.
-    check_change(options.kubeconfig.as_deref(), context)?;
-    let (user, keep) = (applicant.user(), arguments.keep);
-    let known = cluster.key.take().or(chosen);
-    let config = known.map_or_else(|| choose(options, None, session), Ok)?;
-    let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
-    let (mut key, is_certified) = enrollment.key(applicant)?;
-    let finish = |entries: &ContextEntries<'_>, known: &ClusterUser, mut lines: Vec<String>| {
-        entries.write()?;
-        lines.push(format!("context: \"{context}\", uses the key"));
-        lines.push(known.describe(&server));
-        Ok(lines)
+    check_change(options.kubeconfig.as_deref(), context.name())?;
+    let applicant = &cluster.applicant;
+    let config = match cluster.key.take().or(chosen) {
+        Some(config) => config,
+        None => choose(options, None, session)?,
     };
+    let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, session)?;
+    let EnrolledKey { mut key, is_certified } = enrollment.key(applicant)?;
     if is_certified {
         // An earlier call has got so far, or the certificate is for another cluster.
-        let certificate = enrollment.installed(&key, Some(user))?;
-        let ready = enrollment.key_for_context(&key, None, session)?;
-        let entries = ready.entries(context, user, keep)?;
-        let mut paused = enrollment.pause();
-        let pin = paused.accepted_pin();
-        let reason =
-            match known_as(selected.target()?, entries.configuration(), pin, variables, session) {
-                Ok(known) if is_applicant(&known, applicant) => {
-                    paused.lines.push(certificate);
-                    return finish(&entries, &known, paused.lines);
-                }
-                Ok(known) => known.describe(&server),
-                Err(error) if error.is(Kind::NotRecognised) => error.to_string(),
-                Err(error) => return Err(error),
-            };
-        report::note(&format!(
-            "another certificate is asked for: with the key's own one, {reason}"
-        ));
-        enrollment = paused.resume(user, session)?;
-        (key, _) = enrollment.key(applicant)?;
+        match context.try_present_certificate(enrollment, &key, applicant, session)? {
+            Trial::Finished(lines) => return Ok(lines),
+            Trial::Unsuited(paused) => {
+                enrollment = paused.resume(applicant.user(), session)?;
+                key = enrollment.key(applicant)?.key;
+            }
+        }
     }
-    let (api, public_key) = (&cluster.kubectl, &key.public_key);
-    let duration = arguments.issuance.duration;
-    let issuance = Issuance { api, applicant, public_key, duration, renewed: None };
+    let issuance = Issuance {
+        api: &cluster.kubectl,
+        applicant,
+        public_key: &key.public_key,
+        duration: arguments.issuance.duration,
+        renewed: None,
+    };
     // Others can use the token while this waits for people.
     enrollment.lock.release();
     let issued =
         issuance.obtain(&arguments.issuance, || enrollment.sign_request(applicant, &key))?;
     let file = enrollment.install(&issued, &key)?;
-    let ready = enrollment.key_for_context(&key, file, session)?;
-    let entries = ready.entries(context, user, keep)?;
-    let paused = enrollment.pause();
-    let pin = paused.accepted_pin();
-    match known_as(selected.target()?, entries.configuration(), pin, variables, session) {
-        Ok(known) => finish(&entries, &known, paused.lines),
-        Err(error) => {
-            let context = format!("context \"{context}\" stays as it was, and this was done:");
-            report::steps(&context, &paused.lines);
-            Err(error)
+    context.use_new_certificate(enrollment, &key, file, applicant, session)
+}
+
+/// The token, if an option is for YubiKeys: chosen, and found to be one, before the cluster is asked, perhaps with a key
+/// that wants its PIN.
+fn chosen_yubikey(
+    arguments: &EnrollArguments,
+    session: &mut CommandSession,
+) -> Result<Option<Config>, Error> {
+    if arguments.of_yubikeys().is_none() {
+        return Ok(None);
+    }
+    let config = choose(&arguments.key_options, None, session)?;
+    check_options(arguments, &config, session)?;
+    Ok(Some(config))
+}
+
+/// The context that is to use the key, once its cluster knows the bearer.
+struct ContextEnrollment<'a> {
+    arguments: &'a EnrollArguments,
+    selected: &'a SelectedContext,
+    /// The URL of the context's API server.
+    server: String,
+    variables: &'a TakenVariables,
+}
+
+/// What came of the certificate that the key had already.
+enum Trial<'a> {
+    /// The context uses it; what was done.
+    Finished(Vec<String>),
+    /// The cluster takes its bearer for nobody, or for somebody else.
+    Unsuited(Box<PausedEnrollment<'a>>),
+}
+
+impl<'a> ContextEnrollment<'a> {
+    fn name(&self) -> &str {
+        &self.selected.context.name
+    }
+
+    /// For whom the context's cluster takes the bearer of this key.
+    fn known_as(
+        &self,
+        key: Configuration,
+        accepted: Option<Pin>,
+        session: &mut CommandSession,
+    ) -> Result<ClusterUser, Error> {
+        known_as(self.selected.target()?, key, accepted, self.variables, session)
+    }
+
+    /// Tries the certificate beside the key with the cluster, and has the context use it if that knows the applicant by it.
+    fn try_present_certificate(
+        &self,
+        enrollment: Enrollment<'a>,
+        key: &KeyReference,
+        applicant: &Applicant,
+        session: &mut CommandSession,
+    ) -> Result<Trial<'a>, Error> {
+        let user = applicant.user();
+        let certificate = enrollment.installed(key, Some(user))?;
+        let ready = enrollment.key_for_context(key, None, session)?;
+        let entries = ready.entries(self.name(), user, self.arguments.keep)?;
+        let mut paused = enrollment.pause();
+        let reason = match self.known_as(entries.configuration(), paused.accepted_pin(), session) {
+            Ok(known) if is_applicant(&known, applicant) => {
+                paused.lines.push(certificate);
+                return self.finish(&entries, &known, paused.lines).map(Trial::Finished);
+            }
+            Ok(known) => known.describe(&self.server),
+            Err(error) if error.is(Kind::NotRecognised) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        report::note(&format!(
+            "another certificate is asked for: with the key's own one, {reason}"
+        ));
+        Ok(Trial::Unsuited(Box::new(paused)))
+    }
+
+    /// Has the context use the key with the certificate that was installed, in `file` if the token doesn't hold it, once
+    /// the cluster knows the bearer; what was done.
+    fn use_new_certificate(
+        &self,
+        enrollment: Enrollment<'_>,
+        key: &KeyReference,
+        file: Option<PathBuf>,
+        applicant: &Applicant,
+        session: &mut CommandSession,
+    ) -> Result<Vec<String>, Error> {
+        let ready = enrollment.key_for_context(key, file, session)?;
+        let entries = ready.entries(self.name(), applicant.user(), self.arguments.keep)?;
+        let paused = enrollment.pause();
+        match self.known_as(entries.configuration(), paused.accepted_pin(), session) {
+            Ok(known) => self.finish(&entries, &known, paused.lines),
+            Err(error) => {
+                let name = self.name();
+                let title = format!("context \"{name}\" stays as it was, and this was done:");
+                report::steps(&title, &paused.lines);
+                Err(error)
+            }
         }
+    }
+
+    /// Writes the context; what was done, with `lines` before.
+    fn finish(
+        &self,
+        entries: &ContextEntries<'_>,
+        known: &ClusterUser,
+        mut lines: Vec<String>,
+    ) -> Result<Vec<String>, Error> {
+        entries.write()?;
+        lines.push(format!("context: \"{}\", uses the key", self.name()));
+        lines.push(known.describe(&self.server));
+        Ok(lines)
     }
 }

@@ -46,6 +46,13 @@ pub(super) struct Enrollment<'a> {
     pub(super) lines: Vec<String>,
 }
 
+/// The key that is enrolled.
+pub(super) struct EnrolledKey {
+    pub(super) key: KeyReference,
+    /// It has a valid certificate, and another one wasn't asked for by the key's name.
+    pub(super) is_certified: bool,
+}
+
 /// An enrollment while its token is left to others.
 pub(super) struct PausedEnrollment<'a> {
     arguments: &'a EnrollArguments,
@@ -110,44 +117,59 @@ impl<'a> Enrollment<'a> {
         PausedEnrollment { arguments, config, pins, is_usual, accepted, lines }
     }
 
-    /// The applicant's key, found or made; also whether it has a valid certificate and another one wasn't asked for by its
-    /// name.
-    pub(super) fn key(&mut self, applicant: &Applicant) -> Result<(KeyReference, bool), Error> {
-        let EnrollArguments { replace: replaces, key: kind, pin_policy, touch_policy, .. } =
-            self.arguments;
+    /// The applicant's key, found or made.
+    pub(super) fn key(&mut self, applicant: &Applicant) -> Result<EnrolledKey, Error> {
         let ObjectSelector { id, label } = self.config.object.clone();
         let label = label.unwrap_or_else(|| applicant.user().to_owned());
+        if !self.arguments.replace
+            && let Some(found) = self.present_key(id.as_ref(), &label)?
+        {
+            self.describe_key(&found.key, "on")?;
+            return Ok(found);
+        }
+        let key = self.make_key(id, &label)?;
+        self.describe_key(&key, "made on")?;
+        Ok(EnrolledKey { key, is_certified: false })
+    }
+
+    /// The key with this CKA_ID or label that the token has; `None` if it has none.
+    fn present_key(
+        &mut self,
+        id: Option<&ObjectId>,
+        label: &str,
+    ) -> Result<Option<EnrolledKey>, Error> {
+        let EnrollArguments { key: kind, pin_policy, touch_policy, .. } = self.arguments;
         let now = unix_time();
-        let found = match *replaces {
-            true => None,
-            false => find_key(&self.candidates, id.as_ref(), &label, *kind, now)?,
+        let Some(found) = find_key(&self.candidates, id, label, *kind, now)? else {
+            return Ok(None);
         };
-        let (key, is_done, origin) = match found {
-            Some(found) => {
-                let is_named = id.is_some() && !self.is_usual;
-                let is_done = !is_named && has_valid_certificate(found, now);
-                let selector = selector(found);
-                if !is_done && (pin_policy.is_some() || touch_policy.is_some()) {
-                    let text = format!(
-                        "the key with {selector} is there, and its PIN and touch policies can't be changed"
-                    );
-                    return Err(Error::new(Exit::Object, text).help(
-                        "leave the policies out to use this key, name another slot with --slot, or have the key \
-                         destroyed for a new one with --replace",
-                    ));
-                }
-                (self.token.bare_key(&selector, Some(&mut self.pins))?, is_done, "on")
-            }
-            None => (self.make_key(id, &label)?, false, "made on"),
-        };
-        let object = key.selector.id.as_ref().map(ToString::to_string);
-        let object = object.as_deref().unwrap_or("none");
-        let (public_key, label, token) = (&key.public_key, &key.label, self.token.name());
-        let line = format!(
-            "key: {public_key}, objectId {object}, label \"{label}\", {origin} token {token}"
-        );
-        self.lines.extend([line, format!("fingerprint: SHA-256 {}", fingerprint(public_key)?)]);
-        Ok((key, is_done))
+        let is_named = id.is_some() && !self.is_usual;
+        let is_certified = !is_named && has_valid_certificate(found, now);
+        let selector = selector(found);
+        if !is_certified && (pin_policy.is_some() || touch_policy.is_some()) {
+            let text = format!(
+                "the key with {selector} is there, and its PIN and touch policies can't be changed"
+            );
+            return Err(Error::new(Exit::Object, text).help(
+                "leave the policies out to use this key, name another slot with --slot, or have the key \
+                 destroyed for a new one with --replace",
+            ));
+        }
+        let key = self.token.bare_key(&selector, Some(&mut self.pins))?;
+        Ok(Some(EnrolledKey { key, is_certified }))
+    }
+
+    /// Adds lines on the key, which is `on` the token or `made on` it.
+    fn describe_key(&mut self, key: &KeyReference, origin: &str) -> Result<(), Error> {
+        let KeyReference { public_key, label, .. } = key;
+        let id = key.selector.id.as_ref().map_or_else(|| "none".to_owned(), ObjectId::to_string);
+        let token = self.token.name();
+        let fingerprint = fingerprint(public_key)?;
+        self.lines.push(format!(
+            "key: {public_key}, objectId {id}, label \"{label}\", {origin} token {token}"
+        ));
+        self.lines.push(format!("fingerprint: SHA-256 {fingerprint}"));
+        Ok(())
     }
 
     /// A new key under this CKA_ID, or a free one. What is there is lost only on a YubiKey, and after a typed yes.
