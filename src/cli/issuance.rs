@@ -95,10 +95,12 @@ pub(super) fn right_to_request(user: &str) -> [String; 12] {
 
 /// How long a certificate can be asked for.
 fn life(text: &str) -> Result<Duration, &'static str> {
-    let life = duration(text)
+    let can_be_asked_for =
+        |life: &Duration| u32::try_from(life.as_secs()).is_ok_and(|seconds| seconds >= SHORTEST);
+    duration(text)
         .ok()
-        .filter(|it| it.as_secs() >= SHORTEST.into() && u32::try_from(it.as_secs()).is_ok());
-    life.ok_or("it is no duration from 10m on, such as 90d or 12h")
+        .filter(can_be_asked_for)
+        .ok_or("it is no duration from 10m on, such as 90d or 12h")
 }
 
 /// What is asked for, by the request `jane-0a1b2c3d4e` for a user and a key.
@@ -113,8 +115,15 @@ pub(super) struct Issuance<'a> {
     pub(super) renewed: Option<&'a Certificate>,
 }
 
-/// A request, and the certificate if it was issued.
-type Found = (SigningRequest, Option<IssuedCertificate>);
+/// What the cluster has of what is asked for.
+pub(super) enum Standing {
+    /// No request that counts; another one can have this name.
+    Free(String),
+    /// A request that is not answered yet.
+    Asked(Box<SigningRequest>),
+    /// A request, and the certificate that was issued for it.
+    Issued(Box<SigningRequest>, Box<IssuedCertificate>),
+}
 
 impl Issuance<'_> {
     /// Makes the request unless it is there, waits for its end, and gives the certificate, which is the one that was
@@ -124,18 +133,18 @@ impl Issuance<'_> {
         options: &IssuanceOptions,
         sign: impl FnOnce() -> Result<String, Error>,
     ) -> Result<IssuedCertificate, Error> {
-        let found = self.find(options.again).map_err(|error| self.with_right(error))?;
-        let request = match found {
-            (_, Some((request, _))) => {
-                let made = request.metadata.creation_timestamp.as_deref();
-                let made = made.unwrap_or("some time ago");
-                report::note(&format!("found the request {} of {made}", request.metadata.name));
-                request
+        let standing = self.find(options.again).map_err(|error| self.with_right(error))?;
+        let request = match standing {
+            Standing::Asked(request) | Standing::Issued(request, _) => {
+                let time = request.metadata.creation_timestamp.as_deref();
+                let time = time.unwrap_or("some time ago");
+                report::note(&format!("found the request {} of {time}", request.metadata.name));
+                *request
             }
-            (name, None) => {
-                let seconds = self.duration.and_then(|it| u32::try_from(it.as_secs()).ok());
-                let made = SigningRequest::create(self.api, &name, &sign()?, seconds);
-                made.map_err(|error| self.with_right(error))?
+            Standing::Free(name) => {
+                let seconds = self.duration.and_then(|life| u32::try_from(life.as_secs()).ok());
+                SigningRequest::create(self.api, &name, &sign()?, seconds)
+                    .map_err(|error| self.with_right(error))?
             }
         };
         let name = &request.metadata.name;
@@ -156,11 +165,12 @@ impl Issuance<'_> {
     }
 
     /// The last request that is in the cluster and what it was answered with, an error if it ended in vain; or the name for
-    /// another one, if that is wanted or what the last one was answered with doesn't last. Where that is a certificate that
-    /// is to be renewed, another one for the same time would be answered with the same.
-    pub(super) fn find(&self, again: bool) -> Result<(String, Option<Found>), Error> {
+    /// another one, if that is wanted (`again`) or what the last one was answered with doesn't last. Where that is a
+    /// certificate that is to be renewed, another one for the same time would be answered with the same.
+    pub(super) fn find(&self, again: bool) -> Result<Standing, Error> {
         let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
-        let (mut name, mut last) = (first.clone(), None);
+        let mut name = first.clone();
+        let mut last = None;
         let mut numbers = 2..=MOST_REQUESTS;
         while let Some(request) = SigningRequest::read(self.api, &name)? {
             last = Some(request);
@@ -174,12 +184,14 @@ impl Issuance<'_> {
             };
             name = format!("{first}-{number}");
         }
-        let Some(last) = last.filter(|_| !again) else { return Ok((name, None)) };
-        let asked = self.duration.and_then(|it| i64::try_from(it.as_secs()).ok());
-        let is_another = self.renewed.is_none() || last.spec.expiration_seconds != asked;
+        let Some(last) = last.filter(|_| !again) else { return Ok(Standing::Free(name)) };
+        let seconds = self.duration.and_then(|life| i64::try_from(life.as_secs()).ok());
+        let is_another = self.renewed.is_none() || last.spec.expiration_seconds != seconds;
         match self.issued(&last) {
-            Err(error) if error.is(Kind::TooShort) && is_another => Ok((name, None)),
-            outcome => outcome.map(|issued| (name, Some((last, issued)))),
+            Ok(Some(issued)) => Ok(Standing::Issued(Box::new(last), Box::new(issued))),
+            Ok(None) => Ok(Standing::Asked(Box::new(last))),
+            Err(error) if error.is(Kind::TooShort) && is_another => Ok(Standing::Free(name)),
+            Err(error) => Err(error),
         }
     }
 
@@ -196,8 +208,10 @@ impl Issuance<'_> {
     fn explain(&self, request: &SigningRequest) -> Result<(), Error> {
         let Self { applicant, public_key, .. } = self;
         let name = &request.metadata.name;
-        let groups = Some(applicant.groups().join(", ")).filter(|it| !it.is_empty());
-        let groups = groups.as_deref().unwrap_or("none");
+        let groups = match applicant.groups() {
+            [] => "none".to_owned(),
+            groups => groups.join(", "),
+        };
         let mut steps = vec![
             format!("{} approve {}", start::called(), shell_word(name)),
             String::new(),
@@ -230,8 +244,9 @@ impl Issuance<'_> {
                 "nothing was installed; tell the administrators of the cluster, and make another request with --again",
             )
         };
-        let csr = CertificationRequest::from_pem(&request.pem);
-        if csr.map_or(true, |csr| csr.public_key != *self.public_key) {
+        let is_for_key = CertificationRequest::from_pem(&request.pem)
+            .is_ok_and(|csr| csr.public_key == *self.public_key);
+        if !is_for_key {
             return Err(refused("in the cluster is for another key"));
         }
         let RequestState::Issued(pem) = request.state()? else { return Ok(None) };
@@ -242,7 +257,7 @@ impl Issuance<'_> {
         }
         wait_until_valid(&certificate);
         let now = unix_time();
-        let until = self.renewed.map_or(now, |it| it.validity.not_after);
+        let until = self.renewed.map_or(now, |renewed| renewed.validity.not_after);
         if certificate.validity.not_after <= until {
             let [ends, until] = [certificate.validity.not_after, until].map(minute);
             let text = format!(
@@ -253,9 +268,11 @@ impl Issuance<'_> {
                  (--cluster-signing-duration) and make another request with --again",
             ));
         }
-        let (user, groups) = (self.applicant.user(), self.applicant.groups());
-        check_issued(&certificate, Some(user), Some(groups), now)?;
-        if let Some(remark) = self.duration.and_then(|it| remark(&certificate, it.as_secs(), now)) {
+        let applicant = self.applicant;
+        check_issued(&certificate, Some(applicant.user()), Some(applicant.groups()), now)?;
+        if let Some(life) = self.duration
+            && let Some(remark) = remark(&certificate, life.as_secs(), now)
+        {
             report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
         }
         let origin = format!("the certificate of the request {name}");
@@ -379,20 +396,31 @@ pub(super) fn shown_duration(seconds: Option<i64>) -> String {
     }
 }
 
+/// The first name of a request: `jane-0a1b2c3d4e`, of user and key, and `jane-0a1b2c3d4e-5f60718293` where a certificate is
+/// renewed.
 fn request_name(
     user: &str,
     key: &PublicKey,
     renewed: Option<&Certificate>,
 ) -> Result<String, Error> {
-    let user = user.chars().map(|it| it.to_ascii_lowercase());
-    let user = user.map(|it| if it.is_ascii_alphanumeric() { it } else { '-' });
-    let user: String = user.take(LONGEST_USER).collect();
-    let user = user.trim_matches('-');
-    let mut parts = vec![if user.is_empty() { "user" } else { user }.to_owned()];
-    let short = |digits: String| digits.chars().take(DIGITS).collect::<String>();
-    parts.push(short(fingerprint(key)?));
-    parts.extend(renewed.map(|it| short(hex(&Sha256::digest(it.der())))));
-    Ok(parts.join("-"))
+    let letters: String = user
+        .chars()
+        .map(
+            |letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' },
+        )
+        .take(LONGEST_USER)
+        .collect();
+    let user = match letters.trim_matches('-') {
+        "" => "user",
+        letters => letters,
+    };
+    let short = |digits: &str| digits.chars().take(DIGITS).collect::<String>();
+    let mut name = format!("{user}-{}", short(&fingerprint(key)?));
+    if let Some(renewed) = renewed {
+        name += "-";
+        name += &short(&hex(&Sha256::digest(renewed.der())));
+    }
+    Ok(name)
 }
 
 #[cfg(test)]

@@ -4,11 +4,14 @@
 //! in. What was done is read from the token and the cluster, so that the same command goes on after an interruption.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::connection::connect;
-use super::issuance::{Issuance, IssuanceOptions, IssuedCertificate, file_error, replace_file};
-use super::key_options::{KeyOptions, KeySource, SelectedContext};
+use super::issuance::{
+    Issuance, IssuanceOptions, IssuedCertificate, Standing, file_error, replace_file,
+};
+use super::key_options::{KeyOptions, SelectedContext};
 use super::question::confirm;
 use super::session::CommandSession;
 use crate::certificate::{Certificate, ValidityState, minute};
@@ -43,44 +46,46 @@ pub(super) struct RenewArguments {
 pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
     let (source, variables) = arguments.key.whole_source(false, session)?;
-    let keyring = &session.keyring();
-    let output = &mut session.output;
-    let KeySource { configuration: map, context, .. } = source;
-    let context = context.map_or_else(|| arguments.key.selected(), Ok)?;
-    let number = keyring.add(Config::from_map(&mut map.clone())?, &variables)?;
+    let keyring = session.keyring();
+    let context = match source.context {
+        Some(context) => context,
+        None => arguments.key.selected()?,
+    };
+    let configuration = source.configuration;
+    let number = keyring.add(Config::from_map(&mut configuration.clone())?, &variables)?;
     let open = keyring.open(number, None)?;
     // What is being done needn't be said.
     let _ = open.take_warnings();
-    let der = open.chain.first().map(Vec::as_slice).unwrap_or_default();
+    let der = open.chain.first().ok_or_else(|| Error::internal("a key without a certificate"))?;
     let present = Certificate::from_der(der, "the certificate")?;
-    let applicant = applicant(&present)?;
+    let applicant = &applicant(&present)?;
     let target = context.target()?;
     let server = target.cluster.server.clone();
     let api = connect(target, number, keyring.clone())?;
-    let key = KeyInUse { keyring, map, number, context };
-    let (public_key, options, applicant) = (present.public_key(), &arguments.issuance, &applicant);
-    let (api, duration) = (&api, options.duration);
-    let issuance = Issuance { api, applicant, public_key, duration, renewed: Some(&present) };
-    // An earlier call may have been interrupted before it removed what it had renewed.
-    for old in key.others(&present)? {
-        let found = Issuance { renewed: Some(&old), ..issuance }.find(false);
-        let issued = found.ok().and_then(|(_, found)| found?.1);
-        if issued.is_some_and(|it| it.certificate.der() == present.der()) {
-            let known = api.whoami()?;
-            check_user(&known, &present)?;
-            confirm_issuer(&old, &present)?;
-            key.remove(&old, &present)?;
-            return output.print(&renewed(&present, &known, &server));
-        }
+    let key = KeyInUse { keyring: &keyring, configuration, number, context };
+    let public_key = present.public_key();
+    let issuance = Issuance {
+        api: &api,
+        applicant,
+        public_key,
+        duration: arguments.issuance.duration,
+        renewed: Some(&present),
+    };
+    if let Some(old) = key.renewed_before(&present, &issuance)? {
+        let known = api.whoami()?;
+        check_user(&known, &present)?;
+        confirm_issuer(&old, &present)?;
+        key.remove(&old, &present)?;
+        return session.output.print(&renewed(&present, &known, &server));
     }
-    let issued = issuance.obtain(options, || {
+    let issued = issuance.obtain(&arguments.issuance, || {
         sign_request(KeyPurpose::Signing, applicant, public_key, &open.schemes, |scheme, digest| {
             keyring.sign(number, scheme, digest.to_owned())
         })
     })?;
     confirm_issuer(&present, &issued.certificate)?;
     let known = key.replace(&present, &issued)?;
-    output.print(&renewed(&issued.certificate, &known, &server))
+    session.output.print(&renewed(&issued.certificate, &known, &server))
 }
 
 /// Whom the next certificate is for: the same user and groups.
@@ -94,10 +99,10 @@ fn applicant(present: &Certificate) -> Result<Applicant, Error> {
     })
 }
 
-/// What was done.
+/// What was done, and for whom the cluster at `server` takes the bearer.
 fn renewed(certificate: &Certificate, known: &ClusterUser, server: &str) -> PrintableLines {
     let expiry = minute(certificate.validity.not_after);
-    let Certificate { subject, .. } = certificate;
+    let subject = &certificate.subject;
     let id = certificate.credential_id();
     let renewed = format!("the certificate of {subject} is renewed: it expires {expiry}, {id}");
     PrintableLines::of([renewed, known.describe(server)])
@@ -121,20 +126,40 @@ fn confirm_issuer(old: &Certificate, new: &Certificate) -> Result<(), Error> {
 /// when the cluster has let it in.
 struct KeyInUse<'a> {
     keyring: &'a Arc<Keyring>,
-    map: Configuration,
+    configuration: Configuration,
     number: KeyNumber,
     context: SelectedContext,
 }
 
 impl KeyInUse<'_> {
+    /// The certificate on the token that the present one was issued to replace: an earlier call may have been interrupted
+    /// before it removed what it had renewed.
+    fn renewed_before(
+        &self,
+        present: &Certificate,
+        issuance: &Issuance<'_>,
+    ) -> Result<Option<Certificate>, Error> {
+        for old in self.others(present)? {
+            let earlier = Issuance { renewed: Some(&old), ..*issuance };
+            // What the cluster has of an earlier request keeps none from being made.
+            if let Ok(Standing::Issued(_, issued)) = earlier.find(false)
+                && issued.certificate.der() == present.der()
+            {
+                return Ok(Some(old));
+            }
+        }
+        Ok(None)
+    }
+
     /// The other certificates of the key on the token that are still valid.
     fn others(&self, present: &Certificate) -> Result<Vec<Certificate>, Error> {
-        let (present, now) = (present.clone(), unix_time());
+        let present = present.clone();
+        let now = unix_time();
         self.keyring.with_token(self.number, move |token, _, _| {
             let candidates = token.candidates()?;
             let mut others = of_key(&candidates, present.public_key());
-            others.retain(|it| {
-                it.der() != present.der() && it.validity.at(now) != ValidityState::Expired
+            others.retain(|other| {
+                other.der() != present.der() && other.validity.at(now) != ValidityState::Expired
             });
             Ok(others.into_iter().cloned().collect())
         })
@@ -146,26 +171,32 @@ impl KeyInUse<'_> {
         self.keyring.with_token(self.number, move |token, reference, pins| {
             let candidates = token.candidates()?;
             let public_key = Some(issued.certificate.public_key());
-            let is_of_key =
-                |it: &&Candidate| it.id == reference.id && it.public_key.as_ref() == public_key;
-            let candidate = candidates.iter().find(is_of_key);
+            let is_key = |candidate: &&Candidate| {
+                candidate.id == reference.id && candidate.public_key.as_ref() == public_key
+            };
+            let label = candidates.iter().find(is_key).map(|candidate| candidate.label.clone());
             let mut key = reference.clone();
-            key.label = candidate.map_or_else(String::new, |it| it.label.clone());
+            key.label = label.unwrap_or_default();
             issued.write(token, &key, pins).map(drop)
         })
     }
 
     /// Removes the certificate, as long as the token has the one that stays.
     fn remove(&self, certificate: &Certificate, stays: &Certificate) -> Result<(), Error> {
-        let (certificate, stays) = (certificate.clone(), stays.clone());
+        let certificate = certificate.clone();
+        let stays = stays.clone();
         self.keyring.with_token(self.number, move |token, _, _| {
             token.remove_certificate(&certificate, &stays)
         })
     }
 
-    /// Has the cluster let in the bearer of the new certificate, as its user. `map` names it and its key.
-    fn proof(&self, mut map: Configuration, new: &Certificate) -> Result<ClusterUser, Error> {
-        let config = Config::from_map(&mut map)?;
+    /// Has the cluster let in the bearer of the new certificate, as its user. `configuration` names it and its key.
+    fn proof(
+        &self,
+        mut configuration: Configuration,
+        new: &Certificate,
+    ) -> Result<ClusterUser, Error> {
+        let config = Config::from_map(&mut configuration)?;
         // Its token has accepted the PIN already.
         let key = self.keyring.add(config, &TakenVariables::default())?;
         let open = self.keyring.open(key, None)?;
@@ -183,37 +214,62 @@ impl KeyInUse<'_> {
         present: &Certificate,
         issued: &IssuedCertificate,
     ) -> Result<ClusterUser, Error> {
-        let file = Config::from_map(&mut self.map.clone())?.certificate_file;
-        // In a file or a slot there is room for one.
-        let has_room = file.is_none()
-            && self.keyring.with_token(self.number, |token, _, _| {
-                Ok(!token.state().is_yubikey() && !token.state().is_piv_of_opensc())
-            })?;
-        if has_room {
-            self.write(issued)?;
-            let proof = self.proof(self.map.clone(), &issued.certificate);
-            let (old, stays) = match &proof {
-                Ok(_) => (present, &issued.certificate),
-                Err(_) => (&issued.certificate, present),
-            };
-            self.remove(old, stays)?;
-            return proof;
+        let file = Config::from_map(&mut self.configuration.clone())?.certificate_file;
+        if file.is_none() && self.has_room()? {
+            self.replace_beside(present, issued)
+        } else {
+            self.replace_after_proof(file.as_deref(), issued)
         }
-        // In a file of this user's own, until it takes the place of the present one.
-        let path = issued.keep(None)?;
-        let mut map = self.map.clone();
-        map.set("certificateFile", &path.to_string_lossy());
-        let proof = self.proof(map, &issued.certificate);
+    }
+
+    /// Whether the token has room for a second certificate of the key: in the slots of a PIV card there is room for one.
+    fn has_room(&self) -> Result<bool, Error> {
+        self.keyring.with_token(self.number, |token, _, _| {
+            Ok(!token.state().is_yubikey() && !token.state().is_piv_of_opensc())
+        })
+    }
+
+    /// Writes the new certificate beside the present one, and removes one of the two: the new one if the cluster doesn't
+    /// let it in.
+    fn replace_beside(
+        &self,
+        present: &Certificate,
+        issued: &IssuedCertificate,
+    ) -> Result<ClusterUser, Error> {
+        self.write(issued)?;
+        let proof = self.proof(self.configuration.clone(), &issued.certificate);
         if proof.is_ok() {
-            let replaced = match &file {
+            self.remove(present, &issued.certificate)?;
+        } else {
+            self.remove(&issued.certificate, present)?;
+        }
+        proof
+    }
+
+    /// Keeps the new certificate in a file of this user's own until the cluster has let it in, and then puts it in the place
+    /// of the present one: in `file`, or on the token.
+    fn replace_after_proof(
+        &self,
+        file: Option<&Path>,
+        issued: &IssuedCertificate,
+    ) -> Result<ClusterUser, Error> {
+        let kept = issued.keep(None)?;
+        let mut configuration = self.configuration.clone();
+        configuration.set("certificateFile", &kept.to_string_lossy());
+        let proof = self.proof(configuration, &issued.certificate);
+        if proof.is_ok() {
+            let replaced = match file {
                 Some(file) => replace_file(file, &issued.pem()?),
                 None => self.write(issued),
             };
-            let file = path.display();
-            let stays = format!("the cluster has let the new certificate in; it stays in {file}");
-            replaced.inspect_err(|_| report::note(&stays))?;
+            replaced.inspect_err(|_| {
+                report::note(&format!(
+                    "the cluster has let the new certificate in; it stays in {}",
+                    kept.display()
+                ));
+            })?;
         }
-        fs::remove_file(&path).map_err(|error| file_error(&path, error))?;
+        fs::remove_file(&kept).map_err(|error| file_error(&kept, error))?;
         proof
     }
 }
