@@ -74,7 +74,9 @@ impl ServedKey {
         self.signs_digests = false;
         self.claims.clear();
         self.callers.clear();
-        self.process.take().into_iter().for_each(|process| process.close(number));
+        if let Some(process) = self.process.take() {
+            process.close(number);
+        }
     }
 
     /// Whether it is open no longer, with its process.

@@ -35,7 +35,10 @@ use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
 use kubeconfig::{Cluster, write_command};
-use tunnel::{KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
+use tunnel::{
+    ClientCertificate, KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels,
+    tunnel_error,
+};
 
 /// How often it looks at what has ended: programs, connections, token processes, times.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -68,6 +71,51 @@ impl Drop for ServedClient {
     }
 }
 
+/// Who registers, with what it wants.
+#[derive(Clone, Copy)]
+struct Client<'a> {
+    conversation: &'a Conversation,
+    peer: Peer,
+    registration: &'a Registration,
+    /// Of the key.
+    config: &'a Config,
+}
+
+impl Client<'_> {
+    /// What a token process is asked for. Unless the client `is_admitted`, it logs in itself.
+    fn open_task(&self, is_admitted: bool) -> Task {
+        Task::Open {
+            key: self.config.selection(),
+            signs: self.registration.signs,
+            is_admitted,
+            pin_origin: self.registration.pin_origin.clone(),
+        }
+    }
+}
+
+/// A key, and the token process that has its library.
+struct KeyInProcess {
+    number: KeyNumber,
+    process: Arc<TokenProcess>,
+    /// The process was started for this key now.
+    is_new_process: bool,
+}
+
+/// A key that is being opened for a client.
+struct Opening {
+    token: KeyInProcess,
+    /// The conversation for the token process's answer; an error if a cluster can't be served, so that it wasn't asked.
+    asked: Result<io::Result<Conversation>, Error>,
+    /// For the client's local connections, if clusters are served.
+    certificate: Option<Result<ClientCertificate, Error>>,
+}
+
+/// A key that is open for a client, and the answer to it.
+struct RegisteredKey {
+    number: KeyNumber,
+    answer: Registered,
+}
+
 struct Service {
     socket: Option<ControlSocket>,
     state: Mutex<State>,
@@ -92,7 +140,7 @@ impl Service {
             let mut polled =
                 [PollFd::new(listener, PollFlags::IN), PollFd::new(&termination, PollFlags::IN)];
             let _ = poll(&mut polled, Some(&PAUSE));
-            let [has_client, is_ended] = polled.map(|it| !it.revents().is_empty());
+            let [has_client, is_ended] = polled.map(|polled| !polled.revents().is_empty());
             if is_ended {
                 return;
             }
@@ -168,14 +216,13 @@ impl Service {
         process: i32,
         registration: Registration,
     ) -> io::Result<()> {
-        let signs = registration.signs;
-        let registered = self.registered(&conversation, peer, process, registration);
-        let (number, registered) = match registered {
+        let registered = self.registered(&conversation, peer, process, &registration);
+        let RegisteredKey { number, answer } = match registered {
             Ok(registered) => registered,
             Err(error) => return conversation.send(&Reply::Failed(error)),
         };
-        conversation.send(&Reply::Registered(registered))?;
-        if signs {
+        conversation.send(&Reply::Registered(answer))?;
+        if registration.signs {
             let (scheme, digest): (Scheme, Vec<u8>) = conversation.receive()?;
             let signature = self.sign(number, scheme, digest);
             conversation.send(&signature.map(VerifiedSignature::into_bytes))?;
@@ -188,62 +235,83 @@ impl Service {
         conversation: &Conversation,
         peer: Peer,
         process: i32,
-        registration: Registration,
-    ) -> Result<(KeyNumber, Registered), Error> {
-        let Registration {
-            configuration,
-            keep,
-            caller,
-            kubeconfig,
-            clusters,
-            signs,
-            environment,
-            pin_origin,
-            ..
-        } = registration;
-        let config = config_of(&configuration)?;
+        registration: &Registration,
+    ) -> Result<RegisteredKey, Error> {
+        let config = &config_of(&registration.configuration)?;
         if peer.process != process {
             return Err(caller_error("it is in another container"));
         }
-        let caller = caller.map(|number| caller_of(peer, number)).transpose()?;
-        let task = |is_admitted| Task::Open {
-            key: config.selection(),
-            signs,
-            is_admitted,
-            pin_origin: pin_origin.clone(),
-        };
-        let (number, process, is_new_process, sent, client) = {
-            let mut state = locked(&self.state);
-            // Its process starts while the tunnels and the client's certificate are made.
-            let (number, process, is_new_process) =
-                state.key(&configuration, &config, &environment)?;
-            let mut clusters = clusters.into_iter();
-            let served = clusters.try_for_each(|cluster| self.listen(&mut state, cluster));
-            let (key, usage) = state.used_key(number)?;
-            let is_admitted = key.admits_clients(usage);
-            key.signs_digests &= is_admitted;
-            key.waiting += 1;
-            let tunnels = state.tunnels.as_ref();
-            if let Some(tunnels) = tunnels.filter(|_| !is_admitted) {
-                tunnels.forget_sessions(number);
-            }
-            let client = tunnels.map(|tunnels| tunnels.clients.certificate(number));
-            // Before another one registers: who isn't admitted dismisses those before, and not those after.
-            let task = task(is_admitted);
-            let sent = served.map(|()| process.send(number, &task, Some(conversation)));
-            (number, process, is_new_process, sent, client)
-        };
-        let mut opened = sent.and_then(|sent| process.opened(sent, conversation));
-        if !is_new_process && opened.as_ref().is_err_and(may_be_there_by_now) {
-            // Libraries that have run for a while don't know what was put in or written since.
-            let process = {
-                let mut state = locked(&self.state);
-                state.used_key(number)?.0.signs_digests = false;
-                state.start(number, &config, environment)?
-            };
-            let sent = process.send(number, &task(false), Some(conversation));
-            opened = process.opened(sent, conversation);
+        let caller = registration.caller.map(|number| caller_of(peer, number)).transpose()?;
+        let client = Client { conversation, peer, registration, config };
+        let Opening { token, asked, certificate } = self.begin_open(&client)?;
+        let number = token.number;
+        let opened = asked.and_then(|asked| self.opened(&token, asked, &client));
+        let answer = self.finish_open(number, opened, certificate, caller, &client)?;
+        Ok(RegisteredKey { number, answer })
+    }
+
+    /// Has a token process open the key for the client, and serves its clusters. The client counts as one that waits for the
+    /// key until [`Service::finish_open`], also if one of the clusters can't be served.
+    fn begin_open(self: &Arc<Self>, client: &Client<'_>) -> Result<Opening, Error> {
+        let Client { registration, config, conversation, .. } = *client;
+        let mut state = locked(&self.state);
+        // Its process starts while the tunnels and the client's certificate are made.
+        let token = state.key(&registration.configuration, config, &registration.environment)?;
+        let number = token.number;
+        let mut clusters = registration.clusters.iter();
+        let served = clusters.try_for_each(|cluster| self.listen(&mut state, cluster));
+        let (key, usage) = state.used_key(number)?;
+        let is_admitted = key.admits_clients(usage);
+        key.signs_digests &= is_admitted;
+        key.waiting += 1;
+        let tunnels = state.tunnels.as_ref();
+        if let Some(tunnels) = tunnels
+            && !is_admitted
+        {
+            tunnels.forget_sessions(number);
         }
+        let certificate = tunnels.map(|tunnels| tunnels.clients.certificate(number));
+        // Before another one registers: who isn't admitted dismisses those before, and not those after.
+        let task = client.open_task(is_admitted);
+        let asked = served.map(|()| token.process.send(number, &task, Some(conversation)));
+        Ok(Opening { token, asked, certificate })
+    }
+
+    /// The key that the token process has been asked to open; where it finds none, as a new process of the library does.
+    fn opened(
+        &self,
+        token: &KeyInProcess,
+        asked: io::Result<Conversation>,
+        client: &Client<'_>,
+    ) -> Result<OpenKey, Error> {
+        let Client { registration, config, conversation, .. } = *client;
+        let number = token.number;
+        let opened = token.process.opened(asked, conversation);
+        if token.is_new_process || !opened.as_ref().is_err_and(may_be_there_by_now) {
+            return opened;
+        }
+        // Libraries that have run for a while don't know what was put in or written since.
+        let process = {
+            let mut state = locked(&self.state);
+            state.used_key(number)?.0.signs_digests = false;
+            state.start(number, config, registration.environment.clone())?
+        };
+        let asked = process.send(number, &client.open_task(false), Some(conversation));
+        process.opened(asked, conversation)
+    }
+
+    /// Keeps the key that was opened for as long as the client wants it, or closes it if it couldn't be opened and nobody
+    /// else has it or waits for it; the answer to the client.
+    fn finish_open(
+        &self,
+        number: KeyNumber,
+        opened: Result<OpenKey, Error>,
+        certificate: Option<Result<ClientCertificate, Error>>,
+        caller: Option<WatchedProcess>,
+        client: &Client<'_>,
+    ) -> Result<Registered, Error> {
+        let Client { registration: Registration { keep, kubeconfig, signs, .. }, peer, .. } =
+            *client;
         let mut state = locked(&self.state);
         let (key, usage) = state.used_key(number)?;
         key.waiting -= 1;
@@ -259,18 +327,18 @@ impl Service {
         key.last_use = time_since_boot();
         if let (Some(caller), Keep::Command | Keep::Terminal) = (caller, keep) {
             let awaits_client = caller.number() != peer.process;
-            key.add_caller(caller, &kubeconfig, usage, awaits_client);
+            key.add_caller(caller, kubeconfig, usage, awaits_client);
         }
-        key.keep(keep, peer.process, &kubeconfig);
-        let client = client.transpose()?;
-        Ok((number, Registered { client, token_certificate, is_new, warnings }))
+        key.keep(*keep, peer.process, kubeconfig);
+        let certificate = certificate.transpose()?;
+        Ok(Registered { client: certificate, token_certificate, is_new, warnings })
     }
 
     /// Serves the cluster at its address, unless it is served there already.
     fn listen(
         self: &Arc<Self>,
         state: &mut State,
-        cluster: RegisteredCluster,
+        cluster: &RegisteredCluster,
     ) -> Result<(), Error> {
         if let Some(served) = state.clusters.get(&cluster.address) {
             if served.cluster == cluster.cluster {
@@ -298,11 +366,12 @@ impl Service {
                 state.tunnels.insert(Tunnels::start(&identity, Arc::clone(self) as _, &observer)?)
             }
         };
-        let proxy_url = cluster.proxy_url.clone();
-        let target = Cluster { proxy_url, ..cluster.cluster.clone() };
-        let target = TunnelTarget { name: cluster.name.clone(), cluster: target };
+        let target = TunnelTarget {
+            name: cluster.name.clone(),
+            cluster: Cluster { proxy_url: cluster.proxy_url.clone(), ..cluster.cluster.clone() },
+        };
         tunnels.listen(target, Some(cluster.address))?;
-        state.clusters.insert(cluster.address, cluster);
+        state.clusters.insert(cluster.address, cluster.clone());
         Ok(())
     }
 
@@ -328,12 +397,15 @@ impl Service {
 
     /// Frees the addresses, then the socket's name: the next process finds both free.
     fn end(&self) {
-        let ended = {
-            let mut state = locked(&self.state);
-            (state.tunnels.take(), mem::take(&mut state.keys))
-        };
-        drop(ended);
-        self.socket.iter().for_each(ControlSocket::remove);
+        let mut state = locked(&self.state);
+        let tunnels = state.tunnels.take();
+        let keys = mem::take(&mut state.keys);
+        drop(state);
+        drop(tunnels);
+        drop(keys);
+        if let Some(socket) = &self.socket {
+            socket.remove();
+        }
     }
 }
 
@@ -388,41 +460,48 @@ impl State {
                 key.close(*number);
             }
         }
-        let holds_keys = keys.values().any(|it| it.open.is_some() || it.waiting > 0);
+        let holds_keys = keys.values().any(|key| key.open.is_some() || key.waiting > 0);
         self.is_stopping |= self.clients == 0 && !holds_keys;
     }
 
-    /// The number of the key with this configuration, in a token process that runs; and whether that was started for it.
+    /// The key with this configuration, in a token process that runs or is started for it.
     fn key(
         &mut self,
         configuration: &[(String, String)],
         config: &Config,
         environment: &Environment,
-    ) -> Result<(KeyNumber, Arc<TokenProcess>, bool), Error> {
+    ) -> Result<KeyInProcess, Error> {
         let name = token_process::name(config, environment);
         // Wherever its PIN comes from.
-        let counts = |(key, _): &&(String, String)| key != "pinSource";
+        let selects = |(key, _): &&(String, String)| key != "pinSource";
         let is_same = |key: &ServedKey| {
-            let known = key.configuration.iter().filter(counts);
-            key.name == name && known.eq(configuration.iter().filter(counts))
+            let known = key.configuration.iter().filter(selects);
+            key.name == name && known.eq(configuration.iter().filter(selects))
         };
         let known = self.keys.iter().find(|(_, key)| is_same(key)).map(|(number, _)| *number);
         let number = known.unwrap_or(KeyNumber { library: 0, key: self.keys.len() });
+        // Its own process first.
         let own = self.keys.get(&number).into_iter();
-        let mut processes = own.chain(self.keys.values()).filter_map(|key| key.process.as_ref());
-        let running = processes.find(|it| it.name == name && !it.has_ended()).cloned();
-        let key = self.keys.entry(number).or_insert_with(|| {
-            let (configuration, last_use) = (configuration.to_vec(), time_since_boot());
-            ServedKey { configuration, name, last_use, ..ServedKey::default() }
+        let running = own
+            .chain(self.keys.values())
+            .filter_map(|key| key.process.as_ref())
+            .find(|process| process.name == name && !process.has_ended())
+            .cloned();
+        let key = self.keys.entry(number).or_insert_with(|| ServedKey {
+            configuration: configuration.to_vec(),
+            name,
+            last_use: time_since_boot(),
+            ..ServedKey::default()
         });
         if key.is_lost() {
             key.open = None;
         }
         if let Some(process) = running {
             key.process = Some(Arc::clone(&process));
-            return Ok((number, process, false));
+            return Ok(KeyInProcess { number, process, is_new_process: false });
         }
-        Ok((number, self.start(number, config, environment.clone())?, true))
+        let process = self.start(number, config, environment.clone())?;
+        Ok(KeyInProcess { number, process, is_new_process: true })
     }
 
     /// A new token process for the key; others of its library stay for their keys.
@@ -452,7 +531,8 @@ impl State {
 /// Whether a library that is initialised now may find what was missing or lost. One that has a PIN beside it isn't
 /// initialised again.
 fn may_be_there_by_now(error: &Error) -> bool {
-    let is_missing = [Exit::Token, Exit::Object].map(|it| it as u8).contains(&error.exit_code());
+    let code = error.exit_code();
+    let is_missing = code == Exit::Token as u8 || code == Exit::Object as u8;
     is_missing && !error.is(Kind::Busy) || error.is(Kind::CallFailed)
 }
 
@@ -460,9 +540,10 @@ fn may_be_there_by_now(error: &Error) -> bool {
 fn caller_of(plugin: Peer, number: i32) -> Result<WatchedProcess, Error> {
     let process =
         WatchedProcess::new(number).map_err(|reason| caller_error(&reason.to_string()))?;
-    match number == plugin.process || is_caller(number, plugin.process) {
-        true => Ok(process),
-        false => Err(caller_error("it doesn't run the plugin")),
+    if number == plugin.process || is_caller(number, plugin.process) {
+        Ok(process)
+    } else {
+        Err(caller_error("it doesn't run the plugin"))
     }
 }
 

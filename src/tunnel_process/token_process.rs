@@ -79,9 +79,8 @@ impl ServedLibrary {
 
     /// The library, checked by the process that is to load it. It must be the one that was meant.
     fn checked(&self) -> Result<TrustedLibrary, Error> {
-        let text = self.path.to_str();
-        let library = text.map(TrustedLibrary::check).transpose()?;
-        library.filter(|it| it.path() == self.path).ok_or_else(|| {
+        let checked = self.path.to_str().map(TrustedLibrary::check).transpose()?;
+        checked.filter(|library| library.path() == self.path).ok_or_else(|| {
             let path = self.path.display();
             Error::new(Exit::Library, format!("PKCS#11 library {path} was moved meanwhile"))
                 .help("run the command again")
@@ -111,8 +110,8 @@ impl TokenProcess {
     ) -> io::Result<Self> {
         let (socket, input) = UnixStream::pair()?;
         let child = background::start(TOKEN_ARGUMENT, input.into(), errors, environment)?;
-        let (library, child) = (config.library.path().to_owned(), Mutex::new(child));
-        let process = Self { name, library, socket, child };
+        let library = config.library.path().to_owned();
+        let process = Self { name, library, socket, child: Mutex::new(child) };
         process.open_conversation(None)?.send(&ServedLibrary::of(config))?;
         Ok(process)
     }
@@ -131,12 +130,12 @@ impl TokenProcess {
 
     /// The answer, for which nobody is asked for a PIN.
     fn ask<T: DeserializeOwned>(&self, key: KeyNumber, task: &Task) -> Result<T, Error> {
-        let sent = self.send(key, task, None);
-        let answer = sent.and_then(|mut it| {
-            it.be_patient(limits::TOKEN_PROCESS)?;
-            it.receive()
-        });
-        answer.unwrap_or_else(|reason| Err(self.failure(&reason)))
+        let answer = || {
+            let mut conversation = self.send(key, task, None)?;
+            conversation.be_patient(limits::TOKEN_PROCESS)?;
+            conversation.receive()
+        };
+        answer().unwrap_or_else(|reason| Err(self.failure(&reason)))
     }
 
     /// The key, opened in time.
@@ -162,13 +161,14 @@ impl TokenProcess {
         sent: io::Result<Conversation>,
         client: &Conversation,
     ) -> Result<OpenKey, Error> {
-        let answer = sent.and_then(|mut it| {
-            it.be_patient(limits::TOKEN_PROCESS)?;
-            let Taken = it.receive()?;
-            it.wait_while_open(client)?;
-            it.receive()
-        });
-        answer.unwrap_or_else(|reason| Err(self.failure(&reason)))
+        let answer = || {
+            let mut conversation = sent?;
+            conversation.be_patient(limits::TOKEN_PROCESS)?;
+            let Taken = conversation.receive()?;
+            conversation.wait_while_open(client)?;
+            conversation.receive()
+        };
+        answer().unwrap_or_else(|reason| Err(self.failure(&reason)))
     }
 
     pub(super) fn send(
@@ -193,7 +193,8 @@ impl TokenProcess {
 
     fn failure(&self, reason: &io::Error) -> Error {
         if matches!(reason.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
-            let (library, seconds) = (self.library.display(), limits::TOKEN_PROCESS.as_secs());
+            let library = self.library.display();
+            let seconds = limits::TOKEN_PROCESS.as_secs();
             let text = format!(
                 "the process of PKCS#11 library {library} has not answered within {seconds} s"
             );
@@ -261,21 +262,26 @@ impl OwnKey {
         let mut environment = environment::kept();
         // It reports its steps as this one does.
         environment.push((report::LOG.into(), log::max_level().as_str().to_lowercase().into()));
-        let (name, errors) = (OsString::new(), Stdio::inherit());
-        let process = TokenProcess::start(name, &config, errors, environment);
-        let process = process.map_err(shortage)?;
+        let errors = Stdio::inherit();
+        let process =
+            TokenProcess::start(OsString::new(), &config, errors, environment).map_err(shortage)?;
         let (ours, theirs) = UnixStream::pair().map_err(shortage)?;
-        let (key, pin_origin) = (config.selection(), pins.origin());
-        let task = Task::Open { key, signs: true, is_admitted: false, pin_origin };
+        let task = Task::Open {
+            key: config.selection(),
+            signs: true,
+            is_admitted: false,
+            pin_origin: pins.origin(),
+        };
         let sent = process.send(KeyNumber::default(), &task, Some(&Conversation::new(theirs)));
         // Until it has no more questions, and closes its end.
         let mut client = Conversation::new(ours);
         let _ = reply(&mut client, Some(pins));
-        let answer = sent.and_then(|mut it| {
-            let Taken = it.receive()?;
-            it.receive()
-        });
-        let open = answer.unwrap_or_else(|reason| Err(process.failure(&reason)))?;
+        let answer = || {
+            let mut conversation = sent?;
+            let Taken = conversation.receive()?;
+            conversation.receive()
+        };
+        let open = answer().unwrap_or_else(|reason| Err(process.failure(&reason)))?;
         Ok(Self { process, open })
     }
 
@@ -312,47 +318,79 @@ pub fn serve_token() -> u8 {
     exit_guard::end_by_signal();
     let keyring = Keyring::default();
     keyring.leave_terminal();
-    let (keyring, mut keys) = (Arc::new(keyring), BTreeMap::new());
     let Ok(served) = receive_library(&socket) else { return Exit::Cluster as u8 };
     let library = served.checked();
     if let Ok(library) = &library {
         watchdog::start(library.path());
     }
+    let mut keys = ProcessKeys {
+        keyring: Arc::new(keyring),
+        library,
+        init_args: served.init_args,
+        numbers: BTreeMap::new(),
+    };
     while let Ok(received) = descriptors::receive(&socket) {
-        let mut streams = received.into_iter().map(|it| Conversation::new(it.into()));
-        let Some(mut answer) = streams.next() else { continue };
-        let Ok((number, task)) = answer.receive::<(usize, Task)>() else { continue };
+        let sockets = received.into_iter().map(|socket| Conversation::new(socket.into()));
+        keys.begin_task(sockets);
+    }
+    keys.keyring.finish(0);
+    0
+}
+
+/// The keys of a token process.
+struct ProcessKeys {
+    keyring: Arc<Keyring>,
+    /// The only one that is loaded; why it isn't, for each task that would need it.
+    library: Result<TrustedLibrary, Error>,
+    init_args: Option<CString>,
+    /// By the tunnel process's numbers, those of the keyring.
+    numbers: BTreeMap<usize, KeyNumber>,
+}
+
+impl ProcessKeys {
+    /// Has a thread do a task, which came with these sockets: the one for its answer, by which it is told, and where somebody
+    /// may be asked for the PIN the client's own.
+    fn begin_task(&mut self, mut sockets: impl Iterator<Item = Conversation>) {
+        let Some(mut answer) = sockets.next() else { return };
+        let Ok((number, task)) = answer.receive::<(usize, Task)>() else { return };
         if matches!(task, Task::Open { .. }) {
             let _ = answer.send(&Taken);
         }
-        let key = match (keys.get(&number), &task) {
-            (Some(key), _) => Ok(*key),
-            (None, Task::Open { key, .. }) => library.clone().and_then(|library| {
-                let config = Config::of_key(library, served.init_args.clone(), key.clone());
-                keyring.add(config, &TakenVariables::default())
-            }),
-            (None, _) => Err(Error::internal("a token process doesn't know the key")),
-        };
-        let key = match key {
+        let key = match self.key(number, &task) {
             Ok(key) => key,
             Err(error) => {
                 let _ = answer.send(&Err::<(), _>(error));
-                continue;
+                return;
             }
         };
-        keys.insert(number, key);
         // In the order in which they come.
         match task {
-            Task::Close => keyring.close(key),
-            Task::Open { is_admitted: false, .. } => keyring.dismiss_clients(key),
+            Task::Close => self.keyring.close(key),
+            Task::Open { is_admitted: false, .. } => self.keyring.dismiss_clients(key),
             _ => {}
         }
-        let (client, keyring) = (streams.next(), Arc::clone(&keyring));
-        let work = move || drop(work(&keyring, key, task, client, answer));
-        let _ = thread::Builder::new().spawn(work);
+        let client = sockets.next();
+        let keyring = Arc::clone(&self.keyring);
+        let _ = thread::Builder::new().spawn(move || {
+            // Who asked has ended, if the answer can't be sent.
+            let _ = work(&keyring, key, task, client, answer);
+        });
     }
-    keyring.finish(0);
-    0
+
+    /// The key of this number, which the first task to open it brings.
+    fn key(&mut self, number: usize, task: &Task) -> Result<KeyNumber, Error> {
+        if let Some(key) = self.numbers.get(&number) {
+            return Ok(*key);
+        }
+        let Task::Open { key: selection, .. } = task else {
+            return Err(Error::internal("a token process doesn't know the key"));
+        };
+        let library = self.library.clone()?;
+        let config = Config::of_key(library, self.init_args.clone(), selection.clone());
+        let key = self.keyring.add(config, &TakenVariables::default())?;
+        self.numbers.insert(number, key);
+        Ok(key)
+    }
 }
 
 /// The library that this process is for.
@@ -362,6 +400,7 @@ fn receive_library(socket: &UnixStream) -> io::Result<ServedLibrary> {
     Conversation::new(first.into()).receive()
 }
 
+/// Does the task, and sends its answer. `client` may be asked for the PIN.
 fn work(
     keyring: &Keyring,
     key: KeyNumber,
@@ -378,7 +417,9 @@ fn work(
             let opened = keyring.open(key, Some(KeyClient { pins, signs, waiting }));
             answer.send(&opened.as_deref())?;
             // They are told.
-            opened.iter().for_each(|it| drop(it.take_warnings()));
+            if let Ok(open) = opened {
+                let _ = open.take_warnings();
+            }
             Ok(())
         }
         (Task::Sign(scheme, digest), _) => {
