@@ -244,7 +244,9 @@ impl KeyOptions {
     /// instance, logs in to the token of the current context, unless it is given this call's kubeconfig, context or token.
     pub(super) fn set_call(&self) {
         error::set_call(self.call());
-        self.context.iter().for_each(|it| error::set_context(it));
+        if let Some(context) = &self.context {
+            error::set_context(context);
+        }
     }
 
     fn call(&self) -> Call {
@@ -295,7 +297,9 @@ pub(super) fn standard_input_is_the_clients() -> Error {
 /// else can change.
 pub(super) fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
     let kubeconfig = Kubeconfig::load(&kubeconfig_files(explicit))?;
-    kubeconfig.concerns.iter().for_each(|it| report::warning(it));
+    for concern in &kubeconfig.concerns {
+        report::warning(concern);
+    }
     Ok(kubeconfig)
 }
 

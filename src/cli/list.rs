@@ -77,7 +77,9 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
         let remedy = nothing.map(|error| error.remedy().to_string());
         let mut lines =
             Lines { text: String::new(), output: &session.output, names_object, remedy };
-        listing.libraries.iter().for_each(|library| lines.library(library));
+        for library in &listing.libraries {
+            lines.library(library);
+        }
         let text = lines.text;
         session.output.print_painted(&text)?;
     }
@@ -152,7 +154,9 @@ impl Lines<'_> {
             };
             self.add(style, &line(key));
         }
-        token.error.iter().for_each(|error| self.error(error));
+        if let Some(error) = &token.error {
+            self.error(error);
+        }
         if let Some(remedy) = self.remedy.take() {
             self.add(PLAIN, &format!("  help: {remedy}"));
         }

@@ -14,7 +14,7 @@ use super::connection::Reporter;
 use super::key_options::{KeyOptions, contexts, kubeconfig_files, load_kubeconfig};
 use crate::config::Config;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG, set_context};
-use crate::keyring::Keyring;
+use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
 use crate::process::command::{Inheritance, Running, Signals};
 use crate::process::environment::{SingleThreaded, TakenVariables};
@@ -69,10 +69,11 @@ fn serve(
     keyring: &Arc<Keyring>,
 ) -> Result<u8, Error> {
     let command = &arguments.command;
-    let named = context_of(command);
-    let names_cluster = named.is_some() || option_of(command, "--cluster").is_some();
-    let named = named.or_else(|| arguments.only_context.clone());
-    let named = named.or_else(|| arguments.context.clone());
+    let named_by_command = context_of(command);
+    let names_cluster = named_by_command.is_some() || option_of(command, "--cluster").is_some();
+    let named = named_by_command
+        .or_else(|| arguments.only_context.clone())
+        .or_else(|| arguments.context.clone());
     KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
     let inheritance = Inheritance::keep(core)
         .map_err(|error| shortage(format!("standard output can't be set aside: {error}")))?;
@@ -83,62 +84,94 @@ fn serve(
         kubeconfig.set_current_context(name)?;
     }
     let selected = selected_context(command, &kubeconfig);
-    selected.iter().for_each(|it| set_context(&it.name));
-    let served = ServedEntries::of(&kubeconfig, selected.as_ref())?;
-    if served.clusters.is_empty() || served.users.is_empty() {
+    if let Some(selected) = &selected {
+        set_context(&selected.name);
+    }
+    let ServedEntries { clusters, users } = ServedEntries::of(&kubeconfig, selected.as_ref())?;
+    if clusters.is_empty() || users.is_empty() {
         return Err(nothing_to_serve(arguments, &kubeconfig));
     }
     if !names_cluster && kubeconfig.current_context().is_none() {
-        let help = Help::from(format!(
-            "name one with `{PROGRAM} run --context NAME{THIS_KUBECONFIG} -- COMMAND`, or set it with `kubectl \
-             config use-context NAME{THIS_KUBECONFIG}` outside of the run"
-        ));
-        report::warning(&format!(
-            "no context is selected, since the kubeconfig has no current-context; {}",
-            help.in_this_call()
-        ));
+        warn_of_no_context();
     }
-
-    let names = served.users.iter().filter_map(|(_, config)| config.pin.variable());
-    let variables = TakenVariables::take(names, alone);
-    let users = served.users.into_iter();
-    let users = users.map(|(user, config)| Ok((user, keyring.add(config, &variables)?)));
-    let users = users.collect::<Result<HashMap<_, _>, Error>>()?;
-    drop(variables);
-    for (_, target) in served.clusters.iter().filter(|(_, it)| it.cluster.insecure) {
-        report::warning(&format!(
-            "cluster \"{}\" has insecure-skip-tls-verify: any server that answers is believed to be it",
-            target.name
-        ));
-    }
+    let keys = add_keys(users, alone, keyring)?;
+    warn_of_insecure(&clusters);
     if let Some(selected) = &selected
-        && served.clusters.iter().any(|(name, _)| *name == selected.cluster)
-        && let Some(key) = users.get(&selected.user)
+        && clusters.iter().any(|(name, _)| *name == selected.cluster)
+        && let Some(key) = keys.get(&selected.user)
     {
         for warning in keyring.open(*key, None)?.take_warnings() {
             report::warning(&warning);
         }
     }
     keyring.leave_terminal();
+    let tunnels = start_tunnels(&mut kubeconfig, clusters, &keys, selected.as_ref(), keyring)?;
+    let code = run_with(arguments, &kubeconfig, inheritance);
+    drop(tunnels);
+    code
+}
 
+fn warn_of_no_context() {
+    let help = Help::from(format!(
+        "name one with `{PROGRAM} run --context NAME{THIS_KUBECONFIG} -- COMMAND`, or set it with `kubectl \
+         config use-context NAME{THIS_KUBECONFIG}` outside of the run"
+    ));
+    report::warning(&format!(
+        "no context is selected, since the kubeconfig has no current-context; {}",
+        help.in_this_call()
+    ));
+}
+
+fn warn_of_insecure(clusters: &[(String, TunnelTarget)]) {
+    for (_, target) in clusters {
+        if target.cluster.insecure {
+            report::warning(&format!(
+                "cluster \"{}\" has insecure-skip-tls-verify: any server that answers is believed to be it",
+                target.name
+            ));
+        }
+    }
+}
+
+/// Adds the users' keys to the keyring, with the variables that their PINs come from; the number of each user's key.
+fn add_keys(
+    users: Vec<(String, Config)>,
+    alone: SingleThreaded,
+    keyring: &Keyring,
+) -> Result<HashMap<String, KeyNumber>, Error> {
+    let names = users.iter().filter_map(|(_, config)| config.pin.variable());
+    let variables = TakenVariables::take(names, alone);
+    users.into_iter().map(|(user, config)| Ok((user, keyring.add(config, &variables)?))).collect()
+}
+
+/// Serves the clusters, and has the kubeconfig lead to them: its contexts with a key, and the selected one if the command
+/// gives it a user with a key.
+fn start_tunnels(
+    kubeconfig: &mut Kubeconfig,
+    clusters: Vec<(String, TunnelTarget)>,
+    keys: &HashMap<String, KeyNumber>,
+    selected: Option<&Context>,
+    keyring: &Arc<Keyring>,
+) -> Result<Tunnels, Error> {
     let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter::default());
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
     let tunnels = Tunnels::start(&identity, keyring.clone(), &observer)?;
-    for (name, target) in served.clusters {
+    // The others have no certificate for the tunnel.
+    let has_key = |context: &Context| {
+        keys.contains_key(&context.user)
+            || selected.is_some_and(|selected| {
+                selected.name == context.name && keys.contains_key(&selected.user)
+            })
+    };
+    for (name, target) in clusters {
         let address = tunnels.listen(target, None)?.to_string();
-        // The others have no certificate for the tunnel.
-        kubeconfig.redirect(&name, &identity.endpoint(&address), |context| {
-            users.contains_key(&context.user)
-                || selected.as_ref().is_some_and(|selected| {
-                    selected.name == context.name && users.contains_key(&selected.user)
-                })
-        });
+        kubeconfig.redirect(&name, &identity.endpoint(&address), has_key);
     }
-    for (user, key) in &users {
+    for (user, key) in keys {
         let ClientCertificate { certificate_pem, key_pem } = tunnels.clients.certificate(*key)?;
         kubeconfig.identify(user, &certificate_pem, &key_pem);
     }
-    run_with(arguments, &kubeconfig, inheritance)
+    Ok(tunnels)
 }
 
 /// The context that the arguments of a command name, as kubectl and helm take it.
@@ -152,9 +185,8 @@ fn selected_context(command: &[OsString], kubeconfig: &Kubeconfig) -> Option<Con
     let named = context_of(command);
     let name = named.as_deref().or_else(|| kubeconfig.current_context());
     let known = name.and_then(|name| kubeconfig.context(name).ok());
-    let is_other_user = |word| OTHER_USERS.iter().any(|other| word == other);
-    let user = option_of(command, "--user");
-    let user = user.filter(|_| !command.iter().any(is_other_user));
+    let names_subject = command.iter().any(|word| OTHER_USERS.iter().any(|other| word == other));
+    let user = if names_subject { None } else { option_of(command, "--user") };
     match (known, option_of(command, "--cluster"), user) {
         (Some(known), cluster, user) => Some(Context {
             name: known.name,
@@ -168,7 +200,7 @@ fn selected_context(command: &[OsString], kubeconfig: &Kubeconfig) -> Option<Con
 
 /// The value of an option before a `--`.
 fn option_of(command: &[OsString], name: &str) -> Option<String> {
-    let arguments = command.iter().skip(1).map(|it| it.to_string_lossy());
+    let arguments = command.iter().skip(1).map(|argument| argument.to_string_lossy());
     let mut arguments = arguments.take_while(|argument| argument != "--");
     while let Some(argument) = arguments.next() {
         match argument.strip_prefix(name) {
@@ -195,7 +227,7 @@ impl ServedEntries {
         let mut served = Self::default();
         let contexts = kubeconfig.contexts();
         for user in kubeconfig.names(EntryKind::User) {
-            let mut of_user = contexts.iter().filter(|it| it.user == user).peekable();
+            let mut of_user = contexts.iter().filter(|context| context.user == user).peekable();
             let is_needed = match selected {
                 Some(selected) => selected.user == user,
                 None => of_user.peek().is_some(),
@@ -220,8 +252,9 @@ impl ServedEntries {
         let names: BTreeSet<_> =
             kubeconfig.names(EntryKind::Cluster).into_iter().chain(named).collect();
         for name in names {
-            let has_key = |it: &&Context| {
-                it.cluster == name && served.users.iter().any(|(user, _)| *user == it.user)
+            let has_key = |context: &&Context| {
+                context.cluster == name
+                    && served.users.iter().any(|(user, _)| *user == context.user)
             };
             let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
             let is_selected = selected.as_ref().is_some_and(has_key);
@@ -264,9 +297,10 @@ fn run_with(
         )
     };
     let directory = run_directory().map_err(failed)?;
-    let (file, content) = (directory.path().join("kubeconfig"), kubeconfig.to_json());
-    let written = replaced_file::put(&file, content.as_bytes(), 0o600);
-    written.map_err(|error| failed(format!("{}: {error}", file.display())))?;
+    let file = directory.path().join("kubeconfig");
+    let content = kubeconfig.to_json();
+    replaced_file::put(&file, content.as_bytes(), 0o600)
+        .map_err(|error| failed(format!("{}: {error}", file.display())))?;
     if let Some(signal) = signals.came_early() {
         return Err(Error::interrupted(signal));
     }
@@ -313,15 +347,15 @@ fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error 
     }
     let files = kubeconfig_files(arguments.kubeconfig.as_deref());
     let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-    let files = files.join(":");
-    let help = match inside {
-        true => "this shell is inside a run already: start the command as it is".to_owned(),
-        false => format!(
+    let help = if inside {
+        "this shell is inside a run already: start the command as it is".to_owned()
+    } else {
+        format!(
             "name the file with --kubeconfig or KUBECONFIG, or have a context of it use a key: {}",
             write_command()
-        ),
+        )
     };
-    let text = format!("no context of {files} has a user with a key for this program");
+    let text = format!("no context of {} has a user with a key for this program", files.join(":"));
     Error::new(Exit::Configuration, text).help(help)
 }
 

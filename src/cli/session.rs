@@ -70,7 +70,9 @@ impl CommandSession {
         if let Some(library) = library {
             library.module.finalize(code);
         }
-        own_key.iter().for_each(|key| key.finish());
+        if let Some(key) = own_key {
+            key.finish();
+        }
         keyring.finish(code);
         code
     }
