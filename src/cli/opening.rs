@@ -59,10 +59,15 @@ pub(super) fn certificate(path: &Path) -> Result<Certificate, Error> {
     Ok(parsed.map_err(unusable)?.0)
 }
 
-/// A key of the token that opens a file, and the place of its recipient there.
-pub(super) type RecipientKey = (KeyReference, usize);
+/// A key of the token that opens a file.
+pub(super) struct RecipientKey {
+    pub(super) key: KeyReference,
+    /// The place of its recipient in [`SealedFile::recipients`].
+    pub(super) recipient: usize,
+}
 
-/// The first recipient that is a key of the token, by the certificates on it or by `certificateFile`. Logs in only if none is visible without, and not without `pins`.
+/// The first recipient that is a key of the token, by the certificates on it or by `certificateFile`. Logs in only if none
+/// is visible without, and not without `pins`.
 pub(super) fn recipient_key(
     token: &mut Token,
     config: &Config,
@@ -71,27 +76,26 @@ pub(super) fn recipient_key(
 ) -> Result<RecipientKey, Error> {
     let selector = &config.object;
     let Some(path) = &config.certificate_file else {
-        let recipient = |it: &Certificate| file.recipient(&names(it));
+        let recipient = |certificate: &Certificate| file.recipient(&names(certificate));
         // Any object is meant if the options name none.
         let visible = |token: &Token| token.certificate_with(selector, recipient);
         let found = token.visible_or_hidden("the key of a sealed file", pins, visible)?;
-        return found.ok_or_else(|| no_recipient(token, file));
+        let (key, recipient) = found.ok_or_else(|| no_recipient(token, file))?;
+        return Ok(RecipientKey { key, recipient });
     };
     let certificate = certificate(path)?;
     let recipient = file.recipient(&names(&certificate));
     let recipient = recipient.ok_or_else(|| no_recipient(token, file))?;
-    let reference = match selector.is_given() {
-        true => KeyReference::of_certificate(&certificate, selector, Vec::new()),
-        false => {
-            let (key, subject) = (certificate.public_key(), &certificate.subject);
-            token.key_of(key, subject, pins)?
-        }
+    let key = if selector.is_given() {
+        KeyReference::of_certificate(&certificate, selector, Vec::new())
+    } else {
+        token.key_of(certificate.public_key(), &certificate.subject, pins)?
     };
-    Ok((reference, recipient))
+    Ok(RecipientKey { key, recipient })
 }
 
 fn no_recipient(token: &Token, file: &SealedFile) -> Error {
-    let names: Vec<_> = file.recipients.iter().map(|it| describe(&it.name)).collect();
+    let names: Vec<_> = file.recipients.iter().map(|recipient| describe(&recipient.name)).collect();
     let help = "seal the passwords to the certificate of a key of this token, or name the certificate with \
                 --certificate-file if the token doesn't hold it; the file is for:";
     let (name, token) = (&file.name, token.name());
@@ -103,13 +107,13 @@ fn no_recipient(token: &Token, file: &SealedFile) -> Error {
 pub(super) fn open(
     token: &mut Token,
     file: &SealedFile,
-    (reference, recipient): RecipientKey,
+    RecipientKey { key, recipient }: RecipientKey,
     pins: &mut dyn PinProvider,
 ) -> Result<Registries, Error> {
     let Some(recipient) = file.recipients.get(recipient) else {
         return Err(Error::internal("a recipient that isn't there"));
     };
-    let key = token.key(reference, pins)?;
-    let decrypted = token.open(&key, &recipient.locked, pins)?;
+    let private_key = token.key(key, pins)?;
+    let decrypted = token.open(&private_key, &recipient.locked, pins)?;
     file.open(recipient, &decrypted)
 }

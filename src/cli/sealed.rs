@@ -93,12 +93,13 @@ pub(super) struct ProviderArguments {
 }
 
 pub(super) fn seal(arguments: &SealArguments, session: &mut CommandSession) -> Result<(), Error> {
-    let certificates = arguments.recipient.iter().map(|path| certificate(path));
-    let certificates: Vec<_> = certificates.collect::<Result<_, Error>>()?;
+    let certificates: Vec<Certificate> =
+        arguments.recipient.iter().map(|path| certificate(path)).collect::<Result<_, Error>>()?;
     let envelope = NewEnvelope::new(&certificates)?;
-    let has_expired = |it: &&Certificate| it.validity.at(unix_time()) == ValidityState::Expired;
-    for certificate in certificates.iter().filter(has_expired) {
-        report::warning(&format!("the certificate of {} has expired", certificate.subject));
+    for certificate in &certificates {
+        if certificate.validity.at(unix_time()) == ValidityState::Expired {
+            report::warning(&format!("the certificate of {} has expired", certificate.subject));
+        }
     }
     let text = envelope.seal(&registries(arguments)?)?;
     match &arguments.out {
@@ -138,11 +139,15 @@ fn password(username: &str, registry: &str) -> Result<String, Error> {
         bytes.clear();
     }
     let mut text = String::from_utf8(bytes).map_err(|_| missing("the password is not text"))?;
-    text.truncate(text.strip_suffix('\n').map_or(text.len(), |it| it.trim_end_matches('\r').len()));
-    match text.is_empty() {
-        true => Err(missing("no password was given")),
-        false => Ok(text),
+    if text.ends_with('\n') {
+        text.pop();
+        let length = text.trim_end_matches('\r').len();
+        text.truncate(length);
     }
+    if text.is_empty() {
+        return Err(missing("no password was given"));
+    }
+    Ok(text)
 }
 
 pub(super) fn unseal(
@@ -209,8 +214,9 @@ fn end_in_time() {
     // Without a thread, kubelet's limit is left.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(limits::PROVIDER);
-        let s = limits::PROVIDER.as_secs();
-        let text = format!("the login was not there after {s} s, and kubelet doesn't wait longer");
+        let seconds = limits::PROVIDER.as_secs();
+        let text =
+            format!("the login was not there after {seconds} s, and kubelet doesn't wait longer");
         let error = Error::new(Exit::Token, text)
             .help("see which process uses the token; kubelet asks again with the next image pull");
         leave(report::error_in_one_line(&error))

@@ -10,26 +10,24 @@ use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
-use crate::sealed::Registry;
+use crate::sealed::{Registries, Registry, SealedFile};
 
 impl Checklist<'_> {
     /// Makes the steps; `None` after one that failed.
     pub(super) fn check_sealed(&mut self, path: &Path) -> Option<()> {
         let arguments = self.arguments;
-        let image = arguments.image.as_ref().map(|text| {
-            let refused = format!("\"{}\" is not an image with its registry", excerpt(text));
-            let help = "name it without tag and digest, as kubelet does: registry.example/team/app";
-            Registry::of_image(text).ok_or_else(|| Error::new(Exit::Request, refused).help(help))
-        });
-        let image = self.keep("configuration", image.transpose())?;
+        let image = arguments.image.as_deref().map(image_of).transpose();
+        let image = self.keep("configuration", image)?;
         let file = self.keep("sealed", opening::read(path))?;
         let mut map = arguments.key.configuration();
         let variables = self.session.take_variables(map.clone());
         let mut config = self.keep("configuration", Config::of_token(&mut map))?;
         let pins = Sources::new(mem::take(&mut config.pin), &variables);
         let library = self.session.open(&config);
-        let opened = library
-            .map(|it| (it.token(&config.token), it.lock.asking_unlocked(&config.library, pins)));
+        let opened = library.map(|library| {
+            let token = library.token(&config.token);
+            (token, library.lock.asking_unlocked(&config.library, pins))
+        });
         let (token, mut pins) = self.keep("library", opened)?;
         self.good("library", config.library.path().display().to_string());
         let mut token = self.keep("token", token)?;
@@ -40,8 +38,13 @@ impl Checklist<'_> {
         let asked = (!arguments.no_login).then_some(&mut pins as &mut dyn PinProvider);
         let key = opening::recipient_key(&mut token, &config, &file, asked);
         let key = self.keep("private-key", key)?;
-        let (number, of, name) = (key.1 + 1, file.recipients.len(), key.0.describe());
-        self.good("private-key", format!("recipient {number} of {of}: {name}"));
+        let text = format!(
+            "recipient {} of {}: {}",
+            key.recipient + 1,
+            file.recipients.len(),
+            key.key.describe()
+        );
+        self.good("private-key", text);
         if arguments.no_login {
             return Some(());
         }
@@ -51,7 +54,12 @@ impl Checklist<'_> {
             let (registry, username) = (&login.registry, excerpt(&login.username));
             self.good("sealed", format!("{registry}: user \"{username}\""));
         }
-        let image = image?;
+        self.check_image(&image?, &registries, &file);
+        Some(())
+    }
+
+    /// What kubelet is told for the image.
+    fn check_image(&mut self, image: &Registry, registries: &Registries, file: &SealedFile) {
         match image.login(&registries.logins) {
             None => self.concern(
                 "answer",
@@ -60,11 +68,19 @@ impl Checklist<'_> {
             ),
             Some((login, is_for_image)) => {
                 let kept_for = if is_for_image { "this image alone" } else { "its registry" };
-                let (user, registry) = (excerpt(&login.username), &login.registry);
+                let user = excerpt(&login.username);
+                let registry = &login.registry;
                 let text = format!("{image}: user \"{user}\" of {registry}, kept for {kept_for}");
                 self.good("answer", text);
             }
         }
-        Some(())
     }
+}
+
+fn image_of(text: &str) -> Result<Registry, Error> {
+    Registry::of_image(text).ok_or_else(|| {
+        let refused = format!("\"{}\" is not an image with its registry", excerpt(text));
+        Error::new(Exit::Request, refused)
+            .help("name it without tag and digest, as kubelet does: registry.example/team/app")
+    })
 }

@@ -25,9 +25,9 @@ impl Checklist<'_> {
         let with_login = !self.arguments.no_login;
         let origin = with_login.then(|| pins.origin());
         let library = self.session.open(config);
-        let opened = library.map(|it| {
-            let pins = it.lock.asking_unlocked(&config.library, pins);
-            (Arc::clone(&it.module), it.token(&config.token), pins)
+        let opened = library.map(|library| {
+            let pins = library.lock.asking_unlocked(&config.library, pins);
+            (Arc::clone(&library.module), library.token(&config.token), pins)
         });
         let (module, token, mut pins) = self.keep("library", opened)?;
         let description = module.description().map(|text| format!(": {text}")).unwrap_or_default();
@@ -46,20 +46,21 @@ impl Checklist<'_> {
         if has_logged_in {
             self.logged_in(origin.as_ref(), &token);
         }
-        let identity = match identity {
-            Err(error) if !can_log_in && error.is(Kind::CertificateUnseen) => {
-                // That no PIN can be tried has been reported.
-                if !with_login {
-                    self.concern(
-                        "certificate",
-                        format!("no certificate with {} is seen without a login", config.object),
-                        "run check without --no-login to look at the private objects too",
-                    );
-                }
-                return None;
+        if !can_log_in
+            && let Err(error) = &identity
+            && error.is(Kind::CertificateUnseen)
+        {
+            // That no PIN can be tried has been reported.
+            if !with_login {
+                self.concern(
+                    "certificate",
+                    format!("no certificate with {} is seen without a login", config.object),
+                    "run check without --no-login to look at the private objects too",
+                );
             }
-            identity => self.keep("certificate", identity)?,
-        };
+            return None;
+        }
+        let identity = self.keep("certificate", identity)?;
         self.identity(&identity);
         self.public_key(&token, &identity, can_log_in);
         let public_key = identity.certificate.public_key();
@@ -81,11 +82,23 @@ impl Checklist<'_> {
         let allowed = token.allowed_schemes(&key, &schemes);
         let allowed = self.keep("private-key", allowed)?;
         self.restriction(&allowed, &schemes);
-        let schemes = allowed;
+        let made = self.signatures(&mut token, &key, allowed, &mut pins);
+        self.tls_versions(&made, "this key can serve");
+        token.into_accepted_pin()
+    }
+
+    /// Has the key sign with each of the schemes; those with which it did.
+    fn signatures(
+        &mut self,
+        token: &mut Token,
+        key: &PrivateKey,
+        schemes: Vec<Scheme>,
+        pins: &mut dyn PinProvider,
+    ) -> Vec<Scheme> {
         let mut made = Vec::new();
         for scheme in schemes {
             let digest = vec![0x5a; scheme.digest_length()];
-            match token.sign(&key, scheme, &digest, &mut pins) {
+            match token.sign(key, scheme, &digest, pins) {
                 Ok(_) => {
                     self.good("signature", format!("{scheme}: signed and verified"));
                     made.push(scheme);
@@ -100,8 +113,7 @@ impl Checklist<'_> {
                 }
             }
         }
-        self.tls_versions(&made, "this key can serve");
-        token.into_accepted_pin()
+        made
     }
 
     fn pin_tries(&mut self, token: &Token) {
@@ -230,10 +242,8 @@ impl Checklist<'_> {
             let for_key = if token.state().login_required { " for this key" } else { "" };
             self.good("login", format!("not needed{for_key}"));
         }
-        let each_time = match key.always_authenticate {
-            true => "; it wants the PIN for every signature",
-            false => "",
-        };
+        let each_time =
+            if key.always_authenticate { "; it wants the PIN for every signature" } else { "" };
         self.good("private-key", format!("{} is there{each_time}", key.reference.describe()));
     }
 }
