@@ -46,6 +46,22 @@ pub(super) struct Enrollment<'a> {
     pub(super) lines: Vec<String>,
 }
 
+/// Where an issued certificate is to be.
+struct Placement {
+    /// Why in a file: the token doesn't take it, or not those of the CAs.
+    why_in_file: Option<String>,
+    /// It is on the token already.
+    is_there: bool,
+    /// Those on the token that it takes the place of.
+    replaced: Vec<Certificate>,
+}
+
+impl Placement {
+    fn in_file(reason: String) -> Self {
+        Self { why_in_file: Some(reason), is_there: false, replaced: Vec::new() }
+    }
+}
+
 /// The key that is enrolled.
 pub(super) struct EnrolledKey {
     pub(super) key: KeyReference,
@@ -254,71 +270,94 @@ impl<'a> Enrollment<'a> {
     ) -> Result<Option<PathBuf>, Error> {
         self.lock()?;
         let certificate = &issued.certificate;
-        let token = self.token.name();
-        let in_use = self.config.certificate_file.as_deref();
-        let is_opensc = self.token.state().is_piv_of_opensc();
-        let mut beside_another = None;
-        let (is_there, mut replaced) = match in_use.is_none() && !is_opensc {
-            true => {
-                let replaces = self.arguments.replace;
-                match installation(&self.candidates, certificate, replaces, unix_time()) {
-                    // Another cluster can want the other one: for this one it needn't go.
-                    Err(error) if self.arguments.certificate.is_none() => {
-                        beside_another = Some(error.to_string());
-                        (false, Vec::new())
-                    }
-                    found => found?,
-                }
-            }
-            false => (false, Vec::new()),
-        };
-        if !replaced.is_empty() {
-            let what = replacement(&token, key, &replaced);
+        let mut placement = self.placement(certificate)?;
+        if !placement.replaced.is_empty() {
+            let what = replacement(&self.token.name(), key, &placement.replaced);
             confirm(&what, &printable(&format!("Replace {what}")))?;
         }
-        let file = self.arguments.key_options.certificate_file.as_deref().map(Path::new);
-        // A file that was named takes it whatever the token says of it.
-        let may_be_kept = |it: &Error| file.is_some() && it.exit_code() == Exit::Object as u8;
-        let why_kept = match in_use {
-            Some(_) => Some("the context has its certificate in a file".to_owned()),
-            None if is_opensc => {
-                Some(format!("OpenSC writes nothing to a PIV card such as token {token}"))
-            }
-            None if is_there => None,
-            None if beside_another.is_some() => beside_another,
-            None => match issued.write(&mut self.token, key, &mut self.pins) {
-                Ok(true) => None,
-                Ok(false) => Some(format!(
-                    "token {token} has no room for the certificates of CAs, which a server may need"
-                )),
-                Err(error) if error.is(Kind::CertificateRefused) || may_be_kept(&error) => {
-                    replaced.clear();
-                    Some(error.to_string())
-                }
-                Err(error) => return Err(error),
-            },
-        };
+        if placement.why_in_file.is_none() && !placement.is_there {
+            self.write(issued, key, &mut placement)?;
+        }
         let mut location = "beside the key".to_owned();
         let mut kept = None;
-        if let Some(reason) = why_kept {
-            let path = issued.keep(file.or(in_use))?;
+        if let Some(reason) = &placement.why_in_file {
+            let in_use = self.config.certificate_file.as_deref();
+            let path = issued.keep(self.named_file().or(in_use))?;
             location = format!("in {}", path.display());
             report::note(&format!("{reason}; the issued one is {location}, with those above it"));
             kept = Some(path);
         }
         self.lines.push(describe(certificate, &location));
-        if !is_there && kept.is_none() {
-            let authorities = intermediates(certificate, &issued.chain).into_iter();
-            let line = |it: Certificate| format!("CA certificate: {}, on the token", it.subject);
-            self.lines.extend(authorities.map(line));
+        if !placement.is_there && kept.is_none() {
+            for authority in intermediates(certificate, &issued.chain) {
+                let subject = authority.subject;
+                self.lines.push(format!("CA certificate: {subject}, on the token"));
+            }
         }
         // The new one is there and was read.
-        for old in replaced {
+        for old in &placement.replaced {
             self.token.remove_certificate(old, certificate)?;
             let number = &old.serial_number;
             self.lines.push(format!("removed: certificate with serial number {number}"));
         }
         Ok(kept)
+    }
+
+    /// The file that the options name for the certificate.
+    fn named_file(&self) -> Option<&Path> {
+        self.arguments.key_options.certificate_file.as_deref().map(Path::new)
+    }
+
+    /// Where the certificate is to be, as far as that is known before it is written.
+    fn placement(&self, certificate: &Certificate) -> Result<Placement, Error> {
+        if self.config.certificate_file.is_some() {
+            return Ok(Placement::in_file("the context has its certificate in a file".to_owned()));
+        }
+        if self.token.state().is_piv_of_opensc() {
+            let token = self.token.name();
+            let reason = format!("OpenSC writes nothing to a PIV card such as token {token}");
+            return Ok(Placement::in_file(reason));
+        }
+        let replaces = self.arguments.replace;
+        match installation(&self.candidates, certificate, replaces, unix_time()) {
+            Ok((is_there, replaced)) => {
+                let replaced = replaced.into_iter().cloned().collect();
+                Ok(Placement { why_in_file: None, is_there, replaced })
+            }
+            // Another cluster can want the other one: for this one it needn't go.
+            Err(error) if self.arguments.certificate.is_none() => {
+                Ok(Placement::in_file(error.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the certificate beside its key, or notes why it is to be in a file.
+    fn write(
+        &mut self,
+        issued: &IssuedCertificate,
+        key: &KeyReference,
+        placement: &mut Placement,
+    ) -> Result<(), Error> {
+        match issued.write(&mut self.token, key, &mut self.pins) {
+            Ok(true) => {}
+            Ok(false) => {
+                placement.why_in_file = Some(format!(
+                    "token {} has no room for the certificates of CAs, which a server may need",
+                    self.token.name()
+                ));
+            }
+            Err(error) => {
+                // A file that was named takes it whatever the token says of it.
+                let may_be_kept =
+                    self.named_file().is_some() && error.exit_code() == Exit::Object as u8;
+                if !may_be_kept && !error.is(Kind::CertificateRefused) {
+                    return Err(error);
+                }
+                *placement = Placement::in_file(error.to_string());
+            }
+        }
+        Ok(())
     }
 
     /// The newest certificate of the key, for this user if one is given, as a line; or why nothing is left to do for the
@@ -458,13 +497,16 @@ fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configurati
 }
 
 /// What is asked for a yes.
-fn replacement(token: &str, key: &KeyReference, old: &[&Certificate]) -> String {
-    let old = old.iter().map(|it| {
-        let until = minute(it.validity.not_after);
-        format!("{}, serial number {}, until {until}", it.subject, it.serial_number)
-    });
-    let (old, key) = (old.collect::<Vec<_>>().join("; "), &key.selector);
-    format!("the certificate of the key with {key} on token {token} ({old})")
+fn replacement(token: &str, key: &KeyReference, replaced: &[Certificate]) -> String {
+    let described: Vec<_> = replaced
+        .iter()
+        .map(|old| {
+            let until = minute(old.validity.not_after);
+            format!("{}, serial number {}, until {until}", old.subject, old.serial_number)
+        })
+        .collect();
+    let key = &key.selector;
+    format!("the certificate of the key with {key} on token {token} ({})", described.join("; "))
 }
 
 /// A certificate and where it is, in one line.
