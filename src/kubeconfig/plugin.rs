@@ -50,6 +50,12 @@ pub struct PluginEntries {
     note: Note,
 }
 
+/// A cluster or a user of a kubeconfig.
+struct NamedEntry {
+    name: String,
+    entry: Value,
+}
+
 /// What a context had before it was given a plugin; the user can be missing.
 #[derive(Deserialize, Serialize)]
 pub struct OriginalContext {
@@ -76,10 +82,11 @@ pub fn local_address() -> Ipv4Addr {
     let user = rustix::process::geteuid().as_raw();
     let [_, _, third, fourth] = user.to_be_bytes();
     let second = u8::try_from(1 + (user >> 16) % 254).unwrap_or(1);
-    match cfg!(target_os = "linux") {
-        true => Ipv4Addr::new(127, second, third, fourth),
+    if cfg!(target_os = "linux") {
+        Ipv4Addr::new(127, second, third, fourth)
+    } else {
         // There is only this one.
-        false => Ipv4Addr::LOCALHOST,
+        Ipv4Addr::LOCALHOST
     }
 }
 
@@ -132,14 +139,14 @@ impl Kubeconfig {
         let Ok(now) = self.context(context) else { return Vec::new() };
         let Ok(Note { original, plugin_user, .. }) = self.note(&now) else { return Vec::new() };
         let mut others = self.contexts();
-        others.retain(|it| it.name != context);
+        others.retain(|other| other.name != context);
         let mut entries = Vec::new();
-        if others.iter().all(|it| it.cluster != now.cluster) {
+        if others.iter().all(|other| other.cluster != now.cluster) {
             entries.push((EntryKind::Cluster, now.cluster));
         }
         if self.has_plugin(&plugin_user)
             && original.user.as_ref() != Some(&plugin_user)
-            && others.iter().all(|it| it.user != plugin_user)
+            && others.iter().all(|other| other.user != plugin_user)
         {
             entries.push((EntryKind::User, plugin_user));
         }
@@ -164,7 +171,7 @@ impl Kubeconfig {
             }
         }
         for (kind, name) in all.entries_of_plugin(context) {
-            self.retain(kind, |it| it != name);
+            self.retain(kind, |other| other != name);
         }
         Ok(())
     }
@@ -183,15 +190,15 @@ impl PluginEntries {
             let entry = kubeconfig.entry(EntryKind::Context, context);
             // A context that was pointed at a local address by hand.
             let real = tunnelled::of(kubeconfig.entry(EntryKind::Cluster, &now.cluster));
-            let real = real.and_then(|it| it["name"].as_str()).unwrap_or(&now.cluster);
+            let real = real.and_then(|led| led["name"].as_str()).unwrap_or(&now.cluster);
             let user = entry["user"].as_str();
             OriginalContext { cluster: real.to_owned(), user: user.map(str::to_owned) }
         });
-        let (cluster, local) = local_cluster(kubeconfig, &now.cluster, &original.cluster, hop)?;
-        let before = original.user.as_deref();
-        let (plugin_user, with_plugin) = plugin_user(kubeconfig, context, before, user);
-        let note = Note { original, plugin_cluster: cluster, plugin_user };
-        Ok(Self { context: context.to_owned(), local, with_plugin, note })
+        let cluster = local_cluster(kubeconfig, &now.cluster, &original.cluster, hop)?;
+        let user = plugin_user(kubeconfig, context, original.user.as_deref(), user);
+        let note = Note { original, plugin_cluster: cluster.name, plugin_user: user.name };
+        let context = context.to_owned();
+        Ok(Self { context, local: cluster.entry, with_plugin: user.entry, note })
     }
 
     /// The name of the cluster at the local address.
@@ -241,7 +248,7 @@ impl PluginEntries {
         }
         for (kind, name) in all.entries_of_plugin(&self.context) {
             if name != self.cluster() && name != self.user() {
-                file.retain(kind, |it| it != name);
+                file.retain(kind, |other| other != name);
             }
         }
         Ok(())
@@ -261,11 +268,12 @@ fn local_cluster(
     now: &str,
     real: &str,
     hop: &LocalEndpoint<'_>,
-) -> Result<(String, Value), Error> {
+) -> Result<NamedEntry, Error> {
     let names = kubeconfig.names(EntryKind::Cluster);
     let entries = [now].into_iter().chain(names.iter().map(String::as_str));
     let mut entries = entries.map(|name| (name, kubeconfig.entry(EntryKind::Cluster, name)));
-    let known = entries.find(|(_, it)| tunnelled::of(it).is_some_and(|it| it["name"] == real));
+    let known =
+        entries.find(|(_, entry)| tunnelled::of(entry).is_some_and(|led| led["name"] == real));
     let (name, mut local) = match known {
         Some((name, local)) => (name.to_owned(), local.clone()),
         None => {
@@ -284,7 +292,7 @@ fn local_cluster(
         None => super::remove(&mut local, &["disable-compression"]),
     }
     set_extension(&mut local, tunnelled::EXTENSION, Some(described(entry, real)));
-    Ok((name, local))
+    Ok(NamedEntry { name, entry: local })
 }
 
 /// The real cluster, for the plugin.
@@ -335,45 +343,73 @@ fn port_of(entry: &Value) -> Option<u16> {
     host.rsplit_once(':')?.1.parse().ok()
 }
 
-/// The user with the plugin, by its name: that of the context if it was given one already, or a new one
-/// where an entry of the name is another's. What the context had `before` is left as it was, missing or not.
+/// The user with the plugin: that of the context if it was given one already, or a new one where an entry of the name is
+/// another's. What the context had `before` is left as it was, missing or not.
 fn plugin_user(
     kubeconfig: &Kubeconfig,
     context: &str,
     before: Option<&str>,
     user: &PluginUser<'_>,
-) -> (String, Value) {
+) -> NamedEntry {
     let contexts = kubeconfig.contexts();
-    let written = |name: &str| {
-        let mut entry = kubeconfig.entry(EntryKind::User, name).clone();
-        let mut old = match exec::is_ours(&entry["exec"]) {
-            true => entry["exec"].clone(),
-            false => Value::Null,
-        };
-        if text(&old, "command").is_some_and(|command| exec::program_of(command).is_err()) {
-            super::remove(&mut old, &["command"]);
+    let can_stay = |now: &&str| kubeconfig.has_plugin(now) && (!user.is_named || *now == user.name);
+    let now = contexts.iter().find(|known| known.name == context);
+    let now = now.map(|known| known.user.as_str()).filter(can_stay);
+    let with_token = format!("{}+token", user.name);
+    let is_free = |name: &str| is_free_for(kubeconfig, context, before, name, user.configuration);
+    let preferred = [now, Some(user.name), Some(&*with_token)].into_iter().flatten();
+    let name = match preferred.into_iter().find(|name| is_free(name)) {
+        Some(name) => name.to_owned(),
+        None => {
+            let mut count = 2_u64;
+            loop {
+                let counted = format!("{with_token}+{count}");
+                if is_free(&counted) {
+                    break counted;
+                }
+                count += 1;
+            }
         }
-        entry["exec"] = exec::with(user.configuration, &old);
-        entry
     };
-    let is_fit = |name: &str| {
-        if !kubeconfig.has(EntryKind::User, name) {
-            return before != Some(name);
-        }
-        let entry = kubeconfig.entry(EntryKind::User, name);
-        let mut others = contexts.iter().filter(|it| it.name != context);
-        kubeconfig.has_plugin(name)
-            && entry["auth-provider"].is_null()
-            && (before != Some(name) && others.all(|it| it.user != name) || written(name) == *entry)
-    };
-    let now = contexts.iter().find(|it| it.name == context).map(|it| it.user.as_str());
-    let now = now.filter(|now| kubeconfig.has_plugin(now) && (!user.is_named || *now == user.name));
-    let counted = (2_u64..).map(|count| format!("{}+token+{count}", user.name));
-    let names = now.map(str::to_owned).into_iter().chain([user.name.to_owned()]);
-    let mut names = names.chain([format!("{}+token", user.name)]).chain(counted);
-    let name = names.find(|name| is_fit(name)).unwrap_or_default();
-    let entry = written(&name);
-    (name, entry)
+    let entry = with_plugin(kubeconfig, &name, user.configuration);
+    NamedEntry { name, entry }
+}
+
+/// Whether the context can have a user of this name that is written for it: no entry that is another's is changed.
+fn is_free_for(
+    kubeconfig: &Kubeconfig,
+    context: &str,
+    before: Option<&str>,
+    name: &str,
+    configuration: &Configuration,
+) -> bool {
+    let had_before = before == Some(name);
+    if !kubeconfig.has(EntryKind::User, name) {
+        return !had_before;
+    }
+    let entry = kubeconfig.entry(EntryKind::User, name);
+    if !kubeconfig.has_plugin(name) || !entry["auth-provider"].is_null() {
+        return false;
+    }
+    let is_others =
+        kubeconfig.contexts().iter().any(|other| other.name != context && other.user == name);
+    let may_change = !had_before && !is_others;
+    may_change || with_plugin(kubeconfig, name, configuration) == *entry
+}
+
+/// The entry of the user of this name, with the plugin and this configuration. What else it says stays, but for a command
+/// that isn't to be run.
+fn with_plugin(kubeconfig: &Kubeconfig, name: &str, configuration: &Configuration) -> Value {
+    let mut entry = kubeconfig.entry(EntryKind::User, name).clone();
+    let mut old = Value::Null;
+    if exec::is_ours(&entry["exec"]) {
+        old = entry["exec"].clone();
+    }
+    if text(&old, "command").is_some_and(|command| exec::program_of(command).is_err()) {
+        super::remove(&mut old, &["command"]);
+    }
+    entry["exec"] = exec::with(configuration, &old);
+    entry
 }
 
 #[cfg(test)]
