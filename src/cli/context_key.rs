@@ -54,39 +54,23 @@ impl ContextEntries<'_> {
         let kubeconfig = self.options.kubeconfig.as_deref();
         // Before kubectl is kept from the file.
         let tunnel = LocalTunnel::find()?;
-        let ((user, former), path) = change(kubeconfig, self.context, |file, all, path| {
+        let Change { outcome, path } = change(kubeconfig, self.context, |file, all, path| {
             let entries = self.entries(all, &tunnel)?;
             entries.put_into(file, all, path)?;
             let former = all.context(self.context)?.user;
             let is_secret = all.is_secret_of_one(&former, self.context);
-            Ok((entries.user().to_owned(), is_secret.then_some(former)))
+            Ok(WrittenUser {
+                name: entries.user().to_owned(),
+                former_with_secret: is_secret.then_some(former),
+            })
         })?;
-        let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
-        if let Some(former) = former {
-            let mut place = holder_of(&former, kubeconfig).unwrap_or_else(|| path.clone());
-            let mut removal = format!("kubectl config{files} delete-user {}", shell_word(&former));
-            let mut copies = "";
-            // Only the context's own file was copied.
-            if place.canonicalize().is_ok_and(|it| it == path) {
-                for (index, copy) in copies_with(&path, &former).iter().enumerate() {
-                    copies = " and its copies";
-                    removal += if index == 0 { " && rm " } else { " " };
-                    removal += &shell_word(&copy.to_string_lossy());
-                }
-                place = path;
-            }
-            report::steps(
-                &format!(
-                    "user \"{former}\", which the context had, is still in {}{copies}, with its secret; without it there is \
-                     no way back:",
-                    place.display()
-                ),
-                &[removal],
-            );
+        if let Some(former) = &outcome.former_with_secret {
+            report_secret_left(former, &path, kubeconfig);
         }
+        let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
         let options = files + &option("--context", Some(self.context));
         report::steps(
-            &format!("context \"{}\" uses user \"{user}\"; next:", self.context),
+            &format!("context \"{}\" uses user \"{}\"; next:", self.context, outcome.name),
             &[
                 format!("{} check{options} --server", start::called()),
                 format!("kubectl{options} auth whoami"),
@@ -98,50 +82,17 @@ impl ContextEntries<'_> {
     fn entries(
         &self,
         kubeconfig: &Kubeconfig,
-        LocalTunnel { identity, process }: &LocalTunnel,
+        tunnel: &LocalTunnel,
     ) -> Result<PluginEntries, Error> {
-        let user = kubeconfig.context(self.context)?.user;
-        // What the first of these users that has this key says of it.
-        let users = [&*user, self.user];
-        let inherited = users.iter().find_map(|user| match kubeconfig.provider(user) {
-            Ok(Provider::ExternalSigner(mut map)) => names_key(&mut map, self.key).then_some(map),
-            _ => None,
-        });
-        let old = inherited.unwrap_or_default();
-        let KeyOptions { certificate_file, pin_source, kubeconfig: named, .. } = self.options;
-        if old.value("pin").is_some() && pin_source.is_none() {
-            report::warning(
-                "the PIN that stands in the kubeconfig is not taken over, since it would stand in the \
-                 plugin's arguments: it will be asked for, unless --pin-source says where it comes from",
-            );
-        }
-        let pin_source = pin_source.as_deref().or_else(|| old.value("pinSource"));
-        if pin_source == Some("stdin") {
-            return Err(standard_input_is_the_clients());
-        }
-        let file = certificate_file.as_deref().or_else(|| old.value("certificateFile"));
-        let mut configuration = key_configuration(file, self.key, pin_source);
-        let [keep, usual_keep] =
-            [self.keep, self.usual_keep].map(|it| it.map(|keep| keep.to_string()));
-        let keep = keep.as_deref().or_else(|| old.value("keep")).or(usual_keep.as_deref());
-        set(&mut configuration, "keep", keep);
-        // A client that passes no cluster on doesn't say either which file it was given.
-        let file = named.as_ref().and_then(|it| std::path::absolute(it).ok());
-        set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
+        let configuration = self.plugin_configuration(kubeconfig)?;
         let host = local_address().to_string();
+        let identity = &tunnel.identity;
         let hop = LocalEndpoint {
             tunnel: identity.endpoint(&host),
             ports: &|cluster: &Cluster| {
                 preferred_ports(&cluster.identity(), Some(identity.server_name())).collect()
             },
-            is_free: &|port, cluster| {
-                let address = SocketAddr::from((local_address(), port));
-                let mut served = process.iter().flat_map(|it| &it.clusters);
-                match served.find(|it| it.address == address) {
-                    Some(served) => served.server == cluster.server,
-                    None => check_port("", address).is_ok(),
-                }
-            },
+            is_free: &|port, cluster| tunnel.is_free(port, cluster),
         };
         let user = PluginUser {
             name: self.user,
@@ -150,6 +101,78 @@ impl ContextEntries<'_> {
         };
         PluginEntries::of(kubeconfig, self.context, &user, &hop)
     }
+
+    /// What the plugin's arguments say: the key, and what else the options say, or else the user's present entry.
+    fn plugin_configuration(&self, kubeconfig: &Kubeconfig) -> Result<Configuration, Error> {
+        let old = self.present_configuration(kubeconfig)?;
+        let options = self.options;
+        if old.value("pin").is_some() && options.pin_source.is_none() {
+            report::warning(
+                "the PIN that stands in the kubeconfig is not taken over, since it would stand in the \
+                 plugin's arguments: it will be asked for, unless --pin-source says where it comes from",
+            );
+        }
+        let pin_source = options.pin_source.as_deref().or_else(|| old.value("pinSource"));
+        if pin_source == Some("stdin") {
+            return Err(standard_input_is_the_clients());
+        }
+        let certificate_file =
+            options.certificate_file.as_deref().or_else(|| old.value("certificateFile"));
+        let mut configuration = key_configuration(certificate_file, self.key, pin_source);
+        let wanted_keep = self.keep.map(|keep| keep.to_string());
+        let usual_keep = self.usual_keep.map(|keep| keep.to_string());
+        let keep = wanted_keep.as_deref().or_else(|| old.value("keep")).or(usual_keep.as_deref());
+        set(&mut configuration, "keep", keep);
+        // A client that passes no cluster on doesn't say either which file it was given.
+        let file = options.kubeconfig.as_ref().and_then(|file| std::path::absolute(file).ok());
+        set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
+        Ok(configuration)
+    }
+
+    /// What the context's user says of this key, or else the entry of the new user's name; nothing if neither has the key.
+    fn present_configuration(&self, kubeconfig: &Kubeconfig) -> Result<Configuration, Error> {
+        let present_user = kubeconfig.context(self.context)?.user;
+        for user in [&*present_user, self.user] {
+            if let Ok(Provider::ExternalSigner(mut configuration)) = kubeconfig.provider(user)
+                && names_key(&mut configuration, self.key)
+            {
+                return Ok(configuration);
+            }
+        }
+        Ok(Configuration::default())
+    }
+}
+
+/// The user that a context was given.
+struct WrittenUser {
+    name: String,
+    /// The one that it had, if a secret stands in its entry and no other context needs it.
+    former_with_secret: Option<String>,
+}
+
+/// Tells how the entry with a secret goes that a context had, whose file is at `path`.
+fn report_secret_left(former: &str, path: &Path, kubeconfig: Option<&Path>) {
+    let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
+    let mut place = holder_of(former, kubeconfig).unwrap_or_else(|| path.to_owned());
+    let mut removal = format!("kubectl config{files} delete-user {}", shell_word(former));
+    let mut copies = "";
+    // Only the context's own file was copied.
+    if place.canonicalize().is_ok_and(|place| place == path) {
+        for (index, copy) in copies_with(path, former).iter().enumerate() {
+            copies = " and its copies";
+            removal += if index == 0 { " && rm " } else { " " };
+            removal += &shell_word(&copy.to_string_lossy());
+        }
+        path.clone_into(&mut place);
+    }
+    report::steps(
+        &format!(
+            "user \"{former}\", which the context had, is still in {}{copies}, with its secret; without it there is \
+             no way back:",
+            place.display()
+        ),
+        &[removal],
+    );
 }
 
 /// The file that the user stands in.
@@ -159,11 +182,13 @@ fn holder_of(user: &str, kubeconfig: Option<&Path>) -> Option<PathBuf> {
 
 /// The copies of this file that the user stands in, too.
 fn copies_with(path: &Path, user: &str) -> Vec<PathBuf> {
+    let Some(Ok(files)) = path.parent().map(Path::read_dir) else { return Vec::new() };
     let prefix = format!("{}.backup-", path.to_string_lossy());
-    let files = path.parent().and_then(|it| it.read_dir().ok()).into_iter().flatten().flatten();
-    let paths = files.map(|file| file.path());
-    let copies = paths.filter(|it| it.to_string_lossy().starts_with(&prefix) && holds(it, user));
-    let mut copies: Vec<_> = copies.collect();
+    let mut copies: Vec<_> = files
+        .flatten()
+        .map(|file| file.path())
+        .filter(|copy| copy.to_string_lossy().starts_with(&prefix) && holds(copy, user))
+        .collect();
     copies.sort();
     copies
 }
@@ -183,6 +208,16 @@ impl LocalTunnel {
         let process = tunnel_process::status().ok().flatten();
         Ok(Self { identity: identity_or_new()?, process })
     }
+
+    /// Whether nothing but this cluster is served at the port.
+    fn is_free(&self, port: u16, cluster: &Cluster) -> bool {
+        let address = SocketAddr::from((local_address(), port));
+        let mut served = self.process.iter().flat_map(|process| &process.clusters);
+        match served.find(|served| served.address == address) {
+            Some(served) => served.server == cluster.server,
+            None => check_port("", address).is_ok(),
+        }
+    }
 }
 
 /// Gives the context back what it had.
@@ -193,7 +228,7 @@ pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error
     let user = original.user.unwrap_or_default();
     change(files, context, |file, all, _| file.restore(context, all)).map_err(|error| {
         let file = option("--kubeconfig", files.map(Path::to_string_lossy));
-        let [cluster, user] = [&original.cluster, &user].map(|it| shell_word(it));
+        let [cluster, user] = [&original.cluster, &user].map(|name| shell_word(name));
         error.help(format!(
             "correct that, or have kubectl do it: `kubectl config{file} set-context {} --cluster={cluster} --user={user}`",
             shell_word(context)
@@ -220,16 +255,23 @@ pub(super) fn check_change(kubeconfig: Option<&Path>, context: &str) -> Result<(
     })
 }
 
+/// What a change of a file has come to.
+struct Change<T> {
+    outcome: T,
+    /// The file, links followed.
+    path: PathBuf,
+}
+
 /// Changes the file of the context, and says what became of it.
 fn change<T>(
     kubeconfig: Option<&Path>,
     context: &str,
     edit: impl FnOnce(&mut Kubeconfig, &Kubeconfig, &Path) -> Result<T, Error>,
-) -> Result<(T, PathBuf), Error> {
+) -> Result<Change<T>, Error> {
     // A lock that stays behind would keep kubectl from the file.
     let _deferral = Deferral::for_files();
     let files = kubeconfig_files(kubeconfig);
-    let (result, path, copy) = kubeconfig::change(&files, context, edit)?;
+    let (outcome, path, copy) = kubeconfig::change(&files, context, edit)?;
     let shown = path.display();
     report::note(&match copy {
         Some(copy) => {
@@ -238,5 +280,5 @@ fn change<T>(
         }
         None => format!("{shown}: context \"{context}\" is there already"),
     });
-    Ok((result, path))
+    Ok(Change { outcome, path })
 }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use super::key_options::{KeyOptions, KeySource, set};
 use super::listing::{
-    KeyEntry, KeyNote, Listing, SelectedKey, among, none_fits, token_configuration,
+    KeyEntry, KeyNote, Listing, SelectedKey, TokenEntry, among, none_fits, token_configuration,
 };
 use super::question;
 use super::session::CommandSession;
-use crate::config::{Config, Filter};
+use crate::config::{Config, Filter, ObjectSelector, TokenSelector};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
 use crate::pin::PinProvider;
 use crate::printable::shell_word;
@@ -91,10 +91,10 @@ impl KeyOptions {
         // If there is only one key, its use says what is wrong with it.
         let mut keys = listing.keys();
         let only_key = keys.next().filter(|_| keys.next().is_none());
-        let chosen = self.choose(&listing).or_else(|error| match error.is(Kind::NoUsableKey) {
-            true => only_key.ok_or(error),
-            false => Err(error),
-        });
+        let chosen = match (self.choose(&listing), only_key) {
+            (Err(error), Some(only_key)) if error.is(Kind::NoUsableKey) => Ok(only_key),
+            (chosen, _) => chosen,
+        };
         let mut tokens = listing.tokens();
         let (config, uri) = match (chosen, tokens.next().filter(|_| tokens.next().is_none())) {
             (Ok(it @ (_, _, key)), _) => (key_configuration(None, it, None), key.uri.clone()),
@@ -112,9 +112,12 @@ impl KeyOptions {
     pub(super) fn choose<'a>(&self, listing: &'a Listing) -> Result<SelectedKey<'a>, Error> {
         let wanted = self.filter()?.object;
         let has_file = self.certificate_file.is_some();
-        let can_be_meant = |key: &KeyEntry| match wanted.is_given() {
-            true => key.fits(&wanted),
-            false => key.usable || has_file && !key.notes.contains(&KeyNote::NoPrivateKey),
+        let can_be_meant = |key: &KeyEntry| {
+            if wanted.is_given() {
+                key.fits(&wanted)
+            } else {
+                key.usable || has_file && !key.notes.contains(&KeyNote::NoPrivateKey)
+            }
         };
         let mut found: Vec<SelectedKey<'_>> =
             listing.keys().filter(|(_, _, key)| can_be_meant(key)).collect();
@@ -131,10 +134,11 @@ impl KeyOptions {
                 if let Some(busy) = listing.busy() {
                     return Err(busy);
                 }
-                let found: Vec<_> = listing.keys().map(described).collect();
-                Err(match wanted.is_given() {
-                    true => none_fits(&wanted, &found),
-                    false => listing.emptiness().unwrap_or_else(|| no_usable(&found)),
+                let there: Vec<_> = listing.keys().map(described).collect();
+                Err(if wanted.is_given() {
+                    none_fits(&wanted, &there)
+                } else {
+                    listing.emptiness().unwrap_or_else(|| no_usable(&there))
                 })
             }
             several => pick(several),
@@ -150,13 +154,17 @@ impl KeyOptions {
         selected: SelectedKey<'_>,
         session: &mut CommandSession,
     ) -> Result<String, Error> {
-        let ((_, _, key), file) = (selected, self.certificate_file.as_deref());
+        let (_, _, key) = selected;
+        let file = self.certificate_file.as_deref();
         let config = Config::from_map(&mut key_configuration(file, selected, None))?;
         let mut token = session.open(&config)?.token(&config.token)?;
-        let mut of_certificate = key.certificate.as_ref().and_then(|it| it.user.clone());
+        let mut of_certificate =
+            key.certificate.as_ref().and_then(|certificate| certificate.user.clone());
         match token.identity(&config, None) {
             Ok(Identity { certificate, .. }) if file.is_some() => {
-                certificate.warnings(unix_time()).iter().for_each(|it| report::warning(it));
+                for warning in certificate.warnings(unix_time()) {
+                    report::warning(&warning);
+                }
                 of_certificate = certificate.user;
             }
             Ok(_) => {}
@@ -179,15 +187,15 @@ impl KeyOptions {
 
 /// Asks at the terminal.
 fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
-    let items: Vec<_> = found.iter().map(|it| described(*it)).collect();
+    let items: Vec<_> = found.iter().map(|key| described(*key)).collect();
     let picked = question::pick("Which key?", &items);
     if let Some(picked) = picked.and_then(|index| found.get(index)) {
         return Ok(*picked);
     }
-    let found = found.iter().map(|(_, _, key)| format!("--uri={}", shell_word(&key.uri)));
-    let (found, help) = (found.collect::<Vec<_>>(), Help::from("name one:"));
-    Err(Error::new(Exit::Object, format!("{} keys can be meant", found.len()))
-        .help(help.with_candidates(&found))
+    let options: Vec<_> =
+        found.iter().map(|(_, _, key)| format!("--uri={}", shell_word(&key.uri))).collect();
+    Err(Error::new(Exit::Object, format!("{} keys can be meant", options.len()))
+        .help(Help::from("name one:").with_candidates(&options))
         .kind(Kind::SeveralKeys))
 }
 
@@ -250,28 +258,45 @@ fn program() -> Option<String> {
     found.unwrap_or(executable).into_os_string().into_string().ok()
 }
 
-/// Whether a configuration names this key, by any selectors. Its URI, if it has one, is then unfolded.
+/// Whether a configuration names this key and no other one, by any selectors. Its URI, if it has one, is then unfolded.
 pub(super) fn names_key(
     configuration: &mut Configuration,
     (library, token, key): SelectedKey<'_>,
 ) -> bool {
     let path = configuration.take("pathLib");
-    let Ok(Filter { token: wanted, object, .. }) = Filter::from_map(configuration) else {
+    let Ok(Filter { token: wanted_token, object: wanted_object, .. }) =
+        Filter::from_map(configuration)
+    else {
         return false;
     };
-    let same = |wanted: &Option<String>, actual: &str| {
+    let is_same_library = path.is_none_or(|path| *path == library.path_lib);
+    names_token(&wanted_token, is_same_library, token) && names_object(&wanted_object, key)
+}
+
+/// Whether the selectors fit the token, and tell it from the others that are known.
+fn names_token(wanted: &TokenSelector, is_same_library: bool, token: &TokenEntry) -> bool {
+    let TokenEntry { name, needs_label, needs_slot_id, .. } = token;
+    let is = |wanted: &Option<String>, actual: &str| {
         wanted.as_deref().is_none_or(|wanted| wanted.trim_end_matches(' ') == actual)
     };
+    let fits = is(&wanted.label, &name.label)
+        && is(&wanted.serial, &name.serial)
+        && wanted.slot.is_none_or(|slot| slot == name.slot);
+    // Nothing else tells it from another one with its serial number and label.
+    if !fits || *needs_slot_id && wanted.slot.is_none() {
+        return false;
+    }
+    // Whatever library shows it.
+    let has_own_serial = wanted.serial.is_some() && (wanted.label.is_some() || !needs_label);
     // Another library numbers its slots otherwise, and can have a token of the same label.
-    let is_same_library = path.is_none_or(|it| *it == library.path_lib);
-    let names_token = is_same_library && (wanted.label.is_some() || wanted.slot.is_some())
-        || wanted.serial.is_some() && (wanted.label.is_some() || !token.needs_label);
-    names_token
-        && (object.label.is_some() || object.id.is_some() && !key.needs_label)
-        && wanted.slot.map_or(!token.needs_slot_id, |slot| slot == token.name.slot)
-        && same(&wanted.label, &token.name.label)
-        && same(&wanted.serial, &token.name.serial)
-        && key.fits(&object)
+    let has_own_place = is_same_library && (wanted.label.is_some() || wanted.slot.is_some());
+    has_own_serial || has_own_place
+}
+
+/// Whether the selectors fit the key, and tell it from the others of its token.
+fn names_object(wanted: &ObjectSelector, key: &KeyEntry) -> bool {
+    let tells_it_apart = wanted.label.is_some() || wanted.id.is_some() && !key.needs_label;
+    tells_it_apart && key.fits(wanted)
 }
 
 /// The key by its certificate, and the user that this names; or by its public key where there is no certificate. Without
@@ -288,5 +313,78 @@ pub(super) fn key_and_user(
             token.bare_key(&config.object, pins).map(|key| (key, None)).map_err(|_| error)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::listing::LibraryEntry;
+
+    fn is_named(
+        selectors: &[(&str, &str)],
+        [needs_label, needs_slot_id, key_needs_label]: [bool; 3],
+    ) -> bool {
+        let library: LibraryEntry = serde_json::from_value(json!({
+            "pathLib": "/lib/here.so", "error": null, "tokens": [],
+        }))
+        .unwrap();
+        let token: TokenEntry = serde_json::from_value(json!({
+            "slotId": 3, "tokenLabel": "prod", "tokenSerial": "5d9c", "loginRequired": true,
+            "needsLabel": needs_label, "needsSlotId": needs_slot_id, "pin": "unknown",
+            "error": null, "caCertificates": 0, "keys": [],
+        }))
+        .unwrap();
+        let key: KeyEntry = serde_json::from_value(json!({
+            "objectId": "2", "objectLabel": "jane", "kind": "", "fingerprint": null,
+            "certificate": null, "notes": [], "usable": true, "uri": "",
+            "needsLabel": key_needs_label,
+        }))
+        .unwrap();
+        names_key(&mut selectors.iter().copied().collect(), (&library, &token, &key))
+    }
+
+    #[test]
+    fn a_key_is_named_by_what_tells_it_from_all_others() {
+        const LIBRARY: (&str, &str) = ("pathLib", "/lib/here.so");
+        const ANOTHER: (&str, &str) = ("pathLib", "/lib/there.so");
+        const SLOT: (&str, &str) = ("slotId", "3");
+        const LABEL: (&str, &str) = ("tokenLabel", "prod");
+        const SERIAL: (&str, &str) = ("tokenSerial", "5d9c");
+        const ID: (&str, &str) = ("objectId", "2");
+        const NAME: (&str, &str) = ("objectLabel", "jane");
+        let alone = [false; 3];
+        let same_serial = [true, false, false];
+        let same_serial_and_label = [true, true, false];
+        let same_id = [false, false, true];
+        for (selectors, needs, expected) in [
+            (&[LIBRARY, LABEL, ID][..], alone, true),
+            (&[LIBRARY, SLOT, ID], alone, true),
+            (&[LABEL, ID], alone, true),
+            (&[SERIAL, ID], alone, true),
+            (&[LIBRARY, ID], alone, false),
+            (&[LIBRARY, LABEL], alone, false),
+            // Its label, or the number of its slot, is another library's too.
+            (&[ANOTHER, LABEL, ID], alone, false),
+            (&[ANOTHER, SLOT, ID], alone, false),
+            (&[ANOTHER, SERIAL, ID], alone, true),
+            (&[LIBRARY, SERIAL, ID], same_serial, false),
+            (&[ANOTHER, SERIAL, LABEL, ID], same_serial, true),
+            (&[LIBRARY, SERIAL, LABEL, ID], same_serial_and_label, false),
+            (&[LIBRARY, SERIAL, LABEL, SLOT, ID], same_serial_and_label, true),
+            (&[LIBRARY, LABEL, ID], same_id, false),
+            (&[LIBRARY, LABEL, ID, NAME], same_id, true),
+            (&[LIBRARY, LABEL, NAME], same_id, true),
+            // Of another one.
+            (&[LIBRARY, ("slotId", "4"), ID], alone, false),
+            (&[LIBRARY, ("tokenLabel", "test"), ID], alone, false),
+            (&[LIBRARY, LABEL, ("tokenSerial", "77aa"), ID], alone, false),
+            (&[LIBRARY, LABEL, ("objectId", "3")], alone, false),
+            (&[LIBRARY, LABEL, ID, ("objectLabel", "joe")], alone, false),
+        ] {
+            assert_eq!(is_named(selectors, needs), expected, "{selectors:?} {needs:?}");
+        }
     }
 }
