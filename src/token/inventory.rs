@@ -36,6 +36,7 @@ pub struct Candidate {
     pub is_ambiguous: bool,
 }
 
+/// What the token shows of a key object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VisibleKey {
     /// CKA_ID, which may be another one than its certificate's.
@@ -74,7 +75,8 @@ impl Token {
                 key: matching.first().map(|key| key.shown.clone()),
                 public_key: public_key.cloned(),
                 is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
-                is_authority: !has_key && certificate.as_ref().is_ok_and(|it| it.is_ca),
+                is_authority: !has_key
+                    && certificate.as_ref().is_ok_and(|certificate| certificate.is_ca),
                 id,
                 label,
                 certificate: Some(certificate),
@@ -82,14 +84,16 @@ impl Token {
             });
         }
         for key in keys.iter().filter(|key| !key.is_listed) {
-            let mut same = keys.iter().filter(|it| it.belongs_to(&key.id, &key.label));
-            let public_key = same.find_map(|it| self.public_key(it.object).ok().flatten());
+            let mut same = keys.iter().filter(|other| other.belongs_to(&key.id, &key.label));
+            let public_key = same.find_map(|other| self.public_key(other.object).ok().flatten());
             let KeyObject { shown, id, label, .. } = key.clone();
             let key = Some(shown);
             candidates.push(Candidate { key, public_key, id, label, ..Candidate::default() });
         }
         // Short ids first, so that 2 stands before 0x0101.
-        candidates.sort_by_cached_key(|it| (it.id.len(), it.id.clone(), it.label.clone()));
+        candidates.sort_by_cached_key(|candidate| {
+            (candidate.id.len(), candidate.id.clone(), candidate.label.clone())
+        });
         // The same certificate twice is one.
         candidates.dedup_by(|one, other| {
             let same = one.certificate().zip(other.certificate());
@@ -97,14 +101,18 @@ impl Token {
                 && (&one.id, &one.label) == (&other.id, &other.label)
         });
         let standings: Vec<_> =
-            candidates.iter().map(|it| it.standing_among(&candidates)).collect();
+            candidates.iter().map(|candidate| candidate.standing_among(&candidates)).collect();
         for (candidate, standing) in candidates.iter_mut().zip(standings) {
-            (candidate.needs_label, candidate.is_superseded, candidate.is_ambiguous) = standing;
+            candidate.needs_label = standing.needs_label();
+            candidate.is_superseded = matches!(standing, Standing::Superseded { .. });
+            candidate.is_ambiguous = standing == Standing::Ambiguous;
         }
         if self.state.is_yubikey() {
             candidates.retain(|candidate| candidate.id != ATTESTATION_KEY);
             for candidate in &mut candidates {
-                candidate.certificate.take_if(|it| it.as_ref().is_ok_and(is_placeholder));
+                candidate
+                    .certificate
+                    .take_if(|certificate| certificate.as_ref().is_ok_and(is_placeholder));
             }
         }
         Ok(candidates)
@@ -138,33 +146,89 @@ impl Token {
 }
 
 impl Candidate {
-    /// One that can be used.
+    /// The certificate, if there is one and it can be used.
     pub fn certificate(&self) -> Option<&Certificate> {
         self.certificate.as_ref()?.as_ref().ok()
     }
 
-    /// By what a request would choose: whether the label is needed, whether it is superseded, ambiguous.
-    fn standing_among(&self, all: &[Self]) -> (bool, bool, bool) {
+    /// What a request that names this candidate would choose among all of them.
+    fn standing_among(&self, all: &[Self]) -> Standing {
         let has_id = !self.id.is_empty();
-        let same_id: Vec<_> = all.iter().filter(|it| has_id && it.id == self.id).collect();
+        let same_id: Vec<_> =
+            all.iter().filter(|candidate| has_id && candidate.id == self.id).collect();
         let Some(certificate) = self.certificate() else {
-            return (same_id.len() != 1, false, false);
+            return if same_id.len() == 1 { Standing::ById } else { Standing::ByLabel };
         };
-        // Whether it is one of those to choose from, and whether there is but one.
-        let choice = |named: &mut dyn Iterator<Item = &Self>| {
-            let named: Vec<_> = named.filter_map(Self::certificate).collect();
-            let best = best_per_key(&named, unix_time());
-            let index = named.iter().position(|it| std::ptr::eq(*it, certificate));
-            (index.is_some_and(|it| best.contains(&it)), best.len() == 1)
+        let is_rival = |candidate: &&Self| {
+            candidate.label == self.label && (!has_id || candidate.id == self.id)
         };
-        let is_rival = |it: &&Self| it.label == self.label && (!has_id || it.id == self.id);
-        let by_label = choice(&mut all.iter().filter(is_rival));
-        let by_id = if has_id { choice(&mut same_id.iter().copied()) } else { by_label };
+        let by_label = Choice::among(all.iter().filter(is_rival), certificate);
+        let by_id =
+            if has_id { Choice::among(same_id.iter().copied(), certificate) } else { by_label };
+        if !by_id.is_included {
+            let is_named_by_label = has_id && by_label.is_included && by_label.is_only;
+            return Standing::Superseded { is_named_by_label };
+        }
         // A key without a certificate may have to be distinguished from this one's.
-        let is_named = has_id && by_id.1 && same_id.iter().all(|it| it.certificate.is_some());
-        match by_id.0 {
-            true => (!is_named, false, !is_named && !by_label.1),
-            false => (has_id && by_label == (true, true), true, false),
+        let all_have_certificates = same_id.iter().all(|candidate| candidate.certificate.is_some());
+        if has_id && by_id.is_only && all_have_certificates {
+            Standing::ById
+        } else if by_label.is_only {
+            Standing::ByLabel
+        } else {
+            Standing::Ambiguous
+        }
+    }
+}
+
+/// How a request names a certificate or a key so that it is the one that is chosen.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Standing {
+    /// By its CKA_ID alone.
+    ById,
+    /// By its CKA_LABEL, along with its CKA_ID if it has one.
+    ByLabel,
+    /// Not at all: another key's certificate has its CKA_ID and its label.
+    Ambiguous,
+    /// By its CKA_ID, another certificate of its key is chosen.
+    Superseded {
+        /// With its label, it is chosen all the same.
+        is_named_by_label: bool,
+    },
+}
+
+impl Standing {
+    /// Whether the CKA_ID alone doesn't name it, and the label helps or is the best there is.
+    fn needs_label(self) -> bool {
+        match self {
+            Self::ById => false,
+            Self::ByLabel | Self::Ambiguous => true,
+            Self::Superseded { is_named_by_label } => is_named_by_label,
+        }
+    }
+}
+
+/// What a request's choice, the best certificate of each key, means for one certificate.
+#[derive(Clone, Copy)]
+struct Choice {
+    /// It is one of the best.
+    is_included: bool,
+    /// There is but one to choose from, as all are of one key.
+    is_only: bool,
+}
+
+impl Choice {
+    /// The choice among the usable certificates of these candidates, of which `certificate` is one.
+    fn among<'a>(
+        candidates: impl Iterator<Item = &'a Candidate>,
+        certificate: &Certificate,
+    ) -> Self {
+        let certificates: Vec<_> = candidates.filter_map(Candidate::certificate).collect();
+        let best = best_per_key(&certificates, unix_time());
+        let index = certificates.iter().position(|other| std::ptr::eq(*other, certificate));
+        Self {
+            is_included: index.is_some_and(|index| best.contains(&index)),
+            is_only: best.len() == 1,
         }
     }
 }
@@ -210,8 +274,11 @@ impl KeyObject {
             let is_unfit = !key.shown.can_sign || belongs(key) == Some(false);
             (!key.shown.is_private, is_unfit, key.label != label)
         });
-        let mut is_first = true;
-        matching.retain(|key| std::mem::take(&mut is_first) || !key.shown.is_private);
+        // The private ones are in front by now: the first of them stays, with all public ones.
+        let private_count = matching.partition_point(|key| key.shown.is_private);
+        if private_count > 1 {
+            matching.drain(1..private_count);
+        }
         for key in &mut matching {
             key.is_listed = true;
         }
