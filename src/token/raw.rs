@@ -215,6 +215,9 @@ pub(super) enum KeyOperation {
     Sign,
 }
 
+/// Attributes of an object, with their values.
+pub(super) type AttributeValues = Vec<(AttributeType, Vec<u8>)>;
+
 /// An object that a search has found, for as long as the session lasts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct ObjectHandle(CK_OBJECT_HANDLE);
@@ -291,52 +294,75 @@ impl Session {
         &self,
         object: ObjectHandle,
         kinds: &[AttributeType],
-    ) -> CallResult<Vec<(AttributeType, Vec<u8>)>> {
-        // Whether all are there and shown, and the lengths. An empty buffer asks for that alone.
-        let read = |values: &mut [(AttributeType, Vec<u8>)]| {
-            let attribute = |(kind, value): &mut (AttributeType, Vec<u8>)| CK_ATTRIBUTE {
-                type_: (*kind).into(),
-                pValue: if value.is_empty() { ptr::null_mut() } else { value.as_mut_ptr().cast() },
-                ulValueLen: value.len() as CK_ULONG,
-            };
-            let mut template: Vec<_> = values.iter_mut().map(attribute).collect();
-            let (into, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
-            match call_in!(self, C_GetAttributeValue, GetAttributeValue, object.0, into, count) {
-                Err(Error::Pkcs11(
-                    RvError::AttributeSensitive | RvError::AttributeTypeInvalid,
-                    _,
-                )) => Ok((false, template)),
-                other => other.map(|()| (true, template)),
-            }
-        };
+    ) -> CallResult<AttributeValues> {
+        match self.read_at_once(object, kinds)? {
+            Some(values) => Ok(values),
+            None => self.read_by_length(object, kinds),
+        }
+    }
+
+    /// All of them in one call; `None` unless each is shown and shorter than the room for it.
+    fn read_at_once(
+        &self,
+        object: ObjectHandle,
+        kinds: &[AttributeType],
+    ) -> CallResult<Option<AttributeValues>> {
         let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, vec![0_u8; ROOM])).collect();
-        let (mut is_whole, mut lengths) = match read(&mut values) {
-            Err(Error::Pkcs11(RvError::BufferTooSmall, _)) => (false, Vec::new()),
+        let reading = match self.read_into(object, &mut values) {
+            Err(Error::Pkcs11(RvError::BufferTooSmall, _)) => return Ok(None),
             outcome => outcome?,
         };
         // A length that is the room's may be as it was.
-        if !is_whole || lengths.iter().any(|it| it.ulValueLen >= ROOM as CK_ULONG) {
-            values.iter_mut().for_each(|(_, value)| value.clear());
-            // One that isn't there leaves the others their lengths.
-            (_, lengths) = read(&mut values)?;
-            for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
-                let length = usize::try_from(ulValueLen).ok().filter(|it| *it <= LONGEST_ATTRIBUTE);
-                value.resize(length.unwrap_or_default(), 0_u8);
-            }
-            values.retain(|(_, value)| !value.is_empty());
-            if values.is_empty() {
-                return Ok(values);
-            }
-            (is_whole, lengths) = read(&mut values)?;
+        let fits = |length: &CK_ULONG| *length < ROOM as CK_ULONG;
+        if !reading.is_whole || !reading.lengths.iter().all(fits) {
+            return Ok(None);
         }
-        for ((_, value), CK_ATTRIBUTE { ulValueLen, .. }) in values.iter_mut().zip(lengths) {
-            // Zeros in a buffer that the library has refused to fill are no value.
-            let is_shown = is_whole && ulValueLen != CK_UNAVAILABLE_INFORMATION;
-            let length = if is_shown { ulValueLen } else { 0 };
-            value.truncate(at_most(value.len(), length, Function::GetAttributeValue)?);
+        reading.shown_of(values).map(Some)
+    }
+
+    /// Asks for the lengths first, and then for the values of those that have one.
+    fn read_by_length(
+        &self,
+        object: ObjectHandle,
+        kinds: &[AttributeType],
+    ) -> CallResult<AttributeValues> {
+        let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
+        // One that isn't there leaves the others their lengths.
+        let lengths = self.read_into(object, &mut values)?.lengths;
+        for ((_, value), length) in values.iter_mut().zip(lengths) {
+            let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST_ATTRIBUTE);
+            value.resize(length.unwrap_or_default(), 0_u8);
         }
         values.retain(|(_, value)| !value.is_empty());
-        Ok(values)
+        if values.is_empty() {
+            return Ok(values);
+        }
+        self.read_into(object, &mut values)?.shown_of(values)
+    }
+
+    /// C_GetAttributeValue into these buffers; an empty one asks for its attribute's length alone.
+    fn read_into(
+        &self,
+        object: ObjectHandle,
+        values: &mut [(AttributeType, Vec<u8>)],
+    ) -> CallResult<Reading> {
+        let attribute = |(kind, value): &mut (AttributeType, Vec<u8>)| CK_ATTRIBUTE {
+            type_: (*kind).into(),
+            pValue: if value.is_empty() { ptr::null_mut() } else { value.as_mut_ptr().cast() },
+            ulValueLen: value.len() as CK_ULONG,
+        };
+        let mut template: Vec<_> = values.iter_mut().map(attribute).collect();
+        let (into, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
+        let outcome = call_in!(self, C_GetAttributeValue, GetAttributeValue, object.0, into, count);
+        let is_whole = match outcome {
+            Ok(()) => true,
+            Err(Error::Pkcs11(RvError::AttributeSensitive | RvError::AttributeTypeInvalid, _)) => {
+                false
+            }
+            Err(error) => return Err(error),
+        };
+        let lengths = template.iter().map(|attribute| attribute.ulValueLen).collect();
+        Ok(Reading { is_whole, lengths })
     }
 
     pub(super) fn begin(
@@ -420,6 +446,28 @@ impl Session {
     /// C_DestroyObject, in a session that can write, or of an object of the session.
     pub(super) fn destroy(&self, object: ObjectHandle) -> CallResult<()> {
         call_in!(self, C_DestroyObject, DestroyObject, object.0)
+    }
+}
+
+/// What a call of C_GetAttributeValue has said of the buffers that it was given.
+struct Reading {
+    /// Whether the object has all the attributes and shows them.
+    is_whole: bool,
+    /// Of the values, in the buffers' order, as the library says them.
+    lengths: Vec<CK_ULONG>,
+}
+
+impl Reading {
+    /// The values that the library has written into the buffers of the call.
+    fn shown_of(self, mut values: AttributeValues) -> CallResult<AttributeValues> {
+        for ((_, value), length) in values.iter_mut().zip(self.lengths) {
+            // Zeros in a buffer that the library has refused to fill are no value.
+            let is_shown = self.is_whole && length != CK_UNAVAILABLE_INFORMATION;
+            let length = if is_shown { length } else { 0 };
+            value.truncate(at_most(value.len(), length, Function::GetAttributeValue)?);
+        }
+        values.retain(|(_, value)| !value.is_empty());
+        Ok(values)
     }
 }
 
