@@ -160,11 +160,12 @@ impl Token {
                 self.find_key(&reference, pins)?
             }
         };
-        let (always_authenticate, is_mismatch) = self.key_traits(object, &reference.public_key)?;
-        if is_mismatch {
+        let traits = self.key_traits(object, &reference.public_key)?;
+        if traits.is_mismatch {
             return Err(reference.mismatch());
         }
         log::info!("{name}: found");
+        let always_authenticate = traits.always_authenticate;
         log::debug!("key: PIN for every signature: {always_authenticate}");
         Ok(PrivateKey { reference, always_authenticate, object })
     }

@@ -40,7 +40,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::MechanismType;
 
 use self::login::Login;
-use self::object::Seen;
+use self::object::SearchBeforeLogin;
 use self::raw::Session;
 use base::error::{Error, Exit};
 
@@ -55,7 +55,8 @@ pub struct Token {
     login: Login,
     /// What it offers; `None` if it doesn't say.
     mechanisms: OnceCell<Option<Vec<MechanismType>>>,
-    seen: RefCell<Seen>,
+    /// The last one, until a private key was looked for in what it has found.
+    search_before_login: RefCell<Option<SearchBeforeLogin>>,
 }
 
 impl Token {
@@ -76,16 +77,22 @@ impl Token {
             let text = format!("token {name} can't be written to: {}", ckr::failure(&error));
             Error::new(Exit::Token, text).help(WRITABLE)
         })?;
-        let (module, login) = (Arc::clone(module), Login::default());
-        let (mechanisms, seen) = Default::default();
-        Ok(Self { module, session, state, login, mechanisms, seen })
+        Ok(Self {
+            module: Arc::clone(module),
+            session,
+            state,
+            login: Login::default(),
+            mechanisms: OnceCell::new(),
+            search_before_login: RefCell::default(),
+        })
     }
 
     /// Checks that session and login are still there: both end when the token is taken out.
     pub fn check_session(&self) -> Result<(), Error> {
-        match self.session.is_valid(self.is_logged_in()) {
-            true => Ok(()),
-            false => Err(self.removed("its session has ended")),
+        if self.session.is_valid(self.is_logged_in()) {
+            Ok(())
+        } else {
+            Err(self.removed("its session has ended"))
         }
     }
 

@@ -9,14 +9,34 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE, CK_OBJECT_CLASS};
 
 use super::key::ED25519_PARAMETERS;
-use super::raw::ObjectHandle;
+use super::raw::{AttributeValues, ObjectHandle};
 use super::{Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
 
-/// A CKA_ID that was looked for before a login, and the objects that were found, with their CKA_CLASS.
-pub(super) type Seen = (ObjectSelector, Vec<(ObjectHandle, Vec<u8>)>);
+/// A search by CKA_ID before a login, in all classes.
+pub(super) struct SearchBeforeLogin {
+    selector: ObjectSelector,
+    /// What was found, each with the value of its CKA_CLASS.
+    objects: Vec<(ObjectHandle, Vec<u8>)>,
+}
+
+impl SearchBeforeLogin {
+    fn of_class(&self, class: ObjectClass) -> Vec<ObjectHandle> {
+        let class = CK_OBJECT_CLASS::from(class).to_ne_bytes();
+        let of_class = self.objects.iter().filter(|(_, shown)| *shown == class);
+        of_class.map(|(object, _)| *object).collect()
+    }
+}
+
+/// What decides how a private key is used.
+pub(super) struct KeyTraits {
+    /// CKA_ALWAYS_AUTHENTICATE, which is false if the key doesn't show it.
+    pub(super) always_authenticate: bool,
+    /// Type, modulus or curve differ from the public key's.
+    pub(super) is_mismatch: bool,
+}
 
 impl Token {
     /// The objects of a class. Before a login, a CKA_ID is looked for in all classes, and a private key then among what
@@ -27,21 +47,24 @@ impl Token {
         wanted: &ObjectSelector,
     ) -> Result<Vec<ObjectHandle>, Error> {
         let id = wanted.id.iter().map(|id| Attribute::Id(id.as_bytes().to_owned()));
-        let label = wanted.label.iter().map(|it| Attribute::Label(it.as_bytes().to_owned()));
+        let label = wanted.label.iter().map(|label| Attribute::Label(label.as_bytes().to_owned()));
         let mut template: Vec<_> = id.chain(label).collect();
         if wanted.id.is_none() || wanted.label.is_some() || !self.may_hide_objects() {
             template.insert(0, Attribute::Class(class));
             return self.search(&template);
         }
-        let mut seen = self.seen.take();
-        if class != ObjectClass::PRIVATE_KEY || seen.0 != *wanted {
-            let found = self.with_values(self.search(&template)?, AttributeType::Class)?;
-            seen = (wanted.clone(), found);
-            self.seen.replace(seen.clone());
+        let earlier = self.search_before_login.take();
+        if class == ObjectClass::PRIVATE_KEY
+            && let Some(earlier) = earlier
+            && earlier.selector == *wanted
+        {
+            return Ok(earlier.of_class(class));
         }
-        let class = CK_OBJECT_CLASS::from(class).to_ne_bytes();
-        let of_class = seen.1.iter().filter(|(_, shown)| *shown == class);
-        Ok(of_class.map(|(object, _)| *object).collect())
+        let objects = self.with_values(self.search(&template)?, AttributeType::Class)?;
+        let search = SearchBeforeLogin { selector: wanted.clone(), objects };
+        let found = search.of_class(class);
+        self.search_before_login.replace(Some(search));
+        Ok(found)
     }
 
     pub(super) fn search(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>, Error> {
@@ -52,7 +75,7 @@ impl Token {
         &self,
         object: ObjectHandle,
         kinds: &[AttributeType],
-    ) -> Result<Vec<(AttributeType, Vec<u8>)>, Error> {
+    ) -> Result<AttributeValues, Error> {
         self.session.attributes(object, kinds).map_err(|error| self.object_failure(&error))
     }
 
@@ -110,22 +133,22 @@ impl Token {
         Ok(String::from_utf8_lossy(&label).into_owned())
     }
 
-    /// CKA_ALWAYS_AUTHENTICATE, which is false if the key doesn't show it, and whether type, modulus or curve
-    /// differ from the public key's: some libraries crash when they are asked for another type's signature.
+    /// What a private key shows of itself, compared with its public key: some libraries crash when they are asked for
+    /// another type's signature.
     pub(super) fn key_traits(
         &self,
         object: ObjectHandle,
         key: &PublicKey,
-    ) -> Result<(bool, bool), Error> {
+    ) -> Result<KeyTraits, Error> {
         let shape = match key {
             PublicKey::Rsa { .. } => AttributeType::Modulus,
             _ => AttributeType::EcParams,
         };
-        let asks = AttributeType::AlwaysAuthenticate;
-        let shown = self.attributes(object, &[AttributeType::KeyType, asks, shape])?;
-        let always =
-            shown.iter().any(|(kind, value)| *kind == asks && boolean(value) == Some(true));
-        Ok((always, is_of(&shown, key) == Some(false)))
+        let always = AttributeType::AlwaysAuthenticate;
+        let shown = self.attributes(object, &[AttributeType::KeyType, always, shape])?;
+        let always_authenticate =
+            shown.iter().any(|(kind, value)| *kind == always && boolean(value) == Some(true));
+        Ok(KeyTraits { always_authenticate, is_mismatch: is_of(&shown, key) == Some(false) })
     }
 
     /// What alone a key may be used with (CKA_ALLOWED_MECHANISMS), of the mechanisms that cryptoki knows; `None` for a key
