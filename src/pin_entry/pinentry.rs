@@ -48,6 +48,14 @@ pub(super) fn ask(
     Ok(data.and_then(|data| first_line(&data)))
 }
 
+/// How pinentry has answered a command.
+enum Reply {
+    /// The data of the `D` lines before `OK`, decoded: of GETPIN, what the person has typed.
+    Ok(Vec<u8>),
+    /// The line that begins with `ERR`.
+    Err(String),
+}
+
 struct Dialog<I, O> {
     input: I,
     output: BufReader<O>,
@@ -59,28 +67,29 @@ impl<I: Write, O: Read> Dialog<I, O> {
         self.send(&format!("{command} {}", escaped(value))).map(drop)
     }
 
-    /// The person's answer, if there is one.
+    /// The person's answer to the command; `None` for one who has cancelled it.
     fn ask(&mut self, command: &str) -> io::Result<Option<Vec<u8>>> {
         let line = match self.send(command)? {
-            Ok(data) => return Ok(Some(data)),
-            Err(line) => line,
+            Reply::Ok(data) => return Ok(Some(data)),
+            Reply::Err(line) => line,
         };
         // Its upper half says which program speaks.
-        let number = line.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
-        match number.is_some_and(|number| CANCELLED.contains(&(number & 0xffff))) {
-            true => Ok(None),
-            false => Err(io::Error::other(format!("it answered {line}"))),
+        let number = line.split(' ').nth(1).and_then(|number| number.parse::<u32>().ok());
+        if number.is_some_and(|number| CANCELLED.contains(&(number & 0xffff))) {
+            Ok(None)
+        } else {
+            Err(io::Error::other(format!("it answered {line}")))
         }
     }
 
-    fn send(&mut self, command: &str) -> io::Result<Result<Vec<u8>, String>> {
+    fn send(&mut self, command: &str) -> io::Result<Reply> {
         self.input.write_all(format!("{command}\n").as_bytes())?;
         self.input.flush()?;
         self.reply()
     }
 
-    /// The data before OK, or the line with ERR; what is neither says nothing to us.
-    fn reply(&mut self) -> io::Result<Result<Vec<u8>, String>> {
+    /// Reads up to the line that ends the answer; a line of another kind says nothing to us.
+    fn reply(&mut self) -> io::Result<Reply> {
         let mut data = Vec::new();
         loop {
             let line = self.line()?;
@@ -88,9 +97,9 @@ impl<I: Write, O: Read> Dialog<I, O> {
                 // What doesn't fit any more is no PIN anyway.
                 data.extend(percent_decode(piece).take(LINE as usize - data.len()));
             } else if line.starts_with(b"OK") {
-                return Ok(Ok(data));
+                return Ok(Reply::Ok(data));
             } else if line.starts_with(b"ERR") {
-                return Ok(Err(String::from_utf8_lossy(&line).into_owned()));
+                return Ok(Reply::Err(String::from_utf8_lossy(&line).into_owned()));
             }
         }
     }
