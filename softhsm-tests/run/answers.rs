@@ -135,12 +135,10 @@ fn a_server_that_does_not_answer_is_told_of_before_kubectl_gives_up() {
     let store = cluster().token(Kind::P256, JANE);
     let silent = free_address();
     let listener = wait_for("the port", || TcpListener::bind(silent).ok());
-    let deaf = format!("[::1]:{}", silent.port());
-    let _queue = full_queue(&deaf);
+    let deaf = free_address();
+    let _queue = full_queue(deaf);
     thread::spawn(move || listener.incoming().collect::<Vec<_>>());
-    for (address, what, limit) in
-        [(silent.to_string(), "the TLS handshake", 10), (deaf, "connecting", 30)]
-    {
+    for (address, what, limit) in [(silent, "the TLS handshake", 10), (deaf, "connecting", 30)] {
         let server = format!("https://{address}");
         let outcome = with_server(&store, &server, "kubectl get --raw /version");
         let told = format!("{what} took longer than {limit} s; check that the API server runs");

@@ -98,8 +98,8 @@ fn a_handshake_that_hangs_does_not_hold_up_the_next() {
 #[test]
 fn connections_to_a_server_that_drops_them_do_not_wait_for_each_other() {
     let store = cluster().token(Kind::P256, JANE);
-    let deaf = format!("[::1]:{}", free_port());
-    let _queue = full_queue(&deaf);
+    let deaf = free_address();
+    let _queue = full_queue(deaf);
     let script = "for i in 1 2 3; do kubectl get --raw /version & done; wait";
     let run = run(&store, &["bash", "-c", script]);
     cluster().lead_to(&store, &format!("https://{deaf}"));

@@ -2,7 +2,7 @@
 //! command, never a hang.
 
 use std::ffi::OsStr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cryptoki::mechanism::MechanismType;
 use socket2::{Domain, Socket, Type};
@@ -110,12 +110,15 @@ fn a_server_that_is_not_there() {
 #[test]
 fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
     needs_isolation!();
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        return skipped("there is no IPv6");
+    }
     let store = cluster().token(Kind::P256, JANE);
     let mut config = written(&store);
     let entry = &mut config["clusters"][0]["cluster"];
     let (_, port) = entry["server"].as_str().unwrap().rsplit_once(':').unwrap();
     let port = port.to_owned();
-    let _queue = full_queue(&format!("[::1]:{port}"));
+    let _queue = full_queue((Ipv6Addr::LOCALHOST, port.parse().unwrap()).into());
     entry["server"] = json!(format!("https://two.example:{port}"));
     entry["tls-server-name"] = json!("localhost");
     fs::write(store.path("changed"), config.to_string()).unwrap();
@@ -145,7 +148,7 @@ fn a_dead_address_among_those_of_a_name_leaves_time_for_the_next() {
         let port = free_port();
         let alive = SocketAddr::from(([127, 0, 0, 2], port));
         TcpListener::bind(alive).ok()?;
-        Some((Forwarder::at(alive, &server), full_queue(&format!("127.0.0.1:{port}"))))
+        Some((Forwarder::at(alive, &server), full_queue((Ipv4Addr::LOCALHOST, port).into())))
     });
     let (_, port) = forwarder.url().rsplit_once(':').map(|(_, it)| ((), it.to_owned())).unwrap();
     entry["server"] = json!(format!("https://two.example:{port}"));
@@ -162,8 +165,7 @@ fn a_dead_address_among_those_of_a_name_leaves_time_for_the_next() {
 }
 
 /// Listens there without accepting, and with a queue so full that the system drops what comes.
-pub(super) fn full_queue(address: &str) -> Vec<Socket> {
-    let address = address.parse::<SocketAddr>().unwrap();
+pub(super) fn full_queue(address: SocketAddr) -> Vec<Socket> {
     let family = Domain::for_address(address);
     let address = address.into();
     let socket = || Socket::new(family, Type::STREAM, None).expect("IPv6 on this machine");
