@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::issuance::shown_duration;
-use super::key_options::{KeyOptions, contexts};
+use super::key::options::{KeyOptions, contexts};
 use super::question;
 use super::session::CommandSession;
 use crate::certificate::CertificationRequest;

@@ -1,6 +1,6 @@
 //! `attestation`: the token's own word for where a key was made.
 
-use super::key_options::KeyOptions;
+use super::key::options::KeyOptions;
 use super::session::CommandSession;
 use crate::certificate::KeyAttestation;
 use crate::config::Config;

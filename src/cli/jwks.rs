@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::key_choice::key_and_user;
-use super::key_options::KeyOptions;
+use super::key::choice::key_and_user;
+use super::key::options::KeyOptions;
 use super::session::CommandSession;
 use crate::config::Config;
 use crate::error::Error;

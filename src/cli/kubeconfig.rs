@@ -1,8 +1,8 @@
 //! `kubeconfig`: what a kubeconfig needs for a key, printed for pasting or written where it belongs.
 
-use super::context_key::{ContextEntries, undo};
-use super::key_choice::key_configuration;
-use super::key_options::{HEADING, KeyOptions, load_kubeconfig, set};
+use super::key::choice::key_configuration;
+use super::key::context::{ContextEntries, undo};
+use super::key::options::{HEADING, KeyOptions, load_kubeconfig, set};
 use super::session::CommandSession;
 use crate::config::{Filter, Keep};
 use crate::error::Error;

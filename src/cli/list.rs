@@ -2,7 +2,7 @@
 
 use clap::builder::styling::Style;
 
-use super::key_options::{self, KeyOptions, Selection};
+use super::key::options::{self, KeyOptions, Selection};
 use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
 };
@@ -38,7 +38,7 @@ pub(super) struct ListArguments {
     #[arg(long)]
     login: bool,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
-    #[arg(long, value_name = "SOURCE", value_parser = key_options::pin_source, requires = "login")]
+    #[arg(long, value_name = "SOURCE", value_parser = options::pin_source, requires = "login")]
     pin_source: Option<String>,
     /// Print a JSON document
     #[arg(long)]

@@ -1,33 +1,33 @@
 //! Runs what the arguments and the environment ask for: a command, a request or completions.
 
+// The commands, each with its arguments and what it prints.
 mod approve;
 mod attestation;
 mod check;
 mod completions;
-mod connection;
-mod context_key;
 mod credential;
 mod enroll;
-mod issuance;
 mod jwks;
-mod key_choice;
-mod key_options;
 mod kubeconfig;
 mod list;
-mod listing;
-mod opening;
-mod question;
 mod renew;
 mod run;
 mod sealed;
-mod session;
 mod status;
 mod version;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+// What several of them share.
+mod connection;
+mod issuance;
+mod key;
+mod listing;
+mod question;
+mod session;
+mod usage;
+
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use self::session::{CommandOutput, CommandSession};
+use self::session::CommandSession;
 use crate::error::{PLUGIN, PROGRAM};
 use crate::printable::PrintableLines;
 use crate::process::environment::SingleThreaded;
@@ -117,11 +117,11 @@ is ended by signals. Without a tunnel process there is nothing to do.")]
     /// Print the key set (JWKS) by which a cluster verifies tokens that a key signs (`credential --as jwt`)
     Jwks(jwks::JwksArguments),
     /// Seal registry passwords to nodes' certificates, for kubelet-credential-provider
-    Seal(sealed::SealArguments),
+    Seal(sealed::seal::SealArguments),
     /// Answer kubelet's request for a registry login, from a sealed file that the node's token opens
-    KubeletCredentialProvider(sealed::ProviderArguments),
+    KubeletCredentialProvider(sealed::provider::ProviderArguments),
     /// Print what is in a sealed file, after a PIN typed at the terminal
-    Unseal(sealed::UnsealArguments),
+    Unseal(sealed::unseal::UnsealArguments),
     /// Print the completions of a shell
     Completions(completions::CompletionsArguments),
     /// What the credential plugin starts
@@ -152,10 +152,11 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
         report::lines(&format!("help: {} --help shows the commands\n", start::called()));
         return 2;
     }
-    let parsed = command().try_get_matches().and_then(|it| Arguments::from_arg_matches(&it));
+    let parsed =
+        command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
     let Arguments { verbose, command } = match parsed {
         Ok(arguments) => arguments,
-        Err(error) => return not_a_command(error),
+        Err(error) => return usage::not_a_command(error),
     };
     report::log_steps(verbose.max(logged));
     let show = match command {
@@ -164,25 +165,27 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
         _ => report::error,
     };
     match command {
-        Command::Run(it) => run::run(&it, core, alone),
+        Command::Run(arguments) => run::run(&arguments, core, alone),
         Command::TokenProcess => tunnel_process::serve_token(),
         Command::TunnelProcess => tunnel_process::serve(),
         command => CommandSession::run(alone, show, |session| match command {
-            Command::Approve(it) => approve::run(&it, session),
-            Command::Attestation(it) => attestation::run(&it, session),
-            Command::Check(it) => check::run(&it, session),
-            Command::Completions(it) => completions::run(&it, session),
-            Command::Credential(it) => credential::run(&it, session),
-            Command::Enroll(it) => enroll::run(&it, session),
-            Command::Jwks(it) => jwks::run(&it, session),
-            Command::Kubeconfig(it) => kubeconfig::run(&it, session),
-            Command::KubeletCredentialProvider(it) => sealed::provide(&it, session),
-            Command::List(it) => list::run(&it, session),
-            Command::Renew(it) => renew::run(&it, session),
-            Command::Seal(it) => sealed::seal(&it, session),
-            Command::Status(it) => status::run(&it, session),
+            Command::Approve(arguments) => approve::run(&arguments, session),
+            Command::Attestation(arguments) => attestation::run(&arguments, session),
+            Command::Check(arguments) => check::run(&arguments, session),
+            Command::Completions(arguments) => completions::run(&arguments, session),
+            Command::Credential(arguments) => credential::run(&arguments, session),
+            Command::Enroll(arguments) => enroll::run(&arguments, session),
+            Command::Jwks(arguments) => jwks::run(&arguments, session),
+            Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, session),
+            Command::KubeletCredentialProvider(arguments) => {
+                sealed::provider::run(&arguments, session)
+            }
+            Command::List(arguments) => list::run(&arguments, session),
+            Command::Renew(arguments) => renew::run(&arguments, session),
+            Command::Seal(arguments) => sealed::seal::run(&arguments, session),
+            Command::Status(arguments) => status::run(&arguments, session),
             Command::Stop => status::stop(),
-            Command::Unseal(it) => sealed::unseal(&it, session),
+            Command::Unseal(arguments) => sealed::unseal::run(&arguments, session),
             Command::Version => session.output.print(&PrintableLines::of(version::text().lines())),
             // Without a session.
             Command::Run(_) | Command::TokenProcess | Command::TunnelProcess => Ok(()),
@@ -197,74 +200,4 @@ pub fn command() -> clap::Command {
         PROGRAM => command,
         called => command.name(PLUGIN).bin_name(called),
     }
-}
-
-/// Prints the help or version that was asked for, or clap's own error; the exit code.
-fn not_a_command(mut error: clap::Error) -> u8 {
-    let text = match error.kind() {
-        // Its examples begin with the name that it was called by.
-        ErrorKind::DisplayHelp => {
-            let begins = |name| format!("\n  {name} ");
-            Some(error.to_string().replace(&begins(PROGRAM), &begins(start::called())))
-        }
-        ErrorKind::DisplayVersion => Some(version::text()),
-        _ => None,
-    };
-    if let Some(text) = text {
-        let printed = CommandOutput::open().and_then(|mut output| output.print_painted(&text));
-        return printed.map_or_else(|error| report::error(&error), |()| 0);
-    }
-    let word = unknown_command(&error);
-    // A stray word is not repeated, since it could be a PIN, unless it is one of ours but for a letter or so, or a
-    // command's name.
-    let likely = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
-        .map(|kind| error.get(kind).map_or_else(String::new, ToString::to_string));
-    let is_typo = |word: &str| {
-        let is_lower = word.bytes().all(|it| it.is_ascii_lowercase() || it == b'-');
-        // The likeliest is the last one.
-        let mut likely = likely.iter().filter_map(|words| words.rsplit(", ").next());
-        is_lower && likely.any(|it| !it.is_empty() && it.len().abs_diff(word.len()) < 2)
-    };
-    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue]
-    {
-        let is_kept = match error.get(kind) {
-            Some(ContextValue::String(word)) => {
-                let is_own = kind == ContextKind::InvalidArg && word.starts_with(['-', '<']);
-                let is_name = kind == ContextKind::InvalidSubcommand && is_command_name(word);
-                is_own && !word.contains('=') || word.is_empty() || is_typo(word) || is_name
-            }
-            _ => true,
-        };
-        if !is_kept && error.kind() != ErrorKind::MissingSubcommand {
-            error.insert(kind, ContextValue::String("…".to_owned()));
-        }
-    }
-    error.remove(ContextKind::Suggested);
-    if let Some(client) = word.filter(|word| is_in_path(word)) {
-        let program = start::called();
-        let tip =
-            format!("'{program} run -- {client} …' runs it with keys that stay in their tokens");
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    }
-    report::lines(&format!("{PROGRAM}: {error}"));
-    2
-}
-
-/// The word that stands where a command would, and is none.
-fn unknown_command(error: &clap::Error) -> Option<String> {
-    match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) => Some(word.clone()),
-        _ => None,
-    }
-}
-
-/// Whether it looks like a command's name, and not like a PIN: letters alone, or a program's name.
-fn is_command_name(word: &str) -> bool {
-    word.bytes().all(|byte| byte.is_ascii_lowercase()) || is_in_path(word)
-}
-
-fn is_in_path(word: &str) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    !word.contains('/') && std::env::split_paths(&folders).any(|folder| folder.join(word).is_file())
 }

@@ -11,7 +11,7 @@ use super::connection::connect;
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, Standing, file_error, replace_file,
 };
-use super::key_options::{KeyOptions, SelectedContext};
+use super::key::options::{KeyOptions, SelectedContext};
 use super::question::confirm;
 use super::session::CommandSession;
 use crate::certificate::{Certificate, ValidityState, minute};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::process::Rlimit;
 
 use super::connection::Reporter;
-use super::key_options::{KeyOptions, contexts, kubeconfig_files, load_kubeconfig};
+use super::key::options::{KeyOptions, contexts, kubeconfig_files, load_kubeconfig};
 use crate::config::Config;
 use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG, set_context};
 use crate::keyring::{KeyNumber, Keyring};

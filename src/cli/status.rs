@@ -1,6 +1,6 @@
 //! `status`: what the tunnel process serves; and `stop`, its end.
 
-use super::key_options::option;
+use super::key::options::option;
 use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::OPTIONS;

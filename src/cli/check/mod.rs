@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::issuance::ShortLived;
-use super::key_options::{KeyOptions, KeySource, SelectedContext, needs};
+use super::key::options::{KeyOptions, KeySource, SelectedContext, needs};
 use super::session::{BAD, CONCERN, CommandSession, GOOD};
 use crate::cluster_api::ServiceAccount;
 use crate::config::{Config, PinSource, key_selection};

@@ -4,7 +4,7 @@ use std::mem;
 use std::path::Path;
 
 use super::Checklist;
-use crate::cli::opening;
+use crate::cli::sealed;
 use crate::config::Config;
 use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
@@ -18,7 +18,7 @@ impl Checklist<'_> {
         let arguments = self.arguments;
         let image = arguments.image.as_deref().map(image_of).transpose();
         let image = self.keep("configuration", image)?;
-        let file = self.keep("sealed", opening::read(path))?;
+        let file = self.keep("sealed", sealed::read(path))?;
         let mut map = arguments.key.configuration();
         let variables = self.session.take_variables(map.clone());
         let mut config = self.keep("configuration", Config::of_token(&mut map))?;
@@ -36,7 +36,7 @@ impl Checklist<'_> {
             token.disregard_refusals();
         }
         let asked = (!arguments.no_login).then_some(&mut pins as &mut dyn PinProvider);
-        let key = opening::recipient_key(&mut token, &config, &file, asked);
+        let key = sealed::recipient_key(&mut token, &config, &file, asked);
         let key = self.keep("private-key", key)?;
         let text = format!(
             "recipient {} of {}: {}",
@@ -48,7 +48,7 @@ impl Checklist<'_> {
         if arguments.no_login {
             return Some(());
         }
-        let registries = opening::open(&mut token, &file, key, &mut pins);
+        let registries = sealed::open(&mut token, &file, key, &mut pins);
         let registries = self.keep("sealed", registries)?;
         for login in &registries.logins {
             let (registry, username) = (&login.registry, excerpt(&login.username));

@@ -13,12 +13,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use self::cluster::{IssuingCluster, is_applicant, known_as};
 use self::token::{EnrolledKey, Enrollment, PausedEnrollment, check_options, choose};
-use super::context_key::{ContextEntries, check_change};
 use super::issuance::{
     Issuance, IssuanceOptions, IssuedCertificate, LONGEST, file_error, replace_file,
     wait_until_valid,
 };
-use super::key_options::{HEADING, KeyOptions, SelectedContext};
+use super::key::context::{ContextEntries, check_change};
+use super::key::options::{HEADING, KeyOptions, SelectedContext};
 use super::session::CommandSession;
 use crate::cluster_api::ClusterUser;
 use crate::config::{Config, Keep};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::EnrollArguments;
 use crate::certificate::{Certificate, PublicKey, minute};
 use crate::cli::issuance::IssuedCertificate;
-use crate::cli::key_options::KeyOptions;
+use crate::cli::key::options::KeyOptions;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration, token_options};
 use crate::cli::question::{confirm, pick};
 use crate::cli::session::CommandSession;

@@ -5,7 +5,7 @@ use std::fmt;
 use clap::builder::styling::Style;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::key_options::{option, set};
+use crate::cli::key::options::{option, set};
 use crate::cli::session::{BAD, CONCERN};
 use crate::config::{OPTIONS, ObjectSelector, TokenName};
 use crate::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM, THIS_TOKEN};

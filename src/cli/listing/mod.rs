@@ -10,7 +10,7 @@ pub(super) use self::document::{
 };
 pub(super) use self::library::list_library;
 use self::machine::list_machine;
-use super::key_options::{KeyOptions, Selection, needs};
+use super::key::options::{KeyOptions, Selection, needs};
 use super::session::CommandSession;
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
 use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY, THIS_TOKEN};

@@ -1,12 +1,16 @@
-//! What the commands for sealed files share: reading one, which of its recipients is a key of the token, and what that key
-//! makes of it.
+//! The commands for sealed files: `seal`, `unseal` and `kubelet-credential-provider`; and what they share: reading one,
+//! which of its recipients is a key of the token, and what that key makes of it.
+
+pub(super) mod provider;
+pub(super) mod seal;
+pub(super) mod unseal;
 
 use std::path::Path;
 
 use clap::ValueHint;
 
-use super::key_options::{self, HEADING, KeyOptions, Selection};
 use crate::certificate::Certificate;
+use crate::cli::key::options::{self, HEADING, KeyOptions, Selection};
 use crate::config::Config;
 use crate::error::{Error, Exit, Help};
 use crate::pin::PinProvider;
@@ -19,28 +23,28 @@ const LONGEST_FILE: u64 = 1 << 20;
 
 // The options that say with which token files are opened. Which key of it follows from the file.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct OpeningOptions {
+pub(in crate::cli) struct OpeningOptions {
     #[command(flatten)]
     selection: Selection,
     /// The key's certificate, for a token that holds none
-    #[arg(long, value_name = "FILE", value_parser = key_options::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_parser = options::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     certificate_file: Option<String>,
 }
 
 impl OpeningOptions {
-    pub(super) fn key_options(&self) -> KeyOptions {
+    pub(in crate::cli) fn key_options(&self) -> KeyOptions {
         let Self { selection, certificate_file } = self.clone();
         KeyOptions { selection, certificate_file, ..KeyOptions::default() }
     }
 }
 
 /// Reads a sealed file.
-pub(super) fn read(path: &Path) -> Result<SealedFile, Error> {
+pub(in crate::cli) fn read(path: &Path) -> Result<SealedFile, Error> {
     SealedFile::read(&content(path)?, &path.display().to_string())
 }
 
 /// The content of a regular file, which is no longer than any sealed file.
-pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
+pub(in crate::cli) fn content(path: &Path) -> Result<Vec<u8>, Error> {
     read_regular(path, LONGEST_FILE).map_err(|error| {
         let text = format!("{}: {error}", path.display());
         Error::new(Exit::Configuration, text)
@@ -49,7 +53,7 @@ pub(super) fn content(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// A node's certificate from a file of PEM or DER; the others of a chain are passed over.
-pub(super) fn certificate(path: &Path) -> Result<Certificate, Error> {
+pub(in crate::cli) fn certificate(path: &Path) -> Result<Certificate, Error> {
     let name = path.display().to_string();
     let parsed = Certificate::chain_from_pem_or_der(&content(path)?, &name);
     let unusable = |error: Error| {
@@ -60,15 +64,15 @@ pub(super) fn certificate(path: &Path) -> Result<Certificate, Error> {
 }
 
 /// A key of the token that opens a file.
-pub(super) struct RecipientKey {
-    pub(super) key: KeyReference,
+pub(in crate::cli) struct RecipientKey {
+    pub(in crate::cli) key: KeyReference,
     /// The place of its recipient in [`SealedFile::recipients`].
-    pub(super) recipient: usize,
+    pub(in crate::cli) recipient: usize,
 }
 
 /// The first recipient that is a key of the token, by the certificates on it or by `certificateFile`. Logs in only if none
 /// is visible without, and not without `pins`.
-pub(super) fn recipient_key(
+pub(in crate::cli) fn recipient_key(
     token: &mut Token,
     config: &Config,
     file: &SealedFile,
@@ -104,7 +108,7 @@ fn no_recipient(token: &Token, file: &SealedFile) -> Error {
 }
 
 /// Opens the file with a key of the token.
-pub(super) fn open(
+pub(in crate::cli) fn open(
     token: &mut Token,
     file: &SealedFile,
     RecipientKey { key, recipient }: RecipientKey,

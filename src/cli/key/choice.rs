@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 
-use super::key_options::{KeyOptions, KeySource, set};
-use super::listing::{
+use super::options::{KeyOptions, KeySource, set};
+use crate::cli::listing::{
     KeyEntry, KeyNote, Listing, SelectedKey, TokenEntry, among, none_fits, token_configuration,
 };
-use super::question;
-use super::session::CommandSession;
+use crate::cli::question;
+use crate::cli::session::CommandSession;
 use crate::config::{Config, Filter, ObjectSelector, TokenSelector};
 use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
 use crate::pin::PinProvider;
@@ -21,7 +21,7 @@ use crate::token::{Identity, KeyReference, Token};
 
 impl KeyOptions {
     /// What the library and the token that are named hold, or all of them.
-    pub(super) fn look(
+    pub(in crate::cli) fn look(
         &self,
         login: Option<&TakenVariables>,
         session: &mut CommandSession,
@@ -51,7 +51,7 @@ impl KeyOptions {
 
     /// [`Self::source`], with what the options don't say if there is only one or a person picks one; and the variable that
     /// it names, before a library is loaded. If it `may_guess`, nothing need name a key.
-    pub(super) fn whole_source(
+    pub(in crate::cli) fn whole_source(
         &self,
         may_guess: bool,
         session: &mut CommandSession,
@@ -109,7 +109,10 @@ impl KeyOptions {
     }
 
     /// The key that is named, the only one that can be used, or the one that the user picks.
-    pub(super) fn choose<'a>(&self, listing: &'a Listing) -> Result<SelectedKey<'a>, Error> {
+    pub(in crate::cli) fn choose<'a>(
+        &self,
+        listing: &'a Listing,
+    ) -> Result<SelectedKey<'a>, Error> {
         let wanted = self.filter()?.object;
         let has_file = self.certificate_file.is_some();
         let can_be_meant = |key: &KeyEntry| {
@@ -148,7 +151,7 @@ impl KeyOptions {
     /// The name of the key's user: the one that is asked for, or what the certificate or the label says. The key is
     /// looked at as the configuration that is written finds it, with the certificate of the file, if one is named.
     /// Nothing is done that needs a PIN.
-    pub(super) fn user_name(
+    pub(in crate::cli) fn user_name(
         &self,
         requested: Option<&str>,
         selected: SelectedKey<'_>,
@@ -227,7 +230,7 @@ fn described((library, token, key): SelectedKey<'_>) -> String {
 }
 
 /// The configuration that selects the key.
-pub(super) fn key_configuration(
+pub(in crate::cli) fn key_configuration(
     certificate_file: Option<&str>,
     (library, token, key): SelectedKey<'_>,
     pin_source: Option<&str>,
@@ -259,7 +262,7 @@ fn program() -> Option<String> {
 }
 
 /// Whether a configuration names this key and no other one, by any selectors. Its URI, if it has one, is then unfolded.
-pub(super) fn names_key(
+pub(in crate::cli) fn names_key(
     configuration: &mut Configuration,
     (library, token, key): SelectedKey<'_>,
 ) -> bool {
@@ -301,7 +304,7 @@ fn names_object(wanted: &ObjectSelector, key: &KeyEntry) -> bool {
 
 /// The key by its certificate, and the user that this names; or by its public key where there is no certificate. Without
 /// `pins` only what the token shows without a login is found.
-pub(super) fn key_and_user(
+pub(in crate::cli) fn key_and_user(
     token: &mut Token,
     config: &Config,
     mut pins: Option<&mut dyn PinProvider>,

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use super::key_choice::{key_configuration, names_key};
-use super::key_options::{
+use super::choice::{key_configuration, names_key};
+use super::options::{
     KeyOptions, kubeconfig_files, load_kubeconfig, option, set, standard_input_is_the_clients,
 };
-use super::listing::SelectedKey;
+use crate::cli::listing::SelectedKey;
 use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::{
@@ -24,33 +24,33 @@ use crate::tunnel::{ServerIdentity, check_port, preferred_ports};
 use crate::tunnel_process::{self, StatusDocument, identity_or_new};
 
 /// What a context is to be given.
-pub(super) struct ContextEntries<'a> {
-    pub(super) context: &'a str,
+pub(in crate::cli) struct ContextEntries<'a> {
+    pub(in crate::cli) context: &'a str,
     /// Their kubeconfig, file of the certificate and source of the PIN count.
-    pub(super) options: &'a KeyOptions,
+    pub(in crate::cli) options: &'a KeyOptions,
     /// The user's name, if no other entry has it.
-    pub(super) user: &'a str,
-    pub(super) is_user_named: bool,
-    pub(super) key: SelectedKey<'a>,
-    pub(super) keep: Option<Keep>,
+    pub(in crate::cli) user: &'a str,
+    pub(in crate::cli) is_user_named: bool,
+    pub(in crate::cli) key: SelectedKey<'a>,
+    pub(in crate::cli) keep: Option<Keep>,
     /// Where the context's former entry doesn't say it, either.
-    pub(super) usual_keep: Option<Keep>,
+    pub(in crate::cli) usual_keep: Option<Keep>,
 }
 
 impl ContextEntries<'_> {
     /// The entries, for pasting.
-    pub(super) fn excerpt(&self, kubeconfig: &Kubeconfig) -> Result<String, Error> {
+    pub(in crate::cli) fn excerpt(&self, kubeconfig: &Kubeconfig) -> Result<String, Error> {
         self.entries(kubeconfig, &LocalTunnel::find()?)?.as_excerpt()
     }
 
     /// What selects the key, as the context's user will have it.
-    pub(super) fn configuration(&self) -> Configuration {
+    pub(in crate::cli) fn configuration(&self) -> Configuration {
         let file = self.options.certificate_file.as_deref();
         key_configuration(file, self.key, self.options.pin_source.as_deref())
     }
 
     /// Writes the entries that aren't there yet.
-    pub(super) fn write(&self) -> Result<(), Error> {
+    pub(in crate::cli) fn write(&self) -> Result<(), Error> {
         let kubeconfig = self.options.kubeconfig.as_deref();
         // Before kubectl is kept from the file.
         let tunnel = LocalTunnel::find()?;
@@ -221,7 +221,7 @@ impl LocalTunnel {
 }
 
 /// Gives the context back what it had.
-pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
+pub(in crate::cli) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
     let files = kubeconfig;
     let kubeconfig = load_kubeconfig(files)?;
     let original = kubeconfig.original(context)?;
@@ -246,7 +246,7 @@ pub(super) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error
 }
 
 /// Fails where the context's file can't be changed, before anything is made for it.
-pub(super) fn check_change(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
+pub(in crate::cli) fn check_change(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
     let _deferral = Deferral::for_files();
     kubeconfig::check_change(&kubeconfig_files(kubeconfig), context).map_err(|error| {
         error.help(

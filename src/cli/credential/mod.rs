@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use self::short_lived::ShortLivedOptions;
-use super::key_options::{
+use super::key::options::{
     KeyOptions, KeySource, SelectedContext, kubeconfig_files, standard_input_is_the_clients,
 };
 use super::session::CommandSession;

@@ -17,10 +17,10 @@ use crate::tunnel::TunnelTarget;
 use crate::{report, start};
 
 /// Under which `--help` has these options, and others that say which key is meant.
-pub(super) const HEADING: &str = "Which key";
+pub(in crate::cli) const HEADING: &str = "Which key";
 
 /// The kubeconfig's contexts, for completions. Shells take a candidate as it is, so none that needs quotes is offered.
-pub(super) fn contexts() -> ArgValueCandidates {
+pub(in crate::cli) fn contexts() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         // A pipe isn't read: its next reader would find it empty.
         let files = kubeconfig_files(None);
@@ -33,7 +33,7 @@ pub(super) fn contexts() -> ArgValueCandidates {
 }
 
 /// The path as a configuration wants it, absolute; what was typed may be relative.
-pub(super) fn path(value: &str) -> Result<String, io::Error> {
+pub(in crate::cli) fn path(value: &str) -> Result<String, io::Error> {
     // Refused later, as an empty path.
     if value.is_empty() {
         return Ok(String::new());
@@ -44,7 +44,7 @@ pub(super) fn path(value: &str) -> Result<String, io::Error> {
 }
 
 /// A `pinSource` with an absolute path.
-pub(super) fn pin_source(value: &str) -> Result<String, io::Error> {
+pub(in crate::cli) fn pin_source(value: &str) -> Result<String, io::Error> {
     match value.strip_prefix("file:") {
         Some(file) => Ok(format!("file:{}", path(file)?)),
         None => Ok(value.to_owned()),
@@ -52,36 +52,36 @@ pub(super) fn pin_source(value: &str) -> Result<String, io::Error> {
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct Selection {
+pub(in crate::cli) struct Selection {
     /// The token's PKCS#11 library (pathLib)
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
-    pub(super) module: Option<String>,
+    pub(in crate::cli) module: Option<String>,
     /// What that library wants at its start, such as NSS's configDir='sql:/path'
     #[arg(long, value_name = "TEXT", help_heading = HEADING)]
-    pub(super) init_args: Option<String>,
+    pub(in crate::cli) init_args: Option<String>,
     /// The slot's number
     #[arg(long, value_name = "NUMBER", help_heading = HEADING)]
-    pub(super) slot_id: Option<String>,
+    pub(in crate::cli) slot_id: Option<String>,
     /// The token's label
     #[arg(long, value_name = "LABEL", help_heading = HEADING)]
-    pub(super) token_label: Option<String>,
+    pub(in crate::cli) token_label: Option<String>,
     /// The token's serial number
     #[arg(long, value_name = "SERIAL", help_heading = HEADING)]
-    pub(super) token_serial: Option<String>,
+    pub(in crate::cli) token_serial: Option<String>,
     /// The key's CKA_ID: 2, 0x0102 or 01:02
     #[arg(long, value_name = "ID", help_heading = HEADING)]
-    pub(super) object_id: Option<String>,
+    pub(in crate::cli) object_id: Option<String>,
     /// The certificate's label
     #[arg(long, value_name = "LABEL", help_heading = HEADING)]
-    pub(super) object_label: Option<String>,
+    pub(in crate::cli) object_label: Option<String>,
     /// All of it as a pkcs11: URI
     #[arg(long, value_name = "URI", help_heading = HEADING)]
-    pub(super) uri: Option<String>,
+    pub(in crate::cli) uri: Option<String>,
 }
 
 impl Selection {
     /// What it says of library and token.
-    pub(super) fn of_token(&self) -> Self {
+    pub(in crate::cli) fn of_token(&self) -> Self {
         let uri = self.uri.as_deref().map(without_object);
         Self { object_id: None, object_label: None, uri, ..self.clone() }
     }
@@ -104,13 +104,13 @@ impl Selection {
             .filter_map(|((key, option), value)| Some((option, key, value.as_deref()?)))
     }
 
-    pub(super) fn configuration(&self) -> Configuration {
+    pub(in crate::cli) fn configuration(&self) -> Configuration {
         self.pairs().map(|(_, key, value)| (key, value)).collect()
     }
 
     /// As options and their values. The URI is printed anew, without a PIN that stands in it; one that can't be read is
     /// left out.
-    pub(super) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
+    pub(in crate::cli) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.pairs().filter_map(|(option, key, value)| {
             let value = match key {
                 "uri" => Uri::parse(value).ok()?.to_string(),
@@ -121,66 +121,69 @@ impl Selection {
     }
 
     /// As arguments for another process of this program.
-    pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
+    pub(in crate::cli) fn arguments(&self) -> impl Iterator<Item = String> {
         // One word each: a value could begin with a hyphen.
         self.options().map(|(option, value)| format!("{option}={value}"))
     }
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct KeyOptions {
+pub(in crate::cli) struct KeyOptions {
     #[command(flatten)]
-    pub(super) selection: Selection,
+    pub(in crate::cli) selection: Selection,
     /// The certificate, for a token that holds none
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
-    pub(super) certificate_file: Option<String>,
+    pub(in crate::cli) certificate_file: Option<String>,
     /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
     #[arg(long, value_name = "SOURCE", value_parser = pin_source, help_heading = HEADING)]
-    pub(super) pin_source: Option<String>,
+    pub(in crate::cli) pin_source: Option<String>,
     /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
     #[arg(long, value_name = "FILE")]
-    pub(super) kubeconfig: Option<PathBuf>,
+    pub(in crate::cli) kubeconfig: Option<PathBuf>,
     /// The context; without it the current one
     #[arg(long, value_name = "NAME", add = contexts())]
-    pub(super) context: Option<String>,
+    pub(in crate::cli) context: Option<String>,
 }
 
 /// A key's configuration, and where it comes from.
-pub(super) struct KeySource {
-    pub(super) configuration: Configuration,
+pub(in crate::cli) struct KeySource {
+    pub(in crate::cli) configuration: Configuration,
     /// `None` if the options name the key.
-    pub(super) context: Option<SelectedContext>,
+    pub(in crate::cli) context: Option<SelectedContext>,
     /// The URI of what was found on this machine, since the options don't say all; and why the current context names no
     /// key, if no option does either.
-    pub(super) found: Option<(String, Option<Error>)>,
+    pub(in crate::cli) found: Option<(String, Option<Error>)>,
 }
 
 /// The context that `--context` names, or the current one.
-pub(super) struct SelectedContext {
-    pub(super) kubeconfig: Kubeconfig,
-    pub(super) context: Context,
+pub(in crate::cli) struct SelectedContext {
+    pub(in crate::cli) kubeconfig: Kubeconfig,
+    pub(in crate::cli) context: Context,
 }
 
 impl SelectedContext {
     /// The context's cluster.
-    pub(super) fn target(&self) -> Result<TunnelTarget, Error> {
+    pub(in crate::cli) fn target(&self) -> Result<TunnelTarget, Error> {
         let (name, cluster) = self.kubeconfig.cluster(&self.context.cluster)?;
         Ok(TunnelTarget::new(name, cluster))
     }
 }
 
 impl KeyOptions {
-    pub(super) fn of_context(kubeconfig: &Option<PathBuf>, context: Option<String>) -> Self {
+    pub(in crate::cli) fn of_context(
+        kubeconfig: &Option<PathBuf>,
+        context: Option<String>,
+    ) -> Self {
         Self { kubeconfig: kubeconfig.clone(), context, ..Self::default() }
     }
 
     /// Rather than have a context name it.
-    pub(super) fn names_a_key(&self) -> bool {
+    pub(in crate::cli) fn names_a_key(&self) -> bool {
         self.selection.pairs().next().is_some()
     }
 
     /// The key of the options or, if they name none, that of the context's user.
-    pub(super) fn source(&self) -> Result<KeySource, Error> {
+    pub(in crate::cli) fn source(&self) -> Result<KeySource, Error> {
         if self.names_a_key() {
             return Ok(self.options_source());
         }
@@ -189,27 +192,30 @@ impl KeyOptions {
         Ok(KeySource { configuration, context: Some(selected), found: None })
     }
 
-    pub(super) fn options_source(&self) -> KeySource {
+    pub(in crate::cli) fn options_source(&self) -> KeySource {
         KeySource { configuration: self.configuration(), context: None, found: None }
     }
 
     /// The key of the context's user.
-    pub(super) fn key_of_context(&self, found: &SelectedContext) -> Result<Configuration, Error> {
+    pub(in crate::cli) fn key_of_context(
+        &self,
+        found: &SelectedContext,
+    ) -> Result<Configuration, Error> {
         Ok(self.overridden(found.kubeconfig.key_of(&found.context)?))
     }
 
     /// What the options say of the key.
-    pub(super) fn configuration(&self) -> Configuration {
+    pub(in crate::cli) fn configuration(&self) -> Configuration {
         self.overridden(self.selection.configuration())
     }
 
     /// The same for the whole token.
-    pub(super) fn of_token(&self) -> Self {
+    pub(in crate::cli) fn of_token(&self) -> Self {
         Self { selection: self.selection.of_token(), ..self.clone() }
     }
 
     /// The selected context, with its kubeconfig.
-    pub(super) fn selected(&self) -> Result<SelectedContext, Error> {
+    pub(in crate::cli) fn selected(&self) -> Result<SelectedContext, Error> {
         let kubeconfig = self.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
         error::set_context(&context.name);
@@ -217,12 +223,15 @@ impl KeyOptions {
     }
 
     /// The cluster of the context with the key, or where options name the key that of the selected context.
-    pub(super) fn target(&self, context: Option<SelectedContext>) -> Result<TunnelTarget, Error> {
+    pub(in crate::cli) fn target(
+        &self,
+        context: Option<SelectedContext>,
+    ) -> Result<TunnelTarget, Error> {
         context.map_or_else(|| self.selected(), Ok)?.target()
     }
 
     /// The kubeconfig, with the selected context as its current one.
-    pub(super) fn kubeconfig(&self) -> Result<Kubeconfig, Error> {
+    pub(in crate::cli) fn kubeconfig(&self) -> Result<Kubeconfig, Error> {
         let mut kubeconfig = load_kubeconfig(self.kubeconfig.as_deref())?;
         if let Some(name) = &self.context {
             kubeconfig.set_current_context(name)?;
@@ -230,7 +239,7 @@ impl KeyOptions {
         Ok(kubeconfig)
     }
 
-    pub(super) fn overridden(&self, mut configuration: Configuration) -> Configuration {
+    pub(in crate::cli) fn overridden(&self, mut configuration: Configuration) -> Configuration {
         if let Some(path) = &self.certificate_file {
             configuration.set("certificateFile", path);
         }
@@ -242,7 +251,7 @@ impl KeyOptions {
 
     /// Has help name commands with these options, and the program as it was called: `check --pin-source prompt`, for
     /// instance, logs in to the token of the current context, unless it is given this call's kubeconfig, context or token.
-    pub(super) fn set_call(&self) {
+    pub(in crate::cli) fn set_call(&self) {
         error::set_call(self.call());
         if let Some(context) = &self.context {
             error::set_context(context);
@@ -277,25 +286,25 @@ fn options(selection: &Selection) -> String {
 }
 
 /// ` --name='value'`, for a shell; the value could begin with a hyphen.
-pub(super) fn option(name: &str, value: Option<impl AsRef<str>>) -> String {
+pub(in crate::cli) fn option(name: &str, value: Option<impl AsRef<str>>) -> String {
     value.map_or_else(String::new, |value| format!(" {name}={}", shell_word(value.as_ref())))
 }
 
 /// Arguments don't go together.
-pub(super) fn needs(argument: &str, other: &str) -> Error {
+pub(in crate::cli) fn needs(argument: &str, other: &str) -> Error {
     Error::new(Exit::Request, format!("missing argument: {argument} needs {other}"))
         .help("--help shows what goes with what")
 }
 
 /// `kubectl apply -f -` needs it for the manifest.
-pub(super) fn standard_input_is_the_clients() -> Error {
+pub(in crate::cli) fn standard_input_is_the_clients() -> Error {
     Error::new(Exit::Configuration, "pinSource is stdin, and standard input is the client's")
         .help("choose another pinSource (--pin-source): prompt, askpass, file:/path or env:NAME")
 }
 
 /// Loads the kubeconfig of this name, or the one that kubectl would read, with a warning for each file that somebody
 /// else can change.
-pub(super) fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
+pub(in crate::cli) fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
     let kubeconfig = Kubeconfig::load(&kubeconfig_files(explicit))?;
     for concern in &kubeconfig.concerns {
         report::warning(concern);
@@ -304,14 +313,14 @@ pub(super) fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Err
 }
 
 /// The kubeconfig of this name, or the files that kubectl would read.
-pub(super) fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
+pub(in crate::cli) fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
     let variable = std::env::var_os("KUBECONFIG");
     let home = std::env::var_os("HOME").map(PathBuf::from);
     files(explicit, variable.as_deref(), home.as_deref())
 }
 
 /// An empty value is the same as none.
-pub(super) fn set(configuration: &mut Configuration, key: &str, value: Option<&str>) {
+pub(in crate::cli) fn set(configuration: &mut Configuration, key: &str, value: Option<&str>) {
     if let Some(value) = value.filter(|it| !it.is_empty()) {
         configuration.set(key, value);
     }

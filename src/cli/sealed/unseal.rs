@@ -1,0 +1,54 @@
+//! `unseal`: what is in a sealed file, for a person at a terminal.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use super::{OpeningOptions, open, read, recipient_key};
+use crate::cli::session::CommandSession;
+use crate::config::{Config, PinSource};
+use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
+use crate::pin_entry::Sources;
+use crate::printable::shell_word;
+use crate::process::environment::TakenVariables;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer unseal registry.cms --token-label node1 \\
+      --module /usr/lib/softhsm/libsofthsm2.so
+
+It prints docker's config.json, with the passwords.")]
+pub(in crate::cli) struct UnsealArguments {
+    /// The sealed file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    options: OpeningOptions,
+}
+
+pub(in crate::cli) fn run(
+    arguments: &UnsealArguments,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    let options = arguments.options.key_options();
+    options.set_call();
+    if !io::stdin().is_terminal() {
+        let text = "unsealing wants a person at a terminal, and there is none";
+        let help = format!(
+            "run it at a terminal; `{PROGRAM} check --sealed {}{THIS_KEY}` says without one whether the file can \
+             be opened",
+            shell_word(&arguments.file.to_string_lossy())
+        );
+        return Err(Error::new(Exit::Login, text).help(help));
+    }
+    let file = read(&arguments.file)?;
+    let config = Config::of_token(&mut options.configuration())?;
+    // A PIN that lies somewhere shows no person.
+    let pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
+    let library = session.open(&config)?;
+    let mut pins = library.lock.asking_unlocked(&config.library, pins);
+    let mut token = library.token(&config.token)?;
+    let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
+    let registries = open(&mut token, &file, key, &mut pins)?;
+    session.output.print_document(&format!("{}\n", registries.to_config().trim_end()))
+}
