@@ -229,3 +229,24 @@ fn the_demo_without_a_cluster_ends_with_a_signature_that_openssl_accepts() {
         assert!(line.contains("   # ") && line.ends_with(" s"), "{line}");
     }
 }
+
+#[test]
+fn the_rights_of_a_lost_token_are_found_by_user_and_group_and_taken_away() {
+    let store = token_with([]);
+    let folder = kubectl().parent().unwrap().display();
+    let administrator = |script: &str| {
+        let script = format!("set -eo pipefail\nPATH=\"{folder}\":$PATH\n{script}");
+        cluster().administrator(&store).within("bash", &script).run()
+    };
+    let bindings = "kubectl create clusterrolebinding lost-edits --clusterrole=edit --user=lost-jane\n\
+                    kubectl create clusterrolebinding devs-view --clusterrole=view --group=lost-devs";
+    administrator(bindings).printed();
+    let commands = commands_of("docs/lost-token.md", "At once");
+    let words = [["jane-edits", "lost-edits"], ["jane", "lost-jane"], ["dev", "lost-devs"]];
+    let outcome = administrator(&adapted(&commands, &words));
+    let shown = outcome.printed();
+    for expected in ["lost-edits", "devs-view", "\"lost-edits\" deleted", "selfsubjectreviews"] {
+        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
+    }
+    administrator("kubectl delete clusterrolebinding devs-view").printed();
+}
