@@ -263,7 +263,7 @@ fn a_context_without_a_key_is_told_how_to_get_one() {
 /// As a container mounts it: nothing is made, and nobody is sent for.
 #[test]
 fn a_kubeconfig_that_can_not_be_changed_is_told_before_anything_is_made() {
-    need_root();
+    needs_isolation!();
     let store = bare_token();
     let newcomer = jane(&store);
     let directory = newcomer.person.directory();

@@ -138,6 +138,7 @@ fn one_key_reads_and_another_one_writes() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_machine_has_a_key_in_a_unit_of_systemd() {
+    needs_isolation!();
     let blocks = ["ini", "sh"].map(|it| blocks_of("docs/run.md", "A key for a machine", it));
     let [unit, setup] = blocks.each_ref().map(|it| it[0].as_str());
     let store = cluster().token(Kind::P256, ADMINISTRATOR);

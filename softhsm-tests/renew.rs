@@ -343,6 +343,7 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
 /// It may be for a group that the one who renews it isn't in.
 #[test]
 fn a_certificate_file_keeps_its_owner_and_its_mode() {
+    needs_isolation!();
     let (jane, file) = Jane::with_file(&janes());
     set_mode(&file, 0o640);
     hand_over(&file, 61_301);

@@ -103,6 +103,7 @@ pub(crate) fn assert_wiped(source: &str, run: &Running) {
 
 #[test]
 fn an_answered_request_leaves_no_pin_in_memory() {
+    needs_isolation!();
     let store = token();
     let asking = file(&store, "ask", &format!("#!/bin/sh\necho '{PIN}'\n"), 0o755);
     let source = |source| store.configuration().with("pinSource", source);
@@ -151,6 +152,7 @@ fn an_answered_request_leaves_no_pin_in_memory() {
 /// Also where the PIN was refused, and where the request was.
 #[test]
 fn a_failed_request_leaves_no_pin_in_memory() {
+    needs_isolation!();
     for (faults, code) in
         [("C_Login:return=0xa0", 7), ("C_Sign:return=0x30", 8), ("C_OpenSession:return=0x30", 5)]
     {
@@ -174,6 +176,7 @@ fn run(store: &Store, configuration: Configuration, script: &str, faults: &str) 
 /// kubeconfig or the variable held; and the command gets neither.
 #[test]
 fn a_run_keeps_the_pin_once_and_its_command_has_none() {
+    needs_isolation!();
     let store = token();
     let script = "cat $KUBECONFIG; echo; env; echo ready; read _; exit 0";
     for (source, configuration) in stored(&store) {

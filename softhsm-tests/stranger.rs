@@ -134,6 +134,7 @@ fn a_library_below_a_directory_that_others_can_change_is_not_loaded() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_library_of_somebody_elses_is_not_loaded() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let library = store.library("theirs.so", 0o755);
     let path = library.to_str().unwrap();

@@ -103,6 +103,7 @@ fn a_client_may_have_the_terminal_in_raw_mode() {
 
 #[test]
 fn a_terminal_that_is_held_with_ctrl_s_can_be_left() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let mut terminal = Terminal::new();
     terminal.press_ctrl('s');

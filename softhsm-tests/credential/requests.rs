@@ -94,7 +94,6 @@ fn two_keys() -> Store {
 
 /// A request to sign with the key of this objectId, which stays open.
 fn sign_with_key(store: &Store, id: &str, faults: &str) -> Invocation {
-    need_root();
     let configuration = store.faulty(store.configuration()).with("keep", "15m");
     let configuration = configuration.with("objectId", id);
     let request = sign_request(&configuration, &Options::hash(Hash::Sha256), &sample(32));
@@ -103,6 +102,7 @@ fn sign_with_key(store: &Store, id: &str, faults: &str) -> Invocation {
 
 #[test]
 fn a_prompt_that_is_open_keeps_no_other_key_of_the_library_from_signing() {
+    needs_isolation!();
     let store = two_keys();
     let sign = |id| sign_with_key(&store, id, "");
     assert_signed(&sign("1").at_terminal().finish_with_pin());
@@ -122,6 +122,7 @@ fn a_prompt_that_is_open_keeps_no_other_key_of_the_library_from_signing() {
 
 #[test]
 fn a_wrong_pin_for_one_key_ends_nothing_of_another_key_of_its_token() {
+    needs_isolation!();
     let store = two_keys();
     let sign = |id| sign_with_key(&store, id, "");
     assert_signed(&sign("1").at_terminal().finish_with_pin());
@@ -140,6 +141,7 @@ fn a_wrong_pin_for_one_key_ends_nothing_of_another_key_of_its_token() {
 /// The right one sets the token's count back each time.
 #[test]
 fn beside_an_open_key_nobody_tries_one_pin_after_the_other() {
+    needs_isolation!();
     let store = two_keys();
     let sign = |id| sign_with_key(&store, id, "");
     assert_signed(&sign("1").at_terminal().finish_with_pin());
@@ -158,6 +160,7 @@ fn beside_an_open_key_nobody_tries_one_pin_after_the_other() {
 
 #[test]
 fn status_says_that_any_digest_is_signed() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     assert_signed(&sign_with_key(&store, "1", "").at_terminal().finish_with_pin());
     let told = command(&store, "status").run().printed();
@@ -170,6 +173,7 @@ fn status_says_that_any_digest_is_signed() {
 /// Its library sees the token again without being initialised, which it is once where a PIN is.
 #[test]
 fn a_library_is_not_initialised_again_beside_the_pin() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let lost = "C_SignInit#2:return=0x32,C_SignInit#3:return=0x32";
     assert_signed(&sign_with_key(&store, "1", lost).at_terminal().finish_with_pin());
@@ -210,6 +214,7 @@ fn a_key_that_is_made_meanwhile_is_found_without_a_new_tunnel_process() {
 /// As an administrator's `kill`, or a session manager at logout, has it.
 #[test]
 fn a_tunnel_process_that_is_told_to_end_ends_in_order() {
+    needs_isolation!();
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let store = token_with_pair(Kind::P256);
         assert_signed(&sign_with_key(&store, "1", "").at_terminal().finish_with_pin());
@@ -231,6 +236,7 @@ fn a_tunnel_process_that_is_told_to_end_ends_in_order() {
 /// Else everybody who connects waits for ever.
 #[test]
 fn a_token_process_that_stands_still_is_told() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     assert_signed(&sign_with_key(&store, "1", "").at_terminal().finish_with_pin());
     let status: Value = command(&store, "status").argument("--json").run().json();
@@ -248,6 +254,7 @@ fn a_token_process_that_stands_still_is_told() {
 /// A key that isn't for signing, say: to open the token anew would not help.
 #[test]
 fn what_the_token_refuses_a_key_ends_no_session() {
+    needs_isolation!();
     let store = token_with_pair(Kind::P256);
     let refused = "C_SignInit#2:return=0x68";
     assert_signed(&sign_with_key(&store, "1", refused).at_terminal().finish_with_pin());

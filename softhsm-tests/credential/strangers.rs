@@ -7,6 +7,7 @@ use crate::secrecy::{NOBODY, assert_hidden};
 
 #[test]
 fn another_user_gets_through_neither_port_nor_socket_nor_files() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     assert_eq!(user.shell(ASK).run().printed(), ANSWER);
     let before = user.counts();
@@ -83,6 +84,7 @@ fn another_user_who_reaches_the_socket_is_not_heard() {
 
 #[test]
 fn connections_of_strangers_make_it_neither_dial_nor_sign_and_keep_nobody_out() {
+    needs_isolation!();
     // A cluster that says when it is dialled.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();

@@ -16,6 +16,7 @@ fn answering(store: &Store, kind: Kind, fault: &str) -> Invocation {
 
 #[test]
 fn it_is_in_no_memory_once_kubelet_has_it_nor_in_arguments_and_environment() {
+    needs_isolation!();
     for kind in [Kind::Rsa(2048), Kind::P256] {
         let store = node(kind);
         let running = answering(&store, kind, AT_ITS_END).start(None);

@@ -140,6 +140,7 @@ fn an_address_that_does_not_answer_does_not_keep_from_the_next() {
 /// As with an API server behind several A records, of which one is dead. kubectl, too, gives each its part of 30 s.
 #[test]
 fn a_dead_address_among_those_of_a_name_leaves_time_for_the_next() {
+    needs_isolation!();
     let store = cluster().token(Kind::P256, JANE);
     let mut config = written(&store);
     let entry = &mut config["clusters"][0]["cluster"];
