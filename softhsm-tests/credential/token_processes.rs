@@ -143,7 +143,6 @@ fn a_link_that_flips_brings_no_other_library_beside_the_pin() {
 #[test]
 fn processes_keep_of_the_environment_what_libraries_read() {
     needs_isolation!();
-    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     let ask = user
         .shell(ASK)
