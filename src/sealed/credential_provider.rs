@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::{Registry, RegistryLogin};
+use crate::{ImageLogin, Registries, Registry};
 use base::error::{Error, Exit, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
 use base::printable::excerpt;
 use kubeconfig::exec_credential::document;
@@ -61,18 +61,20 @@ fn refused(reason: &str) -> Error {
 /// or, where there is none, nothing, which is not to be kept.
 pub fn answer(
     request: &ProviderRequest,
-    logins: &[RegistryLogin],
+    registries: &Registries,
     kept_for: Option<Duration>,
 ) -> String {
     let image = &request.image;
-    let (kind, auth, kept_for) = match image.login(logins) {
+    let (kind, auth, kept_for) = match registries.login_for(image) {
         None => ("Image", json!({}), Some(Duration::ZERO)),
-        Some((RegistryLogin { username, password, .. }, is_for_image)) => {
-            let (kind, key) = match is_for_image {
-                true => ("Image", image.to_string()),
-                false => ("Registry", image.authority.clone()),
+        Some(ImageLogin { login, is_for_image_alone }) => {
+            let (kind, key) = if is_for_image_alone {
+                ("Image", image.to_string())
+            } else {
+                ("Registry", image.authority.clone())
             };
-            (kind, json!({ key: { "username": username, "password": password } }), kept_for)
+            let auth = json!({ key: { "username": login.username, "password": login.password } });
+            (kind, auth, kept_for)
         }
     };
     let mut document = json!({

@@ -17,7 +17,7 @@ mod registry;
 mod seal;
 
 pub use envelope::{Recipient, SealedFile, describe, names};
-pub use registries::{Registries, RegistryLogin};
+pub use registries::{ImageLogin, Registries, RegistryLogin};
 pub use registry::Registry;
 pub use seal::NewEnvelope;
 

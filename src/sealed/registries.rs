@@ -3,6 +3,7 @@
 //! No error quotes anything but the name of a registry.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
@@ -29,6 +30,13 @@ pub struct RegistryLogin {
     pub registry: Registry,
     pub username: String,
     pub password: String,
+}
+
+/// The login that an image is pulled with.
+pub struct ImageLogin<'a> {
+    pub login: &'a RegistryLogin,
+    /// kubelet may not use it for other images of the registry.
+    pub is_for_image_alone: bool,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +87,23 @@ impl Registries {
             true => Err(refused("it has no entries (auths)".to_owned())),
             false => Ok(Self { logins: logins.into_values().collect() }),
         }
+    }
+
+    /// The login for an image with the longest fitting path; `None` if there is none for it.
+    ///
+    /// A login for a path answers for the image alone, because kubelet compares paths by their first characters and would
+    /// use it for `host/teamster`, too. So does one for a registry of which another login is for a part: kubelet would take
+    /// what it keeps for the registry without asking.
+    pub fn login_for(&self, image: &Registry) -> Option<ImageLogin<'_>> {
+        // Ports have to be equal, as for kubelet.
+        let host = image.canonical_authority()?;
+        let of_host = || self.logins.iter().filter(|login| login.registry.authority == host);
+        // By whole segments.
+        let path = Path::new(&image.path);
+        let fitting = of_host().filter(|login| path.starts_with(&login.registry.path));
+        let login = fitting.max_by_key(|login| login.registry.path.len())?;
+        let is_for_image_alone = of_host().any(|login| !login.registry.path.is_empty());
+        Some(ImageLogin { login, is_for_image_alone })
     }
 
     /// As a `config.json` that [`Registries::from_config`], docker and kubelet read, with spaces at its end.
@@ -138,4 +163,46 @@ fn decoded(auth: &str) -> Option<Vec<u8>> {
             .with_decode_padding_mode(DecodePaddingMode::Indifferent),
     );
     LENIENT.decode(auth.trim().replace(['\r', '\n'], "")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_login_that_fits_best_is_chosen_by_whole_segments() {
+        let login = |it: &str| RegistryLogin::new(it.into(), "u".into(), "p".into()).unwrap();
+        let logins = [
+            "registry.example:5000",
+            "registry.example",
+            "registry.example/team",
+            "registry.example/team/app",
+            "docker.io",
+        ]
+        .map(login);
+        let registries = Registries { logins: logins.into() };
+        let login_for = |image| {
+            let image = Registry::of_image(image).unwrap();
+            let found = registries.login_for(&image)?;
+            Some((found.login.registry.to_string(), found.is_for_image_alone))
+        };
+        for (image, index, is_for_image) in [
+            ("registry.example/team/app", 3, true),
+            ("registry.example/team/app/sub", 3, true),
+            ("registry.example/team/application", 2, true),
+            ("registry.example/team", 2, true),
+            ("registry.example/teamster/app", 1, true),
+            ("registry.example/other", 1, true),
+            ("registry.example:5000/team/app", 0, false),
+            ("docker.io/library/nginx", 4, false),
+            ("registry-1.docker.io/library/nginx", 4, false),
+            ("Registry.Example/team", 2, true),
+        ] {
+            let registry = registries.logins[index].registry.to_string();
+            assert_eq!(login_for(image), Some((registry, is_for_image)), "{image}");
+        }
+        for image in ["registry.example:5001/team/app", "other.example/team", "example/team"] {
+            assert_eq!(login_for(image), None, "{image}");
+        }
+    }
 }

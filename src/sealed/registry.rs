@@ -1,10 +1,6 @@
-//! A registry as docker's `config.json` names it, or a part of one: a host, its port, a path. An image in it, and which
-//! login it is pulled with.
+//! A registry as docker's `config.json` names it, or a part of one: a host, its port, a path, and an image in it.
 
 use std::fmt;
-use std::path::Path;
-
-use super::registries::RegistryLogin;
 
 /// The names of Docker Hub; clients of Kubernetes call it by the first.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
@@ -68,20 +64,9 @@ impl Registry {
         is_image.then(|| Self { authority: authority.to_owned(), ..image })
     }
 
-    /// An image's login with the longest fitting path, and whether it is for this image alone, not its registry.
-    ///
-    /// A login for a path answers for the image alone, because kubelet compares paths by their first characters and would
-    /// use it for `host/teamster`, too. So does one for a registry of which another login is for a part: kubelet would take
-    /// what it keeps for the registry without asking.
-    pub fn login<'a>(&self, logins: &'a [RegistryLogin]) -> Option<(&'a RegistryLogin, bool)> {
-        // Ports have to be equal, as for kubelet.
-        let host = Self::of_parts(&self.authority, "")?.authority;
-        let of_host = || logins.iter().filter(|it| it.registry.authority == host);
-        // By whole segments.
-        let path = Path::new(&self.path);
-        let fitting = of_host().filter(|it| path.starts_with(&it.registry.path));
-        let is_for_image = of_host().any(|it| !it.registry.path.is_empty());
-        fitting.max_by_key(|it| it.registry.path.len()).map(|it| (it, is_for_image))
+    /// The same host and port as they are compared: in lower case, Docker Hub by one name. `None` for what is no host.
+    pub(super) fn canonical_authority(&self) -> Option<String> {
+        Some(Self::of_parts(&self.authority, "")?.authority)
     }
 }
 
@@ -165,38 +150,6 @@ mod tests {
             "a b/c",
         ] {
             assert_eq!(Registry::of_image(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn the_login_that_fits_best_is_chosen_by_whole_segments() {
-        let login = |it: &str| RegistryLogin::new(it.into(), "u".into(), "p".into()).unwrap();
-        let logins = [
-            "registry.example:5000",
-            "registry.example",
-            "registry.example/team",
-            "registry.example/team/app",
-            "docker.io",
-        ]
-        .map(login);
-        for (image, index, is_for_image) in [
-            ("registry.example/team/app", 3, true),
-            ("registry.example/team/app/sub", 3, true),
-            ("registry.example/team/application", 2, true),
-            ("registry.example/team", 2, true),
-            ("registry.example/teamster/app", 1, true),
-            ("registry.example/other", 1, true),
-            ("registry.example:5000/team/app", 0, false),
-            ("docker.io/library/nginx", 4, false),
-            ("registry-1.docker.io/library/nginx", 4, false),
-            ("Registry.Example/team", 2, true),
-        ] {
-            let (found, for_image) = Registry::of_image(image).unwrap().login(&logins).unwrap();
-            assert_eq!(found.registry, logins[index].registry, "{image}");
-            assert_eq!(for_image, is_for_image, "{image}");
-        }
-        for image in ["registry.example:5001/team/app", "other.example/team", "example/team"] {
-            assert!(Registry::of_image(image).unwrap().login(&logins).is_none(), "{image}");
         }
     }
 }

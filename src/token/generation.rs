@@ -4,7 +4,8 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
-use super::key::{ED25519_PARAMETERS, KeyReference, no_public_key};
+use super::key::{KeyReference, no_public_key};
+use super::object::ED25519_PARAMETERS;
 use super::raw::ObjectHandle;
 use super::yubikey::SlotOptions;
 use super::{Token, ckr};

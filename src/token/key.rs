@@ -6,16 +6,12 @@ use cryptoki::object::{AttributeType, KeyType, ObjectClass};
 use cryptoki::session::UserType;
 
 use super::Token;
-use super::object::key_type;
+use super::object::{ED25519_PARAMETERS, key_type};
 use super::raw::ObjectHandle;
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use base::pin::PinProvider;
 use config::ObjectSelector;
 use crypto::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
-
-/// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
-pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
-    [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
 
 /// A key of the token, which may not be open yet: what names it, and the public key that its signatures are verified
 /// with, which is the certificate's, or what the token shows of a key without a certificate.

@@ -8,12 +8,15 @@ use cryptoki::mechanism::MechanismType;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE, CK_OBJECT_CLASS};
 
-use super::key::ED25519_PARAMETERS;
 use super::raw::{AttributeValues, ObjectHandle};
 use super::{Token, ckr};
 use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
+
+/// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
+pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
+    [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
 
 /// A search by CKA_ID before a login, in all classes.
 pub(super) struct SearchBeforeLogin {

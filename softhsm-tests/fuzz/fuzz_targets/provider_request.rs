@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pkcs11_external_signer::credential_provider::{ProviderRequest, answer};
-use pkcs11_external_signer::sealed::RegistryLogin;
+use pkcs11_external_signer::sealed::{Registries, RegistryLogin};
 use pkcs11_external_signer_fuzz::told;
 
 /// What the sealed file has entries for.
@@ -24,8 +24,9 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(json["kind"], "CredentialProviderRequest");
     assert_eq!(json["apiVersion"], request.version);
     assert_eq!(json["image"], request.image.to_string());
-    let logins = ENTRIES.map(|it| RegistryLogin::new(it.into(), "u".into(), "p".into()).unwrap());
-    let answer = answer(&request, &logins, None);
+    let login = |entry: &str| RegistryLogin::new(entry.into(), "u".into(), "p".into()).unwrap();
+    let registries = Registries { logins: ENTRIES.map(login).into() };
+    let answer = answer(&request, &registries, None);
     assert!(answer.ends_with('\n') && !answer.trim_end().contains('\n'));
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["apiVersion"], request.version);

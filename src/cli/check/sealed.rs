@@ -10,7 +10,7 @@ use crate::error::{Error, Exit};
 use crate::pin::PinProvider;
 use crate::pin_entry::Sources;
 use crate::printable::excerpt;
-use crate::sealed::{Registries, Registry, SealedFile};
+use crate::sealed::{ImageLogin, Registries, Registry, SealedFile};
 
 impl Checklist<'_> {
     /// Makes the steps; `None` after one that failed.
@@ -60,14 +60,14 @@ impl Checklist<'_> {
 
     /// What kubelet is told for the image.
     fn check_image(&mut self, image: &Registry, registries: &Registries, file: &SealedFile) {
-        match image.login(&registries.logins) {
+        match registries.login_for(image) {
             None => self.concern(
                 "answer",
                 format!("{image}: {} has no entry for it; kubelet is told nothing", file.name),
                 "seal a login for its registry, or leave the registry out of matchImages",
             ),
-            Some((login, is_for_image)) => {
-                let kept_for = if is_for_image { "this image alone" } else { "its registry" };
+            Some(ImageLogin { login, is_for_image_alone }) => {
+                let kept_for = if is_for_image_alone { "this image alone" } else { "its registry" };
                 let user = excerpt(&login.username);
                 let registry = &login.registry;
                 let text = format!("{image}: user \"{user}\" of {registry}, kept for {kept_for}");

@@ -67,7 +67,7 @@ pub(in crate::cli) fn run(
     let mut token = library.token(&config.token)?;
     let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
     let registries = open(&mut token, &file, key, &mut pins)?;
-    session.output.print_document(&answer(&request, &registries.logins, arguments.cache))
+    session.output.print_document(&answer(&request, &registries, arguments.cache))
 }
 
 /// From now on, ends the process before kubelet kills it: its own error says more.
