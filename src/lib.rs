@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use base::{error, hash, limits, pin, printable, process, report};
+pub use base::{error, hash, help, limits, pin, printable, process, report};
 pub use cluster_api;
 pub use config;
 pub use crypto::{certificate, jose, scheme, verify};

@@ -13,7 +13,8 @@ use std::process::Command;
 
 use rustix::process::Rlimit;
 
-use crate::error::{self, Call, Error, Exit, PLUGIN};
+use crate::error::{self, Error, Exit, PLUGIN};
+use crate::help::{self, Call};
 use crate::plugin;
 use crate::process::environment::{self, SingleThreaded};
 use crate::process::{descriptors, exit_guard, memory, signals};
@@ -44,7 +45,7 @@ pub fn request(alone: SingleThreaded) -> u8 {
     signals::ignore_broken_pipes();
     exit_guard::use_crash_stack();
     run(alone, |Started { alone, request, .. }| {
-        error::set_call(Call { program: Some(called()), ..Call::default() });
+        help::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());
         plugin::run(request.unwrap_or_default(), alone)
     })

@@ -5,11 +5,11 @@
 use std::borrow::Borrow;
 use std::error::Error as StandardError;
 use std::fmt::{self, Display};
-use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::printable::{excerpt, printable, shell_word};
+use crate::help::{Help, Remedy};
+use crate::printable::{excerpt, printable};
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
@@ -17,20 +17,6 @@ pub const PROGRAM: &str = "pkcs11-external-signer";
 pub const DOCUMENT_VERSION: &str = "pkcs11-external-signer/v1";
 /// The name under which kubectl finds this program.
 pub const PLUGIN: &str = "kubectl-pkcs11";
-
-/// In a help text: the options by which this call names its key, each with a space before it.
-pub const THIS_KEY: &str = "\u{1}";
-/// The same for its token alone.
-pub const THIS_TOKEN: &str = "\u{2}";
-/// The option with this call's PIN source.
-pub const THIS_PIN_SOURCE: &str = "\u{3}";
-/// The option with this call's kubeconfig.
-pub const THIS_KUBECONFIG: &str = "\u{4}";
-/// The name of this call's context, for a shell; NAME if it has none.
-pub const THIS_CONTEXT: &str = "\u{5}";
-
-/// More candidates than this are no help: a trust module's token holds hundreds of certificates.
-const MOST_CANDIDATES: usize = 20;
 
 /// The exit codes, a contract with scripts: docs/errors.md.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -142,7 +128,7 @@ impl Error {
     }
 
     /// What to do next, as this call would have it typed.
-    pub fn remedy(&self) -> Help {
+    pub fn remedy(&self) -> Remedy {
         self.0.help.in_this_call()
     }
 
@@ -166,107 +152,11 @@ impl Display for Error {
 
 impl StandardError for Error {}
 
-/// What to do next: a sentence, and the candidates it refers to, one a line.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Help {
-    pub text: String,
-    pub candidates: Vec<String>,
-}
-
-impl Help {
-    pub fn with_candidates<T: Display>(mut self, candidates: &[T]) -> Self {
-        self.candidates = candidates.iter().take(MOST_CANDIDATES).map(T::to_string).collect();
-        if let Some(more @ 1..) = candidates.len().checked_sub(MOST_CANDIDATES) {
-            self.candidates.push(format!("and {more} more"));
-        }
-        self
-    }
-
-    /// With the options of this call in the commands that it names.
-    pub fn in_this_call(&self) -> Self {
-        let call = CALL.get_or_init(Call::default);
-        Self { text: call.complete(&self.text), candidates: self.candidates.clone() }
-    }
-}
-
-impl<T: Into<String>> From<T> for Help {
-    fn from(text: T) -> Self {
-        Self { text: text.into(), candidates: Vec::new() }
-    }
-}
-
-/// In one line.
-impl Display for Help {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.candidates.join("; ") {
-            candidates if candidates.is_empty() => f.write_str(&self.text),
-            candidates => write!(f, "{} {candidates}", self.text),
-        }
-    }
-}
-
-/// What commands that help names need in order to be about the same key, token or file as this call.
-#[derive(Debug, Default)]
-pub struct Call {
-    /// What to type to run the program; `None` for its name.
-    pub program: Option<&'static str>,
-    pub key: String,
-    pub token: String,
-    pub pin_source: String,
-    pub kubeconfig: String,
-}
-
-static CALL: OnceLock<Call> = OnceLock::new();
-static CONTEXT: OnceLock<String> = OnceLock::new();
-
-pub fn set_call(call: Call) {
-    let _ = CALL.set(call);
-}
-
-/// The context that this call names, or uses.
-pub fn set_context(name: &str) {
-    let _ = CONTEXT.set(shell_word(name).into_owned());
-}
-
-impl Call {
-    /// A command stands between backticks.
-    fn complete(&self, text: &str) -> String {
-        let begins = format!("`{PROGRAM} ");
-        let program = self.program.unwrap_or(PROGRAM);
-        text.replace(&begins, &format!("`{program} "))
-            .replace(THIS_KEY, &self.key)
-            .replace(THIS_TOKEN, &self.token)
-            .replace(THIS_PIN_SOURCE, &self.pin_source)
-            .replace(THIS_KUBECONFIG, &self.kubeconfig)
-            .replace(THIS_CONTEXT, CONTEXT.get().map_or("NAME", |it| it))
-    }
-}
-
 /// Items in a sentence, the last one after this word: `a`, `a or b`, `a, b or c`.
 pub fn listed<T: Borrow<str>>(items: &[T], word: &str) -> String {
     match items.split_last() {
         None => String::new(),
         Some((only, [])) => only.borrow().to_owned(),
         Some((last, others)) => format!("{} {word} {}", others.join(", "), last.borrow()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_is_completed_with_what_this_call_is_about() {
-        let call = Call {
-            program: Some("kubectl pkcs11"),
-            key: " --context='a b'".to_owned(),
-            ..Call::default()
-        };
-        let help =
-            format!("renew it: `{PROGRAM} renew{THIS_KEY}`; {THIS_TOKEN}{PROGRAM} is a program");
-        assert_eq!(
-            call.complete(&help),
-            "renew it: `kubectl pkcs11 renew --context='a b'`; pkcs11-external-signer is a program"
-        );
     }
 }

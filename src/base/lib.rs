@@ -10,6 +10,8 @@ pub mod printable;
 pub mod limits;
 // An error: its exit code, its text and the remedy.
 pub mod error;
+// What to do about an error, with the commands as this call has them.
+pub mod help;
 // Writes messages to standard error.
 pub mod report;
 // The operating system: memory, environment, signals, locks, the end of the process.

@@ -110,7 +110,8 @@ fn to_standard_error(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Exit, Help};
+    use crate::error::Exit;
+    use crate::help::Help;
 
     #[test]
     fn an_error_is_told_with_its_remedy_and_nothing_of_it_moves_the_cursor() {

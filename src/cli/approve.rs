@@ -10,7 +10,8 @@ use super::session::CommandSession;
 use crate::certificate::CertificationRequest;
 use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
 use crate::cluster_api::{Kubectl, objections, whoami};
-use crate::error::{Error, Exit, THIS_KEY, listed};
+use crate::error::{Error, Exit, listed};
+use crate::help::{Help, HelpPart};
 use crate::printable::{PrintableLines, printable, quoted};
 use crate::report;
 
@@ -45,17 +46,17 @@ pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) ->
     let name = &arguments.name;
     let request = SigningRequest::read(&kubectl, name)?.ok_or_else(|| {
         let text = format!("there is no CertificateSigningRequest \"{name}\"");
-        Error::new(Exit::Cluster, text).help(format!(
-            "`kubectl get certificatesigningrequests{THIS_KEY}` lists those of this context's cluster; the \
-             requester can make it anew"
-        ))
+        let help = Help::from("`kubectl get certificatesigningrequests")
+            .and(HelpPart::Key)
+            .and("` lists those of this context's cluster; the requester can make it anew");
+        Error::new(Exit::Cluster, text).help(help)
     })?;
     let csr = CertificationRequest::from_pem(&request.pem).map_err(|reason| {
         let text = format!("the request \"{name}\" can't be approved: {reason}");
-        Error::new(Exit::Cluster, text)
-            .help(format!(
-                "have it removed (`kubectl delete certificatesigningrequest {name}{THIS_KEY}`) and asked for anew"
-            ))
+        let help = Help::from(format!(
+            "have it removed (`kubectl delete certificatesigningrequest {name}"
+        ));
+        Error::new(Exit::Cluster, text).help(help.and(HelpPart::Key).and("`) and asked for anew"))
     })?;
     let objections = objections(&request, &csr);
     report::lines(&shown(&request, &csr, &objections));

@@ -20,7 +20,8 @@ use crate::config::duration;
 use crate::enrollment::{
     Applicant, RESERVED, certificates_pem, check_issued, fingerprint, intermediates, remark,
 };
-use crate::error::{Error, Exit, Help, Kind};
+use crate::error::{Error, Exit, Kind};
+use crate::help::Help;
 use crate::pin::PinProvider;
 use crate::pin_entry::ask;
 use crate::printable::{hex, shell_word};

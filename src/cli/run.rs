@@ -13,7 +13,8 @@ use rustix::process::Rlimit;
 use super::connection::Reporter;
 use super::key::options::{KeyOptions, contexts, kubeconfig_files, load_kubeconfig};
 use crate::config::Config;
-use crate::error::{Error, Exit, Help, PROGRAM, THIS_KUBECONFIG, set_context};
+use crate::error::{Error, Exit, PROGRAM};
+use crate::help::{Help, HelpPart, set_context};
 use crate::keyring::{KeyNumber, Keyring};
 use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
 use crate::process::command::{Inheritance, Running, Signals};
@@ -112,10 +113,11 @@ fn serve(
 }
 
 fn warn_of_no_context() {
-    let help = Help::from(format!(
-        "name one with `{PROGRAM} run --context NAME{THIS_KUBECONFIG} -- COMMAND`, or set it with `kubectl \
-         config use-context NAME{THIS_KUBECONFIG}` outside of the run"
-    ));
+    let help = Help::from(format!("name one with `{PROGRAM} run --context NAME"))
+        .and(HelpPart::Kubeconfig)
+        .and(" -- COMMAND`, or set it with `kubectl config use-context NAME")
+        .and(HelpPart::Kubeconfig)
+        .and("` outside of the run");
     report::warning(&format!(
         "no context is selected, since the kubeconfig has no current-context; {}",
         help.in_this_call()
@@ -348,12 +350,12 @@ fn nothing_to_serve(arguments: &RunArguments, kubeconfig: &Kubeconfig) -> Error 
     let files = kubeconfig_files(arguments.kubeconfig.as_deref());
     let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
     let help = if inside {
-        "this shell is inside a run already: start the command as it is".to_owned()
+        Help::from("this shell is inside a run already: start the command as it is")
     } else {
-        format!(
-            "name the file with --kubeconfig or KUBECONFIG, or have a context of it use a key: {}",
-            write_command()
+        Help::from(
+            "name the file with --kubeconfig or KUBECONFIG, or have a context of it use a key: ",
         )
+        .and(write_command())
     };
     let text = format!("no context of {} has a user with a key for this program", files.join(":"));
     Error::new(Exit::Configuration, text).help(help)

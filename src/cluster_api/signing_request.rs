@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
-use base::error::{Error, Exit, Kind, THIS_KEY, listed};
+use base::error::{Error, Exit, Kind, listed};
+use base::help::{Help, HelpPart};
 use base::printable::{excerpt, quoted};
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
@@ -127,9 +128,10 @@ impl SigningRequest {
         if !is_name(name) {
             let name = excerpt(name);
             let text = format!("\"{name}\" can't be the name of a CertificateSigningRequest");
-            return Err(Error::new(Exit::Request, text).help(format!(
-                "give the name that `kubectl get certificatesigningrequests{THIS_KEY}` shows"
-            )));
+            let help = Help::from("give the name that `kubectl get certificatesigningrequests")
+                .and(HelpPart::Key)
+                .and("` shows");
+            return Err(Error::new(Exit::Request, text).help(help));
         }
         let Some(object) = api.signing_request(name)? else { return Ok(None) };
         let found = Self::of(api, object)?;

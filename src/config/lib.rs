@@ -28,7 +28,8 @@ pub use selector::{ObjectSelector, TokenName, TokenSelector};
 pub use uri::{Uri, without_object, without_pin};
 
 use self::library::Allowed;
-use base::error::{Error, Exit, PROGRAM, THIS_TOKEN};
+use base::error::{Error, Exit, PROGRAM};
+use base::help::{Help, HelpPart};
 use base::printable::{excerpt, shell_word};
 use protocol::Configuration;
 
@@ -95,9 +96,9 @@ impl Config {
             true => Ok(config),
             false => Err(misconfigured(
                 "no object is named: objectId and objectLabel are both missing",
-                format!(
-                    "set objectId or objectLabel; `{PROGRAM} list{THIS_TOKEN} --login` shows them"
-                ),
+                Help::from(format!("set objectId or objectLabel; `{PROGRAM} list"))
+                    .and(HelpPart::Token)
+                    .and(" --login` shows them"),
             )),
         }
     }
@@ -251,7 +252,7 @@ fn absolute_path(value: &str) -> Option<PathBuf> {
 }
 
 /// The error for a value that can't be used: what is wrong, key included, and what to write instead.
-fn misconfigured(what: impl Display, help: impl Into<String>) -> Error {
+fn misconfigured(what: impl Display, help: impl Into<Help>) -> Error {
     Error::new(Exit::Configuration, format!("configuration: {what}")).help(help)
 }
 

@@ -3,7 +3,8 @@
 
 use crate::certificate::{Certificate, PublicKey, ValidityState, minute};
 use crate::config::{ObjectId, ObjectSelector};
-use crate::error::{Error, Exit, Help, THIS_TOKEN};
+use crate::error::{Error, Exit, PROGRAM};
+use crate::help::{Help, HelpPart};
 use crate::token::{Candidate, KeyKind};
 
 /// The key with this CKA_ID, or the only one with this CKA_LABEL; `None` if there is none yet, and an error if it isn't of
@@ -95,10 +96,11 @@ fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Ca
         Some(_) => return Ok(Some(first)),
     };
     let text = format!("what is under objectId \"{id}\" can't be taken up: {reason}");
-    Err(Error::new(Exit::Object, text).help(format!(
-        "name a key that can sign, or a free --object-id to have one made; \
-         `pkcs11-external-signer list{THIS_TOKEN} --login` shows what there is"
-    )))
+    let help = Help::from(format!(
+        "name a key that can sign, or a free --object-id to have one made; `{PROGRAM} list"
+    ));
+    let help = help.and(HelpPart::Token).and(" --login` shows what there is");
+    Err(Error::new(Exit::Object, text).help(help))
 }
 
 /// The only key with this label, preferably as it is listed with a certificate that hasn't expired.

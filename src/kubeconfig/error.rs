@@ -6,9 +6,8 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use base::error::{
-    Error, Exit, Help, Kind, PROGRAM, THIS_CONTEXT, THIS_KEY, THIS_KUBECONFIG, listed,
-};
+use base::error::{Error, Exit, Kind, PROGRAM, listed};
+use base::help::{Help, HelpPart};
 
 /// An error of a context that names no key: some commands look for one themselves then.
 fn no_key(text: impl Into<String>, help: impl Into<Help>) -> Error {
@@ -33,20 +32,22 @@ pub(super) fn missing(paths: &[PathBuf]) -> Error {
 pub(super) fn no_current_context() -> Error {
     no_key(
         "the kubeconfig has no current-context",
-        format!("name one with --context; {}", shown("contexts")),
+        Help::from("name one with --context; ").and(shown("contexts")),
     )
 }
 
 /// The context's user has neither this program as its `exec` plugin nor the auth provider.
 pub fn other_user(user: &str, context: &str) -> Error {
-    let write = write_command();
-    no_key(
-        format!("user \"{user}\" of context \"{context}\" has no key for this program"),
-        format!(
-            "name a context with --context; or make a key for this one (`{PROGRAM} enroll{THIS_KUBECONFIG} --context \
-             {THIS_CONTEXT}`), or have it use one that has its certificate ({write})"
-        ),
-    )
+    let help = Help::from(format!(
+        "name a context with --context; or make a key for this one (`{PROGRAM} enroll"
+    ))
+    .and(HelpPart::Kubeconfig)
+    .and(" --context ")
+    .and(HelpPart::Context)
+    .and("`), or have it use one that has its certificate (")
+    .and(write_command())
+    .and(")");
+    no_key(format!("user \"{user}\" of context \"{context}\" has no key for this program"), help)
 }
 
 pub(super) fn error(text: impl Into<String>, help: impl Into<Help>) -> Error {
@@ -54,19 +55,23 @@ pub(super) fn error(text: impl Into<String>, help: impl Into<Help>) -> Error {
 }
 
 /// The command that writes what this call's context needs.
-pub fn write_command() -> String {
-    format!("`{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context {THIS_CONTEXT}`")
+pub fn write_command() -> Help {
+    Help::from(format!("`{PROGRAM} kubeconfig --write"))
+        .and(HelpPart::Kubeconfig)
+        .and(" --context ")
+        .and(HelpPart::Context)
+        .and("`")
 }
 
 pub(super) fn absent(kind: &str, name: &str) -> Error {
     error(
         format!("the kubeconfig has no {kind} \"{name}\""),
-        format!("name one that is there; {}", shown(&format!("{kind}s"))),
+        Help::from("name one that is there; ").and(shown(&format!("{kind}s"))),
     )
 }
 
-fn shown(list: &str) -> String {
-    format!("`kubectl config get-{list}{THIS_KUBECONFIG}` lists them")
+fn shown(list: &str) -> Help {
+    Help::from(format!("`kubectl config get-{list}")).and(HelpPart::Kubeconfig).and("` lists them")
 }
 
 pub fn unreadable(path: &Path, reason: impl Display) -> Error {
@@ -79,8 +84,8 @@ pub fn unreadable(path: &Path, reason: impl Display) -> Error {
 pub(super) fn unwritable(path: &Path, reason: impl Display) -> Error {
     error(
         format!("kubeconfig {} can't be written: {reason}", path.display()),
-        format!(
-            "correct that, or paste what `{PROGRAM} kubeconfig{THIS_KEY}` prints; the file was not touched"
-        ),
+        Help::from(format!("correct that, or paste what `{PROGRAM} kubeconfig"))
+            .and(HelpPart::Key)
+            .and("` prints; the file was not touched"),
     )
 }

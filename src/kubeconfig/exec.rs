@@ -11,6 +11,7 @@ use super::entries::EXTERNAL_SIGNER;
 use super::error::{error, write_command};
 use super::{EntryKind, Kubeconfig, name_of, text, yaml};
 use base::error::{Error, PLUGIN, PROGRAM};
+use base::help::Help;
 use base::printable::excerpt;
 use config::OPTIONS;
 use protocol::Configuration;
@@ -48,10 +49,8 @@ impl Kubeconfig {
         Some(program_of(command).map_err(|reason| {
             error(
                 format!("clients can't start the plugin of user \"{user}\": {command}: {reason}"),
-                format!(
-                    "install it there, or have the context's entries written again: {}",
-                    write_command()
-                ),
+                Help::from("install it there, or have the context's entries written again: ")
+                    .and(write_command()),
             )
         }))
     }
@@ -117,7 +116,8 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
     let refused = |problem: String| {
         error(
             format!("in the plugin arguments of user \"{user}\", {problem}"),
-            format!("correct exec.args of that user, or have it written with {}", write_command()),
+            Help::from("correct exec.args of that user, or have it written with ")
+                .and(write_command()),
         )
     };
     let mut configuration = Configuration::default();

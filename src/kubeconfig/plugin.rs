@@ -16,7 +16,8 @@ use super::{
     Cluster, Context, EntryKind, Kubeconfig, TunnelEndpoint, exec, extension, name_of,
     set_extension, text, tunnelled, yaml,
 };
-use base::error::{Error, THIS_KUBECONFIG};
+use base::error::Error;
+use base::help::{Help, HelpPart};
 use base::printable::shell_word;
 use protocol::Configuration;
 
@@ -125,11 +126,12 @@ impl Kubeconfig {
                 "context \"{name}\" leads to cluster \"{cluster}\" by now, and was written for \"{}\"",
                 note.original.cluster
             ),
-            format!(
-                "nothing is undone there; give it the user that it is to have: `kubectl config set-context {}{THIS_KUBECONFIG} \
-                 --user=NAME`",
+            Help::from(format!(
+                "nothing is undone there; give it the user that it is to have: `kubectl config set-context {}",
                 shell_word(name)
-            ),
+            ))
+            .and(HelpPart::Kubeconfig)
+            .and(" --user=NAME`"),
         ))
     }
 

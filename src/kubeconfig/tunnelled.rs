@@ -9,6 +9,7 @@ use super::error::{error, write_command};
 use super::{Cluster, EntryKind, Kubeconfig, extension, name_of, shape, text};
 use crate::exec_credential::ExecRequest;
 use base::error::Error;
+use base::help::Help;
 
 /// The one extension of a cluster that reaches a plugin.
 pub(super) const EXTENSION: &str = "client.authentication.k8s.io/exec";
@@ -22,17 +23,17 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
     let refused = |problem: &str| {
         error(
             format!("the cluster's extension {EXTENSION} {problem}"),
-            format!("have the context's entries written with {}", write_command()),
+            Help::from("have the context's entries written with ").and(write_command()),
         )
     };
     if extension["plugin"] != PLUGIN {
         let error = refused("is missing, or another program's");
         return Err(match extension {
-            Value::Null => error.help(format!(
-                "have the context's entries written with {}; where the client leaves the extension out, add --kubeconfig FILE \
-                 with the client's kubeconfig",
-                write_command()
-            )),
+            Value::Null => error.help(
+                Help::from("have the context's entries written with ").and(write_command()).and(
+                    "; where the client leaves the extension out, add --kubeconfig FILE with the client's kubeconfig",
+                ),
+            ),
             _ => error,
         });
     }

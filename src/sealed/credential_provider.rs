@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::{ImageLogin, Registries, Registry};
-use base::error::{Error, Exit, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
+use base::error::{Error, Exit, PROGRAM};
+use base::help::{Help, HelpPart};
 use base::printable::excerpt;
 use kubeconfig::exec_credential::document;
 
@@ -50,11 +51,13 @@ impl ProviderRequest {
 }
 
 fn refused(reason: &str) -> Error {
-    Error::new(Exit::Request, format!("the request on standard input can't be answered: {reason}")).help(format!(
+    let help = Help::from(format!(
         "have kubelet's CredentialProviderConfig name credentialprovider.kubelet.k8s.io/v1 (or v1beta1, or v1alpha1) \
-         as the provider's apiVersion; by hand, `{PROGRAM} check --sealed FILE --image NAME{THIS_KEY}{THIS_PIN_SOURCE}` \
-         asks the same"
-    ))
+         as the provider's apiVersion; by hand, `{PROGRAM} check --sealed FILE --image NAME"
+    ));
+    let help = help.and(HelpPart::Key).and(HelpPart::PinSource).and("` asks the same");
+    let text = format!("the request on standard input can't be answered: {reason}");
+    Error::new(Exit::Request, text).help(help)
 }
 
 /// The response, with a newline: the login for the image and how long kubelet keeps it (`None`: for `defaultCacheDuration`)

@@ -6,7 +6,8 @@ use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
 use super::Token;
 use super::key::{KeyReference, mismatch};
-use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use base::error::{Error, Exit, Kind, PROGRAM};
+use base::help::{Help, HelpPart};
 use base::pin::PinProvider;
 use base::process::{read_regular, unix_time};
 use config::{Config, ObjectId, ObjectSelector};
@@ -104,11 +105,15 @@ impl Token {
             false => (Kind::NoCertificate, ""),
         };
         let text = format!("no certificate with {selector} on token {}{why}", self.name());
-        Err(Error::new(Exit::Object, text).kind(kind).help(format!(
-            "correct the name (`{PROGRAM} list{THIS_TOKEN}` shows what there is), write the certificate beside the key \
-             (`{PROGRAM} enroll{THIS_TOKEN} --certificate=FILE`), or set certificateFile (--certificate-file){}",
-            selector.misspelling()
-        )))
+        let help = Help::from(format!("correct the name (`{PROGRAM} list"))
+            .and(HelpPart::Token)
+            .and(format!(
+                "` shows what there is), write the certificate beside the key (`{PROGRAM} enroll"
+            ))
+            .and(HelpPart::Token)
+            .and(" --certificate=FILE`), or set certificateFile (--certificate-file)")
+            .and(selector.misspelling());
+        Err(Error::new(Exit::Object, text).kind(kind).help(help))
     }
 
     /// The key of the first certificate that fits and that is `wanted`, and what makes it so.

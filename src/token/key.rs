@@ -8,7 +8,8 @@ use cryptoki::session::UserType;
 use super::Token;
 use super::object::{ED25519_PARAMETERS, key_type};
 use super::raw::ObjectHandle;
-use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use base::error::{Error, Exit, Kind, PROGRAM};
+use base::help::{Help, HelpPart};
 use base::pin::PinProvider;
 use config::ObjectSelector;
 use crypto::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
@@ -213,10 +214,14 @@ impl Token {
     /// `hint` is appended to the help.
     fn no_key(&self, wanted: &str, hint: &str) -> Error {
         let text = format!("no private key with {wanted} on token {}", self.state.name);
-        Error::new(Exit::Object, text).kind(Kind::NoKey).help(format!(
-            "check that this is the token and the key was made on it (`{PROGRAM} list{THIS_TOKEN} --login`); if it wants \
-             no login but hides keys all the same, set pinSource (--pin-source){hint}"
+        let help = Help::from(format!(
+            "check that this is the token and the key was made on it (`{PROGRAM} list"
         ))
+        .and(HelpPart::Token)
+        .and(format!(
+            " --login`); if it wants no login but hides keys all the same, set pinSource (--pin-source){hint}"
+        ));
+        Error::new(Exit::Object, text).kind(Kind::NoKey).help(help)
     }
 
     /// The one private key without CKA_PRIVATE, like a PIV card's card authentication key.

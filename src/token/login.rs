@@ -14,7 +14,8 @@ use super::ledger::{Ledger, PinAnswer, TRIED_PINS, UNCLEAR_LOGINS};
 use super::module::{PinState, TokenState, pkcs11_tool};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::{KeyReference, Token, ckr};
-use base::error::{Error, Exit, Kind, PROGRAM, THIS_KEY, THIS_PIN_SOURCE};
+use base::error::{Error, Exit, Kind, PROGRAM};
+use base::help::{Help, HelpPart};
 use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
 use base::process::signals::Deferral;
 use config::TokenName;
@@ -484,19 +485,26 @@ impl Token {
                 format!(
                     "token {token} seems to have refused a PIN; the PIN {origin} was not sent to it"
                 ),
-                format!(
-                    "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; where \
-                     nobody can type it, `{PROGRAM} check{THIS_KEY}{THIS_PIN_SOURCE} --despite-refusal` sends the stored PIN once"
-                ),
+                Help::from(format!(
+                    "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check"
+                ))
+                .and(HelpPart::Key)
+                .and(format!(
+                    " --pin-source prompt`; where nobody can type it, `{PROGRAM} check"
+                ))
+                .and(HelpPart::Key)
+                .and(HelpPart::PinSource)
+                .and(" --despite-refusal` sends the stored PIN once"),
             ),
             WhyNotSent::TriesSpent => (
                 format!(
                     "token {token} was sent three PINs and has accepted none, so no other is asked for"
                 ),
-                format!(
-                    "make sure which PIN the token wants (`{PROGRAM} check{THIS_KEY} --no-login` shows how it \
-                     counts), then start the command again"
-                ),
+                Help::from(format!(
+                    "make sure which PIN the token wants (`{PROGRAM} check"
+                ))
+                .and(HelpPart::Key)
+                .and(" --no-login` shows how it counts), then start the command again"),
             ),
         };
         Error::new(Exit::Login, text).help(help)
@@ -531,15 +539,18 @@ impl Token {
         let (token, tries, failure) = (&self.state.name, left.tries_left(), ckr::failure(error));
         let text = format!("token {token} refused the PIN {origin}{tries}: {failure}");
         Error::new(Exit::Login, text).help(match origin {
-            _ if left == PinState::Locked => self.unblock(),
-            PinOrigin::Person | PinOrigin::Reader => format!("{WHICH_PIN} before you try again"),
-            PinOrigin::Askpass(_) | PinOrigin::Pinentry(_) => {
-                format!("{WHICH_PIN}, or correct what that program answers by itself")
+            _ if left == PinState::Locked => Help::from(self.unblock()),
+            PinOrigin::Person | PinOrigin::Reader => {
+                Help::from(format!("{WHICH_PIN} before you try again"))
             }
-            PinOrigin::Stored(_) => format!(
-                "correct the PIN at its source, then log in yourself: `{PROGRAM} check{THIS_KEY} --pin-source prompt`; until then no stored PIN is \
-                 sent, since every try counts"
-            ),
+            PinOrigin::Askpass(_) | PinOrigin::Pinentry(_) => {
+                Help::from(format!("{WHICH_PIN}, or correct what that program answers by itself"))
+            }
+            PinOrigin::Stored(_) => Help::from(format!(
+                "correct the PIN at its source, then log in yourself: `{PROGRAM} check"
+            ))
+            .and(HelpPart::Key)
+            .and(" --pin-source prompt`; until then no stored PIN is sent, since every try counts"),
         })
     }
 

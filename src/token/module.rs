@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ckr;
 use super::raw::{self, CallResult, Functions};
-use base::error::{Error, Exit, Help, PROGRAM};
+use base::error::{Error, Exit, PROGRAM};
+use base::help::Help;
 use base::limits;
 use base::printable::shell_word;
 use base::process::{exit_guard, watchdog};

@@ -10,7 +10,8 @@ use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE, CK_OBJECT_CLASS};
 
 use super::raw::{AttributeValues, ObjectHandle};
 use super::{Token, ckr};
-use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use base::error::{Error, Exit, Kind, PROGRAM};
+use base::help::{Help, HelpPart};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
 
@@ -217,11 +218,12 @@ impl Token {
             return Ok(found.pop());
         }
         let text = format!("{count} {what} with {selector} on token {}", self.state.name);
-        Err(Error::new(Exit::Object, text).help(format!(
+        let help = Help::from(format!(
             "name one with objectId (--object-id) and objectLabel (--object-label) together, set certificateFile \
-             (--certificate-file) to the certificate that is meant, or remove what is not used; `{PROGRAM} \
-             list{THIS_TOKEN}` shows what there is"
-        )))
+             (--certificate-file) to the certificate that is meant, or remove what is not used; `{PROGRAM} list"
+        ));
+        let help = help.and(HelpPart::Token).and("` shows what there is");
+        Err(Error::new(Exit::Object, text).help(help))
     }
 
     fn object_failure(&self, error: &CryptokiError) -> Error {

@@ -6,7 +6,8 @@ use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 use super::key::KeyReference;
 use super::raw::ObjectHandle;
 use super::{Token, WRITABLE, ckr};
-use base::error::{Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use base::error::{Error, Exit, Kind, PROGRAM};
+use base::help::{Help, HelpPart};
 use base::process::signals::Deferral;
 use config::{ObjectId, ObjectSelector};
 use crypto::certificate::Certificate;
@@ -150,9 +151,10 @@ impl Token {
             match ckr::code(error) {
                 Some(RvError::DeviceMemory) => {
                     let text = format!("{doing}: token {token} has no room left: {failure}");
-                    Error::new(Exit::Object, text).help(format!(
-                        "remove what is not used any more (`{PROGRAM} list{THIS_TOKEN} --login` shows it)"
-                    ))
+                    let help =
+                        Help::from(format!("remove what is not used any more (`{PROGRAM} list"));
+                    let help = help.and(HelpPart::Token).and(" --login` shows it)");
+                    Error::new(Exit::Object, text).help(help)
                 }
                 Some(RvError::AttributeValueInvalid | RvError::KeySizeRange) => failed(
                     "the token may not make keys of this kind or size: choose another with --key",

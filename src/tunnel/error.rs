@@ -8,7 +8,8 @@ use std::iter::successors;
 use rustls::{AlertDescription, CertificateError};
 
 use super::relay::Broken;
-use base::error::{Error, Exit, Help};
+use base::error::{Error, Exit};
+use base::help::Help;
 use keyring::OpenKey;
 
 /// An error with exit code 9.

@@ -40,7 +40,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use self::clients::Clients;
 use self::local::{Handshakes, Port};
 use self::server::Server;
-use base::error::{Error, THIS_CONTEXT, THIS_KUBECONFIG};
+use base::error::{Error, PROGRAM};
+use base::help::{Help, HelpPart};
 use base::limits::tunnel as limits;
 use base::process::{locked, shortage, signals};
 use keyring::{KeyNumber, OpenKeys};
@@ -170,12 +171,16 @@ pub fn check_port(cluster: &str, address: SocketAddr) -> Result<(), Error> {
 /// Why the cluster can't be served at this address, or else at any of 127.0.0.1.
 fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) -> Error {
     if let Some(address) = address.filter(|_| reason.kind() == io::ErrorKind::AddrInUse) {
+        let help = Help::from(format!(
+            "end that program, or have the cluster use another port: `{PROGRAM} kubeconfig --write"
+        ))
+        .and(HelpPart::Kubeconfig)
+        .and(" --context ")
+        .and(HelpPart::Context)
+        .and("`");
         return tunnel_error(
             format!("cluster \"{cluster}\": another program listens on {address}, its port"),
-            format!(
-                "end that program, or have the cluster use another port: `pkcs11-external-signer kubeconfig \
-                 --write{THIS_KUBECONFIG} --context {THIS_CONTEXT}`"
-            ),
+            help,
         );
     }
     let help = match local::is_shortage(reason) {

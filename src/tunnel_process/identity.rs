@@ -2,6 +2,7 @@
 
 use super::message::foreign_entry;
 use base::error::{Error, Exit};
+use base::help::Help;
 use base::process::data_file;
 use kubeconfig::{local_address, write_command};
 use tunnel::ServerIdentity;
@@ -16,11 +17,12 @@ pub fn identity() -> Result<ServerIdentity, Error> {
 fn read() -> Result<Option<ServerIdentity>, Error> {
     // Another user could have made it, and would then be taken for the tunnel.
     let not_read = |reason: String| {
-        Error::new(Exit::Cluster, format!("the tunnel's own key can't be used: {reason}")).help(format!(
+        let help = Help::from(
             "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, remove the \
-             file and have the contexts written again: {}",
-            write_command()
-        ))
+             file and have the contexts written again: ",
+        );
+        Error::new(Exit::Cluster, format!("the tunnel's own key can't be used: {reason}"))
+            .help(help.and(write_command()))
     };
     let Some(content) = data_file::read(FILE).map_err(not_read)? else { return Ok(None) };
     let path = data_file::path(FILE).unwrap_or_default();

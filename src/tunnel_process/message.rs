@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
 use base::error::{Error, Exit};
+use base::help::Help;
 use base::pin::{PinOrigin, PinRequest};
 use base::printable::excerpt;
 use base::process::watched::WatchedProcess;
@@ -113,11 +114,10 @@ impl RegisteredCluster {
 
 /// The entries of a kubeconfig are of no use here.
 pub(super) fn foreign_entry(what: impl Into<String>) -> Error {
-    Error::new(Exit::Configuration, what).help(format!(
-        "have the context's entries written for this user on this machine: {}; a client's own options for the server, \
-         such as --server, don't go with them",
-        write_command()
-    ))
+    let help = Help::from("have the context's entries written for this user on this machine: ")
+        .and(write_command())
+        .and("; a client's own options for the server, such as --server, don't go with them");
+    Error::new(Exit::Configuration, what).help(help)
 }
 
 /// What a client gets when its key is open and its clusters are served.

@@ -25,7 +25,8 @@ use super::message::{
     Registration, Reply, StatusDocument, config_of,
 };
 use super::token_process::{self, Task, TokenProcess};
-use base::error::{DOCUMENT_VERSION, Error, Exit, Kind};
+use base::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM};
+use base::help::Help;
 use base::limits;
 use base::process::control_socket::{ControlSocket, Peer, peer};
 use base::process::watched::{WatchedProcess, is_caller};
@@ -351,10 +352,9 @@ impl Service {
                      than that of \"{}\"",
                     cluster.address, served.name, served.cluster.server, cluster.name
                 ),
-                format!(
-                    "give one of them another address: {}; or end what is served with `pkcs11-external-signer stop`",
-                    write_command()
-                ),
+                Help::from("give one of them another address: ")
+                    .and(write_command())
+                    .and(format!("; or end what is served with `{PROGRAM} stop`")),
             ));
         }
         let tunnels = match &mut state.tunnels {

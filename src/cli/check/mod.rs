@@ -14,7 +14,8 @@ use super::key::options::{KeyOptions, KeySource, SelectedContext, needs};
 use super::session::{BAD, CONCERN, CommandSession, GOOD};
 use crate::cluster_api::ServiceAccount;
 use crate::config::{Config, PinSource, key_selection};
-use crate::error::{DOCUMENT_VERSION, Error, Exit, Help};
+use crate::error::{DOCUMENT_VERSION, Error, Exit};
+use crate::help::{Help, Remedy};
 use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
 use crate::pin_entry::Sources;
 use crate::printable::{printable, quoted};
@@ -115,7 +116,13 @@ impl Checklist<'_> {
         outcome.map_err(report).ok()
     }
 
-    fn add(&mut self, step: &'static str, text: String, help: Option<Help>, exit_code: Option<u8>) {
+    fn add(
+        &mut self,
+        step: &'static str,
+        text: String,
+        help: Option<Remedy>,
+        exit_code: Option<u8>,
+    ) {
         let (status, mark, style) = match (&help, exit_code) {
             (None, _) => ("good", "✔", GOOD),
             // It works, but not for long or not everywhere.
@@ -217,7 +224,7 @@ impl Checklist<'_> {
             (Some((uri, Some(why))), _) => self.concern(
                 step,
                 format!("{why}; the only key that can be used is checked: {uri}"),
-                format!("have a context use it: {}", write_command()),
+                Help::from("have a context use it: ").and(write_command()),
             ),
             (Some((uri, None)), _) => {
                 self.good(step, format!("from the options, completed: {uri}"));
@@ -257,7 +264,8 @@ impl Checklist<'_> {
         let Some(served) = self.keep("client", served(kubeconfig, context)) else { return };
         let RegisteredCluster { address, name, cluster, .. } = &served;
         if let Some(text) = changed(kubeconfig, context, &served) {
-            let help = format!("have the context's entries written again: {}", write_command());
+            let help =
+                Help::from("have the context's entries written again: ").and(write_command());
             self.concern("client", text, help);
         } else {
             let (local, server) = (&context.cluster, &cluster.server);

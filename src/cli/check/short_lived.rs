@@ -7,7 +7,8 @@ use crate::cluster_api::signing_request::{SHORTEST, SIGNER};
 use crate::cluster_api::{
     CERTIFICATES, ClusterUser, ResourceAttributes, ServiceAccount, TokenConnection, may,
 };
-use crate::error::{Error, Exit, Kind, PROGRAM, THIS_KEY};
+use crate::error::{Error, Exit, Kind, PROGRAM};
+use crate::help::{Help, HelpPart};
 use crate::jose;
 use crate::printable::quoted;
 use crate::token::Token;
@@ -24,11 +25,11 @@ impl Checklist<'_> {
             self.good(step, format!("tokens are signed with {algorithm}"));
             let text =
                 "whether the API server takes them depends on its AuthenticationConfiguration";
-            let help = format!(
+            let help = Help::from(format!(
                 "have an administrator apply the configuration in docs/short-lived.md, with the key set that \
-                 `{PROGRAM} jwks{THIS_KEY}` prints"
-            );
-            self.concern(step, text, help);
+                 `{PROGRAM} jwks"
+            ));
+            self.concern(step, text, help.and(HelpPart::Key).and("` prints"));
         }
     }
 

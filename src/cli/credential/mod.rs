@@ -14,8 +14,9 @@ use super::key::options::{
 use super::session::CommandSession;
 use crate::certificate::rfc_3339;
 use crate::config::{Config, Keep, PinSource, key_selection};
-use crate::error::{Error, Exit, Kind, PROGRAM, THIS_CONTEXT, THIS_KUBECONFIG};
+use crate::error::{Error, Exit, Kind, PROGRAM};
 use crate::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
+use crate::help::{Help, HelpPart};
 use crate::kubeconfig::{Kubeconfig, LocalCluster};
 use crate::pin_entry::{self, Sources};
 use crate::process::watched::parent;
@@ -79,11 +80,15 @@ pub(super) fn run(
 }
 
 /// For whoever types the client's command, and not this one.
-fn where_to_ask() -> String {
-    format!(
+fn where_to_ask() -> Help {
+    Help::from(format!(
         "run it from a terminal (with ssh: -t), or write down where the PIN comes from, which is askpass, file:/path or \
-         env:NAME: `{PROGRAM} kubeconfig --write{THIS_KUBECONFIG} --context {THIS_CONTEXT} --pin-source=SOURCE`"
-    )
+         env:NAME: `{PROGRAM} kubeconfig --write"
+    ))
+    .and(HelpPart::Kubeconfig)
+    .and(" --context ")
+    .and(HelpPart::Context)
+    .and(" --pin-source=SOURCE`")
 }
 
 /// The kubeconfig in which this plugin's entry may stand.

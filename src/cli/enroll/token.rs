@@ -15,7 +15,8 @@ use crate::enrollment::{
     Applicant, find_key, fingerprint, for_another, has_valid_certificate, in_groups, installation,
     intermediates, of_key, selector, sign_request,
 };
-use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY};
+use crate::error::{Error, Exit, Kind, PROGRAM};
+use crate::help::{Help, HelpPart};
 use crate::library::{self, AskingUnlocked, LibraryLock};
 use crate::pin::Pin;
 use crate::pin_entry::{Sources, ask};
@@ -379,10 +380,12 @@ impl<'a> Enrollment<'a> {
             newest.and_then(|it| it.user.as_deref()).unwrap_or_default(),
             newest.map_or_else(String::new, |it| minute(it.validity.not_after))
         );
-        Err(Error::new(Exit::Object, text).help(format!(
-            "use it as it is, or have it renewed with `{PROGRAM} renew{THIS_KEY}`; for another request for this key \
-             name the key with --object-id, for another key a free --object-id"
-        )))
+        let help = Help::from(format!("use it as it is, or have it renewed with `{PROGRAM} renew"))
+            .and(HelpPart::Key)
+            .and(
+                "`; for another request for this key name the key with --object-id, for another key a free --object-id",
+            );
+        Err(Error::new(Exit::Object, text).help(help))
     }
 }
 

@@ -10,7 +10,8 @@ use crate::cli::listing::{
 use crate::cli::question;
 use crate::cli::session::CommandSession;
 use crate::config::{Config, Filter, ObjectSelector, TokenSelector};
-use crate::error::{Error, Exit, Help, Kind, PLUGIN, PROGRAM};
+use crate::error::{Error, Exit, Kind, PLUGIN, PROGRAM};
+use crate::help::Help;
 use crate::pin::PinProvider;
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;

@@ -9,7 +9,8 @@ use clap::ValueHint;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
 use crate::config::{OPTIONS, PinSource, Uri, without_object, without_pin};
-use crate::error::{self, Call, Error, Exit};
+use crate::error::{Error, Exit};
+use crate::help::{self, Call};
 use crate::kubeconfig::{Context, Kubeconfig, files};
 use crate::printable::shell_word;
 use crate::protocol::Configuration;
@@ -218,7 +219,7 @@ impl KeyOptions {
     pub(in crate::cli) fn selected(&self) -> Result<SelectedContext, Error> {
         let kubeconfig = self.kubeconfig()?;
         let context = kubeconfig.selected_context()?;
-        error::set_context(&context.name);
+        help::set_context(&context.name);
         Ok(SelectedContext { kubeconfig, context })
     }
 
@@ -252,9 +253,9 @@ impl KeyOptions {
     /// Has help name commands with these options, and the program as it was called: `check --pin-source prompt`, for
     /// instance, logs in to the token of the current context, unless it is given this call's kubeconfig, context or token.
     pub(in crate::cli) fn set_call(&self) {
-        error::set_call(self.call());
+        help::set_call(self.call());
         if let Some(context) = &self.context {
-            error::set_context(context);
+            help::set_context(context);
         }
     }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::cli::key::options::{option, set};
 use crate::cli::session::{BAD, CONCERN};
 use crate::config::{OPTIONS, ObjectSelector, TokenName};
-use crate::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM, THIS_TOKEN};
+use crate::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM};
+use crate::help::{Help, HelpPart};
 use crate::printable::printable;
 use crate::protocol::Configuration;
 use crate::token::{PinState, blank_token};
@@ -250,26 +251,27 @@ impl Listing {
         if !self.tokens().all(|(_, token)| is_empty(token)) {
             return None;
         }
-        let hidden = format!(
-            "`{PROGRAM} list{THIS_TOKEN} --login` shows also what a token hides without a PIN"
-        );
+        let hidden = Help::from(format!("`{PROGRAM} list"))
+            .and(HelpPart::Token)
+            .and(" --login` shows also what a token hides without a PIN");
         let writable = self.tokens().find_map(|(library, token)| {
             (!token.write_protected).then_some((for_writing(library)?, token))
         });
         let Some((library, token)) = writable else {
             let label = &self.tokens().next()?.1.name.label;
             let text = format!("token \"{label}\" shows no key and no certificate, and takes none");
-            return Some(Error::new(Exit::Object, text).help(format!(
-                "insert another token, or have its library open it for writing (NSS: --init-args without readOnly); {hidden}"
-            )));
+            let help = Help::from(
+                "insert another token, or have its library open it for writing (NSS: --init-args without readOnly); ",
+            );
+            return Some(Error::new(Exit::Object, text).help(help.and(hidden)));
         };
         let (named, label) = (token_options(&library, token), &token.name.label);
-        let help = format!(
+        let help = Help::from(format!(
             "make one, and have a cluster issue its certificate: `{PROGRAM} enroll{named}` (docs/enroll.md \
-             has it with other CAs); {hidden}"
-        );
+             has it with other CAs); "
+        ));
         let text = format!("token \"{label}\" shows no key and no certificate");
-        Some(Error::new(Exit::Object, text).help(help))
+        Some(Error::new(Exit::Object, text).help(help.and(hidden)))
     }
 
     /// The error if another request has a library or a token: nobody knows what is there.

@@ -8,7 +8,8 @@ use crate::config::{
     Filter, ObjectId, ObjectSelector, TokenName, TokenSelector, TrustedLibrary, Uri,
 };
 use crate::enrollment::fingerprint;
-use crate::error::{Error, Exit, Help, Kind};
+use crate::error::{Error, Exit, Kind};
+use crate::help::Help;
 use crate::library::{self, Library};
 use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;

@@ -13,7 +13,8 @@ use self::machine::list_machine;
 use super::key::options::{KeyOptions, Selection, needs};
 use super::session::CommandSession;
 use crate::config::{Filter, ObjectSelector, PinSource, Uri};
-use crate::error::{Error, Exit, Help, Kind, PROGRAM, THIS_KEY, THIS_TOKEN};
+use crate::error::{Error, Exit, Kind, PROGRAM};
+use crate::help::{Help, HelpPart};
 use crate::pin_entry::Sources;
 use crate::process::environment::TakenVariables;
 use crate::report;
@@ -92,7 +93,7 @@ pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
         "name one of those that are there; --login shows also what a token hides without a PIN:";
     let mut help = among(found, help);
     if found.is_empty() {
-        help.text += &selector.misspelling();
+        help = help.and(selector.misspelling());
     }
     Error::new(Exit::Object, format!("no key or certificate with {selector}"))
         .help(help)
@@ -101,12 +102,16 @@ pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
 
 /// What to do with what was found, or where nothing that could be used was seen.
 pub(super) fn among(found: &[String], help: &str) -> Help {
-    match found {
-        [] => Help::from(format!(
-            "insert the token that holds it, or make a key on one: `{PROGRAM} enroll{THIS_KEY}`; `{PROGRAM} \
-             list{THIS_TOKEN} --login` shows also what a token hides without a PIN, and `{PROGRAM} kubeconfig{THIS_TOKEN} \
-             --login` writes it down"
-        )),
-        _ => Help::from(help).with_candidates(found),
+    if !found.is_empty() {
+        return Help::from(help).with_candidates(found);
     }
+    Help::from(format!("insert the token that holds it, or make a key on one: `{PROGRAM} enroll"))
+        .and(HelpPart::Key)
+        .and(format!("`; `{PROGRAM} list"))
+        .and(HelpPart::Token)
+        .and(format!(
+            " --login` shows also what a token hides without a PIN, and `{PROGRAM} kubeconfig"
+        ))
+        .and(HelpPart::Token)
+        .and(" --login` writes it down")
 }

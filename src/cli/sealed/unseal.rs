@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use super::{OpeningOptions, open, read, recipient_key};
 use crate::cli::session::CommandSession;
 use crate::config::{Config, PinSource};
-use crate::error::{Error, Exit, PROGRAM, THIS_KEY};
+use crate::error::{Error, Exit, PROGRAM};
+use crate::help::{Help, HelpPart};
 use crate::pin_entry::Sources;
 use crate::printable::shell_word;
 use crate::process::environment::TakenVariables;
@@ -34,11 +35,12 @@ pub(in crate::cli) fn run(
     options.set_call();
     if !io::stdin().is_terminal() {
         let text = "unsealing wants a person at a terminal, and there is none";
-        let help = format!(
-            "run it at a terminal; `{PROGRAM} check --sealed {}{THIS_KEY}` says without one whether the file can \
-             be opened",
+        let help = Help::from(format!(
+            "run it at a terminal; `{PROGRAM} check --sealed {}",
             shell_word(&arguments.file.to_string_lossy())
-        );
+        ))
+        .and(HelpPart::Key)
+        .and("` says without one whether the file can be opened");
         return Err(Error::new(Exit::Login, text).help(help));
     }
     let file = read(&arguments.file)?;

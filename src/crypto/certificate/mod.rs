@@ -12,7 +12,8 @@ pub use attestation::KeyAttestation;
 pub use request::{CertificationRequest, SignatureAlgorithm, fingerprint};
 pub use validity::{Validity, ValidityState, minute, rfc_3339};
 
-use base::error::{Error, Exit, Help, PROGRAM, THIS_KEY};
+use base::error::{Error, Exit, PROGRAM};
+use base::help::{Help, HelpPart};
 use base::printable::hex;
 
 use std::fmt;
@@ -200,9 +201,10 @@ impl Certificate {
             return Ok(());
         }
         let text = of_subject(&self.subject, self.validity.concern(now).unwrap_or_default());
-        Err(Error::new(Exit::Object, text).help(format!(
-            "have the cluster issue another one for the same key: `{PROGRAM} enroll{THIS_KEY}`"
-        )))
+        let help = Help::from(format!(
+            "have the cluster issue another one for the same key: `{PROGRAM} enroll"
+        ));
+        Err(Error::new(Exit::Object, text).help(help.and(HelpPart::Key).and("`")))
     }
 
     /// Why an API server refuses this certificate as a client's; `now` in seconds since 1970.
@@ -350,7 +352,7 @@ pub fn of_subject(subject: &str, concern: impl fmt::Display) -> String {
 }
 
 pub fn renewal_remedy() -> Help {
-    format!("renew it: `{PROGRAM} renew{THIS_KEY}`").into()
+    Help::from(format!("renew it: `{PROGRAM} renew")).and(HelpPart::Key).and("`")
 }
 
 /// The certificates to choose from, as indices of `certificates`, all of which a selector fits: for

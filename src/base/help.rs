@@ -1,0 +1,164 @@
+//! What to do about an error, in parts: text, and what the commands in it take over from the call that failed.
+//!
+//! Code that finds an error knows neither the options of the call nor, in a process that works for others, whose call
+//! it is. So a help is put together where it is printed, with the one [`Call`] of that process.
+
+use std::fmt::{self, Display};
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::PROGRAM;
+use crate::printable::shell_word;
+
+/// More candidates than this are no help: a trust module's token holds hundreds of certificates.
+const MOST_CANDIDATES: usize = 20;
+
+/// What to do next: a sentence, and the candidates it refers to, one a line. It can be sent to another process.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Help {
+    sentence: Vec<HelpPart>,
+    candidates: Vec<String>,
+}
+
+/// A part of a help's sentence. All but the text belong in a command, and name what this call is about.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum HelpPart {
+    /// As it stands, but for the program's name at the beginning of a command, which is put as this call has it.
+    Text(String),
+    /// The options by which this call names its key, each with a space before it.
+    Key,
+    /// The options by which this call names its token, each with a space before it.
+    Token,
+    /// The option with this call's PIN source, with a space before it.
+    PinSource,
+    /// The option with this call's kubeconfig, with a space before it.
+    Kubeconfig,
+    /// The name of this call's context, for a shell; NAME if it has none.
+    Context,
+}
+
+impl Help {
+    /// The sentence goes on with this: a text, another part, or the sentence of another help.
+    pub fn and(mut self, more: impl Into<Self>) -> Self {
+        self.sentence.extend(more.into().sentence);
+        self
+    }
+
+    /// The first candidates, and how many more there are.
+    pub fn with_candidates<T: Display>(mut self, candidates: &[T]) -> Self {
+        self.candidates = candidates.iter().take(MOST_CANDIDATES).map(T::to_string).collect();
+        if let Some(more @ 1..) = candidates.len().checked_sub(MOST_CANDIDATES) {
+            self.candidates.push(format!("and {more} more"));
+        }
+        self
+    }
+
+    /// The help as this call would have its commands typed.
+    pub fn in_this_call(&self) -> Remedy {
+        let call = CALL.get_or_init(Call::default);
+        Remedy { text: call.complete(&self.sentence), candidates: self.candidates.clone() }
+    }
+}
+
+impl From<HelpPart> for Help {
+    fn from(part: HelpPart) -> Self {
+        Self { sentence: vec![part], candidates: Vec::new() }
+    }
+}
+
+impl<T: Into<String>> From<T> for Help {
+    fn from(text: T) -> Self {
+        HelpPart::Text(text.into()).into()
+    }
+}
+
+/// A help as it is printed.
+#[derive(Debug)]
+pub struct Remedy {
+    pub text: String,
+    pub candidates: Vec<String>,
+}
+
+/// In one line.
+impl Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.candidates.join("; ") {
+            candidates if candidates.is_empty() => f.write_str(&self.text),
+            candidates => write!(f, "{} {candidates}", self.text),
+        }
+    }
+}
+
+/// What commands that a help names need in order to be about the same key, token or file as this call.
+#[derive(Debug, Default)]
+pub struct Call {
+    /// What to type to run the program; `None` for its name.
+    pub program: Option<&'static str>,
+    pub key: String,
+    pub token: String,
+    pub pin_source: String,
+    pub kubeconfig: String,
+}
+
+/// What this process was called for. It stands here for all that prints, since errors end in many places: in a
+/// message, a warning, a document, a line of a tunnel. Whatever comes first stays.
+static CALL: OnceLock<Call> = OnceLock::new();
+/// The name of this call's context, for a shell: known later than the rest, where it is the kubeconfig's current one.
+static CONTEXT: OnceLock<String> = OnceLock::new();
+
+/// Has the commands that are printed from now on be about what this call is about.
+pub fn set_call(call: Call) {
+    let _ = CALL.set(call);
+}
+
+/// The same for the context that this call names, or uses.
+pub fn set_context(name: &str) {
+    let _ = CONTEXT.set(shell_word(name).into_owned());
+}
+
+impl Call {
+    fn complete(&self, sentence: &[HelpPart]) -> String {
+        sentence.iter().map(|part| self.part(part)).collect()
+    }
+
+    fn part(&self, part: &HelpPart) -> String {
+        match part {
+            HelpPart::Text(text) => self.text(text),
+            HelpPart::Key => self.key.clone(),
+            HelpPart::Token => self.token.clone(),
+            HelpPart::PinSource => self.pin_source.clone(),
+            HelpPart::Kubeconfig => self.kubeconfig.clone(),
+            HelpPart::Context => CONTEXT.get().map_or("NAME", String::as_str).to_owned(),
+        }
+    }
+
+    /// A command stands between backticks.
+    fn text(&self, text: &str) -> String {
+        let program = self.program.unwrap_or(PROGRAM);
+        text.replace(&format!("`{PROGRAM} "), &format!("`{program} "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_completed_with_what_this_call_is_about() {
+        let call = Call {
+            program: Some("kubectl pkcs11"),
+            key: " --context='a b'".to_owned(),
+            ..Call::default()
+        };
+        let help = Help::from(format!("renew it: `{PROGRAM} renew"))
+            .and(HelpPart::Key)
+            .and("`; ")
+            .and(HelpPart::Token)
+            .and(format!("{PROGRAM} is a program"));
+        assert_eq!(
+            call.complete(&help.sentence),
+            "renew it: `kubectl pkcs11 renew --context='a b'`; pkcs11-external-signer is a program"
+        );
+    }
+}
