@@ -4,7 +4,7 @@ use clap::builder::styling::Style;
 
 use super::key::options::{self, KeyOptions, Selection};
 use super::listing::{
-    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, TokenEntry,
+    CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry,
 };
 use super::session::{BAD, CONCERN, CommandOutput, CommandSession, HEADING, PLAIN};
 use crate::config::TokenName;
@@ -62,10 +62,10 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
         session.output.print_json(&listing)?;
     } else if prints_uris {
         let mut uris = String::new();
-        for (_, token, key) in listing.keys() {
+        for SelectedKey { token, key, .. } in listing.keys() {
             if key.uri.is_empty() {
-                let (token, why) = (&token.name, KeyNote::Unnameable);
-                report::warning(&format!("no URI for a key of token {token}, which {why}"));
+                let why = KeyNote::Unnameable;
+                report::warning(&format!("no URI for a key of token {}, which {why}", token.name));
             } else {
                 uris += &format!("{}\n", key.uri);
             }

@@ -69,13 +69,21 @@ impl KeyKind {
         self.names()[1]
     }
 
-    /// What the token needs to make the key, to sign, and to unseal; RSA keys do it in several ways.
-    fn mechanisms(self) -> &'static [MechanismType] {
-        use MechanismType as It;
-        match self {
-            Self::EcP256 | Self::EcP384 => &[It::ECC_KEY_PAIR_GEN, It::ECDSA, It::ECDH1_DERIVE],
-            Self::Ed25519 => &[It::ECC_EDWARDS_KEY_PAIR_GEN, It::EDDSA],
-            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => &[It::RSA_PKCS_KEY_PAIR_GEN],
+    /// What the token needs to make the key and to use it; RSA keys sign and decrypt in several ways.
+    fn mechanisms(self, purpose: KeyPurpose) -> &'static [MechanismType] {
+        match (self, purpose) {
+            (Self::EcP256 | Self::EcP384, KeyPurpose::Signing) => {
+                &[MechanismType::ECC_KEY_PAIR_GEN, MechanismType::ECDSA]
+            }
+            (Self::EcP256 | Self::EcP384, KeyPurpose::Unsealing) => &[
+                MechanismType::ECC_KEY_PAIR_GEN,
+                MechanismType::ECDSA,
+                MechanismType::ECDH1_DERIVE,
+            ],
+            (Self::Ed25519, _) => &[MechanismType::ECC_EDWARDS_KEY_PAIR_GEN, MechanismType::EDDSA],
+            (Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096, _) => {
+                &[MechanismType::RSA_PKCS_KEY_PAIR_GEN]
+            }
         }
     }
 
@@ -126,13 +134,12 @@ pub struct GeneratedKey {
 impl Token {
     /// Checks that the token can make such a key and use it (C_GetMechanismList).
     pub fn check_generation(&self, kind: KeyKind, purpose: KeyPurpose) -> Result<(), Error> {
-        let count = if purpose == KeyPurpose::Unsealing { 3 } else { 2 };
-        let mut wanted = kind.mechanisms().iter().take(count);
-        let Some(wanted) = wanted.find(|mechanism| !self.offers(**mechanism)) else {
+        let mut wanted = kind.mechanisms(purpose).iter();
+        let Some(missing) = wanted.find(|mechanism| !self.offers(**mechanism)) else {
             return Ok(());
         };
-        let (token, kind) = (self.name(), kind.name());
-        let text = format!("token {token} makes no {kind} key: it offers no {wanted}");
+        let token = self.name();
+        let text = format!("token {token} makes no {} key: it offers no {missing}", kind.name());
         Err(Error::new(Exit::Object, text).help(
             "choose another kind with --key, or make the key with the token's own tool: \
              docs/tokens.md#a-key-and-its-certificate",
@@ -167,7 +174,9 @@ impl Token {
         let mut unconfirmed = Vec::new();
         for (kind, promise) in PROMISES {
             let shown = self.flag(private, kind)?;
-            unconfirmed.extend((shown != Some(true)).then_some(promise));
+            if shown != Some(true) {
+                unconfirmed.push(promise);
+            }
         }
         let key = self.named(private, public_key)?;
         Ok(GeneratedKey { key, unconfirmed })
@@ -200,7 +209,7 @@ impl Token {
                     Attribute::Decrypt(true),
                     Attribute::Derive(true),
                 ];
-                private.retain(|it| !refused.contains(it));
+                private.retain(|attribute| !refused.contains(attribute));
                 private.extend(options.policies());
             }
             self.session.generate_key_pair(&mechanism, &public, &private)

@@ -28,12 +28,8 @@ pub struct Candidate {
     pub is_contradicted: bool,
     /// A CA's certificate without a key.
     pub is_authority: bool,
-    /// Its CKA_ID alone doesn't name it.
-    pub needs_label: bool,
-    /// Another certificate of its key is meant.
-    pub is_superseded: bool,
-    /// Another key's certificate has its CKA_ID and its label.
-    pub is_ambiguous: bool,
+    /// How a request names it among all that the token shows.
+    pub standing: Standing,
 }
 
 /// What the token shows of a key object.
@@ -103,9 +99,7 @@ impl Token {
         let standings: Vec<_> =
             candidates.iter().map(|candidate| candidate.standing_among(&candidates)).collect();
         for (candidate, standing) in candidates.iter_mut().zip(standings) {
-            candidate.needs_label = standing.needs_label();
-            candidate.is_superseded = matches!(standing, Standing::Superseded { .. });
-            candidate.is_ambiguous = standing == Standing::Ambiguous;
+            candidate.standing = standing;
         }
         if self.state.is_yubikey() {
             candidates.retain(|candidate| candidate.id != ATTESTATION_KEY);
@@ -182,9 +176,10 @@ impl Candidate {
 }
 
 /// How a request names a certificate or a key so that it is the one that is chosen.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Standing {
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Standing {
     /// By its CKA_ID alone.
+    #[default]
     ById,
     /// By its CKA_LABEL, along with its CKA_ID if it has one.
     ByLabel,
@@ -199,7 +194,7 @@ enum Standing {
 
 impl Standing {
     /// Whether the CKA_ID alone doesn't name it, and the label helps or is the best there is.
-    fn needs_label(self) -> bool {
+    pub fn needs_label(self) -> bool {
         match self {
             Self::ById => false,
             Self::ByLabel | Self::Ambiguous => true,

@@ -22,7 +22,7 @@ mod yubikey;
 
 pub use certificate::{Identity, read_certificates};
 pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
-pub use inventory::{Candidate, VisibleKey};
+pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::{KeyReference, PrivateKey};
 pub use login::AcceptedPin;
 pub use module::{

@@ -123,10 +123,9 @@ fn is_meant(
     let listing = options.of_token().list(None, session)?;
     // The present key may be in another one.
     session.close_library();
-    Ok(listing.keys().any(|selected| {
-        let (_, _, key) = selected;
-        key.fits(&wanted) && names_key(&mut present.clone(), selected)
-    }))
+    Ok(listing
+        .keys()
+        .any(|selected| selected.key.fits(&wanted) && names_key(&mut present.clone(), selected)))
 }
 
 /// A context's key whose certificate has expired.

@@ -41,7 +41,7 @@ impl KeyOptions {
         }
         let wanted = self.filter()?.object;
         // A certificate that is a CA's is seen by its name alone.
-        if wanted.is_given() && !listing.keys().any(|(_, _, key)| key.fits(&wanted)) {
+        if wanted.is_given() && !listing.keys().any(|selected| selected.key.fits(&wanted)) {
             let named = self.list(None, session)?;
             if named.keys().next().is_some() {
                 listing = named;
@@ -98,7 +98,9 @@ impl KeyOptions {
         };
         let mut tokens = listing.tokens();
         let (config, uri) = match (chosen, tokens.next().filter(|_| tokens.next().is_none())) {
-            (Ok(it @ (_, _, key)), _) => (key_configuration(None, it, None), key.uri.clone()),
+            (Ok(selected), _) => {
+                (key_configuration(None, selected, None), selected.key.uri.clone())
+            }
             // The token may hide the key.
             (Err(error), Some((library, token))) if error.is(Kind::NoneFits) => {
                 (token_configuration(library, token), format!("token {}", token.name))
@@ -124,14 +126,14 @@ impl KeyOptions {
             }
         };
         let mut found: Vec<SelectedKey<'_>> =
-            listing.keys().filter(|(_, _, key)| can_be_meant(key)).collect();
+            listing.keys().filter(|selected| can_be_meant(selected.key)).collect();
         let is_superseded =
-            |(_, _, key): &SelectedKey<'_>| key.notes.contains(&KeyNote::Superseded);
+            |selected: &SelectedKey<'_>| selected.key.notes.contains(&KeyNote::Superseded);
         if !found.iter().all(is_superseded) {
-            found.retain(|key| !is_superseded(key));
+            found.retain(|selected| !is_superseded(selected));
         }
         // What nothing tells apart is no choice either: the selection that is tried says so.
-        found.dedup_by(|(_, _, one), (_, _, other)| one.uri == other.uri);
+        found.dedup_by(|one, other| one.key.uri == other.key.uri);
         match found.as_slice() {
             [only] => Ok(*only),
             [] => {
@@ -158,7 +160,7 @@ impl KeyOptions {
         selected: SelectedKey<'_>,
         session: &mut CommandSession,
     ) -> Result<String, Error> {
-        let (_, _, key) = selected;
+        let key = selected.key;
         let file = self.certificate_file.as_deref();
         let config = Config::from_map(&mut key_configuration(file, selected, None))?;
         let mut token = session.open(&config)?.token(&config.token)?;
@@ -191,13 +193,13 @@ impl KeyOptions {
 
 /// Asks at the terminal.
 fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
-    let items: Vec<_> = found.iter().map(|key| described(*key)).collect();
+    let items: Vec<_> = found.iter().map(|selected| described(*selected)).collect();
     let picked = question::pick("Which key?", &items);
     if let Some(picked) = picked.and_then(|index| found.get(index)) {
         return Ok(*picked);
     }
-    let options: Vec<_> =
-        found.iter().map(|(_, _, key)| format!("--uri={}", shell_word(&key.uri))).collect();
+    let option = |selected: &SelectedKey<'_>| format!("--uri={}", shell_word(&selected.key.uri));
+    let options: Vec<_> = found.iter().map(option).collect();
     Err(Error::new(Exit::Object, format!("{} keys can be meant", options.len()))
         .help(Help::from("name one:").with_candidates(&options))
         .kind(Kind::SeveralKeys))
@@ -214,7 +216,8 @@ fn no_usable(found: &[String]) -> Error {
 
 /// In one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token "prod"
 /// (serial 5d9c, slotId 1), LIBRARY`.
-fn described((library, token, key): SelectedKey<'_>) -> String {
+fn described(selected: SelectedKey<'_>) -> String {
+    let SelectedKey { library, token, key } = selected;
     let mut parts = vec![key.kind.clone()];
     if let Some(certificate) = &key.certificate {
         parts.insert(0, certificate.subject.clone());
@@ -233,9 +236,10 @@ fn described((library, token, key): SelectedKey<'_>) -> String {
 /// The configuration that selects the key.
 pub(in crate::cli) fn key_configuration(
     certificate_file: Option<&str>,
-    (library, token, key): SelectedKey<'_>,
+    selected: SelectedKey<'_>,
     pin_source: Option<&str>,
 ) -> Configuration {
+    let SelectedKey { library, token, key } = selected;
     let mut configuration = token_configuration(library, token);
     set(&mut configuration, "pathExec", program().as_deref());
     set(&mut configuration, "objectId", key.object_id.as_deref());
@@ -263,10 +267,8 @@ fn program() -> Option<String> {
 }
 
 /// Whether a configuration names this key and no other one, by any selectors. Its URI, if it has one, is then unfolded.
-pub(in crate::cli) fn names_key(
-    configuration: &mut Configuration,
-    (library, token, key): SelectedKey<'_>,
-) -> bool {
+pub(in crate::cli) fn names_key(configuration: &mut Configuration, selected: SelectedKey<'_>) -> bool {
+    let SelectedKey { library, token, key } = selected;
     let path = configuration.take("pathLib");
     let Ok(Filter { token: wanted_token, object: wanted_object, .. }) =
         Filter::from_map(configuration)
@@ -347,7 +349,8 @@ mod tests {
             "needsLabel": key_needs_label,
         }))
         .unwrap();
-        names_key(&mut selectors.iter().copied().collect(), (&library, &token, &key))
+        let selected = SelectedKey { library: &library, token: &token, key: &key };
+        names_key(&mut selectors.iter().copied().collect(), selected)
     }
 
     #[test]

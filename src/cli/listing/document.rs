@@ -169,7 +169,12 @@ impl fmt::Display for KeyNote {
 }
 
 /// A key with its token and library.
-pub(in crate::cli) type SelectedKey<'a> = (&'a LibraryEntry, &'a TokenEntry, &'a KeyEntry);
+#[derive(Clone, Copy)]
+pub(in crate::cli) struct SelectedKey<'a> {
+    pub(in crate::cli) library: &'a LibraryEntry,
+    pub(in crate::cli) token: &'a TokenEntry,
+    pub(in crate::cli) key: &'a KeyEntry,
+}
 
 /// An error, as data.
 #[derive(Debug, Deserialize, Serialize)]
@@ -290,8 +295,9 @@ impl Listing {
 
     /// The keys, each with its library and token.
     pub(in crate::cli) fn keys(&self) -> impl Iterator<Item = SelectedKey<'_>> {
-        let tokens = self.tokens();
-        tokens.flat_map(|(library, token)| token.keys.iter().map(move |it| (library, token, it)))
+        self.tokens().flat_map(|(library, token)| {
+            token.keys.iter().map(move |key| SelectedKey { library, token, key })
+        })
     }
 }
 

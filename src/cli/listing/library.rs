@@ -15,7 +15,7 @@ use crate::pin::PinProvider as _;
 use crate::pin_entry::Sources;
 use crate::process::unix_time;
 use crate::token::{
-    Candidate, OccupiedSlot, PinState, Token, TokenState, nss_directory, without_password,
+    Candidate, OccupiedSlot, PinState, Standing, Token, TokenState, nss_directory, without_password,
 };
 use base::limits;
 
@@ -159,36 +159,10 @@ fn entry(
             token.ca_certificates += 1;
             continue;
         }
-        let needs_label = candidate.needs_label;
-        let id = ObjectId::from_bytes(candidate.id.clone());
-        let object_id = (!candidate.id.is_empty()).then(|| id.to_string());
-        let is_unnameable = needs_label && nameable(&candidate.label).is_empty();
-        let [label, serial] = [&token.name.label, &token.name.serial].map(|text| nameable(text));
-        let uri = Uri::of([
-            ("token", Some(label.to_owned())),
-            ("serial", Some(serial.to_owned())),
-            ("slot-id", token.needs_slot(label, serial).then(|| token.name.slot.to_string())),
-            ("id", object_id.clone()),
-            ("object", needs_label.then(|| candidate.label.clone())),
-            ("module-path", Some(path.to_owned())),
-        ]);
-        let mut notes = notes(&candidate, sees_all);
-        if is_unnameable {
-            notes.push(KeyNote::Unnameable);
-        }
-        let certificate = candidate.certificate.and_then(Result::ok);
-        let kind = certificate.as_ref().map(|it| it.public_key().to_string());
-        let key = KeyEntry {
-            object_id,
-            object_label: candidate.label,
-            kind: kind.or_else(|| Some(candidate.key?.kind)).unwrap_or_default(),
-            fingerprint: candidate.public_key.and_then(|key| fingerprint(&key).ok()),
-            certificate: certificate.as_ref().map(CertificateEntry::from),
-            usable: !is_shut && !notes.iter().any(KeyNote::is_grave),
-            notes,
-            uri: if is_unnameable { String::new() } else { uri.to_string() },
-            needs_label,
-        };
+        let notes = notes(&candidate, sees_all);
+        let usable = !is_shut && !notes.iter().any(KeyNote::is_grave);
+        let uri = key_uri(&token, &candidate, path);
+        let key = key_entry(candidate, uri, notes, usable);
         if key.fits(wanted) {
             token.keys.push(key);
         }
@@ -196,30 +170,110 @@ fn entry(
     token
 }
 
-/// `sees_all`: a private key that isn't shown isn't there.
+/// The URI that names the key and no other one; `None` if none can.
+fn key_uri(token: &TokenEntry, candidate: &Candidate, path: &str) -> Option<String> {
+    if is_unnameable(candidate) {
+        return None;
+    }
+    let [label, serial] = [&token.name.label, &token.name.serial].map(|text| nameable(text));
+    let uri = Uri::of([
+        ("token", Some(label.to_owned())),
+        ("serial", Some(serial.to_owned())),
+        ("slot-id", token.needs_slot(label, serial).then(|| token.name.slot.to_string())),
+        ("id", object_id(candidate)),
+        ("object", candidate.standing.needs_label().then(|| candidate.label.clone())),
+        ("module-path", Some(path.to_owned())),
+    ]);
+    Some(uri.to_string())
+}
+
+/// Whether it needs its label, and that can't be written down.
+fn is_unnameable(candidate: &Candidate) -> bool {
+    candidate.standing.needs_label() && nameable(&candidate.label).is_empty()
+}
+
+/// CKA_ID as `objectId` has it; `None` without one.
+fn object_id(candidate: &Candidate) -> Option<String> {
+    let id = ObjectId::from_bytes(candidate.id.clone());
+    (!candidate.id.is_empty()).then(|| id.to_string())
+}
+
+/// The certificate and its key, or one of the two. `uri` names it, if anything does.
+fn key_entry(
+    candidate: Candidate,
+    uri: Option<String>,
+    notes: Vec<KeyNote>,
+    usable: bool,
+) -> KeyEntry {
+    let object_id = object_id(&candidate);
+    let needs_label = candidate.standing.needs_label();
+    let certificate = candidate.certificate.and_then(Result::ok);
+    let kind = match (&certificate, candidate.key) {
+        (Some(certificate), _) => certificate.public_key().to_string(),
+        (None, Some(key)) => key.kind,
+        (None, None) => String::new(),
+    };
+    KeyEntry {
+        object_id,
+        object_label: candidate.label,
+        kind,
+        fingerprint: candidate.public_key.and_then(|key| fingerprint(&key).ok()),
+        certificate: certificate.as_ref().map(CertificateEntry::from),
+        usable,
+        notes,
+        uri: uri.unwrap_or_default(),
+        needs_label,
+    }
+}
+
+/// What there is to say of a certificate and its key. `sees_all`: a private key that isn't shown isn't there.
 fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
-    let (certificate, key) = (candidate.certificate.as_ref(), candidate.key.as_ref());
-    // As a sentence with the words of the error that a request would have.
-    let unusable = certificate.and_then(|it| it.as_ref().err());
-    let unusable = unusable.map(|error| KeyNote::UnusableCertificate(error.to_string()));
-    let usable = certificate.and_then(|it| it.as_ref().ok());
-    let state = usable.map(|it| it.validity.at(unix_time()));
-    let others = [
-        (certificate.is_none(), KeyNote::NoCertificate),
-        (state == Some(ValidityState::NotYetValid), KeyNote::NotYetValid),
-        (state == Some(ValidityState::RenewalDue), KeyNote::RenewalDue),
-        (state == Some(ValidityState::Expired), KeyNote::Expired),
-        (usable.is_some_and(|it| !it.is_for_clients), KeyNote::NotForClients),
-        (usable.is_some_and(|it| it.user.is_none()), KeyNote::NoUser),
-        (usable.is_some() && candidate.is_contradicted, KeyNote::OtherKey),
-        (usable.is_some() && candidate.is_superseded, KeyNote::Superseded),
-        (usable.is_some() && candidate.is_ambiguous, KeyNote::Ambiguous),
-        (key.is_some_and(|it| it.always_authenticate), KeyNote::PinPerSignature),
-        (key.is_some_and(|it| it.is_private && !it.can_sign), KeyNote::NotForSigning),
-        (sees_all && !key.is_some_and(|it| it.is_private), KeyNote::NoPrivateKey),
-    ];
-    let others = others.into_iter().filter_map(|(is_so, note)| is_so.then_some(note));
-    unusable.into_iter().chain(others).collect()
+    let mut notes = match &candidate.certificate {
+        None => vec![KeyNote::NoCertificate],
+        // As a sentence with the words of the error that a request would have.
+        Some(Err(error)) => vec![KeyNote::UnusableCertificate(error.to_string())],
+        Some(Ok(certificate)) => certificate_notes(certificate, candidate),
+    };
+    let key = candidate.key.as_ref();
+    if key.is_some_and(|key| key.always_authenticate) {
+        notes.push(KeyNote::PinPerSignature);
+    }
+    if key.is_some_and(|key| key.is_private && !key.can_sign) {
+        notes.push(KeyNote::NotForSigning);
+    }
+    if sees_all && !key.is_some_and(|key| key.is_private) {
+        notes.push(KeyNote::NoPrivateKey);
+    }
+    if is_unnameable(candidate) {
+        notes.push(KeyNote::Unnameable);
+    }
+    notes
+}
+
+/// What there is to say of the candidate's certificate, which can be used.
+fn certificate_notes(certificate: &Certificate, candidate: &Candidate) -> Vec<KeyNote> {
+    let mut notes = Vec::new();
+    match certificate.validity.at(unix_time()) {
+        ValidityState::NotYetValid => notes.push(KeyNote::NotYetValid),
+        ValidityState::RenewalDue => notes.push(KeyNote::RenewalDue),
+        ValidityState::Expired => notes.push(KeyNote::Expired),
+        ValidityState::Valid => {}
+    }
+    if !certificate.is_for_clients {
+        notes.push(KeyNote::NotForClients);
+    }
+    if certificate.user.is_none() {
+        notes.push(KeyNote::NoUser);
+    }
+    if candidate.is_contradicted {
+        notes.push(KeyNote::OtherKey);
+    }
+    match candidate.standing {
+        Standing::Superseded { .. } => notes.push(KeyNote::Superseded),
+        Standing::Ambiguous => notes.push(KeyNote::Ambiguous),
+        Standing::ById | Standing::ByLabel => {}
+    }
+    notes
 }
 
 impl From<&Certificate> for CertificateEntry {
