@@ -11,6 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Kind};
 
+/// What came of a question to the person at the terminal that is not for a PIN, but may be for another secret.
+pub enum Answer {
+    /// There is no terminal to ask at.
+    NoTerminal,
+    /// Nobody answered in time, or whoever was asked cancelled it.
+    None,
+    /// What was typed, which may be empty.
+    Typed(Vec<u8>),
+}
+
 /// The longest PIN that is handed to a token, in bytes.
 pub const MAX_PIN_LENGTH: usize = 255;
 

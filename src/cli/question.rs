@@ -1,6 +1,7 @@
 //! Questions to the person at the terminal: which of several, and whether something is meant.
 
 use crate::error::{Error, Exit};
+use crate::pin::Answer;
 use crate::pin_entry;
 use crate::printable::printable;
 
@@ -15,7 +16,7 @@ pub(super) fn pick(question: &str, items: &[String]) -> Option<usize> {
     }
     for _ in 0..TRIES {
         text += &format!("Its number (1 to {}): ", items.len());
-        let answer = pin_entry::ask(&text, true)??;
+        let Answer::Typed(answer) = pin_entry::ask(&text, true) else { return None };
         let number: usize = String::from_utf8_lossy(&answer).trim().parse().unwrap_or_default();
         match number.checked_sub(1).filter(|index| *index < items.len()) {
             Some(index) => return Some(index),
@@ -28,9 +29,13 @@ pub(super) fn pick(question: &str, items: &[String]) -> Option<usize> {
 /// Has a person confirm `what`, by answering the question (fit for a terminal) with the whole word yes.
 pub(super) fn confirm(what: &str, question: &str) -> Result<(), Error> {
     let (text, help) = match pin_entry::ask(&format!("{question}? Type yes: "), true) {
-        Some(Some(answer)) if answer == b"yes" => return Ok(()),
-        Some(_) => ("was not confirmed with yes", "run the command again if it is meant"),
-        None => ("wants a yes from a person, and there is no terminal", "run the command at one"),
+        Answer::Typed(answer) if answer == b"yes" => return Ok(()),
+        Answer::Typed(_) | Answer::None => {
+            ("was not confirmed with yes", "run the command again if it is meant")
+        }
+        Answer::NoTerminal => {
+            ("wants a yes from a person, and there is no terminal", "run the command at one")
+        }
     };
     let text = format!("{what} {text}; nothing was done");
     Err(Error::new(Exit::Login, text).help(help))

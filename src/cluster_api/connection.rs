@@ -49,14 +49,14 @@ impl TokenConnection {
         }
     }
 
-    /// Asks for a token of a service account, and when it ends: in seconds since 1970, by the server's clock, which may
-    /// have made it shorter. Without audiences it is for the API server itself.
+    /// Asks for a token of a service account that lives so many seconds, or shorter if the server wants that. Without
+    /// audiences it is for the API server itself.
     pub fn request_token(
         &self,
         account: &ServiceAccount,
         seconds: u64,
         audiences: &[String],
-    ) -> Result<(String, i64), Error> {
+    ) -> Result<ServiceAccountToken, Error> {
         let ServiceAccount { namespace, name } = account;
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
         let purpose = format!("make a token of the service account {account}");
@@ -143,14 +143,21 @@ impl fmt::Display for ServiceAccount {
     }
 }
 
-fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<(String, i64), Error> {
+/// A token of a service account, as the API server has made it.
+pub struct ServiceAccountToken {
+    pub token: String,
+    /// In seconds since 1970, by the server's clock.
+    pub ends: i64,
+}
+
+fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<ServiceAccountToken, Error> {
     let text = |field: &str| answer["status"][field].as_str();
     let ends = text("expirationTimestamp").and_then(|it| OffsetDateTime::parse(it, &Rfc3339).ok());
     let (token, ends) = text("token")
         .filter(|it| !it.is_empty())
         .zip(ends)
         .ok_or_else(|| unusable(cluster, purpose, "it holds no token with its end"))?;
-    Ok((token.to_owned(), ends.unix_timestamp()))
+    Ok(ServiceAccountToken { token: token.to_owned(), ends: ends.unix_timestamp() })
 }
 
 fn not_recognised() -> Error {
@@ -216,7 +223,7 @@ mod tests {
         assert_eq!(outcome(404, "404 page not found"), "refused ");
         assert!(outcome(502, "<html>").contains("status 502"));
     }
-    fn answered(object: Value) -> Result<(String, i64), Error> {
+    fn answered(object: Value) -> Result<ServiceAccountToken, Error> {
         made(&object, "cluster \"test\"", "make a token")
     }
 
@@ -224,7 +231,7 @@ mod tests {
     fn the_servers_end_counts() {
         let status = json!({"token": "a.b-_.c", "expirationTimestamp": "2026-11-22T04:00:00Z"});
         let made = answered(json!({ "status": status })).unwrap();
-        assert_eq!(made, ("a.b-_.c".to_owned(), 1_795_320_000));
+        assert_eq!((made.token.as_str(), made.ends), ("a.b-_.c", 1_795_320_000));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod connection;
 mod kubectl;
 pub mod signing_request;
 
-pub use connection::{ServiceAccount, TokenConnection};
+pub use connection::{ServiceAccount, ServiceAccountToken, TokenConnection};
 pub use kubectl::Kubectl;
 pub use signing_request::objections;
 

@@ -8,5 +8,5 @@ mod present;
 mod request;
 
 pub use issued::{check_issued, for_another, in_groups, intermediates, outlasts, remark};
-pub use present::{find_key, has_valid_certificate, installation, of_key, selector};
+pub use present::{Installation, find_key, has_valid_certificate, installation, of_key, selector};
 pub use request::{Applicant, RESERVED, certificates_pem, fingerprint, sign_request};

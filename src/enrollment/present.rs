@@ -20,7 +20,7 @@ pub fn find_key<'a>(
         Some(id) => named(candidates, id)?,
         None => labelled(candidates, label, now)?,
     };
-    let kind = found.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
+    let kind = found.and_then(|candidate| candidate.key.as_ref()).map_or("", |key| &key.kind);
     match (found, wanted) {
         (Some(found), Some(wanted)) if wanted.description() != kind => Err(Error::new(
             Exit::Object,
@@ -44,50 +44,63 @@ fn key_id(candidate: &Candidate) -> &[u8] {
 
 /// Whether it has a certificate that hasn't expired.
 pub fn has_valid_certificate(candidate: &Candidate, now: i64) -> bool {
-    candidate.certificate().is_some_and(|it| it.validity.at(now) != ValidityState::Expired)
+    let certificate = candidate.certificate();
+    certificate.is_some_and(|certificate| certificate.validity.at(now) != ValidityState::Expired)
 }
 
-/// Whether a certificate is on the token already, and the others of its key that it takes the place of: with
-/// `replaces` all of them, which an earlier call may not have come to remove. Otherwise it is written beside those
-/// that have expired, and one that hasn't is an error.
+/// What is on a token already, where a certificate is to be installed.
+pub struct Installation<'a> {
+    /// The certificate itself.
+    pub is_there: bool,
+    /// The others of its key that it takes the place of.
+    pub replaced: Vec<&'a Certificate>,
+}
+
+/// What the installation of a certificate finds on the token. With `replaces` it takes the place of all others of its
+/// key, which an earlier call may not have come to remove. Otherwise it is written beside those that have expired, and
+/// one that hasn't is an error; `now` in seconds since 1970.
 pub fn installation<'a>(
     candidates: &'a [Candidate],
     certificate: &Certificate,
     replaces: bool,
     now: i64,
-) -> Result<(bool, Vec<&'a Certificate>), Error> {
+) -> Result<Installation<'a>, Error> {
     let mut others = of_key(candidates, certificate.public_key());
     let count = others.len();
     others.retain(|other| other.der() != certificate.der());
     let is_there = others.len() < count;
     if replaces {
-        return Ok((is_there, others));
+        return Ok(Installation { is_there, replaced: others });
     }
-    let valid = others.into_iter().find(|it| it.validity.at(now) != ValidityState::Expired);
-    match valid.filter(|_| !is_there) {
-        Some(other) => Err(Error::new(
-            Exit::Object,
-            format!(
-                "the key has another certificate already: {}, serial number {}, valid until {}",
-                other.subject,
-                other.serial_number,
-                minute(other.validity.not_after)
-            ),
-        )
-        .help("leave it as it is, or put the new one in its place with --replace, at a terminal")),
-        None => Ok((is_there, Vec::new())),
+    let is_valid = |other: &&Certificate| other.validity.at(now) != ValidityState::Expired;
+    match others.into_iter().find(is_valid) {
+        Some(valid) if !is_there => Err(has_another(valid)),
+        _ => Ok(Installation { is_there, replaced: Vec::new() }),
     }
+}
+
+fn has_another(certificate: &Certificate) -> Error {
+    let text = format!(
+        "the key has another certificate already: {}, serial number {}, valid until {}",
+        certificate.subject,
+        certificate.serial_number,
+        minute(certificate.validity.not_after)
+    );
+    Error::new(Exit::Object, text)
+        .help("leave it as it is, or put the new one in its place with --replace, at a terminal")
 }
 
 /// The certificates of this key on the token.
 pub fn of_key<'a>(candidates: &'a [Candidate], key: &PublicKey) -> Vec<&'a Certificate> {
     let certificates = candidates.iter().filter_map(Candidate::certificate);
-    certificates.filter(|it| it.public_key() == key).collect()
+    certificates.filter(|certificate| certificate.public_key() == key).collect()
 }
 
 /// The key with this CKA_ID; `None` if no object that is seen has it.
 fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Candidate>, Error> {
-    let has_id = |it: &&Candidate| it.id == id.as_bytes() || key_id(it) == id.as_bytes();
+    let has_id = |candidate: &&Candidate| {
+        candidate.id == id.as_bytes() || key_id(candidate) == id.as_bytes()
+    };
     let Some(first) = candidates.iter().find(has_id) else { return Ok(None) };
     let reason = match &first.key {
         None => "there is no key",
@@ -109,21 +122,21 @@ fn labelled<'a>(
     label: &str,
     now: i64,
 ) -> Result<Option<&'a Candidate>, Error> {
-    let is_usable = |it: &&Candidate| {
-        let key = it.key.as_ref();
-        it.label == label && key.is_some_and(|key| key.is_private && key.can_sign)
+    let is_usable = |candidate: &&Candidate| {
+        let key = candidate.key.as_ref();
+        candidate.label == label && key.is_some_and(|key| key.is_private && key.can_sign)
     };
     let with_label: Vec<_> = candidates.iter().filter(is_usable).collect();
-    let mut ids: Vec<_> = with_label.iter().map(|it| key_id(it)).collect();
+    let mut ids: Vec<_> = with_label.iter().map(|candidate| key_id(candidate)).collect();
     ids.sort();
     ids.dedup();
     if ids.len() < 2 {
-        let certified = with_label.iter().find(|it| has_valid_certificate(it, now));
+        let certified = with_label.iter().find(|candidate| has_valid_certificate(candidate, now));
         return Ok(certified.or_else(|| with_label.first()).copied());
     }
-    let found = with_label.iter().map(|it| {
-        let kind = it.key.as_ref().map_or("", |key| &key.kind);
-        format!("{}: {kind}", selector(it))
+    let found = with_label.iter().map(|candidate| {
+        let kind = candidate.key.as_ref().map_or("", |key| &key.kind);
+        format!("{}: {kind}", selector(candidate))
     });
     let found: Vec<_> = found.collect();
     let text = format!("{} keys of the token can be meant", found.len());
@@ -231,8 +244,8 @@ mod tests {
         let pair = KeyPair::generate().unwrap();
         let new = issued(&pair, 2032);
         let next = |present: &[Candidate], replaces| {
-            let (is_there, old) = installation(present, &new, replaces, NOW)?;
-            Ok::<_, Error>((is_there, old.len()))
+            let found = installation(present, &new, replaces, NOW)?;
+            Ok::<_, Error>((found.is_there, found.replaced.len()))
         };
         assert_eq!(next(&[candidate(1, "jane", "")], false).unwrap(), (false, 0));
         assert_eq!(next(&[with(issued(&pair, 2030))], false).unwrap(), (false, 0));

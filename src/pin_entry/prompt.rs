@@ -26,7 +26,7 @@ use super::queue::{CANCELLED, PromptKind, PromptSlot, TIMED_OUT};
 use super::{pin_of, question, timed_out, wrong_length};
 use base::error::Error;
 use base::limits;
-use base::pin::{self, Pin, PinOrigin, PinRequest};
+use base::pin::{self, Answer, Pin, PinOrigin, PinRequest};
 use base::printable::printable;
 use base::process::signals::{self, PromptSignals, is_interrupted};
 
@@ -60,12 +60,13 @@ pub(super) fn open_terminal() -> Option<File> {
         .ok()
 }
 
-/// Asks the person at the terminal for something that is no PIN, shown as it is typed with `echo`. `None` without a
-/// terminal; no answer is `Some(None)`. The question must be fit for a terminal.
-pub fn ask(question: &str, echo: bool) -> Option<Option<Vec<u8>>> {
+/// Asks the person at the terminal for something that is no PIN, shown as it is typed with `echo`. The question must be
+/// fit for a terminal.
+pub fn ask(question: &str, echo: bool) -> Answer {
     let deadline = Instant::now() + limits::ANSWER;
-    let prompt = Prompt { terminal: open_terminal()?, slot: PromptSlot::default(), deadline };
-    Some(prompt.enter(question, echo).ok())
+    let Some(terminal) = open_terminal() else { return Answer::NoTerminal };
+    let prompt = Prompt { terminal, slot: PromptSlot::default(), deadline };
+    prompt.enter(question, echo).map_or(Answer::None, Answer::Typed)
 }
 
 /// The terminal, on which no other process asks meanwhile.

@@ -7,7 +7,7 @@ use cryptoki::session::UserType;
 
 use super::{Token, ckr};
 use base::error::{Error, Exit, Kind};
-use base::pin::PinProvider;
+use base::pin::{Answer, PinProvider};
 use base::printable::printable;
 use base::process::signals::Deferral;
 
@@ -22,8 +22,8 @@ const DIGITS: [usize; 3] = [32, 48, 64];
 const LOOK_UP: &str = "look up the key that was set with `ykman piv access change-management-key` (`ykman piv info` \
                        shows its algorithm), and run the command again; if it is lost, only a reset of the card helps";
 
-/// Asks a person something, shown as it is typed if that is wanted. `None` without a terminal, `Some(None)` for no answer.
-pub type Ask<'a> = &'a dyn Fn(&str, bool) -> Option<Option<Vec<u8>>>;
+/// Asks the person at the terminal this question; the answer is shown as it is typed if the second argument is true.
+pub type Ask<'a> = &'a dyn Fn(&str, bool) -> Answer;
 
 impl Token {
     /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
@@ -51,7 +51,7 @@ impl Token {
             "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
              {PROTECTED} if the card's PIN protects it) for token {token}, {what}: "
         );
-        let Some(Some(typed)) = ask(&printable(&question), false) else {
+        let Answer::Typed(typed) = ask(&printable(&question), false) else {
             return failed(
                 format!(
                     "token {token} wants its management key, which only a person gives at a terminal"
@@ -98,7 +98,7 @@ impl Token {
 /// A PIN can't stand in its place: the token would count it.
 fn management_key(typed: &[u8]) -> Option<&str> {
     let text = str::from_utf8(typed).ok()?;
-    let is_key = DIGITS.contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
+    let is_key = DIGITS.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match text {
         DEFAULT => Some(DEFAULT_KEY),
         text => is_key.then_some(text),

@@ -20,7 +20,7 @@ use crate::cli::key::choice::key_and_user;
 use crate::cli::key::options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::session::{CommandSession, write_file};
 use crate::cluster_api::signing_request::{SHORTEST, SigningRequest};
-use crate::cluster_api::{ServiceAccount, TokenConnection};
+use crate::cluster_api::{ServiceAccount, ServiceAccountToken, TokenConnection};
 use crate::config::{Config, PinSource, duration, key_selection};
 use crate::enrollment::{outlasts, remark, sign_request};
 use crate::error::{Error, Exit};
@@ -185,7 +185,8 @@ fn from_cluster(
         Some(account) if kind == ShortLived::Token => account,
         _ => return certificate(&api, life, options.wait),
     };
-    let (token, ends) = api.request_token(account, life, &options.audience)?;
+    let ServiceAccountToken { token, ends } =
+        api.request_token(account, life, &options.audience)?;
     Ok(IssuedCredential { proof: ExecProof::Token(token), ends, user: account.to_string() })
 }
 

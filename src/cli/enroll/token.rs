@@ -12,8 +12,8 @@ use crate::cli::question::{confirm, pick};
 use crate::cli::session::CommandSession;
 use crate::config::{Config, ObjectId, ObjectSelector};
 use crate::enrollment::{
-    Applicant, find_key, fingerprint, for_another, has_valid_certificate, in_groups, installation,
-    intermediates, of_key, selector, sign_request,
+    Applicant, Installation, find_key, fingerprint, for_another, has_valid_certificate, in_groups,
+    installation, intermediates, of_key, selector, sign_request,
 };
 use crate::error::{Error, Exit, Kind, PROGRAM};
 use crate::help::{Help, HelpPart};
@@ -321,7 +321,7 @@ impl<'a> Enrollment<'a> {
         }
         let replaces = self.arguments.replace;
         match installation(&self.candidates, certificate, replaces, unix_time()) {
-            Ok((is_there, replaced)) => {
+            Ok(Installation { is_there, replaced }) => {
                 let replaced = replaced.into_iter().cloned().collect();
                 Ok(Placement { why_in_file: None, is_there, replaced })
             }

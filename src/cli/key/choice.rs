@@ -267,7 +267,10 @@ fn program() -> Option<String> {
 }
 
 /// Whether a configuration names this key and no other one, by any selectors. Its URI, if it has one, is then unfolded.
-pub(in crate::cli) fn names_key(configuration: &mut Configuration, selected: SelectedKey<'_>) -> bool {
+pub(in crate::cli) fn names_key(
+    configuration: &mut Configuration,
+    selected: SelectedKey<'_>,
+) -> bool {
     let SelectedKey { library, token, key } = selected;
     let path = configuration.take("pathLib");
     let Ok(Filter { token: wanted_token, object: wanted_object, .. }) =

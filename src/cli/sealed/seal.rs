@@ -7,6 +7,7 @@ use super::{certificate, content};
 use crate::certificate::{Certificate, ValidityState};
 use crate::cli::session::{CommandSession, write_file};
 use crate::error::{Error, Exit};
+use crate::pin::Answer;
 use crate::pin_entry;
 use crate::printable::printable;
 use crate::process::unix_time;
@@ -92,7 +93,9 @@ fn password(username: &str, registry: &str) -> Result<String, Error> {
     let mut bytes = Vec::new();
     if io::stdin().is_terminal() {
         let question = format!("Password of {} for {registry}: ", printable(username));
-        bytes = pin_entry::ask(&question, false).flatten().unwrap_or_default();
+        if let Answer::Typed(typed) = pin_entry::ask(&question, false) {
+            bytes = typed;
+        }
     } else if io::stdin().lock().take(LONGEST_PASSWORD).read_to_end(&mut bytes).is_err() {
         bytes.clear();
     }
