@@ -39,6 +39,16 @@ impl KeptPin {
     }
 }
 
+/// What is known of a login before anybody is asked for its PIN.
+struct Prospect {
+    /// Where the PIN comes from.
+    origin: PinOrigin,
+    /// Locked if the PIN is at hand; otherwise only once it is given.
+    ledger: Option<Ledger>,
+    /// What the token says.
+    state: TokenState,
+}
+
 /// What the rules allow for a login.
 enum Obtained {
     /// Others have used up all tries but one meanwhile, which who was asked doesn't know.
@@ -257,6 +267,33 @@ impl Token {
         refusal: Option<&str>,
         pins: &mut dyn PinProvider,
     ) -> Result<Obtained, Error> {
+        let Prospect { origin, ledger, state } = self.prospect(pins)?;
+        let source = self.source(&origin, ledger.as_ref())?;
+        let step = pin_rules::next(state.pin, state.own_keypad, source)
+            .map_err(|reason| self.not_sent(reason, &origin))?;
+        let request = pin_request(&state, what, refusal, step.confirm);
+        let mut given = None;
+        if step.at_reader && step.confirm {
+            pins.confirm_at_reader(&request)?;
+        } else if !step.at_reader && self.login.kept.is_none() {
+            given = Some(provided_pin(&state.name, origin, &request, pins)?);
+        }
+        let ledger = match ledger {
+            Some(ledger) => Some(ledger),
+            None => self.lock_after_asking(&state)?,
+        };
+        let Some(ledger) = ledger else { return Ok(Obtained::AskAgain) };
+        if step.at_reader {
+            return Ok(Obtained::AtReader(ledger));
+        }
+        let kept = given.or_else(|| self.login.kept.take());
+        let kept = kept.ok_or_else(|| Error::internal("there is no PIN to send"))?;
+        let needs_record = matches!(source, PinSourceKind::Stored { despite_refusal: false, .. });
+        Ok(Obtained::Pin(Sending { kept, ledger, needs_record, before: state.pin }))
+    }
+
+    /// Looks at the token before a login. The PIN that is kept is dropped if it may not be sent any more.
+    fn prospect(&mut self, pins: &mut dyn PinProvider) -> Result<Prospect, Error> {
         let kept = self.login.kept.as_ref().map(|kept| kept.origin.clone());
         let is_kept = kept.is_some();
         let mut origin = kept.unwrap_or_else(|| pins.origin());
@@ -275,43 +312,7 @@ impl Token {
                 ledger = ledger.filter(|_| !origin.is_attended());
             }
         }
-        let source = self.source(&origin, ledger.as_ref())?;
-        let step = pin_rules::next(state.pin, state.own_keypad, source)
-            .map_err(|reason| self.not_sent(reason, &origin))?;
-        let (shortest, longest) = lengths(&state);
-        let counted = (state.pin == PinState::CountLow).then_some(COUNTED);
-        let request = PinRequest {
-            token: state.name.to_string().into(),
-            label: state.name.label.as_str().into(),
-            what: what.into(),
-            shortest,
-            longest,
-            notice: refusal.or(counted).map(Into::into),
-            confirm: step.confirm.then(|| LAST_TRY.into()),
-        };
-        let mut given = None;
-        if step.at_reader && step.confirm {
-            pins.confirm_at_reader(&request)?;
-        } else if !step.at_reader && self.login.kept.is_none() {
-            let pin = pins.pin(&request)?;
-            let is_from_program = matches!(origin, PinOrigin::Askpass(_) | PinOrigin::Pinentry(_));
-            if is_from_program && TRIED_PINS.is_repeated(&state.name, &pin) {
-                return Err(repeated(&state.name, &origin));
-            }
-            given = Some(KeptPin { pin, origin, is_accepted: false });
-        }
-        let ledger = match ledger {
-            Some(ledger) => Some(ledger),
-            None => self.lock_after_asking(&state)?,
-        };
-        let Some(ledger) = ledger else { return Ok(Obtained::AskAgain) };
-        if step.at_reader {
-            return Ok(Obtained::AtReader(ledger));
-        }
-        let kept = given.or_else(|| self.login.kept.take());
-        let kept = kept.ok_or_else(|| Error::internal("there is no PIN to send"))?;
-        let needs_record = matches!(source, PinSourceKind::Stored { despite_refusal: false, .. });
-        Ok(Obtained::Pin(Sending { kept, ledger, needs_record, before: state.pin }))
+        Ok(Prospect { origin, ledger, state })
     }
 
     /// Whose PIN would be sent, in the words of the rules. `ledger` is there if it is at hand.
@@ -582,6 +583,42 @@ impl Token {
             Error::new(Exit::Login, text).kind(Kind::CallFailed).help(ckr::TAKE_OUT)
         })
     }
+}
+
+/// What is asked for: a PIN for the token in this state, or before the last try a person's word.
+fn pin_request<'a>(
+    state: &'a TokenState,
+    what: &'a str,
+    refusal: Option<&'a str>,
+    needs_confirmation: bool,
+) -> PinRequest<'a> {
+    let (shortest, longest) = lengths(state);
+    let counted = (state.pin == PinState::CountLow).then_some(COUNTED);
+    PinRequest {
+        token: state.name.to_string().into(),
+        label: state.name.label.as_str().into(),
+        what: what.into(),
+        shortest,
+        longest,
+        notice: refusal.or(counted).map(Into::into),
+        confirm: needs_confirmation.then(|| LAST_TRY.into()),
+    }
+}
+
+/// The PIN that is given for this request. An error if it comes from a program that gives again what the token has
+/// refused, or may have.
+fn provided_pin(
+    token: &TokenName,
+    origin: PinOrigin,
+    request: &PinRequest<'_>,
+    pins: &mut dyn PinProvider,
+) -> Result<KeptPin, Error> {
+    let pin = pins.pin(request)?;
+    let is_from_program = matches!(origin, PinOrigin::Askpass(_) | PinOrigin::Pinentry(_));
+    if is_from_program && TRIED_PINS.is_repeated(token, &pin) {
+        return Err(repeated(token, &origin));
+    }
+    Ok(KeptPin { pin, origin, is_accepted: false })
 }
 
 /// The shortest and the longest PIN that token and program can have.
