@@ -131,7 +131,8 @@ impl PinProvider for Sources {
         PinOrigin::Stored(match &self.source {
             // Asked, it will say why it can't.
             PinSource::Askpass => {
-                return askpass::Program::find().map_or(PinOrigin::Person, |it| it.origin());
+                return askpass::Program::find()
+                    .map_or(PinOrigin::Person, |program| program.origin());
             }
             PinSource::Configuration(_) => "pin in the configuration".to_owned(),
             PinSource::Environment(name) => format!("the environment variable {name}"),

@@ -127,7 +127,7 @@ impl Token {
             let Ok(certificate) = Certificate::from_der(&der, "it") else { continue };
             let Some(reason) = wanted(&certificate) else { continue };
             let (id, label) = (self.bytes(object, AttributeType::Id)?, self.label(object)?);
-            let named = ObjectSelector::of(&id, Some(&*label).filter(|it| !it.is_empty()));
+            let named = ObjectSelector::of(&id, Some(&*label).filter(|label| !label.is_empty()));
             return Ok(Some((KeyReference::of_certificate(&certificate, &named, id), reason)));
         }
         Ok(None)

@@ -251,7 +251,7 @@ impl Token {
                 }
             }
             // If none is left, the error says that the key is another certificate's.
-            if let Some(fewer) = [labelled, possible].into_iter().find(|it| !it.is_empty()) {
+            if let Some(fewer) = [labelled, possible].into_iter().find(|keys| !keys.is_empty()) {
                 found = fewer;
             }
         }
@@ -329,7 +329,8 @@ fn of_curve(parameters: &[u8], point: &[u8]) -> Option<PublicKey> {
     }
     let curve = Curve::from_parameters(parameters)?;
     let points = [unwrapped, point].into_iter();
-    let mut whole = points.filter(|it| it.len() == curve.point_length() && it.first() == Some(&4));
+    let mut whole =
+        points.filter(|point| point.len() == curve.point_length() && point.first() == Some(&4));
     let point = whole.next()?.to_owned();
     Some(PublicKey::Ecdsa { curve, point })
 }

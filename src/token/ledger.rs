@@ -130,7 +130,7 @@ fn token_of(line: &str) -> Option<&str> {
 /// serial number of zeros is none. Without the slot, which moves.
 fn card(token: &TokenState) -> String {
     let serial = &token.name.serial;
-    if serial.chars().all(|it| it == '0' || it == ' ') {
+    if serial.chars().all(|digit| digit == '0' || digit == ' ') {
         return whole_name(token);
     }
     [token.manufacturer.as_str(), &token.model, serial].join("\0")

@@ -210,7 +210,7 @@ impl Module {
         let present: Vec<_> = present.into_iter().map(|state| state.name).collect();
         let library = self.path.to_string_lossy();
         if let Some(directory) = self.init_args.as_deref().and_then(nss_directory)
-            && let Some(meant) = new.iter().find(|it| it.fits(selector))
+            && let Some(meant) = new.iter().find(|state| state.fits(selector))
         {
             return without_password(&meant.name, &directory);
         }
@@ -221,7 +221,7 @@ impl Module {
         }
         // A library whose tokens are elsewhere may say that it can't reach them.
         let description = self.description().filter(|_| occupied.is_empty());
-        let description = description.map(|it| format!(" ({it})")).unwrap_or_default();
+        let description = description.map(|text| format!(" ({text})")).unwrap_or_default();
         let text = format!("no token with {selector} in {library}{description}{unread}");
         Error::new(Exit::Token, text).help(match present.as_slice() {
             [] => format!(

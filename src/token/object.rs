@@ -161,7 +161,7 @@ impl Token {
         let shown = self.bytes(key, AttributeType::AllowedMechanisms).ok()?;
         let (numbers, rest) = shown.as_chunks();
         let numbers: Vec<_> =
-            numbers.iter().map(|it| CK_MECHANISM_TYPE::from_ne_bytes(*it)).collect();
+            numbers.iter().map(|number| CK_MECHANISM_TYPE::from_ne_bytes(*number)).collect();
         let is_list = !numbers.is_empty() && rest.is_empty() && !numbers.contains(&0);
         let known = |number: CK_MECHANISM_TYPE| MechanismType::try_from(number).ok();
         is_list.then(|| numbers.into_iter().filter_map(known).collect())

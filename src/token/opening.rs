@@ -91,7 +91,9 @@ impl Token {
             let (hash, mask) = (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256);
             let parameters = PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty());
             match decrypt(self, &Mechanism::RsaPkcsOaep(parameters))? {
-                Ok(message) => return Ok(Some(message).filter(|it| it.len() == KEY_LENGTH)),
+                Ok(message) => {
+                    return Ok(Some(message).filter(|message| message.len() == KEY_LENGTH));
+                }
                 Err(error) if has_bare && refuses_mechanism(&error) => {}
                 Err(error) => return Err(self.opening_failure(key, &error)),
             }
@@ -138,7 +140,9 @@ impl Token {
         };
         let secret = self.perform_at_once(key, pins, &call)?;
         let secret = secret.map_err(|error| self.opening_failure(key, &error))?;
-        Ok(Some(secret).filter(|it| !it.is_empty()).and_then(|it| with_leading_zeros(&it, length)))
+        Ok(Some(secret)
+            .filter(|secret| !secret.is_empty())
+            .and_then(|secret| with_leading_zeros(&secret, length)))
     }
 
     fn no_opening_mechanism(&self, wanted: &[&str]) -> Error {

@@ -60,7 +60,9 @@ impl Token {
             return Ok(schemes.to_owned());
         };
         let is_allowed = |scheme: &&Scheme| {
-            mechanisms(scheme).iter().any(|it| allowed.contains(it) && self.offers(*it))
+            mechanisms(scheme)
+                .iter()
+                .any(|mechanism| allowed.contains(mechanism) && self.offers(*mechanism))
         };
         let left: Vec<_> = schemes.iter().filter(is_allowed).copied().collect();
         match schemes.first() {
@@ -92,7 +94,7 @@ impl Token {
         let ours =
             mechanisms.contains(&MechanismType::RSA_X_509) && self.offers(MechanismType::RSA_X_509);
         let ours = ours.then_some(Padding::Ours);
-        match (mechanisms.first().is_some_and(|it| self.offers(*it)), ours) {
+        match (mechanisms.first().is_some_and(|mechanism| self.offers(*mechanism)), ours) {
             (true, ours) => Ok((Padding::Tokens, ours)),
             (false, Some(ours)) => Ok((ours, None)),
             (false, None) => {

@@ -89,7 +89,7 @@ impl SlotPolicy {
     }
 
     fn named(name: &str, attribute: u64, names: &[&str]) -> Option<Self> {
-        let value = names.iter().position(|it| *it == name)?;
+        let value = names.iter().position(|known| *known == name)?;
         Some(Self { attribute, value: u8::try_from(value).ok()? })
     }
 }
