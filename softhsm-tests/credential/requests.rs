@@ -158,6 +158,21 @@ fn beside_an_open_key_nobody_tries_one_pin_after_the_other() {
     command(&store, "stop").run().printed();
 }
 
+/// Where a login doesn't end, a library takes any PIN for the one that was right.
+#[test]
+fn no_pin_counts_as_right_where_the_login_before_does_not_end() {
+    needs_isolation!();
+    let store = two_keys();
+    let sign = |id| sign_with_key(&store, id, "C_Logout:return=0x30");
+    assert_signed(&sign("1").at_terminal().finish_with_pin());
+    let mut asked = sign("2").at_terminal();
+    asked.expect_prompt().type_line(WRONG_PIN);
+    asked.finish().0.fails(7, &["stays logged in after C_Logout", "stop` ends the process"]);
+    assert_signed(&sign("1").run());
+    assert_eq!(store.calls("C_Login").len(), 1);
+    command(&store, "stop").run().printed();
+}
+
 #[test]
 fn status_says_that_any_digest_is_signed() {
     needs_isolation!();

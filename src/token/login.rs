@@ -152,7 +152,7 @@ impl Token {
         }
         let Some(former) = self.login.kept.take_if(|kept| kept.is_accepted) else {
             // It was entered at the reader.
-            self.log_out();
+            self.log_out()?;
             return self.authenticate(UserType::User, &reference.holder(), pins);
         };
         let outcome = self.prove_against(&former, &reference.holder(), pins);
@@ -177,7 +177,7 @@ impl Token {
             let mut sending = match self.obtain(what, refusal.as_deref(), pins)? {
                 Obtained::AskAgain => continue,
                 Obtained::AtReader(ledger) => {
-                    self.log_out();
+                    self.log_out()?;
                     return self.authenticate_at_reader(UserType::User, ledger, pins);
                 }
                 Obtained::Pin(sending) => sending,
@@ -186,7 +186,7 @@ impl Token {
                 self.login.mistakes = 0;
                 return Ok(());
             }
-            self.log_out();
+            self.log_out()?;
             let outcome = self.send(UserType::User, &mut sending);
             if let Ok(None) = outcome {
                 self.login.mistakes = 0;
@@ -207,11 +207,25 @@ impl Token {
         }
     }
 
-    fn log_out(&mut self) {
-        if mem::take(&mut self.login.is_done) {
-            let _ = self.session.logout();
-            self.login.number += 1;
+    /// Ends the login. An error if the session stays logged in: a library then takes any PIN as the one of that login.
+    fn log_out(&mut self) -> Result<(), Error> {
+        if !mem::take(&mut self.login.is_done) {
+            return Ok(());
         }
+        let _ = self.session.logout();
+        self.login.number += 1;
+        if !self.session.is_logged_in() {
+            return Ok(());
+        }
+        self.login.is_done = true;
+        let text = format!(
+            "token {} stays logged in after C_Logout, so that no PIN can be checked",
+            self.state.name
+        );
+        let help = format!(
+            "`{PROGRAM} stop` ends the process that has it open; then run the command again"
+        );
+        Err(Error::new(Exit::Login, text).help(help))
     }
 
     /// How often a login of this session has ended: what was found of private objects before can't be used.

@@ -238,6 +238,14 @@ impl Session {
         }
     }
 
+    /// Whether the library says that somebody is logged in (C_GetSessionInfo).
+    pub(super) fn is_logged_in(&self) -> bool {
+        let mut info = CK_SESSION_INFO::default();
+        let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
+        let outcome = call_in!(self, C_GetSessionInfo, GetSessionInfo, &raw mut info);
+        outcome.is_ok() && !public.contains(&info.state)
+    }
+
     /// C_Login; without a PIN, the reader asks for it.
     pub(super) fn login(&self, user: UserType, pin: Option<&str>) -> CallResult<()> {
         let (pin, length) = pin.map_or((ptr::null(), 0), |pin| (pin.as_ptr(), pin.len()));
