@@ -2,6 +2,7 @@
 //! command, never a hang.
 
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use cryptoki::mechanism::MechanismType;
@@ -266,14 +267,15 @@ impl Server {
             .args([OsStr::new("-cert"), own.as_ref()])
             .args([OsStr::new("-key"), private.as_ref()])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        wait_until("openssl listens", || {
-            assert!(child.try_wait().unwrap().is_none(), "openssl has ended");
-            TcpStream::connect(address).is_ok()
-        });
+        // A connection to try whether it listens would be its first client.
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let listens = lines.any(|line| line.is_ok_and(|line| line.starts_with("ACCEPT")));
+        assert!(listens, "openssl has ended");
+        thread::spawn(move || lines.for_each(drop));
         (Self(child), format!("https://{address}"))
     }
 }
