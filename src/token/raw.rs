@@ -226,10 +226,8 @@ impl Session {
     /// Whether it is still there, with its login if there was one (C_GetSessionInfo): both end when
     /// the token is taken out. A library that fails otherwise can't tell, and it counts as there.
     pub(super) fn is_valid(&self, logged_in: bool) -> bool {
-        let mut info = CK_SESSION_INFO::default();
-        let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
-        match call_in!(self, C_GetSessionInfo, GetSessionInfo, &raw mut info) {
-            Ok(()) => !logged_in || !public.contains(&info.state),
+        match self.shows_login() {
+            Ok(shows_login) => shows_login || !logged_in,
             Err(Error::Pkcs11(
                 RvError::CryptokiNotInitialized | RvError::TokenNotRecognized,
                 _,
@@ -238,12 +236,11 @@ impl Session {
         }
     }
 
-    /// Whether the library says that somebody is logged in (C_GetSessionInfo).
-    pub(super) fn is_logged_in(&self) -> bool {
+    /// Whether its state is that of a login (C_GetSessionInfo).
+    pub(super) fn shows_login(&self) -> CallResult<bool> {
         let mut info = CK_SESSION_INFO::default();
-        let public = [CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION];
-        let outcome = call_in!(self, C_GetSessionInfo, GetSessionInfo, &raw mut info);
-        outcome.is_ok() && !public.contains(&info.state)
+        call_in!(self, C_GetSessionInfo, GetSessionInfo, &raw mut info)?;
+        Ok(![CKS_RO_PUBLIC_SESSION, CKS_RW_PUBLIC_SESSION].contains(&info.state))
     }
 
     /// C_Login; without a PIN, the reader asks for it.

@@ -121,7 +121,9 @@ pub fn client_process(_: Accepted) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     #[cfg(target_os = "linux")]
-    use std::{net::Ipv4Addr, net::TcpListener, os::fd::OwnedFd};
+    use std::net::{Ipv4Addr, TcpListener};
+    #[cfg(target_os = "linux")]
+    use std::os::fd::OwnedFd;
 
     #[cfg(target_os = "linux")]
     use rustix::net::{self, AddressFamily, SocketType};
