@@ -11,8 +11,8 @@ use std::io::{self, Write as _};
 use std::time::Instant;
 
 use aws_lc_rs::rand;
-use pkcs11_external_signer::hash::Hash;
-use pkcs11_external_signer::scheme::oaep;
+use crypto::scheme::oaep;
+use protocol::hash::Hash;
 
 /// For each kind of error.
 const TRIES: usize = 100_000;

@@ -17,8 +17,16 @@ fn tests_named(text: &str) -> Vec<Vec<&str>> {
 }
 
 /// Where the program's modules are.
-const MODULES: &[&str] =
-    &["src", "src/base", "src/crypto", "src/kubeconfig", "src/sealed", "src/keyring"];
+const MODULES: &[&str] = &[
+    "src",
+    "src/messages",
+    "src/system",
+    "src/files",
+    "src/crypto",
+    "src/kubeconfig",
+    "src/sealed",
+    "src/keyring",
+];
 
 /// An attacker who is stopped by words alone is not stopped.
 #[test]

@@ -1,7 +1,7 @@
 //! Libraries that misbehave: what they print, how they end, what they say of the token's PIN, and what they sign.
 
 use cryptoki::mechanism::MechanismType;
-use pkcs11_external_signer::limits::TOUCH_NOTICE;
+use system::limits::TOUCH_NOTICE;
 
 use crate::fixture::*;
 use crate::secrecy::wait_for_call;

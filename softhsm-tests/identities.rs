@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pkcs11_external_signer::certificate::{Certificate, CertificationRequest};
+use crypto::certificate::{Certificate, CertificationRequest};
 use rcgen::KeyPair;
 use serde::Deserialize;
 

@@ -7,17 +7,14 @@ use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pkcs11_external_signer::config::Config;
-use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::keyring::{KeyClient, KeyNumber, Keyring, OpenKeys as _};
-use pkcs11_external_signer::kubeconfig::Kubeconfig;
-use pkcs11_external_signer::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
-use pkcs11_external_signer::process::environment::TakenVariables;
-use pkcs11_external_signer::process::leave;
-use pkcs11_external_signer::protocol;
-use pkcs11_external_signer::tunnel::{
-    KeyUsage, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels,
-};
+use config::Config;
+use config::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
+use keyring::{KeyClient, KeyNumber, Keyring, OpenKeys as _};
+use kubeconfig::Kubeconfig;
+use messages::error::Error;
+use system::environment::TakenVariables;
+use system::leave;
+use tunnel::{KeyUsage, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
 
 use crate::fixture::*;
 

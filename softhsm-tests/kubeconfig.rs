@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::process::Output;
 
-use pkcs11_external_signer::kubeconfig::{Context, Kubeconfig, TunnelEndpoint, files};
+use kubeconfig::{Context, Kubeconfig, TunnelEndpoint, files};
 use tempfile::TempDir;
 
 use crate::fixture::*;

@@ -5,9 +5,9 @@
 use std::alloc::System;
 
 use pkcs11_external_signer::cli;
-use pkcs11_external_signer::process::environment::SingleThreaded;
-use pkcs11_external_signer::process::leave;
-use pkcs11_external_signer::process::memory::Wiping;
+use system::environment::SingleThreaded;
+use system::leave;
+use system::memory::Wiping;
 
 #[global_allocator]
 static ALLOCATOR: Wiping<System> = Wiping(System);

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::read_regular;
+use files::read_regular;
 
 /// Where distributions and installers put libraries, below each library directory.
 const LIBRARIES: &[&str] = &[

@@ -1,32 +1,32 @@
 //! An external signer for Kubernetes client certificates whose key stays in a PKCS#11 token.
 //!
-//! Each folder of `src/` with a `Cargo.toml` is a crate, and its dependencies say what it can use.
+//! Each folder of `src/` with a `Cargo.toml` is a crate, and its dependencies say what it can use. From the bottom to the
+//! top:
+//!
+//! | crate | what it is |
+//! |---|---|
+//! | [`messages`] | errors with what to do about them, and everything that is written to standard error |
+//! | [`system`] | the operating system: the process and its memory, signals, clock, limits |
+//! | [`files`] | locks, records, and files that are replaced as a whole |
+//! | [`protocol`] | the external signer protocol: a request, as data |
+//! | [`config`] | where the library, token, key and PIN are named: the request's configuration, a PKCS#11 URI |
+//! | [`crypto`] | certificates, signature schemes, and the check of each signature before it leaves |
+//! | [`token`] | a PKCS#11 library and its tokens: keys, logins, signatures |
+//! | [`pin_entry`] | where a PIN comes from: a person, a program, a file |
+//! | [`kubeconfig`] | kubeconfigs, and the messages of exec plugins |
+//! | [`sealed`] | registry passwords that only a token's key opens |
+//! | [`keyring`] | open keys, each asked for when it is first used |
+//! | [`tunnel`] | the TLS connections that kubectl makes through this program |
+//! | [`cluster_api`] | an API server's requests for certificates and for tokens |
+//! | [`tunnel_process`] | the process in the background, and those that ask it |
+//!
+//! The program itself: [`start`] is the beginning of every process, [`plugin`] answers one request of the external signer
+//! protocol, [`cli`] are the commands, with [`enrollment`] and [`discovery`] below them.
 
 #![forbid(unsafe_code)]
 
-pub use base::{error, hash, help, limits, pin, printable, process, report};
-pub use cluster_api;
-pub use config;
-pub use crypto::{certificate, jose, scheme, verify};
-pub use keyring;
-pub use keyring::library;
-pub use kubeconfig;
-pub use kubeconfig::exec_credential;
-pub use pin_entry;
-pub use protocol;
-pub use sealed;
-pub use sealed::credential_provider;
-pub use token;
-pub use tunnel;
-pub use tunnel_process;
-
-// Finds the PKCS#11 libraries of this machine.
-pub mod discovery;
-// A key's certificate: the request for one, and what is checked of the one that was issued.
-pub mod enrollment;
-// The external signer: one request, and the one document that answers it.
-pub mod plugin;
-// The start of every process; whether it answers a request or runs a command.
-pub mod start;
-// The commands.
 pub mod cli;
+pub mod discovery;
+pub mod enrollment;
+pub mod plugin;
+pub mod start;

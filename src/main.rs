@@ -5,10 +5,10 @@
 
 use std::alloc::System;
 
-use pkcs11_external_signer::process::environment::SingleThreaded;
-use pkcs11_external_signer::process::leave;
-use pkcs11_external_signer::process::memory::Wiping;
 use pkcs11_external_signer::start;
+use system::environment::SingleThreaded;
+use system::leave;
+use system::memory::Wiping;
 
 #[global_allocator]
 static ALLOCATOR: Wiping<System> = Wiping(System);

@@ -5,21 +5,21 @@ use std::ffi::OsString;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::certificate::{Certificate, of_subject};
-use crate::config::{Config, Keep, PinSource, key_selection};
-use crate::error::Error;
-use crate::library::{self, Library};
-use crate::pin_entry::{self, Sources};
-use crate::process::environment::{SingleThreaded, TakenVariables};
-use crate::process::output::{StandardOutput, answer_lost};
-use crate::process::unix_time;
-use crate::protocol::{API_VERSION, Operation, Request, SignRequest, Spelling, no_request};
-use crate::report;
-use crate::scheme::requested;
-use crate::token::invalid_signature;
-use crate::tunnel_process::{self, Registration};
-use crate::verify::{VerifiedSignature, verify};
-use base::limits;
+use config::{Config, Keep, PinSource, key_selection};
+use crypto::certificate::{Certificate, of_subject};
+use crypto::scheme::requested;
+use crypto::verify::{VerifiedSignature, verify};
+use keyring::library::{self, Library};
+use messages::error::Error;
+use messages::report;
+use pin_entry::{self, Sources};
+use protocol::{API_VERSION, Operation, Request, SignRequest, Spelling, no_request};
+use system::clock::unix_time;
+use system::environment::{SingleThreaded, TakenVariables};
+use system::limits;
+use system::output::{StandardOutput, answer_lost};
+use token::invalid_signature;
+use tunnel_process::{self, Registration};
 
 /// Answers the request, or reports why not; the exit code.
 pub fn run(request: OsString, alone: SingleThreaded) -> u8 {

@@ -13,12 +13,12 @@ use std::process::Command;
 
 use rustix::process::Rlimit;
 
-use crate::error::{self, Error, Exit, PLUGIN};
-use crate::help::{self, Call};
 use crate::plugin;
-use crate::process::environment::{self, SingleThreaded};
-use crate::process::{descriptors, exit_guard, memory, signals};
-use crate::report;
+use messages::error::{self, Error, Exit, PLUGIN};
+use messages::help::{self, Call};
+use messages::report;
+use system::environment::{self, SingleThreaded};
+use system::{descriptors, memory, signals};
 
 /// The variable that holds a request of the external signer protocol.
 const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
@@ -43,7 +43,7 @@ pub fn request(alone: SingleThreaded) -> u8 {
     }
     descriptors::open_standard();
     signals::ignore_broken_pipes();
-    exit_guard::use_crash_stack();
+    signals::use_crash_stack();
     run(alone, |Started { alone, request, .. }| {
         help::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());
@@ -58,7 +58,7 @@ pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
     signals::install_handlers();
     // A panic's own message could show the value that caused it.
     panic::set_hook(Box::new(|info| {
-        exit_guard::note_own_fault();
+        system::note_own_fault();
         let location = info.location().map(ToString::to_string).unwrap_or_default();
         report::error(&Error::internal(format!("panic at {location}")));
     }));

@@ -1,7 +1,7 @@
 //! The step `client`: the local address that clients with the credential plugin use.
 
-use pkcs11_external_signer::kubeconfig::local_address;
-use pkcs11_external_signer::tunnel::ServerIdentity;
+use kubeconfig::local_address;
+use tunnel::ServerIdentity;
 
 use super::{fails, told};
 use crate::fixture::*;

@@ -2,9 +2,9 @@
 
 mod interrupted;
 
+use crypto::certificate::CertificationRequest;
+use crypto::verify::is_signed_by_its_key;
 use cryptoki::mechanism::MechanismType;
-use pkcs11_external_signer::certificate::CertificationRequest;
-use pkcs11_external_signer::verify::is_signed_by_its_key;
 
 use crate::fixture::*;
 use crate::run::trouble::below_an_intermediate;

@@ -7,13 +7,13 @@ use super::issuance::shown_duration;
 use super::key::options::{KeyOptions, contexts};
 use super::question;
 use super::session::CommandSession;
-use crate::certificate::CertificationRequest;
-use crate::cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
-use crate::cluster_api::{Kubectl, objections, whoami};
-use crate::error::{Error, Exit, listed};
-use crate::help::{Help, HelpPart};
-use crate::printable::{PrintableLines, printable, quoted};
-use crate::report;
+use cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
+use cluster_api::{Kubectl, objections, whoami};
+use crypto::certificate::CertificationRequest;
+use messages::error::{Error, Exit, listed};
+use messages::help::{Help, HelpPart};
+use messages::printable::{PrintableLines, printable, quoted};
+use messages::report;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

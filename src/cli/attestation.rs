@@ -2,12 +2,12 @@
 
 use super::key::options::KeyOptions;
 use super::session::CommandSession;
-use crate::certificate::KeyAttestation;
-use crate::config::Config;
 use crate::enrollment::certificates_pem;
-use crate::error::Error;
-use crate::printable::printable;
-use crate::report;
+use config::Config;
+use crypto::certificate::KeyAttestation;
+use messages::error::Error;
+use messages::printable::printable;
+use messages::report;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

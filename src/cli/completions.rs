@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use clap_complete::env::{CompleteEnv, Shells};
 
 use super::session::CommandSession;
-use crate::error::{Error, PROGRAM};
+use messages::error::{Error, PROGRAM};
 
 /// Set by the script when it asks for what may stand at the cursor.
 const VARIABLE: &str = "PKCS11_EXTERNAL_SIGNER_COMPLETE";

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::cluster_api::TokenConnection;
-use crate::error::Error;
-use crate::keyring::{KeyNumber, OpenKeys};
-use crate::process::locked;
-use crate::report;
-use crate::tunnel::{TunnelObserver, TunnelTarget};
+use cluster_api::TokenConnection;
+use keyring::{KeyNumber, OpenKeys};
+use messages::error::Error;
+use messages::report;
+use system::locked;
+use tunnel::{TunnelObserver, TunnelTarget};
 
 /// The same error is reported once in this time: kubectl tries five times before it gives up.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);

@@ -13,23 +13,24 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::session::write_public_file;
-use crate::certificate::{Certificate, CertificationRequest, PublicKey, minute, rfc_3339};
-use crate::cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
-use crate::cluster_api::{ClusterApi, ClusterUser};
-use crate::config::duration;
 use crate::enrollment::{
     Applicant, RESERVED, certificates_pem, check_issued, fingerprint, intermediates, remark,
 };
-use crate::error::{Error, Exit, Kind};
-use crate::help::Help;
-use crate::pin::PinProvider;
-use crate::pin_entry::ask;
-use crate::printable::{hex, shell_word};
-use crate::process::signals::Deferral;
-use crate::process::{data_file, read_regular, unix_time};
-use crate::report;
 use crate::start;
-use crate::token::{KeyReference, Token};
+use cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
+use cluster_api::{ClusterApi, ClusterUser};
+use config::duration;
+use config::pin::PinProvider;
+use crypto::certificate::{Certificate, CertificationRequest, PublicKey, minute, rfc_3339};
+use files::{data_file, read_regular};
+use messages::error::{Error, Exit, Kind};
+use messages::help::Help;
+use messages::printable::{hex, shell_word};
+use messages::report;
+use pin_entry::ask;
+use system::clock::unix_time;
+use system::signals::Deferral;
+use token::{KeyReference, Token};
 
 /// Of a file with a certificate or a request, in bytes.
 pub(super) const LONGEST: u64 = 1 << 20;
@@ -427,7 +428,7 @@ fn request_name(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificate::Curve;
+    use crypto::certificate::Curve;
 
     #[test]
     fn a_requests_name_follows_from_user_and_key_and_is_fit_for_a_url() {

@@ -5,10 +5,10 @@ use std::path::Path;
 use super::key::choice::key_and_user;
 use super::key::options::KeyOptions;
 use super::session::CommandSession;
-use crate::config::Config;
-use crate::error::Error;
-use crate::jose::key_set;
-use crate::token::read_certificates;
+use config::Config;
+use crypto::jose::key_set;
+use messages::error::Error;
+use token::read_certificates;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -4,9 +4,9 @@ use super::key::choice::key_configuration;
 use super::key::context::{ContextEntries, undo};
 use super::key::options::{HEADING, KeyOptions, load_kubeconfig, set};
 use super::session::CommandSession;
-use crate::config::{Filter, Keep};
-use crate::error::Error;
-use crate::kubeconfig::user_excerpt;
+use config::{Filter, Keep};
+use kubeconfig::user_excerpt;
+use messages::error::Error;
 
 #[derive(Debug, Default, clap::Args)]
 #[command(mut_arg("context", |it| it.help("The context that is to use it, by stock kubectl")))]

@@ -7,10 +7,10 @@ use super::listing::{
     CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry,
 };
 use super::session::{BAD, CONCERN, CommandOutput, CommandSession, HEADING, PLAIN};
-use crate::config::TokenName;
-use crate::error::Error;
-use crate::printable::{printable, quoted};
-use crate::report;
+use config::TokenName;
+use messages::error::Error;
+use messages::printable::{printable, quoted};
+use messages::report;
 
 /// The value of `--uri` without one, which nobody types.
 const EVERY_URI: &str = "\u{1}";

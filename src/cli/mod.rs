@@ -28,11 +28,12 @@ mod usage;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use self::session::CommandSession;
-use crate::error::{PLUGIN, PROGRAM};
-use crate::printable::PrintableLines;
-use crate::process::environment::SingleThreaded;
 use crate::start::{self, Started};
-use crate::{report, tunnel_process};
+use messages::error::{PLUGIN, PROGRAM};
+use messages::printable::PrintableLines;
+use messages::report;
+use system::environment::SingleThreaded;
+use tunnel_process;
 
 // In lines of 80 columns, which help doesn't break again.
 const ABOUT: &str = "\

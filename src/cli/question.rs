@@ -1,9 +1,9 @@
 //! Questions to the person at the terminal: which of several, and whether something is meant.
 
-use crate::error::{Error, Exit};
-use crate::pin::Answer;
-use crate::pin_entry;
-use crate::printable::printable;
+use config::pin::Answer;
+use messages::error::{Error, Exit};
+use messages::printable::printable;
+use pin_entry;
 
 /// How many answers a choice may take.
 const TRIES: usize = 3;

@@ -14,18 +14,18 @@ use super::issuance::{
 use super::key::options::{KeyOptions, SelectedContext};
 use super::question::confirm;
 use super::session::CommandSession;
-use crate::certificate::{Certificate, ValidityState, minute};
-use crate::cluster_api::ClusterUser;
-use crate::config::Config;
 use crate::enrollment::{Applicant, of_key, sign_request};
-use crate::error::{Error, Exit};
-use crate::keyring::{KeyNumber, Keyring, OpenKeys as _};
-use crate::printable::{PrintableLines, printable};
-use crate::process::environment::TakenVariables;
-use crate::process::unix_time;
-use crate::protocol::Configuration;
-use crate::report;
-use crate::token::{Candidate, KeyPurpose};
+use cluster_api::ClusterUser;
+use config::Config;
+use crypto::certificate::{Certificate, ValidityState, minute};
+use keyring::{KeyNumber, Keyring, OpenKeys as _};
+use messages::error::{Error, Exit};
+use messages::printable::{PrintableLines, printable};
+use messages::report;
+use protocol::Configuration;
+use system::clock::unix_time;
+use system::environment::TakenVariables;
+use token::{Candidate, KeyPurpose};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -12,16 +12,18 @@ use rustix::process::Rlimit;
 
 use super::connection::Reporter;
 use super::key::options::{KeyOptions, contexts, kubeconfig_files, load_kubeconfig};
-use crate::config::Config;
-use crate::error::{Error, Exit, PROGRAM};
-use crate::help::{Help, HelpPart, set_context};
-use crate::keyring::{KeyNumber, Keyring};
-use crate::kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
-use crate::process::command::{Inheritance, Running, Signals};
-use crate::process::environment::{SingleThreaded, TakenVariables};
-use crate::process::{replaced_file, run_directory, shortage};
-use crate::report;
-use crate::tunnel::{ClientCertificate, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
+use config::Config;
+use files::directories::run_directory;
+use files::replaced_file;
+use keyring::{KeyNumber, Keyring};
+use kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::{Help, HelpPart, set_context};
+use messages::report;
+use system::command::{Inheritance, Running, Signals};
+use system::environment::{SingleThreaded, TakenVariables};
+use system::shortage;
+use tunnel::{ClientCertificate, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
 
 /// Set for the command, to distinguish a run inside a run from a kubeconfig without keys.
 const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";

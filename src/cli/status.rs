@@ -2,13 +2,13 @@
 
 use super::key::options::option;
 use super::session::CommandSession;
-use crate::certificate::rfc_3339;
-use crate::config::OPTIONS;
-use crate::error::{Error, listed};
-use crate::printable::PrintableLines;
-use crate::report;
-use crate::tunnel::Trouble;
-use crate::tunnel_process::{self, KeyStatus, StatusDocument};
+use config::OPTIONS;
+use crypto::certificate::rfc_3339;
+use messages::error::{Error, listed};
+use messages::printable::PrintableLines;
+use messages::report;
+use tunnel::Trouble;
+use tunnel_process::{self, KeyStatus, StatusDocument};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

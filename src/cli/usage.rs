@@ -4,8 +4,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::session::CommandOutput;
 use super::version;
-use crate::error::PROGRAM;
-use crate::{report, start};
+use crate::start;
+use messages::error::PROGRAM;
+use messages::report;
 
 /// Prints the help or version that was asked for, or clap's own error; the exit code.
 pub(super) fn not_a_command(mut error: clap::Error) -> u8 {

@@ -1,7 +1,7 @@
 //! Which build of the program this is.
 
-use crate::certificate::rfc_3339;
-use crate::error::PROGRAM;
+use crypto::certificate::rfc_3339;
+use messages::error::PROGRAM;
 
 pub(super) const TEXT: &str = env!("CARGO_PKG_VERSION");
 

@@ -12,8 +12,8 @@ use time::format_description::well_known::Rfc3339;
 use super::{
     ClusterApi, ClusterUser, is_label, is_name, parsed, signing_request, unusable, whoami,
 };
-use base::error::{Error, Exit, Kind};
 use keyring::{KeyNumber, OpenKeys};
+use messages::error::{Error, Exit, Kind};
 use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, tunnel_error};
 
 /// Whom an API server takes a request without credentials for.

@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::signing_request::{PATH, SigningRequest};
 use super::{ClusterApi, parsed};
-use base::error::{Error, Exit};
-use base::printable::shell_word;
-use base::process::descriptors::hand_on;
 use kubeconfig::OriginalContext;
+use messages::error::{Error, Exit};
+use messages::printable::shell_word;
+use system::descriptors::hand_on;
 
 /// CertificateSigningRequests, as kubectl names them: with their group.
 const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use base::error::{Error, Exit};
+use messages::error::{Error, Exit};
 
 /// The group that the API server gives everybody whom it knows.
 const AUTHENTICATED: &str = "system:authenticated";

@@ -11,11 +11,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
-use base::error::{Error, Exit, Kind, listed};
-use base::help::{Help, HelpPart};
-use base::printable::{excerpt, quoted};
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
+use messages::error::{Error, Exit, Kind, listed};
+use messages::help::{Help, HelpPart};
+use messages::printable::{excerpt, quoted};
 
 /// What is asked of the server when a request is read.
 const PURPOSE: &str = "show the CertificateSigningRequest";

@@ -7,6 +7,7 @@
 mod keep;
 mod library;
 mod object_id;
+pub mod pin;
 mod pin_source;
 mod selector;
 mod uri;
@@ -28,9 +29,9 @@ pub use selector::{ObjectSelector, TokenName, TokenSelector};
 pub use uri::{Uri, without_object, without_pin};
 
 use self::library::Allowed;
-use base::error::{Error, Exit, PROGRAM};
-use base::help::{Help, HelpPart};
-use base::printable::{excerpt, shell_word};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::printable::{excerpt, shell_word};
 use protocol::Configuration;
 
 /// The keys that are options of commands, too, and the options. What isn't about the key comes first.

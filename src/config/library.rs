@@ -14,8 +14,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{misconfigured, quoted};
-use base::error::Error;
-use base::printable::excerpt;
+use messages::error::Error;
+use messages::printable::excerpt;
 
 /// A library that passed the check, or a path without one.
 #[derive(Clone)]

@@ -9,8 +9,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{misconfigured, quoted};
-use base::error::Error;
-use base::printable::hex;
+use messages::error::Error;
+use messages::printable::hex;
 
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ObjectId(Vec<u8>);

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use super::{absolute_path, misconfigured, quoted, take, unfold, without_pin};
-use base::error::Error;
-use base::pin::{MAX_PIN_LENGTH, Pin};
+use crate::pin::{MAX_PIN_LENGTH, Pin};
+use messages::error::Error;
 use protocol::Configuration;
 
 /// `pin` goes before `pinSource`, and without both the PIN is asked for.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Config, ObjectId, PinSource};
-use base::printable::printable;
+use messages::printable::printable;
 use protocol::Configuration;
 
 /// No other text has this in it.

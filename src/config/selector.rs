@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{ObjectId, misconfigured, quoted};
-use base::error::{Error, listed};
+use messages::error::{Error, listed};
 
 /// What isn't given doesn't matter. A text that is empty is that of a token that says nothing there, as a URI can have it.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq, Serialize)]

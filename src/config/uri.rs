@@ -11,8 +11,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use super::selector::decimal;
 use super::{ObjectId, misconfigured};
-use base::error::Error;
-use base::printable::excerpt;
+use messages::error::Error;
+use messages::printable::excerpt;
 
 /// What a URI says of a token, an object, a library and a PIN: by attribute, as the key of the configuration has it
 /// that stands for the same. Only what a token says of itself can be empty.

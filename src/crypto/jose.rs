@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 use crate::certificate::{Curve, PublicKey};
 use crate::scheme::{Scheme, ecdsa};
 use crate::verify::VerifiedSignature;
-use base::error::{Error, Exit};
-use base::hash::Hash;
+use messages::error::{Error, Exit};
+use protocol::hash::Hash;
 
 /// In bits (RFC 7518, section 3.3).
 const SHORTEST_MODULUS: usize = 2048;

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use crate::certificate::{CertificationRequest, PublicKey, SignatureAlgorithm, with_leading_zeros};
 use crate::scheme::ecdsa::{self, with_crate_of};
 use crate::scheme::{Scheme, pkcs1};
-use base::hash::Hash;
+use protocol::hash::Hash;
 
 /// A signature that the public key accepts. Only [`verify`] makes one.
 #[must_use]

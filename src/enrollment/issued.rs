@@ -1,8 +1,8 @@
 //! Whether an issued certificate is the one that was asked for.
 
-use crate::certificate::{Certificate, ValidityState, issuer_among, minute, rfc_3339};
-use crate::error::{Error, Exit};
-use crate::printable::quoted;
+use crypto::certificate::{Certificate, ValidityState, issuer_among, minute, rfc_3339};
+use messages::error::{Error, Exit};
+use messages::printable::quoted;
 
 /// Checks that a certificate can be used; `now` in seconds since 1970. The user and the groups, in any order, are not
 /// looked at where none are expected.

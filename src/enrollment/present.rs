@@ -1,11 +1,11 @@
 //! Which key on a token is meant, and which certificates a new one takes the place of. An interrupted enrollment goes
 //! on where it was, because this depends on nothing but the token.
 
-use crate::certificate::{Certificate, PublicKey, ValidityState, minute};
-use crate::config::{ObjectId, ObjectSelector};
-use crate::error::{Error, Exit, PROGRAM};
-use crate::help::{Help, HelpPart};
-use crate::token::{Candidate, KeyKind};
+use config::{ObjectId, ObjectSelector};
+use crypto::certificate::{Certificate, PublicKey, ValidityState, minute};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::{Help, HelpPart};
+use token::{Candidate, KeyKind};
 
 /// The key with this CKA_ID, or the only one with this CKA_LABEL; `None` if there is none yet, and an error if it isn't of
 /// the kind that is wanted. `candidates` is what the token shows after a login; `now` in seconds since 1970.
@@ -149,7 +149,7 @@ mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 
     use super::*;
-    use crate::token::VisibleKey;
+    use token::VisibleKey;
 
     /// 1 June 2030.
     const NOW: i64 = 1_906_502_400;

@@ -15,13 +15,13 @@ use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
-use crate::certificate::{Curve, PublicKey};
-use crate::error::{Error, Exit};
-use crate::hash::Hash;
-use crate::printable::{hex, is_harmful};
-use crate::scheme::{Scheme, pss};
-use crate::token::KeyPurpose;
-use crate::verify::VerifiedSignature;
+use crypto::certificate::{Curve, PublicKey};
+use crypto::scheme::{Scheme, pss};
+use crypto::verify::VerifiedSignature;
+use messages::error::{Error, Exit};
+use messages::printable::{hex, is_harmful};
+use protocol::hash::Hash;
+use token::KeyPurpose;
 
 /// Groups with this prefix are the cluster's own. The signer refuses `system:masters`, and the API server
 /// adds others itself.
@@ -214,7 +214,7 @@ mod tests {
     use x509_parser::prelude::FromDer as _;
 
     use super::*;
-    use crate::verify::verify;
+    use crypto::verify::verify;
 
     #[test]
     fn a_request_names_the_user_and_each_group() {

@@ -28,15 +28,16 @@ pub use self::open::OpenKey;
 use self::open::{NewClient, OpenLibrary, OpenedKey};
 use self::question::{Answer, Answers, Question};
 use self::turn::Turn;
-use base::error::{Error, Exit, Kind};
-use base::limits;
-use base::pin::{PinOrigin, PinProvider};
-use base::process::environment::TakenVariables;
-use base::process::{locked, shortage, watchdog};
+use config::pin::{PinOrigin, PinProvider};
 use config::{Config, TokenName, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
+use messages::error::{Error, Exit, Kind};
 use pin_entry::Sources;
+use system::environment::TakenVariables;
+use system::limits;
+use system::{locked, shortage};
+use token::watchdog;
 use token::{KeyReference, SessionAccess, Token};
 
 /// A configured key: which library's thread serves it, and its index there.

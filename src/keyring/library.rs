@@ -5,13 +5,14 @@ use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base::error::Error;
-use base::limits;
-use base::pin::{Pin, PinOrigin, PinProvider, PinRequest};
-use base::process::lock::{self, Lock, LockError};
-use base::process::{locked, watchdog};
-use base::report;
+use config::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use config::{TokenSelector, TrustedLibrary};
+use files::lock::{self, Lock, LockError};
+use messages::error::Error;
+use messages::report;
+use system::limits;
+use system::locked;
+use token::watchdog;
 use token::{Module, SessionAccess, Token};
 
 pub struct Library {

@@ -10,14 +10,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ended;
-use base::error::{Error, Exit};
-use base::pin::PinProvider;
-use base::process::{locked, unix_time};
+use config::pin::PinProvider;
 use config::{Config, TokenName, TokenSelector};
 use crypto::certificate::{Certificate, Validity};
 use crypto::scheme::Scheme;
 use crypto::verify::{VerifiedSignature, verify};
+use messages::error::{Error, Exit};
 use pin_entry::show_after;
+use system::clock::unix_time;
+use system::locked;
 use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token, invalid_signature};
 
 /// How often to look for a newer certificate once the renewal is due, in seconds: as often as client-go reads its files.

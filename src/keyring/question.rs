@@ -1,7 +1,7 @@
 //! What a person is asked for a library's thread, by the thread that waits for that.
 
-use base::error::Error;
-use base::pin::{Pin, PinOrigin, PinProvider, PinRequest};
+use config::pin::{Pin, PinOrigin, PinProvider, PinRequest};
+use messages::error::Error;
 
 /// What the library's thread has to know before it can go on.
 pub(super) enum Question {

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-use base::process::locked;
+use system::locked;
 
 /// What one thread has at a time.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use super::load::read;
 use super::shape::decode_base64;
 use super::tunnelled::{self, tunnelled};
 use super::{EntryKind, Kubeconfig, exec, name_of, text};
-use base::error::Error;
+use messages::error::Error;
 use protocol::Configuration;
 
 /// The provider whose users are ours.

@@ -6,8 +6,8 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use base::error::{Error, Exit, Kind, PROGRAM, listed};
-use base::help::{Help, HelpPart};
+use messages::error::{Error, Exit, Kind, PROGRAM, listed};
+use messages::help::{Help, HelpPart};
 
 /// An error of a context that names no key: some commands look for one themselves then.
 fn no_key(text: impl Into<String>, help: impl Into<Help>) -> Error {

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::entries::EXTERNAL_SIGNER;
 use super::error::{error, write_command};
 use super::{EntryKind, Kubeconfig, name_of, text, yaml};
-use base::error::{Error, PLUGIN, PROGRAM};
-use base::help::Help;
-use base::printable::excerpt;
 use config::OPTIONS;
+use messages::error::{Error, PLUGIN, PROGRAM};
+use messages::help::Help;
+use messages::printable::excerpt;
 use protocol::Configuration;
 
 /// What this program is called as a plugin.

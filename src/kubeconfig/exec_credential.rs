@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use base::error::{Error, Exit};
-use base::printable::excerpt;
+use messages::error::{Error, Exit};
+use messages::printable::excerpt;
 
 /// The versions of the API. The answer has that of the request.
 pub const VERSIONS: [&str; 3] = [

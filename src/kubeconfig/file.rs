@@ -11,11 +11,11 @@ use std::{slice, thread};
 use super::error::{missing, unwritable};
 use super::load::read;
 use super::{EntryKind, Kubeconfig, yaml};
-use base::error::Error;
-use base::limits;
-use base::process::replaced_file::{self, TempPath};
-use base::process::signals::is_interrupted;
-use base::process::unix_time;
+use files::replaced_file::{self, TempPath};
+use messages::error::Error;
+use system::clock::unix_time;
+use system::limits;
+use system::signals::is_interrupted;
 
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-// The messages of exec credential plugins, as data.
 pub mod exec_credential;
 
 mod entries;
@@ -31,7 +30,7 @@ pub use tunnelled::{LocalCluster, tunnelled};
 
 use serde_json::{Value, json};
 
-use base::error::Error;
+use messages::error::Error;
 
 /// One kubeconfig, of a file or merged from several. No `Debug`: it can hold a PIN and keys.
 #[derive(Clone, Default)]

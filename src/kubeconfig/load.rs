@@ -14,8 +14,8 @@ use super::error::{error, missing, unreadable};
 use super::shape::KUBECONFIG;
 use super::yaml;
 use super::{EntryKind, Kubeconfig, name_of};
-use base::error::Error;
-use base::printable::shell_word;
+use messages::error::Error;
+use messages::printable::shell_word;
 
 /// In bytes. A kubeconfig with a thousand clusters has a few MiB.
 const MAX_SIZE: u64 = 16 << 20;

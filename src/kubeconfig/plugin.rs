@@ -16,9 +16,9 @@ use super::{
     Cluster, Context, EntryKind, Kubeconfig, TunnelEndpoint, exec, extension, name_of,
     set_extension, text, tunnelled, yaml,
 };
-use base::error::Error;
-use base::help::{Help, HelpPart};
-use base::printable::shell_word;
+use messages::error::Error;
+use messages::help::{Help, HelpPart};
+use messages::printable::shell_word;
 use protocol::Configuration;
 
 /// The extension of a context that notes what it had before.

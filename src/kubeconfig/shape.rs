@@ -9,7 +9,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
-use base::printable::excerpt;
+use messages::printable::excerpt;
 
 pub(super) enum Shape {
     Any,

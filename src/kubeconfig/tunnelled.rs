@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::error::{error, write_command};
 use super::{Cluster, EntryKind, Kubeconfig, extension, name_of, shape, text};
 use crate::exec_credential::ExecRequest;
-use base::error::Error;
-use base::help::Help;
+use messages::error::Error;
+use messages::help::Help;
 
 /// The one extension of a cluster that reaches a plugin.
 pub(super) const EXTENSION: &str = "client.authentication.k8s.io/exec";

@@ -11,8 +11,8 @@ use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use serde_saphyr::{Location, Options, Spanned};
 
 use super::shape::PathStep;
-use base::error::Error;
-use base::printable::{escaped, is_harmful};
+use messages::error::Error;
+use messages::printable::{escaped, is_harmful};
 
 /// Where a text ends, as `, line 1, column 5`.
 pub(super) fn end(text: &str) -> String {

@@ -14,12 +14,12 @@ use super::prompt::{Settings, open_terminal};
 use super::queue::{CANCELLED, PromptSlot, TIMED_OUT};
 use super::stored::TimedInput;
 use super::{first_line, pinentry, question, timed_out, wrong_length};
-use base::error::{Error, Exit};
-use base::limits;
-use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
-use base::printable::printable;
-use base::process::descriptors::hand_on;
-use base::process::watched::WatchedProcess;
+use config::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinRequest};
+use messages::error::{Error, Exit};
+use messages::printable::printable;
+use system::descriptors::hand_on;
+use system::limits;
+use system::process::WatchedProcess;
 
 /// What such a program needs to show itself; nothing else of the environment is handed on.
 const KEPT: [&str; 18] = [

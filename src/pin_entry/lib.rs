@@ -13,10 +13,10 @@ mod stored;
 pub use prompt::{ask, show_after};
 pub use sources::{Sources, failed};
 
-use base::error::{Error, Exit};
-use base::limits;
-use base::pin::{Pin, PinOrigin, PinRequest};
-use base::printable::printable;
+use config::pin::{Pin, PinOrigin, PinRequest};
+use messages::error::{Error, Exit};
+use messages::printable::printable;
+use system::limits;
 
 /// What a person is asked, in a line that fits a narrow terminal.
 fn question(request: &PinRequest<'_>) -> String {

@@ -5,8 +5,8 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use percent_encoding::percent_decode;
 
 use super::first_line;
-use base::pin::{Pin, PinRequest};
-use base::printable::printable;
+use config::pin::{Pin, PinRequest};
+use messages::printable::printable;
 
 /// The longest line of the protocol.
 const LINE: u64 = 1000;

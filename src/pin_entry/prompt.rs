@@ -24,11 +24,11 @@ use rustix::termios::{
 
 use super::queue::{CANCELLED, PromptKind, PromptSlot, TIMED_OUT};
 use super::{pin_of, question, timed_out, wrong_length};
-use base::error::Error;
-use base::limits;
-use base::pin::{self, Answer, Pin, PinOrigin, PinRequest};
-use base::printable::printable;
-use base::process::signals::{self, PromptSignals, is_interrupted};
+use config::pin::{self, Answer, Pin, PinOrigin, PinRequest};
+use messages::error::Error;
+use messages::printable::printable;
+use system::limits;
+use system::signals::{self, PromptSignals, is_interrupted};
 
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;

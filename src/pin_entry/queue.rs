@@ -12,11 +12,11 @@ use std::time::{Instant, SystemTime};
 use rustix::process::getpgrp;
 use serde::{Deserialize, Serialize};
 
-use base::error::{Error, Exit};
-use base::limits;
-use base::pin;
-use base::process::lock::{self, Lock, LockError};
-use base::process::session_of;
+use config::pin;
+use files::lock::{self, Lock, LockError};
+use messages::error::{Error, Exit};
+use system::limits;
+use system::process::session_of;
 
 pub(super) const CANCELLED: &str = "its prompt was cancelled";
 pub(super) const TIMED_OUT: &str = "its prompt timed out";

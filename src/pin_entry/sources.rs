@@ -9,12 +9,12 @@ use std::time::{Instant, SystemTime};
 use super::prompt::{Prompt, open_terminal};
 use super::queue::{PromptKind, PromptSlot, REFUSED};
 use super::{askpass, stored, wrong_length};
-use base::error::{Error, Exit, PROGRAM};
-use base::limits;
-use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
-use base::process::environment::TakenVariables;
-use base::process::locked;
 use config::PinSource;
+use config::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
+use messages::error::{Error, Exit, PROGRAM};
+use system::environment::TakenVariables;
+use system::limits;
+use system::locked;
 
 /// Where a person has entered a PIN last, and for which token.
 static ENTERED: Mutex<Option<(PromptKind, String)>> = Mutex::new(None);

@@ -13,10 +13,12 @@ use rustix::process::geteuid;
 use rustix::stdio::stdin;
 
 use super::first_line;
-use base::error::{Error, Exit};
-use base::limits;
-use base::pin::{MAX_PIN_LENGTH, Pin};
-use base::process::{exposure, open_regular, wait_for};
+use config::pin::{MAX_PIN_LENGTH, Pin};
+use files::directories::exposure;
+use files::open_regular;
+use messages::error::{Error, Exit};
+use system::limits;
+use system::wait_for;
 
 pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
     let failure = |reason: &str| {

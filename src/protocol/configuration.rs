@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 
 use super::malformed;
 use super::members::Members;
-use base::error::Error;
-use base::printable::excerpt;
+use messages::error::Error;
+use messages::printable::excerpt;
 
 /// String to string. One of the values can be a PIN: none can be printed.
 #[derive(Clone, Default)]

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod configuration;
+pub mod hash;
 mod members;
 mod request;
 mod signer_options;
@@ -15,7 +16,7 @@ pub use configuration::Configuration;
 pub use request::{Operation, Request, SignRequest};
 pub use signer_options::{SaltLength, SignerOptions};
 
-use base::error::{Error, Exit};
+use messages::error::{Error, Exit};
 
 /// The only version there is, in the proposal and in the reference implementation.
 pub const API_VERSION: &str = "external-signer.authentication.k8s.io/v1alpha1";

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{malformed, missing};
-use base::error::Error;
+use messages::error::Error;
 
 /// All members of a JSON object, each key once: parsers disagree on which of two counts.
 pub(super) struct Members<'a>(pub(super) BTreeMap<String, &'a RawValue>);

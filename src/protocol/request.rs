@@ -11,8 +11,8 @@ use super::members::Members;
 use super::signer_options::SignerOptions;
 use super::{API_VERSION, Configuration, Spelling};
 use super::{malformed, no_request, refused};
-use base::error::Error;
-use base::printable::excerpt;
+use messages::error::Error;
+use messages::printable::excerpt;
 
 /// A request that says all that its kind has to say.
 pub struct Request {

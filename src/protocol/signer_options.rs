@@ -4,9 +4,9 @@
 
 use super::members::Members;
 use super::{malformed, refused};
-use base::error::Error;
-use base::hash::Hash;
-use base::printable::excerpt;
+use crate::hash::Hash;
+use messages::error::Error;
+use messages::printable::excerpt;
 
 /// How a signature is to be made, as far as the client says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

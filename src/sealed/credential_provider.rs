@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::{ImageLogin, Registries, Registry};
-use base::error::{Error, Exit, PROGRAM};
-use base::help::{Help, HelpPart};
-use base::printable::excerpt;
 use kubeconfig::exec_credential::document;
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::printable::excerpt;
 
 /// In bytes. A token of a service account and its annotations have a few thousand.
 pub const LONGEST_REQUEST: u64 = 1 << 20;

@@ -15,10 +15,10 @@ use der::{Any, Decode as _, Encode as _, pem};
 
 use super::encoding::{GcmParameters, TAG_LENGTH, agreed, enveloped, transported, unwrap};
 use super::registries::Registries;
-use base::error::{Error, Exit};
-use base::printable::hex;
 use crypto::certificate::{Certificate, Curve};
 use crypto::scheme::LockedSecret;
+use messages::error::{Error, Exit};
+use messages::printable::hex;
 
 pub(super) const LABEL: &str = "CMS";
 

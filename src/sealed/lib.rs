@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-// The messages of kubelet's credential provider plugins, as data.
 pub mod credential_provider;
 
 mod encoding;

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::registry::Registry;
-use base::error::{Error, Exit};
-use base::printable::excerpt;
+use messages::error::{Error, Exit};
+use messages::printable::excerpt;
 
 /// The length of a content is a multiple of it, in bytes: that of the file doesn't show the passwords' length.
 const PADDED: usize = 1024;

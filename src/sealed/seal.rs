@@ -12,8 +12,8 @@ use der::{Any, Decode as _, Encode as _, pem};
 use super::encoding::{CONTENT_KEY_LENGTH, TAG_LENGTH, agreed, enveloped, transported, wrap};
 use super::envelope::{LABEL, Parsed, names};
 use super::registries::Registries;
-use base::error::{Error, Exit};
 use crypto::certificate::{Certificate, Curve, PublicKey};
+use messages::error::{Error, Exit};
 
 /// A new key for a content, encrypted for each recipient.
 pub struct NewEnvelope {

@@ -6,12 +6,13 @@ use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
 use super::Token;
 use super::key::{KeyReference, mismatch};
-use base::error::{Error, Exit, Kind, PROGRAM};
-use base::help::{Help, HelpPart};
-use base::pin::PinProvider;
-use base::process::{read_regular, unix_time};
+use config::pin::PinProvider;
 use config::{Config, ObjectId, ObjectSelector};
 use crypto::certificate::{Certificate, best_per_key, issuer_among, issuer_of, minute};
+use files::read_regular;
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
+use system::clock::unix_time;
 
 /// Certificates above the first one.
 const LONGEST_CHAIN: usize = 8;

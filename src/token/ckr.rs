@@ -3,7 +3,7 @@
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki_sys::CK_RV;
 
-use base::error::{Error, Exit};
+use messages::error::{Error, Exit};
 
 /// Stands for success with an impossible count or length. No return value is an unknown code of this
 /// size: those with the highest bit are the vendors'.

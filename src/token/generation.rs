@@ -9,11 +9,11 @@ use super::object::ED25519_PARAMETERS;
 use super::raw::ObjectHandle;
 use super::yubikey::SlotOptions;
 use super::{Token, ckr};
-use base::error::{Error, Exit};
-use base::limits;
-use base::process::signals::Deferral;
 use config::ObjectId;
 use crypto::certificate::Curve;
+use messages::error::{Error, Exit};
+use system::limits;
+use system::signals::Deferral;
 
 /// 65537, which every token takes.
 const PUBLIC_EXPONENT: [u8; 3] = [1, 0, 1];

@@ -6,10 +6,10 @@ use cryptoki::object::{AttributeType, ObjectClass};
 use super::Token;
 use super::raw::ObjectHandle;
 use super::yubikey::{ATTESTATION_KEY, is_placeholder};
-use base::error::Error;
-use base::process::unix_time;
 use config::ObjectSelector;
 use crypto::certificate::{Certificate, PublicKey, best_per_key};
+use messages::error::Error;
+use system::clock::unix_time;
 
 /// A certificate and its key, or one of the two.
 #[derive(Default)]

@@ -8,11 +8,11 @@ use cryptoki::session::UserType;
 use super::Token;
 use super::object::{ED25519_PARAMETERS, key_type};
 use super::raw::ObjectHandle;
-use base::error::{Error, Exit, Kind, PROGRAM};
-use base::help::{Help, HelpPart};
-use base::pin::PinProvider;
 use config::ObjectSelector;
+use config::pin::PinProvider;
 use crypto::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
 
 /// A key of the token, which may not be open yet: what names it, and the public key that its signatures are verified
 /// with, which is the certificate's, or what the token shows of a key without a certificate.

@@ -14,13 +14,14 @@ use std::sync::{LazyLock, Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
 
 use super::module::TokenState;
-use base::error::Error;
-use base::limits;
-use base::pin::Pin;
-use base::printable::{hex, printable};
-use base::process::lock::{self, Lock, LockError};
-use base::process::{locked, unix_time};
 use config::TokenName;
+use config::pin::Pin;
+use files::lock::{self, Lock, LockError};
+use messages::error::Error;
+use messages::printable::{hex, printable};
+use system::clock::unix_time;
+use system::limits;
+use system::locked;
 
 /// What a line is about. Any other line is taken for the first.
 const SENT: &str = "PIN sent to";
@@ -195,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::module::state_with_label;
-    use base::process::lock::in_directory;
+    use files::lock::in_directory;
 
     fn open(base: &Path, label: &str) -> Ledger {
         Ledger::new(Ok(in_directory(base, "ledger")), &state_with_label(label))

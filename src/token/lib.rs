@@ -1,10 +1,11 @@
 //! The only part that speaks PKCS#11: a token with a session open to it, its certificates and its keys.
 //!
 //! What can be refused without a PIN is refused before the login. Nothing here knows environment variables, kubeconfigs
-//! or terminals; a PIN comes from a [`base::pin::PinProvider`].
+//! or terminals; a PIN comes from a [`config::pin::PinProvider`].
 
 mod certificate;
 mod ckr;
+pub mod exit_guard;
 mod generation;
 mod inventory;
 mod key;
@@ -17,6 +18,7 @@ mod opening;
 mod pin_rules;
 mod raw;
 mod sign;
+pub mod watchdog;
 mod writing;
 mod yubikey;
 
@@ -42,7 +44,7 @@ use cryptoki::mechanism::MechanismType;
 use self::login::Login;
 use self::object::SearchBeforeLogin;
 use self::raw::Session;
-use base::error::{Error, Exit};
+use messages::error::{Error, Exit};
 
 const WRITABLE: &str = "name another token, or have it opened for writing (NSS: initArgs, --init-args, without flags=readOnly)";
 

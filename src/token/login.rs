@@ -14,11 +14,11 @@ use super::ledger::{Ledger, PinAnswer, TRIED_PINS, UNCLEAR_LOGINS};
 use super::module::{PinState, TokenState, pkcs11_tool};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::{KeyReference, Token, ckr};
-use base::error::{Error, Exit, Kind, PROGRAM};
-use base::help::{Help, HelpPart};
-use base::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
-use base::process::signals::Deferral;
 use config::TokenName;
+use config::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
+use system::signals::Deferral;
 
 const LAST_TRY: &str = "This is the last try: another wrong PIN locks the token.";
 const COUNTED: &str = "the token has counted a wrong PIN since the last right one";

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::ckr;
 use super::raw::{self, CallResult, Functions};
-use base::error::{Error, Exit, PROGRAM};
-use base::help::Help;
-use base::limits;
-use base::printable::shell_word;
-use base::process::{exit_guard, watchdog};
+use crate::{exit_guard, watchdog};
 use config::{TokenName, TokenSelector, TrustedLibrary};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::Help;
+use messages::printable::shell_word;
+use system::limits;
 
 /// A loaded and initialised library. It is never unloaded: some crash when they are.
 #[derive(Debug)]

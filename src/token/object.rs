@@ -10,10 +10,10 @@ use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE, CK_OBJECT_CLASS};
 
 use super::raw::{AttributeValues, ObjectHandle};
 use super::{Token, ckr};
-use base::error::{Error, Exit, Kind, PROGRAM};
-use base::help::{Help, HelpPart};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
 
 /// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
 pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =

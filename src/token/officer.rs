@@ -6,10 +6,10 @@ use cryptoki::error::RvError;
 use cryptoki::session::UserType;
 
 use super::{Token, ckr};
-use base::error::{Error, Exit, Kind};
-use base::pin::{Answer, PinProvider};
-use base::printable::printable;
-use base::process::signals::Deferral;
+use config::pin::{Answer, PinProvider};
+use messages::error::{Error, Exit, Kind};
+use messages::printable::printable;
+use system::signals::Deferral;
 
 /// The key that every new PIV card has.
 const DEFAULT_KEY: &str = "010203040506070801020304050607080102030405060708";

@@ -10,11 +10,11 @@ use super::key::PrivateKey;
 use super::raw::{KeyOperation, Session};
 use super::sign::{Outcome, refuses_mechanism};
 use super::{Token, ckr};
-use base::error::{Error, Exit, listed};
-use base::hash::Hash;
-use base::pin::PinProvider;
+use config::pin::PinProvider;
 use crypto::certificate::{Curve, PublicKey, with_leading_zeros};
 use crypto::scheme::{LockedSecret, ecdsa, oaep};
+use messages::error::{Error, Exit, listed};
+use protocol::hash::Hash;
 
 /// In bytes, of AES-256.
 const KEY_LENGTH: usize = 32;

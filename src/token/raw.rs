@@ -27,10 +27,10 @@ use cryptoki_sys::{
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
-use base::error::{self, Exit};
-use base::limits;
-use base::process::memory;
-use base::process::watchdog::{self, Call};
+use crate::watchdog::{self, Call};
+use messages::error::{self, Exit};
+use system::limits;
+use system::memory;
 
 /// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
 const LONGEST_OUTPUT: usize = 4096;

@@ -15,13 +15,13 @@ use cryptoki::session::UserType;
 use super::key::PrivateKey;
 use super::raw::{CallResult, KeyOperation, Session};
 use super::{Token, ckr};
-use base::error::{Error, Exit, Kind, PROGRAM, listed};
-use base::hash::Hash;
-use base::limits;
-use base::pin::PinProvider;
+use config::pin::PinProvider;
 use crypto::certificate::PublicKey;
 use crypto::scheme::{Scheme, ecdsa, pkcs1, pss};
 use crypto::verify::{VerifiedSignature, verify};
+use messages::error::{Error, Exit, Kind, PROGRAM, listed};
+use protocol::hash::Hash;
+use system::limits;
 
 /// The notice for a token that may be waiting for a touch.
 pub const TOUCH_NOTICE: &str = "touch the token if it blinks";

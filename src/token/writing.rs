@@ -6,11 +6,11 @@ use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 use super::key::KeyReference;
 use super::raw::ObjectHandle;
 use super::{Token, WRITABLE, ckr};
-use base::error::{Error, Exit, Kind, PROGRAM};
-use base::help::{Help, HelpPart};
-use base::process::signals::Deferral;
 use config::{ObjectId, ObjectSelector};
 use crypto::certificate::Certificate;
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
+use system::signals::Deferral;
 
 impl Token {
     /// Whether an object has this CKA_ID, whatever it is.

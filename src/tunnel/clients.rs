@@ -19,10 +19,11 @@ use x509_cert::ext::pkix::ExtendedKeyUsage;
 use super::issued::IssuedCertificate;
 use super::server_identity::ServerIdentity;
 use super::trust;
-use base::error::Error;
-use base::printable::hex;
-use base::process::{locked, shortage, time_since_boot};
 use keyring::KeyNumber;
+use messages::error::Error;
+use messages::printable::hex;
+use system::clock::time_since_boot;
+use system::{locked, shortage};
 
 /// A certificate and its key, in PEM; worth nothing but at the tunnels that they were made for.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -8,9 +8,9 @@ use std::iter::successors;
 use rustls::{AlertDescription, CertificateError};
 
 use super::relay::Broken;
-use base::error::{Error, Exit};
-use base::help::Help;
 use keyring::OpenKey;
+use messages::error::{Error, Exit};
+use messages::help::Help;
 
 /// An error with exit code 9.
 pub fn tunnel_error(text: impl Into<String>, help: impl Into<Help>) -> Error {

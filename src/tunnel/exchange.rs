@@ -16,9 +16,9 @@ use super::limits;
 use super::server::{HTTP_1_1, Server};
 use super::upstream::{Authentication, Upstream};
 use super::{Network, TunnelObserver, TunnelTarget, route};
-use base::error::{Error, PROGRAM};
-use base::process::locked;
 use keyring::{KeyNumber, OpenKeys};
+use messages::error::{Error, PROGRAM};
+use system::locked;
 
 /// In bytes. An object with a thousand groups is far shorter.
 const LONGEST_ANSWER: usize = 1 << 20;

@@ -18,6 +18,7 @@ mod route;
 mod server;
 mod server_identity;
 mod signing_key;
+pub mod told;
 mod trust;
 mod upstream;
 mod wire;
@@ -40,12 +41,12 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use self::clients::Clients;
 use self::local::{Handshakes, Port};
 use self::server::Server;
-use base::error::{Error, PROGRAM};
-use base::help::{Help, HelpPart};
-use base::limits::tunnel as limits;
-use base::process::{locked, shortage, signals};
 use keyring::{KeyNumber, OpenKeys};
 use kubeconfig::Cluster;
+use messages::error::{Error, PROGRAM};
+use messages::help::{Help, HelpPart};
+use system::limits::tunnel as limits;
+use system::{locked, shortage, signals};
 
 #[derive(Clone)]
 pub struct TunnelTarget {

@@ -34,11 +34,12 @@ use super::relay::{SEGMENT, relay};
 use super::server::Server;
 use super::upstream::{Connection, Upstream};
 use super::wire::{Wire, wire};
-use base::error::{Error, Kind};
-use base::printable::printable;
-use base::process::told::{self, Accepted};
-use base::process::{fnv_1a, locked};
+use crate::told::{self, Accepted};
+use files::directories::fnv_1a;
 use keyring::{KeyNumber, OpenKeys};
+use messages::error::{Error, Kind};
+use messages::printable::printable;
+use system::locked;
 
 /// Handshakes with clients at once, at all ports together. Each can hold as much memory as a long greeting takes.
 const HANDSHAKES: usize = 256;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::limits::{LAST_ANSWER, LINGER};
-use base::process::locked;
+use system::locked;
 
 /// What leaves at once for a client on this machine, in bytes: with what TLS adds, no more than one segment of TCP there.
 pub(super) const SEGMENT: usize = 65_000;

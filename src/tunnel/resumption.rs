@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::limits::{HOLDING_UP, TICKET_DELAY};
-use base::process::locked;
+use system::locked;
 
 /// More connections than this are not made at once.
 const TICKETS: usize = 64;

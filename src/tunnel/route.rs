@@ -21,8 +21,8 @@ use tower_service::Service;
 use super::error::{NO_WAY, innermost, is_late, timed_out, tunnel_error};
 use super::wire::Stream;
 use super::{limits, trust};
-use base::error::{Error, Kind};
 use kubeconfig::Cluster;
+use messages::error::{Error, Kind};
 
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("pkcs11-external-signer/", env!("CARGO_PKG_VERSION")));

@@ -10,8 +10,9 @@ use super::error::{self, timed_out};
 use super::wire::Stream;
 use super::{Trouble, TunnelObserver, TunnelTarget};
 use super::{limits, route};
-use base::error::Error;
-use base::process::{locked, unix_time};
+use messages::error::Error;
+use system::clock::unix_time;
+use system::locked;
 
 pub(super) const HTTP_1_1: &[u8] = b"http/1.1";
 pub(super) const HTTP_2: &[u8] = b"h2";

@@ -16,11 +16,11 @@ use x509_cert::ext::pkix::{ExtendedKeyUsage, NameConstraints, SubjectAltName};
 use x509_parser::{extensions, parse_x509_certificate};
 
 use super::issued::IssuedCertificate;
-use base::error::Error;
-use base::hash::Hash;
-use base::printable::hex;
-use base::process::shortage;
 use kubeconfig::TunnelEndpoint;
+use messages::error::Error;
+use messages::printable::hex;
+use protocol::hash::Hash;
+use system::shortage;
 
 /// A server name, and the certificates of the servers that have it: made for a run, or kept in a file
 /// for as long as a kubeconfig names it.

@@ -16,13 +16,13 @@ use rustls::{OtherError, PeerIncompatible, SignatureAlgorithm, SignatureScheme};
 use tokio::task::block_in_place;
 
 use super::resumption::Sessions;
-use base::error::Error;
-use base::hash::Hash;
-use base::process::locked;
 use crypto::certificate::Curve;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
+use messages::error::Error;
+use protocol::hash::Hash;
+use system::locked;
 
 tokio::task_local! {
     /// Of this task's handshake: rustls resumes sessions only with the same resolver.

@@ -24,9 +24,9 @@ use super::server::{HTTP_1_1, HTTP_2, Preference, Server};
 use super::signing_key::{SIGNATURE, SignatureState, TokenIdentity, token_trouble};
 use super::trust::{self, ServerVerifier};
 use super::wire::{Stream, Wire, wire};
-use base::error::Error;
-use base::process::locked;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
+use messages::error::Error;
+use system::locked;
 
 /// One cluster's server, and the key to show there.
 pub(super) struct Upstream {

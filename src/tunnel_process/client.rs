@@ -10,15 +10,16 @@ use super::message::{
     ControlRequest, Conversation, Greeting, Registered, Registration, Reply, StatusDocument,
 };
 use super::{ARGUMENT, VERSION, environment};
-use base::error::Error;
-use base::limits;
-use base::pin::{Pin, PinProvider};
-use base::process::background;
-use base::process::control_socket::{ControlSocket, peer};
-use base::process::watched::WatchedProcess;
-use base::report;
+use crate::background;
+use crate::control_socket::ControlSocket;
+use config::pin::{Pin, PinProvider};
 use crypto::scheme::Scheme;
 use keyring::library;
+use messages::error::Error;
+use messages::report;
+use system::limits;
+use system::peer::peer;
+use system::process::WatchedProcess;
 use token::TOUCH_NOTICE;
 use tunnel::tunnel_error;
 

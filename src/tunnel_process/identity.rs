@@ -1,10 +1,10 @@
 //! What this user's local clients know the tunnel process by: in a file that `kubeconfig --write` makes.
 
 use super::message::foreign_entry;
-use base::error::{Error, Exit};
-use base::help::Help;
-use base::process::data_file;
+use files::data_file;
 use kubeconfig::{local_address, write_command};
+use messages::error::{Error, Exit};
+use messages::help::Help;
 use tunnel::ServerIdentity;
 
 const FILE: &str = "tunnel.pem";

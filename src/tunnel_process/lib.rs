@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+mod background;
 mod client;
+mod control_socket;
 mod environment;
 mod identity;
 mod lifetime;

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::message::{KeyStatus, ProcessStatus};
 use super::token_process::TokenProcess;
-use base::error::listed;
-use base::limits;
-use base::process::watched::WatchedProcess;
-use base::process::{session_of, time_since_boot};
 use config::Keep;
 use keyring::{KeyNumber, OpenKey};
+use messages::error::listed;
+use system::clock::time_since_boot;
+use system::limits;
+use system::process::WatchedProcess;
+use system::process::session_of;
 use tunnel::KeyUsage;
 
 /// When a key is closed that nothing else keeps.

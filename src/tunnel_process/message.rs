@@ -17,13 +17,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
-use base::error::{Error, Exit};
-use base::help::Help;
-use base::pin::{PinOrigin, PinRequest};
-use base::printable::excerpt;
-use base::process::watched::WatchedProcess;
+use config::pin::{PinOrigin, PinRequest};
 use config::{Config, Keep, TokenName};
 use kubeconfig::{Cluster, LocalCluster, local_address, tunnelled, write_command};
+use messages::error::{Error, Exit};
+use messages::help::Help;
+use messages::printable::excerpt;
+use system::process::WatchedProcess;
 use tunnel::{ClientCertificate, ServerIdentity, Trouble, effective_proxy};
 
 /// The longest message, in bytes: a chain of certificates, a cluster's authorities and an environment fit many times.
@@ -133,7 +133,7 @@ pub struct Registered {
     pub warnings: Vec<String>,
 }
 
-/// What the process says. Its questions are calls of [`PinProvider`](base::pin::PinProvider).
+/// What the process says. Its questions are calls of [`PinProvider`](config::pin::PinProvider).
 #[derive(Deserialize, Serialize)]
 pub(super) enum Reply<'a> {
     /// The reader asks for the PIN now.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 
 use super::message::{Conversation, Reply};
-use base::error::Error;
-use base::limits;
-use base::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
-use base::process::locked;
+use config::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
+use messages::error::Error;
+use system::limits;
+use system::locked;
 
 /// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
 pub(super) struct ClientPins {

@@ -25,17 +25,20 @@ use super::message::{
     Registration, Reply, StatusDocument, config_of,
 };
 use super::token_process::{self, Task, TokenProcess};
-use base::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM};
-use base::help::Help;
-use base::limits;
-use base::process::control_socket::{ControlSocket, Peer, peer};
-use base::process::watched::{WatchedProcess, is_caller};
-use base::process::{background, locked, shortage, time_since_boot};
+use crate::background;
+use crate::control_socket::ControlSocket;
 use config::{Config, Keep};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
 use kubeconfig::{Cluster, write_command};
+use messages::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM};
+use messages::help::Help;
+use system::clock::time_since_boot;
+use system::limits;
+use system::peer::{Peer, peer};
+use system::process::{WatchedProcess, is_caller};
+use system::{locked, shortage};
 use tunnel::{
     ClientCertificate, KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels,
     tunnel_error,

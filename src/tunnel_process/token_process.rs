@@ -25,17 +25,19 @@ use super::client::reply;
 use super::environment::{self, Environment};
 use super::message::{Conversation, Reply, config_of};
 use super::pins::ClientPins;
-use base::error::{Error, Exit, PROGRAM};
-use base::limits;
-use base::pin::{PinOrigin, PinProvider};
-use base::process::environment::TakenVariables;
-use base::process::{background, descriptors, exit_guard, locked, shortage, wait_for, watchdog};
-use base::report;
+use crate::background;
+use config::pin::{PinOrigin, PinProvider};
 use config::{Config, KeySelection, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::report;
+use system::environment::TakenVariables;
+use system::limits;
+use system::{descriptors, locked, shortage, wait_for};
 use token::TOUCH_NOTICE;
+use token::{exit_guard, watchdog};
 
 /// What this program is started with to be such a process.
 pub const TOKEN_ARGUMENT: &str = "token-process";

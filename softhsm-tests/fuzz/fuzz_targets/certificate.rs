@@ -3,12 +3,10 @@
 
 #![no_main]
 
+use crypto::certificate::{Certificate, CertificationRequest, PublicKey, ValidityState, issuer_of};
+use crypto::scheme::Scheme;
+use crypto::verify::verify;
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::certificate::{
-    Certificate, CertificationRequest, PublicKey, ValidityState, issuer_of,
-};
-use pkcs11_external_signer::scheme::Scheme;
-use pkcs11_external_signer::verify::verify;
 use pkcs11_external_signer_fuzz::go::{assert_certificate, assert_request};
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::pem::{LineEnding, encode_string};

@@ -3,12 +3,12 @@
 
 #![no_main]
 
+use cluster_api::signing_request::{RequestState, SigningRequest};
+use cluster_api::{ClusterApi, objections};
+use crypto::certificate::CertificationRequest;
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::certificate::CertificationRequest;
-use pkcs11_external_signer::cluster_api::signing_request::{RequestState, SigningRequest};
-use pkcs11_external_signer::cluster_api::{ClusterApi, objections};
-use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::printable::printable;
+use messages::error::Error;
+use messages::printable::printable;
 use pkcs11_external_signer_fuzz::go::assert_request;
 use pkcs11_external_signer_fuzz::told;
 use serde_json::Value;

@@ -5,9 +5,9 @@
 
 #![no_main]
 
+use config::{Config, Filter, PinSource, Uri};
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::config::{Config, Filter, PinSource, Uri};
-use pkcs11_external_signer::error::Error;
+use messages::error::Error;
 
 /// In every `pin`, and in no other value.
 const MARK: &str = "s3cr3t";

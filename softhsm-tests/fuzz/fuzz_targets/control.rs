@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::tunnel_process::Greeting;
+use tunnel_process::Greeting;
 
 fuzz_target!(|line: &[u8]| {
     if let Ok(greeting) = serde_json::from_slice::<Greeting>(line) {

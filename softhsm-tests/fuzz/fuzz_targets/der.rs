@@ -3,10 +3,10 @@
 
 #![no_main]
 
+use crypto::certificate::{Certificate, Curve, PublicKey};
+use crypto::scheme::ecdsa::to_der;
 use libfuzzer_sys::fuzz_target;
 use p256::pkcs8::DecodePublicKey as _;
-use pkcs11_external_signer::certificate::{Certificate, Curve, PublicKey};
-use pkcs11_external_signer::scheme::ecdsa::to_der;
 use rsa::traits::PublicKeyParts as _;
 use x509_parser::asn1_rs::{FromDer as _, Integer, Sequence};
 

@@ -3,10 +3,10 @@
 
 #![no_main]
 
+use kubeconfig::exec_credential::ExecRequest;
+use kubeconfig::{LocalCluster, tunnelled};
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::exec_credential::ExecRequest;
-use pkcs11_external_signer::kubeconfig::{LocalCluster, tunnelled};
+use messages::error::Error;
 use pkcs11_external_signer_fuzz::told;
 
 fn refused(error: impl Into<Error>) {

@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use config::Config;
+use keyring::Keyring;
+use kubeconfig::Cluster;
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::config::Config;
-use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::keyring::Keyring;
-use pkcs11_external_signer::kubeconfig::Cluster;
-use pkcs11_external_signer::process::environment::TakenVariables;
-use pkcs11_external_signer::tunnel::{ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
+use messages::error::Error;
 use socket2::SockRef;
+use system::environment::TakenVariables;
+use tunnel::{ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
 
 /// Longer than the gate waits for who is silent.
 const PATIENCE: Duration = Duration::from_secs(20);

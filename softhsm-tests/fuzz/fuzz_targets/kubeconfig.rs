@@ -7,11 +7,9 @@
 
 use std::path::Path;
 
+use kubeconfig::{Context, Kubeconfig, Provider, TunnelEndpoint, user_excerpt};
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::kubeconfig::{
-    Context, Kubeconfig, Provider, TunnelEndpoint, user_excerpt,
-};
-use pkcs11_external_signer::protocol::Configuration;
+use protocol::Configuration;
 use serde_json::Value;
 
 const ADDRESS: &str = "127.0.0.1:21234";

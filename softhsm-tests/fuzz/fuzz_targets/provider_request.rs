@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::credential_provider::{ProviderRequest, answer};
-use pkcs11_external_signer::sealed::{Registries, RegistryLogin};
 use pkcs11_external_signer_fuzz::told;
+use sealed::credential_provider::{ProviderRequest, answer};
+use sealed::{Registries, RegistryLogin};
 
 /// What the sealed file has entries for.
 const ENTRIES: [&str; 4] =

@@ -6,10 +6,10 @@
 
 #![no_main]
 
+use config::Config;
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::config::Config;
 use pkcs11_external_signer::plugin::Response;
-use pkcs11_external_signer::protocol::{Operation, Request, Spelling};
+use protocol::{Operation, Request, Spelling};
 use serde_json::Value;
 
 fuzz_target!(|text: &str| match Request::decode(text) {

@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::sealed::{Registries, SealedFile, describe};
+use messages::error::Error;
 use pkcs11_external_signer_fuzz::told;
+use sealed::{Registries, SealedFile, describe};
 
 fn refused(error: impl Into<Error>) {
     assert_eq!(told(error).exit_code(), 3);

@@ -3,8 +3,8 @@
 
 #![no_main]
 
+use config::{ObjectId, Uri};
 use libfuzzer_sys::fuzz_target;
-use pkcs11_external_signer::config::{ObjectId, Uri};
 
 const PIN: &str = "pin-value=";
 /// All but the PIN.

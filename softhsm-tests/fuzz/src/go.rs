@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use pkcs11_external_signer::certificate::{Certificate, CertificationRequest};
+use crypto::certificate::{Certificate, CertificationRequest};
 use serde_json::Value;
 
 /// Demands that Go reads the same user and groups, or refuses the certificate.

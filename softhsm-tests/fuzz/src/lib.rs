@@ -2,8 +2,8 @@
 
 pub mod go;
 
-use pkcs11_external_signer::error::Error;
-use pkcs11_external_signer::printable::printable;
+use messages::error::Error;
+use messages::printable::printable;
 
 /// Demands that text and remedy are a readable line each.
 pub fn told(error: impl Into<Error>) -> Error {

@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use super::issuance::ShortLived;
 use super::key::options::{KeyOptions, KeySource, SelectedContext, needs};
 use super::session::{BAD, CONCERN, CommandSession, GOOD};
-use crate::cluster_api::ServiceAccount;
-use crate::config::{Config, PinSource, key_selection};
-use crate::error::{DOCUMENT_VERSION, Error, Exit};
-use crate::help::{Help, Remedy};
-use crate::kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
-use crate::pin_entry::Sources;
-use crate::printable::{printable, quoted};
-use crate::process::environment::TakenVariables;
-use crate::token::AcceptedPin;
-use crate::tunnel::check_port;
-use crate::tunnel_process::{self, RegisteredCluster};
+use cluster_api::ServiceAccount;
+use config::{Config, PinSource, key_selection};
+use kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
+use messages::error::{DOCUMENT_VERSION, Error, Exit};
+use messages::help::{Help, Remedy};
+use messages::printable::{printable, quoted};
+use pin_entry::Sources;
+use system::environment::TakenVariables;
+use token::AcceptedPin;
+use tunnel::check_port;
+use tunnel_process::{self, RegisteredCluster};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use super::Checklist;
 use crate::cli::sealed;
-use crate::config::Config;
-use crate::error::{Error, Exit};
-use crate::pin::PinProvider;
-use crate::pin_entry::Sources;
-use crate::printable::excerpt;
-use crate::sealed::{ImageLogin, Registries, Registry, SealedFile};
+use ::sealed::{ImageLogin, Registries, Registry, SealedFile};
+use config::Config;
+use config::pin::PinProvider;
+use messages::error::{Error, Exit};
+use messages::printable::excerpt;
+use pin_entry::Sources;
 
 impl Checklist<'_> {
     /// Makes the steps; `None` after one that failed.

@@ -1,17 +1,17 @@
 //! `check --as`: what the cluster still needs before `credential --as` works.
 
 use super::Checklist;
-use crate::certificate::PublicKey;
 use crate::cli::issuance::{ShortLived, applicant};
-use crate::cluster_api::signing_request::{SHORTEST, SIGNER};
-use crate::cluster_api::{
+use cluster_api::signing_request::{SHORTEST, SIGNER};
+use cluster_api::{
     CERTIFICATES, ClusterUser, ResourceAttributes, ServiceAccount, TokenConnection, may,
 };
-use crate::error::{Error, Exit, Kind, PROGRAM};
-use crate::help::{Help, HelpPart};
-use crate::jose;
-use crate::printable::quoted;
-use crate::token::Token;
+use crypto::certificate::PublicKey;
+use crypto::jose;
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::printable::quoted;
+use token::Token;
 
 const ROLE: &str = "have an administrator apply the role in docs/short-lived.md";
 

@@ -5,16 +5,16 @@
 use std::sync::Arc;
 
 use super::Checklist;
-use crate::certificate::{Certificate, minute, of_subject, renewal_remedy};
 use crate::cli::issuance::ShortLived;
-use crate::config::Config;
-use crate::error::{Error, Exit, Kind};
-use crate::pin::{PinOrigin, PinProvider};
-use crate::pin_entry::Sources;
-use crate::printable::quoted;
-use crate::process::unix_time;
-use crate::scheme::Scheme;
-use crate::token::{AcceptedPin, Identity, PinState, PrivateKey, Token};
+use config::Config;
+use config::pin::{PinOrigin, PinProvider};
+use crypto::certificate::{Certificate, minute, of_subject, renewal_remedy};
+use crypto::scheme::Scheme;
+use messages::error::{Error, Exit, Kind};
+use messages::printable::quoted;
+use pin_entry::Sources;
+use system::clock::unix_time;
+use token::{AcceptedPin, Identity, PinState, PrivateKey, Token};
 
 const MISSING_SCHEMES: &str = "servers that want what is missing can't be reached with this key";
 

@@ -12,18 +12,19 @@ use super::key::options::{
     KeyOptions, KeySource, SelectedContext, kubeconfig_files, standard_input_is_the_clients,
 };
 use super::session::CommandSession;
-use crate::certificate::rfc_3339;
-use crate::config::{Config, Keep, PinSource, key_selection};
-use crate::error::{Error, Exit, Kind, PROGRAM};
-use crate::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
-use crate::help::{Help, HelpPart};
-use crate::kubeconfig::{Kubeconfig, LocalCluster};
-use crate::pin_entry::{self, Sources};
-use crate::process::watched::parent;
-use crate::process::{told, unix_time};
-use crate::report;
-use crate::tunnel::ServerIdentity;
-use crate::tunnel_process::{self, RegisteredCluster, Registration, caller_error};
+use config::{Config, Keep, PinSource, key_selection};
+use crypto::certificate::rfc_3339;
+use kubeconfig::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
+use kubeconfig::{Kubeconfig, LocalCluster};
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::report;
+use pin_entry::{self, Sources};
+use system::clock::unix_time;
+use system::process::parent;
+use tunnel::ServerIdentity;
+use tunnel::told;
+use tunnel_process::{self, RegisteredCluster, Registration, caller_error};
 
 /// The variable that holds a client's request.
 const REQUEST: &str = "KUBERNETES_EXEC_INFO";

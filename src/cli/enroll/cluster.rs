@@ -6,27 +6,27 @@ use std::path::PathBuf;
 
 use super::EnrollArguments;
 use super::token::Enrollment;
-use crate::certificate::{Certificate, of_subject};
 use crate::cli::issuance::{APPLY, right_to_request};
 use crate::cli::key::choice::names_key;
 use crate::cli::key::context::ContextEntries;
 use crate::cli::key::options::{KeyOptions, SelectedContext, Selection};
 use crate::cli::listing::{Listing, list_library};
 use crate::cli::session::CommandSession;
-use crate::cluster_api::{ClusterUser, Kubectl, ResourceAttributes, may, whoami};
-use crate::config::{Config, Filter, Keep, TokenSelector, key_selection};
 use crate::enrollment::Applicant;
-use crate::error::{Error, Exit, PROGRAM};
-use crate::help::Help;
-use crate::kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
-use crate::pin::Pin;
-use crate::pin_entry::Sources;
-use crate::process::environment::TakenVariables;
-use crate::process::unix_time;
-use crate::protocol::Configuration;
-use crate::report;
-use crate::token::{KeyReference, PivSlot};
-use crate::tunnel::TunnelTarget;
+use cluster_api::{ClusterUser, Kubectl, ResourceAttributes, may, whoami};
+use config::pin::Pin;
+use config::{Config, Filter, Keep, TokenSelector, key_selection};
+use crypto::certificate::{Certificate, of_subject};
+use kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::Help;
+use messages::report;
+use pin_entry::Sources;
+use protocol::Configuration;
+use system::clock::unix_time;
+use system::environment::TakenVariables;
+use token::{KeyReference, PivSlot};
+use tunnel::TunnelTarget;
 
 /// A cluster that is asked with the credentials that the person has now.
 pub(super) struct IssuingCluster {

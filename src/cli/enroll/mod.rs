@@ -20,17 +20,18 @@ use super::issuance::{
 use super::key::context::{ContextEntries, check_change};
 use super::key::options::{HEADING, KeyOptions, SelectedContext};
 use super::session::CommandSession;
-use crate::cluster_api::ClusterUser;
-use crate::config::{Config, Keep};
 use crate::enrollment::{Applicant, check_issued, in_groups};
-use crate::error::{Error, Exit, Kind};
-use crate::pin::Pin;
-use crate::printable::PrintableLines;
-use crate::process::environment::TakenVariables;
-use crate::process::{read_regular, unix_time};
-use crate::protocol::Configuration;
-use crate::report;
-use crate::token::{KeyKind, KeyPurpose, KeyReference, PivSlot, SlotPolicy};
+use ::token::{KeyKind, KeyPurpose, KeyReference, PivSlot, SlotPolicy};
+use cluster_api::ClusterUser;
+use config::pin::Pin;
+use config::{Config, Keep};
+use files::read_regular;
+use messages::error::{Error, Exit, Kind};
+use messages::printable::PrintableLines;
+use messages::report;
+use protocol::Configuration;
+use system::clock::unix_time;
+use system::environment::TakenVariables;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

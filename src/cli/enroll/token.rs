@@ -4,32 +4,32 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::EnrollArguments;
-use crate::certificate::{Certificate, PublicKey, minute};
 use crate::cli::issuance::IssuedCertificate;
 use crate::cli::key::options::KeyOptions;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration, token_options};
 use crate::cli::question::{confirm, pick};
 use crate::cli::session::CommandSession;
-use crate::config::{Config, ObjectId, ObjectSelector};
 use crate::enrollment::{
     Applicant, Installation, find_key, fingerprint, for_another, has_valid_certificate, in_groups,
     installation, intermediates, of_key, selector, sign_request,
 };
-use crate::error::{Error, Exit, Kind, PROGRAM};
-use crate::help::{Help, HelpPart};
-use crate::library::{self, AskingUnlocked, LibraryLock};
-use crate::pin::Pin;
-use crate::pin_entry::{Sources, ask};
-use crate::printable::printable;
-use crate::process::environment::TakenVariables;
-use crate::process::unix_time;
-use crate::protocol::Configuration;
-use crate::report;
-use crate::token::{
+use config::pin::Pin;
+use config::{Config, ObjectId, ObjectSelector};
+use crypto::certificate::{Certificate, PublicKey, minute};
+use keyring::library::{self, AskingUnlocked, LibraryLock};
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::printable::printable;
+use messages::report;
+use pin_entry::{Sources, ask};
+use protocol::Configuration;
+use system::clock::unix_time;
+use system::environment::TakenVariables;
+use system::limits;
+use token::{
     AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess, SlotOptions,
     Token, id_in_use,
 };
-use base::limits;
 
 /// An enrollment on a token, with a session in which it can be changed.
 pub(super) struct Enrollment<'a> {

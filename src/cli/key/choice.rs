@@ -9,16 +9,16 @@ use crate::cli::listing::{
 };
 use crate::cli::question;
 use crate::cli::session::CommandSession;
-use crate::config::{Config, Filter, ObjectSelector, TokenSelector};
-use crate::error::{Error, Exit, Kind, PLUGIN, PROGRAM};
-use crate::help::Help;
-use crate::pin::PinProvider;
-use crate::printable::shell_word;
-use crate::process::environment::TakenVariables;
-use crate::process::unix_time;
-use crate::protocol::Configuration;
-use crate::report;
-use crate::token::{Identity, KeyReference, Token};
+use config::pin::PinProvider;
+use config::{Config, Filter, ObjectSelector, TokenSelector};
+use messages::error::{Error, Exit, Kind, PLUGIN, PROGRAM};
+use messages::help::Help;
+use messages::printable::shell_word;
+use messages::report;
+use protocol::Configuration;
+use system::clock::unix_time;
+use system::environment::TakenVariables;
+use token::{Identity, KeyReference, Token};
 
 impl KeyOptions {
     /// What the library and the token that are named hold, or all of them.

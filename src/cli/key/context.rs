@@ -9,19 +9,19 @@ use super::options::{
     KeyOptions, kubeconfig_files, load_kubeconfig, option, set, standard_input_is_the_clients,
 };
 use crate::cli::listing::SelectedKey;
-use crate::config::Keep;
-use crate::error::Error;
-use crate::kubeconfig::{
+use crate::start;
+use config::Keep;
+use kubeconfig::{
     self, Cluster, EntryKind, Kubeconfig, LocalEndpoint, PluginEntries, PluginUser, Provider,
     local_address,
 };
-use crate::printable::shell_word;
-use crate::process::signals::Deferral;
-use crate::protocol::Configuration;
-use crate::report;
-use crate::start;
-use crate::tunnel::{ServerIdentity, check_port, preferred_ports};
-use crate::tunnel_process::{self, StatusDocument, identity_or_new};
+use messages::error::Error;
+use messages::printable::shell_word;
+use messages::report;
+use protocol::Configuration;
+use system::signals::Deferral;
+use tunnel::{ServerIdentity, check_port, preferred_ports};
+use tunnel_process::{self, StatusDocument, identity_or_new};
 
 /// What a context is to be given.
 pub(in crate::cli) struct ContextEntries<'a> {

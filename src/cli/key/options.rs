@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
-use crate::config::{OPTIONS, PinSource, Uri, without_object, without_pin};
-use crate::error::{Error, Exit};
-use crate::help::{self, Call};
-use crate::kubeconfig::{Context, Kubeconfig, files};
-use crate::printable::shell_word;
-use crate::protocol::Configuration;
-use crate::tunnel::TunnelTarget;
-use crate::{report, start};
+use crate::start;
+use config::{OPTIONS, PinSource, Uri, without_object, without_pin};
+use kubeconfig::{Context, Kubeconfig, files};
+use messages::error::{Error, Exit};
+use messages::help::{self, Call};
+use messages::printable::shell_word;
+use messages::report;
+use protocol::Configuration;
+use tunnel::TunnelTarget;
 
 /// Under which `--help` has these options, and others that say which key is meant.
 pub(in crate::cli) const HEADING: &str = "Which key";

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::key::options::{option, set};
 use crate::cli::session::{BAD, CONCERN};
-use crate::config::{OPTIONS, ObjectSelector, TokenName};
-use crate::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM};
-use crate::help::{Help, HelpPart};
-use crate::printable::printable;
-use crate::protocol::Configuration;
-use crate::token::{PinState, blank_token};
+use config::{OPTIONS, ObjectSelector, TokenName};
+use messages::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::printable::printable;
+use protocol::Configuration;
+use token::{PinState, blank_token};
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -2,22 +2,20 @@
 
 use super::document::{PinEntry, nameable};
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
-use crate::certificate::{Certificate, ValidityState, minute, rfc_3339};
 use crate::cli::session::CommandSession;
-use crate::config::{
-    Filter, ObjectId, ObjectSelector, TokenName, TokenSelector, TrustedLibrary, Uri,
-};
 use crate::enrollment::fingerprint;
-use crate::error::{Error, Exit, Kind};
-use crate::help::Help;
-use crate::library::{self, Library};
-use crate::pin::PinProvider as _;
-use crate::pin_entry::Sources;
-use crate::process::unix_time;
-use crate::token::{
+use config::pin::PinProvider as _;
+use config::{Filter, ObjectId, ObjectSelector, TokenName, TokenSelector, TrustedLibrary, Uri};
+use crypto::certificate::{Certificate, ValidityState, minute, rfc_3339};
+use keyring::library::{self, Library};
+use messages::error::{Error, Exit, Kind};
+use messages::help::Help;
+use pin_entry::Sources;
+use system::clock::unix_time;
+use system::limits;
+use token::{
     Candidate, OccupiedSlot, PinState, Standing, Token, TokenState, nss_directory, without_password,
 };
-use base::limits;
 
 /// What the library shows. It stays open in the session, to be finalised when the answer is out.
 /// `path` is the library's path as it was given: links in it are not followed, since their targets

@@ -13,12 +13,12 @@ use log::LevelFilter;
 
 use super::{LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
-use crate::error::{Error, Exit, PROGRAM};
-use crate::printable::shell_word;
-use crate::process::descriptors::hand_on;
-use crate::process::signals::Deferral;
-use crate::report;
-use base::limits;
+use messages::error::{Error, Exit, PROGRAM};
+use messages::printable::shell_word;
+use messages::report;
+use system::descriptors::hand_on;
+use system::limits;
+use system::signals::Deferral;
 
 /// More than any token holds.
 const LONGEST_DOCUMENT: u64 = 16 << 20;

@@ -12,12 +12,12 @@ pub(super) use self::library::list_library;
 use self::machine::list_machine;
 use super::key::options::{KeyOptions, Selection, needs};
 use super::session::CommandSession;
-use crate::config::{Filter, ObjectSelector, PinSource, Uri};
-use crate::error::{Error, Exit, Kind, PROGRAM};
-use crate::help::{Help, HelpPart};
-use crate::pin_entry::Sources;
-use crate::process::environment::TakenVariables;
-use crate::report;
+use config::{Filter, ObjectSelector, PinSource, Uri};
+use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::report;
+use pin_entry::Sources;
+use system::environment::TakenVariables;
 
 impl KeyOptions {
     /// Lists the library that is named, in this process, or else every one that is found. With a `login` to see private

@@ -9,15 +9,15 @@ use std::path::Path;
 
 use clap::ValueHint;
 
-use crate::certificate::Certificate;
 use crate::cli::key::options::{self, HEADING, KeyOptions, Selection};
-use crate::config::Config;
-use crate::error::{Error, Exit};
-use crate::help::Help;
-use crate::pin::PinProvider;
-use crate::process::read_regular;
-use crate::sealed::{Registries, SealedFile, describe, names};
-use crate::token::{KeyReference, Token};
+use config::Config;
+use config::pin::PinProvider;
+use crypto::certificate::Certificate;
+use files::read_regular;
+use messages::error::{Error, Exit};
+use messages::help::Help;
+use sealed::{Registries, SealedFile, describe, names};
+use token::{KeyReference, Token};
 
 /// In bytes; a thousand recipients take a fifth of it.
 const LONGEST_FILE: u64 = 1 << 20;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::{OpeningOptions, open, read, recipient_key};
 use crate::cli::key::options::{self, KeyOptions};
 use crate::cli::session::CommandSession;
-use crate::config::{Config, PinSource, duration};
-use crate::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
-use crate::error::{Error, Exit};
-use crate::pin_entry::Sources;
-use crate::process::leave;
-use crate::report;
-use base::limits;
+use config::{Config, PinSource, duration};
+use messages::error::{Error, Exit};
+use messages::report;
+use pin_entry::Sources;
+use sealed::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
+use system::leave;
+use system::limits;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -4,15 +4,15 @@ use std::io::{self, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 
 use super::{certificate, content};
-use crate::certificate::{Certificate, ValidityState};
 use crate::cli::session::{CommandSession, write_file};
-use crate::error::{Error, Exit};
-use crate::pin::Answer;
-use crate::pin_entry;
-use crate::printable::printable;
-use crate::process::unix_time;
-use crate::report;
-use crate::sealed::{NewEnvelope, Registries, RegistryLogin};
+use config::pin::Answer;
+use crypto::certificate::{Certificate, ValidityState};
+use messages::error::{Error, Exit};
+use messages::printable::printable;
+use messages::report;
+use pin_entry;
+use sealed::{NewEnvelope, Registries, RegistryLogin};
+use system::clock::unix_time;
 
 /// In bytes; no password has more.
 const LONGEST_PASSWORD: u64 = 64 * 1024;

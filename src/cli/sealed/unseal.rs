@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use super::{OpeningOptions, open, read, recipient_key};
 use crate::cli::session::CommandSession;
-use crate::config::{Config, PinSource};
-use crate::error::{Error, Exit, PROGRAM};
-use crate::help::{Help, HelpPart};
-use crate::pin_entry::Sources;
-use crate::printable::shell_word;
-use crate::process::environment::TakenVariables;
+use config::{Config, PinSource};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::printable::shell_word;
+use pin_entry::Sources;
+use system::environment::TakenVariables;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

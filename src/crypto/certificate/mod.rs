@@ -12,9 +12,9 @@ pub use attestation::KeyAttestation;
 pub use request::{CertificationRequest, SignatureAlgorithm, fingerprint};
 pub use validity::{Validity, ValidityState, minute, rfc_3339};
 
-use base::error::{Error, Exit, PROGRAM};
-use base::help::{Help, HelpPart};
-use base::printable::hex;
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::printable::hex;
 
 use std::fmt;
 

@@ -5,7 +5,7 @@ use x509_cert::der::asn1::{BmpString, ObjectIdentifier};
 use x509_cert::der::{Tag, Tagged as _};
 use x509_cert::name::Name;
 
-use base::printable::hex;
+use messages::printable::hex;
 
 const COMMON_NAME: &str = "CN";
 const ORGANIZATION: &str = "O";

@@ -11,8 +11,8 @@ use x509_cert::spki::AlgorithmIdentifierOwned;
 use super::PublicKey;
 use super::name::Subject;
 use crate::scheme::{Scheme, pss};
-use base::hash::Hash;
-use base::printable::hex;
+use messages::printable::hex;
+use protocol::hash::Hash;
 
 /// What signature algorithms are called (RFC 3279, RFC 5758, RFC 8410). Of RSA, PKCS #1 v1.5.
 const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [

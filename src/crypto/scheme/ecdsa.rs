@@ -76,7 +76,7 @@ fn widen(signature: &[u8], field: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::printable::hex;
+    use messages::printable::hex;
 
     const CURVES: [Curve; 3] = [Curve::P256, Curve::P384, Curve::P521];
 

@@ -13,7 +13,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::{Curve, PublicKey};
-use base::hash::Hash;
+use protocol::hash::Hash;
 
 /// What a private key is applied to, to open what was sealed to its public key.
 #[derive(Debug, Eq, PartialEq)]

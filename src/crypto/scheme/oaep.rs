@@ -6,7 +6,7 @@
 use subtle::ConstantTimeEq as _;
 
 use super::pss::apply_mask;
-use base::hash::Hash;
+use protocol::hash::Hash;
 
 /// The message of this length in bytes in the block that RSA has left, which is as long as the modulus; without a label. `None` for
 /// every block that isn't one, and for a modulus without room for it.

@@ -4,7 +4,7 @@ use rsa::pkcs1v15::Pkcs1v15Sign;
 use sha1::Sha1;
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
-use base::hash::Hash;
+use protocol::hash::Hash;
 
 /// 0x00 0x01, at least eight 0xff, 0x00.
 const SHORTEST_PADDING: usize = 11;
@@ -37,7 +37,7 @@ pub fn pad(message: &[u8], modulus_length: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::printable::hex;
+    use messages::printable::hex;
 
     /// RFC 8017, section 9.2, note 1.
     #[test]

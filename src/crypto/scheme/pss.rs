@@ -1,6 +1,6 @@
 //! EMSA-PSS (RFC 8017, section 9.1), for tokens that have the bare RSA operation alone.
 
-use base::hash::Hash;
+use protocol::hash::Hash;
 
 /// RSASSA-PSS-params (RFC 4055, section 3.1): SHA-256, MGF1 with the same, and a salt as long. Go takes no other form.
 pub const WITH_SHA_256: &[u8] = b"\x30\x34\xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\

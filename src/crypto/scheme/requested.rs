@@ -2,8 +2,8 @@
 
 use super::{Scheme, pss};
 use crate::certificate::PublicKey;
-use base::error::Error;
-use base::hash::Hash;
+use messages::error::Error;
+use protocol::hash::Hash;
 use protocol::{SaltLength, SignerOptions, refused};
 
 pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Error> {

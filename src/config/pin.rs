@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Exit, Kind};
+use messages::error::{Error, Exit, Kind};
 
 /// What came of a question to the person at the terminal that is not for a PIN, but may be for another secret.
 pub enum Answer {

@@ -1,4 +1,4 @@
-//! Another process, watched for its end.
+//! Other processes: their end, their parents and their sessions.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, test_kill_process};
 
-use super::{session_of, wait_for};
+use crate::wait_for;
 
 /// A process that was there when it was named. A later process with its number isn't taken for it.
 #[derive(Debug)]
@@ -74,6 +74,14 @@ impl WatchedProcess {
         let process = Pid::from_raw(self.number).filter(|_| !self.has_ended());
         process.map_or(Ok(()), |process| rustix::process::kill_process(process, signal))
     }
+}
+
+/// The number of the session of the process with this number, or of this process for 0: a session has at most one
+/// terminal. 0 if its leader is in another PID namespace, -1 if there is no such process. rustix's panics where the
+/// leader is in another PID namespace, or is the kernel.
+pub fn session_of(process: i32) -> i32 {
+    // SAFETY: getsid has no preconditions.
+    unsafe { libc::getsid(process) }
 }
 
 /// The process that has started this one, 0 if it is in another PID namespace; `None` if it has ended.

@@ -6,8 +6,6 @@
 //!
 //! The file begins with its holder's process number; only holders read and write the rest.
 
-#![forbid(unsafe_code)]
-
 use std::fs::Metadata;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,9 +19,9 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 use rustix::process::geteuid;
 
-use super::runtime;
-use crate::error::{Error, Exit, Kind};
-use crate::limits;
+use crate::directories;
+use messages::error::{Error, Exit, Kind};
+use system::limits;
 
 /// The holder of SoftHSM's lock needs about 30 ms.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -76,15 +74,16 @@ impl Lock {
         name: &str,
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
-        Self::acquire_in(&runtime::LOCKS, &file_name(name, "lock"), limit, on_wait)
+        Self::acquire_in(&directories::LOCKS, &file_name(name, "lock"), limit, on_wait)
     }
 
     /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`limits::LOCK`].
     /// `earlier` names it in an earlier release.
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
-        let mut lock = Self::acquire_in(&runtime::LASTING, &names[0], limits::LOCK, &mut |_| {})?;
-        for base in runtime::LASTING.iter().filter(|base| is_ours(base)) {
+        let mut lock =
+            Self::acquire_in(&directories::LASTING, &names[0], limits::LOCK, &mut |_| {})?;
+        for base in directories::LASTING.iter().filter(|base| is_ours(base)) {
             for path in names.iter().map(|name| base.join(name)) {
                 if path != lock.path && has_lines(base, &path)? {
                     lock.fallback_files.push(path);
@@ -102,7 +101,7 @@ impl Lock {
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let outcome = runtime::in_first(directories, |path, directory| {
+        let outcome = directories::in_first(directories, |path, directory| {
             let outcome = match openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
                 Err(error) => return Ok(Err(unavailable(path, error))),
                 Ok(file) => Self::wait_for(path.join(name), file, limit, on_wait),
@@ -129,7 +128,7 @@ impl Lock {
                 Err(Errno::INTR) => continue,
                 Err(Errno::WOULDBLOCK) => {}
                 Err(error) => {
-                    let reason = runtime::failure(&path, error);
+                    let reason = directories::failure(&path, error);
                     return Err(LockError::Unavailable(format!("no lock on {reason}")));
                 }
             }
@@ -163,7 +162,7 @@ impl Lock {
 
     /// Writes these lines in place of the old ones. Fails with the reason, for people.
     pub fn write(&mut self, lines: &[String]) -> Result<(), String> {
-        let failed = |error| runtime::failure(&self.path, error);
+        let failed = |error| directories::failure(&self.path, error);
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         if text.len() > LONGEST {
             return Err(format!("{} is full", self.path.display()));
@@ -204,12 +203,12 @@ fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
 }
 
 fn unavailable(path: &Path, error: Errno) -> LockError {
-    LockError::Unavailable(runtime::failure(path, error))
+    LockError::Unavailable(directories::failure(path, error))
 }
 
 /// A file name for any text. Two texts that collide share a file, and wait for each other.
 fn file_name(text: &str, extension: &str) -> String {
-    format!("{:016x}.{extension}", runtime::fnv_1a(text))
+    format!("{:016x}.{extension}", directories::fnv_1a(text))
 }
 
 /// The number that the holder wrote; just after a change of holders, that of the one before.

@@ -2,51 +2,42 @@
 //! user's alone, and each end checks whose process the other one is.
 
 use std::io::{self, ErrorKind};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, chmod, flock};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
-use super::runtime;
+use files::directories;
+use system::peer::peer;
 
 const NAME: &str = "tunnel.socket";
 
 #[derive(Debug)]
-pub struct ControlSocket {
+pub(crate) struct ControlSocket {
     path: PathBuf,
     directory: OwnedFd,
     /// Which file was there when it was found or made: its device and number.
     file: Option<(u64, u64)>,
 }
 
-/// A process at the other end of a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Peer {
-    user: u32,
-    /// As this process's PID namespace numbers it; 0 if it isn't in there.
-    pub process: i32,
-}
-
 impl ControlSocket {
     /// Finds the directory, and makes it if it isn't there.
-    pub fn find() -> Result<Self, String> {
-        runtime::in_first(&runtime::SESSION, |path, directory| {
+    pub(crate) fn find() -> Result<Self, String> {
+        directories::in_first(&directories::SESSION, |path, directory| {
             let path = path.join(NAME);
             Ok(Self { file: file(&path), path, directory })
         })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Connects, if a process listens.
-    pub fn connect(&self) -> io::Result<Option<UnixStream>> {
+    pub(crate) fn connect(&self) -> io::Result<Option<UnixStream>> {
         match UnixStream::connect(&self.path) {
             Ok(stream) if peer(&stream)?.is_this_user() => Ok(Some(stream)),
             Ok(_) => Err(io::Error::other("another user's process listens")),
@@ -59,12 +50,12 @@ impl ControlSocket {
 
     /// Waits until no other process is about to listen; for the rest of this process, or until the
     /// socket is dropped. On a file system without locks it doesn't wait.
-    pub fn lock(&self) {
+    pub(crate) fn lock(&self) {
         while flock(&self.directory, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
     }
 
     /// Listens, in place of a process that left its socket behind; there must be no other.
-    pub fn listen(&mut self) -> io::Result<UnixListener> {
+    pub(crate) fn listen(&mut self) -> io::Result<UnixListener> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -76,7 +67,7 @@ impl ControlSocket {
     }
 
     /// Removes the socket, unless another one was put in its place.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         if file(&self.path) == self.file {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -86,47 +77,6 @@ impl ControlSocket {
 fn file(path: &Path) -> Option<(u64, u64)> {
     let found = std::fs::symlink_metadata(path).ok()?;
     Some((found.dev(), found.ino()))
-}
-
-impl Peer {
-    pub fn is_this_user(self) -> bool {
-        self.user == geteuid().as_raw()
-    }
-}
-
-/// Whose process is at the other end.
-#[cfg(target_os = "linux")]
-pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
-    // Not rustix's, whose process is never 0.
-    let found: libc::ucred = option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
-    Ok(Peer { user: found.uid, process: found.pid })
-}
-
-/// Whose process is at the other end.
-#[cfg(target_os = "macos")]
-pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
-    let (mut user, mut group) = (0, 0);
-    // SAFETY: both places are valid.
-    match unsafe { libc::getpeereid(stream.as_fd().as_raw_fd(), &raw mut user, &raw mut group) } {
-        0 => Ok(Peer {
-            user,
-            process: option(stream.as_fd(), libc::SOL_LOCAL, libc::LOCAL_PEERPID)?,
-        }),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// The value of a socket option that is a number or a structure of numbers.
-fn option<T: Copy>(stream: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<T> {
-    let mut found = MaybeUninit::<T>::zeroed();
-    let mut length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
-    let (descriptor, value) = (stream.as_raw_fd(), found.as_mut_ptr().cast());
-    // SAFETY: the value is as long as is said, and the kernel writes no more than that.
-    match unsafe { libc::getsockopt(descriptor, level, name, value, &raw mut length) } {
-        // SAFETY: all zeros are valid numbers, too.
-        0 => Ok(unsafe { found.assume_init() }),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 #[cfg(test)]
@@ -140,7 +90,7 @@ mod tests {
         set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
         ControlSocket {
             path: directory.join(NAME),
-            directory: runtime::open_directory(directory).unwrap(),
+            directory: directories::open_directory(directory).unwrap(),
             file: None,
         }
     }

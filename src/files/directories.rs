@@ -5,6 +5,8 @@
 //! kubeconfigs of runs belong to one runtime directory, as an agent's socket does: who sets `XDG_RUNTIME_DIR` has
 //! their own.
 
+#![allow(unsafe_code, reason = "the user database")]
+
 use std::ffi::{CStr, OsStr};
 use std::fs::{Permissions, read_to_string};
 use std::mem::MaybeUninit;
@@ -30,7 +32,7 @@ pub(super) static LOCKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 });
 
 /// For the tunnel's control socket and the kubeconfigs of runs, the best one first.
-pub(super) static SESSION: LazyLock<Vec<PathBuf>> =
+pub static SESSION: LazyLock<Vec<PathBuf>> =
     LazyLock::new(|| named_by_environment().into_iter().chain(SHARED.iter().cloned()).collect());
 
 /// Below `XDG_RUNTIME_DIR`, where that is set to a directory of this user.
@@ -123,7 +125,7 @@ pub fn run_directory() -> Result<TempDir, String> {
 }
 
 /// What this makes of the first of the directories of which it makes anything; or why of none.
-pub(super) fn in_first<T>(
+pub fn in_first<T>(
     paths: &[PathBuf],
     mut make: impl FnMut(&Path, OwnedFd) -> Result<T, String>,
 ) -> Result<T, String> {
@@ -138,7 +140,7 @@ pub(super) fn in_first<T>(
 }
 
 /// Opens the directory, made if it isn't there, unless another user could have prepared it.
-pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, String> {
+pub fn open_directory(path: &Path) -> Result<OwnedFd, String> {
     match mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(failure(path, error)),

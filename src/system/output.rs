@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, write};
 use rustix::stdio;
 
-use crate::error::{Error, Exit};
+use messages::error::{Error, Exit};
 
 /// Above the numbers that a program would take for its own, as shells do it.
 const LOWEST_DESCRIPTOR: i32 = 10;
@@ -55,7 +55,7 @@ pub fn answer_lost(error: &io::Error) -> Error {
 
 /// Duplicates standard output, and has descriptor 1 lead to standard error. The duplicate is closed
 /// on exec: a program that the module starts must not keep the client waiting.
-pub(super) fn duplicate() -> Result<OwnedFd, Errno> {
+pub(crate) fn duplicate() -> Result<OwnedFd, Errno> {
     let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR)?;
     stdio::dup2_stdout(stdio::stderr())?;
     Ok(output)

@@ -21,9 +21,9 @@ use signal_hook::consts::{
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-use super::descriptors::{hand_on, open_descriptors, raise_limit};
-use super::{output, signals};
-use crate::error::{Error, Exit, PROGRAM};
+use crate::descriptors::{hand_on, open_descriptors, raise_limit};
+use crate::{output, signals};
+use messages::error::{Error, Exit, PROGRAM};
 
 const PASSED_ON: [i32; 9] =
     [SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH];

@@ -4,6 +4,8 @@
 //! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
 //! crashes in others. The client has its answer by then, but waits for the exit code.
 
+#![allow(unsafe_code, reason = "signal handlers, and what they read")]
+
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
@@ -11,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use libc::{SIGABRT, SIGALRM, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, c_int, c_uint};
 use signal_hook::low_level::signal_name;
 
-use super::signals::{INTERRUPTING, die_of, handle, mask};
-use super::{leave, say};
-use crate::error::{Exit, PROGRAM};
-use crate::printable::printable;
+use messages::error::{Exit, PROGRAM};
+use messages::printable::printable;
+use system::signals::{INTERRUPTING, die_of, handle, mask, set_alarm};
+use system::{at_exit, is_own_fault, leave, say};
 
 /// The answer's exit code, where a signal handler can read it; -1 before there is one.
 static CODE: AtomicI32 = AtomicI32::new(-1);
@@ -25,23 +27,8 @@ static LIBRARY: AtomicPtr<String> = AtomicPtr::new(ptr::null_mut());
 /// Whether a crash ends the process by its signal.
 static ENDS_BY_SIGNAL: AtomicBool = AtomicBool::new(false);
 
-/// Whether this program itself is at fault for an abort that may follow.
-static IS_OWN_FAULT: AtomicBool = AtomicBool::new(false);
-
 /// The signals of a crash; SIGTRAP is a compiler's trap on some processors, SIGSYS a filter's.
 const CRASHES: [c_int; 7] = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP];
-
-/// In bytes: for a handler and the processor's state, which alone takes 11 KiB with AMX.
-const CRASH_STACK: usize = 64 * 1024;
-
-/// Gives the handlers a stack for when the other has overflowed; the threads of the commands' program have Rust's.
-pub fn use_crash_stack() {
-    let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
-    let stack =
-        libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
-    // SAFETY: the stack's memory is never freed and used for nothing else.
-    let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
-}
 
 /// A signal handler can't format its name.
 pub(super) fn name_library(path: &Path) {
@@ -66,11 +53,6 @@ pub fn report_crashes(library: &Path) {
     catch(&CRASHES);
 }
 
-/// From now on an abort is not the library's: this program has panicked, or gets no memory, and has said so.
-pub fn note_own_fault() {
-    IS_OWN_FAULT.store(true, Ordering::Relaxed);
-}
-
 /// From now on, until [`arm`], a crash ends the process by its signal, for the one that has started it.
 pub fn end_by_signal() {
     ENDS_BY_SIGNAL.store(true, Ordering::Relaxed);
@@ -83,28 +65,26 @@ pub fn end_by_signal() {
 pub fn arm(limit: c_uint, code: u8) {
     CODE.store(code.into(), Ordering::Relaxed);
     catch(&[&CRASHES[..], &INTERRUPTING, &[SIGALRM]].concat());
-    // SAFETY: alarm has no preconditions.
-    unsafe { libc::alarm(limit) };
+    set_alarm(limit);
 }
 
 /// Handles a call of exit and these signals, and unblocks them, which the module may have blocked: a blocked SIGSEGV
 /// kills the process without calling the handler.
 fn catch(signals: &[c_int]) {
     for signal in signals {
-        handle(*signal, on_signal, libc::SA_ONSTACK);
+        // SAFETY: the handler reads atomics, writes a line and ends the process.
+        unsafe { handle(*signal, on_signal, libc::SA_ONSTACK) };
     }
     mask(libc::SIG_UNBLOCK, signals);
-    // SAFETY: the function lives as long as the process. Exit functions run in the reverse order
-    // of their registration: this one before any that a module has registered.
-    let _ = unsafe { libc::atexit(on_exit) };
+    // Exit functions run in the reverse order of their registration: this one before any that a module has registered.
+    at_exit(on_exit);
 }
 
 extern "C" fn on_signal(signal: c_int) {
     if ENDS_BY_SIGNAL.load(Ordering::Relaxed) && CODE.load(Ordering::Relaxed) < 0 {
         die_of(signal);
     }
-    if signal == SIGABRT && IS_OWN_FAULT.load(Ordering::Relaxed) && CODE.load(Ordering::Relaxed) < 0
-    {
+    if signal == SIGABRT && is_own_fault() && CODE.load(Ordering::Relaxed) < 0 {
         leave(Exit::Internal as u8);
     }
     end(signal_name(signal).unwrap_or_default())
@@ -133,8 +113,8 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::super::child;
     use super::*;
+    use system::child;
 
     /// Neither success, nor what a failed test or a shell would return.
     const ANSWERED: u8 = 23;
@@ -152,7 +132,7 @@ mod tests {
             fault();
             leave(1);
         }
-        let mut child = child::command(&format!("process::exit_guard::tests::{test}"));
+        let mut child = child::command(&format!("exit_guard::tests::{test}"));
         let all: Vec<_> = (1..32).collect();
         // SAFETY: sigprocmask is async-signal-safe. The mask is that of all threads.
         unsafe {
@@ -182,10 +162,10 @@ mod tests {
     fn an_abort_of_our_own_is_not_the_librarys() {
         if child::is_this() {
             report_crashes(Path::new("/the/library.so"));
-            note_own_fault();
+            system::note_own_fault();
             std::process::abort();
         }
-        let test = "process::exit_guard::tests::an_abort_of_our_own_is_not_the_librarys";
+        let test = "exit_guard::tests::an_abort_of_our_own_is_not_the_librarys";
         let output = child::command(test).output().unwrap();
         assert_eq!(output.status.code(), Some(i32::from(Exit::Internal as u8)), "{output:?}");
         assert!(!String::from_utf8_lossy(&output.stderr).contains("library"), "{output:?}");

@@ -16,7 +16,10 @@ use signal_hook::low_level;
 pub const STOP: libc::c_int = libc::SIGTSTP;
 
 /// What ends a process from outside.
-pub(super) const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+pub const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+
+/// In bytes: for a handler and the processor's state, which alone takes 11 KiB with AMX.
+const CRASH_STACK: usize = 64 * 1024;
 /// What the terminal's keys send. Pressed at a prompt they are meant for the prompt, even if the client was started
 /// with these signals ignored. SIGTTIN and SIGTTOU keep stopping a job in the background.
 const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, STOP];
@@ -45,7 +48,8 @@ static ENDS_WITHIN: AtomicU32 = AtomicU32::new(0);
 pub fn install_handlers() {
     for signal in interrupting() {
         // SA_RESTART: a library whose call may end first is not to see it fail.
-        handle(signal, on_signal, libc::SA_RESTART);
+        // SAFETY: the handler says what it calls.
+        unsafe { handle(signal, on_signal, libc::SA_RESTART) };
     }
 }
 
@@ -56,7 +60,7 @@ pub fn ignore_broken_pipes() {
 }
 
 /// Gives the signals of [`install_handlers`] their default actions back.
-pub(super) fn restore_defaults() {
+pub fn restore_defaults() {
     for signal in interrupting() {
         exchange(signal, Some(&default_action()));
     }
@@ -101,18 +105,24 @@ fn is_on(mode: &AtomicU8) -> bool {
 
 fn announce_and_end_within(seconds: libc::c_uint, signal: libc::c_int) {
     print_announcement(signal);
-    handle(libc::SIGALRM, on_alarm, 0);
+    // SAFETY: it ends the process by bare system calls.
+    unsafe { handle(libc::SIGALRM, on_alarm, 0) };
     ENDS_WITHIN.store(seconds, Ordering::SeqCst);
     end_in_time();
 }
 
 /// Sets the alarm by which an interrupted process ends, if it is to end by one.
-pub(super) fn end_in_time() {
+pub fn end_in_time() {
     let seconds = ENDS_WITHIN.load(Ordering::SeqCst);
     if seconds > 0 {
-        // SAFETY: alarm has no preconditions.
-        unsafe { libc::alarm(seconds) };
+        set_alarm(seconds);
     }
+}
+
+/// Has SIGALRM come in so many seconds, in place of an earlier alarm; never for 0.
+pub fn set_alarm(seconds: libc::c_uint) {
+    // SAFETY: alarm has no preconditions.
+    unsafe { libc::alarm(seconds) };
 }
 
 extern "C" fn on_alarm(_alarm: libc::c_int) {
@@ -127,7 +137,7 @@ fn print_announcement(signal: libc::c_int) {
 }
 
 /// Ends the process as the signal does without a handler.
-pub(super) fn die_of(signal: libc::c_int) {
+pub fn die_of(signal: libc::c_int) {
     // The kernel keeps a default action from the first process of a container.
     if getpid().is_init() && signal != STOP {
         super::leave(u8::try_from(128 + signal).unwrap_or(u8::MAX));
@@ -200,7 +210,12 @@ impl PromptSignals {
         PROMPT.fetch_add(1, Ordering::SeqCst);
         let others = interrupting().filter(|signal| !KEYS.contains(signal));
         let wanted = KEYS.into_iter().chain(others);
-        let before = wanted.map(|signal| (signal, handle(signal, on_signal, 0))).collect();
+        let before = wanted
+            .map(|signal| {
+                // SAFETY: the handler says what it calls.
+                (signal, unsafe { handle(signal, on_signal, 0) })
+            })
+            .collect();
         Self { before }
     }
 
@@ -232,7 +247,7 @@ pub fn raise(signal: libc::c_int) {
 }
 
 /// Blocks (`SIG_BLOCK`) or unblocks (`SIG_UNBLOCK`) these signals for the calling thread.
-pub(super) fn mask(how: libc::c_int, signals: &[libc::c_int]) {
+pub fn mask(how: libc::c_int, signals: &[libc::c_int]) {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: a valid place for a set.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
@@ -244,8 +259,21 @@ pub(super) fn mask(how: libc::c_int, signals: &[libc::c_int]) {
     unsafe { libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut()) };
 }
 
-/// Sets a handler, which may only call async-signal-safe functions, and returns the old action.
-pub(super) fn handle(
+/// Gives the handlers that are set with SA_ONSTACK a stack for when the thread's own has overflowed. To be called in a
+/// program without Rust's start, which does so for each thread.
+pub fn use_crash_stack() {
+    let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
+    let stack =
+        libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+    // SAFETY: the stack's memory is never freed and used for nothing else.
+    let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
+}
+
+/// Sets a handler, and returns the old action.
+///
+/// # Safety
+/// The handler only calls functions that are async-signal-safe (signal-safety(7)).
+pub unsafe fn handle(
     signal: libc::c_int,
     handler: extern "C" fn(libc::c_int),
     flags: libc::c_int,
@@ -256,7 +284,7 @@ pub(super) fn handle(
     exchange(signal, Some(&action))
 }
 
-pub(super) fn is_ignored(signal: libc::c_int) -> bool {
+pub fn is_ignored(signal: libc::c_int) -> bool {
     exchange(signal, None).sa_sigaction == libc::SIG_IGN
 }
 
@@ -280,8 +308,8 @@ mod tests {
 
     use rustix::io::write;
 
-    use super::super::child;
     use super::*;
+    use crate::child;
 
     #[test]
     fn a_deferral_that_ends_leaves_the_others_in_force() {
@@ -296,7 +324,7 @@ mod tests {
             drop(login);
             unreachable!("it dies of the signal");
         }
-        let test = "process::signals::tests::a_deferral_that_ends_leaves_the_others_in_force";
+        let test = "signals::tests::a_deferral_that_ends_leaves_the_others_in_force";
         let output = child::command(test).output().unwrap();
         assert_eq!(output.status.signal(), Some(libc::SIGTERM));
         let said = String::from_utf8(output.stdout).unwrap();

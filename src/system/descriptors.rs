@@ -20,8 +20,8 @@ use rustix::net::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::stdio::{stderr, stdin, stdout};
 
-use super::leave;
-use crate::error::Exit;
+use crate::leave;
+use messages::error::Exit;
 
 /// How many are sent at once.
 const MOST: usize = 2;
@@ -68,7 +68,7 @@ pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
 }
 
 /// From now on programs inherit the standard streams alone, and what a library's threads open later: for programs of ours.
-pub(super) fn keep_to_this_process() {
+pub fn keep_to_this_process() {
     if !close_between_on_exec(&[]) {
         open_descriptors().into_iter().for_each(close_on_exec);
     }
@@ -110,7 +110,7 @@ fn close_between_on_exec(_: &[RawFd]) -> bool {
 }
 
 /// Has this process open as many as it may, since each connection takes two; the limit before that.
-pub(super) fn raise_limit() -> Rlimit {
+pub fn raise_limit() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     // macOS, where the maximum is none, refuses to have none, and takes OPEN_MAX.
     let unlimited = cfg!(target_os = "macos").then_some(10_240).max(before.current);
@@ -120,7 +120,7 @@ pub(super) fn raise_limit() -> Rlimit {
 }
 
 /// The numbers of the open descriptors, without the first three.
-pub(super) fn open_descriptors() -> Vec<RawFd> {
+pub fn open_descriptors() -> Vec<RawFd> {
     let Ok(entries) = std::fs::read_dir("/dev/fd") else { return Vec::new() };
     let mut descriptors: Vec<RawFd> = entries
         .flatten()

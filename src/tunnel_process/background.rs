@@ -3,21 +3,22 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::listen;
 use rustix::process::setsid;
 use rustix::stdio::{dup2_stdin, stdin};
 use signal_hook::low_level::pipe;
 
-use super::descriptors::{keep_to_this_process, raise_limit};
-use super::signals::{INTERRUPTING, is_ignored, restore_defaults};
+use system::descriptors::{keep_to_this_process, raise_limit};
+use system::signals::{INTERRUPTING, is_ignored, restore_defaults};
 
 /// Starts this program with this argument and environment. It gets `input` as its standard input, `errors` for messages
 /// and no other descriptor: a client waits until everybody has closed its standard output.
-pub fn start(
+pub(crate) fn start(
     argument: &str,
     input: OwnedFd,
     errors: Stdio,
@@ -40,32 +41,29 @@ pub fn start(
 }
 
 /// Leaves the session and the terminal of the process that has started this one.
-pub fn leave_session() {
+pub(crate) fn leave_session() {
     // Fails only for the leader of a group, which a child is not.
     let _ = setsid();
     raise_limit();
 }
 
 /// What this process got as its standard input, which is /dev/null then.
-pub fn take_input() -> io::Result<OwnedFd> {
+pub(crate) fn take_input() -> io::Result<OwnedFd> {
     let input = fcntl_dupfd_cloexec(stdin(), 3)?;
     dup2_stdin(File::open("/dev/null")?)?;
     Ok(input)
 }
 
 /// The listening socket that this process got as its standard input.
-pub fn take_listener() -> io::Result<UnixListener> {
+pub(crate) fn take_listener() -> io::Result<UnixListener> {
     let listener = UnixListener::from(take_input()?);
     // From now on clients see that this process listens, and not the one that made the socket.
-    // SAFETY: listen has no preconditions; it fails for what is no socket.
-    if unsafe { libc::listen(listener.as_raw_fd(), -1) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    listen(&listener, -1)?;
     Ok(listener)
 }
 
 /// From now on, a signal that would end the process makes what this gives readable instead.
-pub fn on_termination() -> io::Result<UnixStream> {
+pub(crate) fn on_termination() -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     // signal-hook calls the handler that was there before its own, and that one ends the process.
     restore_defaults();

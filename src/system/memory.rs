@@ -11,7 +11,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeroize::optimization_barrier;
 
-use super::exit_guard;
+use crate::note_own_fault;
 
 /// Makes the process undumpable and untraceable, first of all, by other processes of this user, but not by root or a
 /// debugger that was there first; the limit of core files before that.
@@ -75,7 +75,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
         // SAFETY: the caller's promises are those that `alloc` asks for.
         let block = unsafe { self.0.alloc(layout) };
         if block.is_null() {
-            exit_guard::note_own_fault();
+            note_own_fault();
         }
         block
     }

@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use super::lock::Lock;
-use super::runtime::fnv_1a;
-use crate::limits;
+use files::directories::fnv_1a;
+use files::lock::Lock;
+use system::limits;
 
 /// More often than so it makes no difference.
 const OFTEN: usize = 2;

@@ -5,13 +5,17 @@
 //! would take a lock. A library that blocks SIGALRM or handles it itself isn't limited. After a stop of the process, or
 //! a sleep of the machine, beyond its limit a call has all of its time again.
 
+#![allow(unsafe_code, reason = "a signal handler, and what it reads")]
+
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
 
-use super::{exit_guard, leave, say, signals, unix_time};
-use crate::error::Exit;
-use crate::limits::Limit;
+use crate::exit_guard;
+use messages::error::Exit;
+use system::clock::unix_time;
+use system::limits::Limit;
+use system::{leave, say, signals};
 
 /// A call's name and its limit.
 pub struct Call(pub &'static str, pub Limit);
@@ -32,7 +36,10 @@ static DUE: AtomicI64 = AtomicI64::new(0);
 pub fn start(library: &Path) {
     exit_guard::name_library(library);
     if !signals::is_interrupted() {
-        signals::handle(libc::SIGALRM, on_alarm, libc::SA_RESTART | libc::SA_ONSTACK);
+        // SAFETY: the handler reads atomics, sets an alarm, or writes a line and ends the process.
+        unsafe {
+            signals::handle(libc::SIGALRM, on_alarm, libc::SA_RESTART | libc::SA_ONSTACK);
+        }
     }
     IS_ON.store(true, Ordering::Relaxed);
 }
@@ -67,8 +74,7 @@ impl Drop for Guard {
 fn set_alarm(seconds: libc::c_uint) {
     if !signals::is_interrupted() {
         DUE.store(unix_time() + i64::from(seconds), Ordering::Relaxed);
-        // SAFETY: alarm has no preconditions.
-        unsafe { libc::alarm(seconds) };
+        signals::set_alarm(seconds);
         // One that came in between had set its own.
         signals::end_in_time();
     }

@@ -1,0 +1,37 @@
+//! What this user's processes leave for each other and for later: directories that are the user's alone, locks, records,
+//! small secrets, and files that are replaced as a whole.
+
+pub mod data_file;
+pub mod directories;
+pub mod lock;
+pub mod replaced_file;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Opens a regular file to read it, and never waits for a FIFO's writer.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is not a regular file"))
+    }
+}
+
+/// The content of a regular file, which has `longest` bytes at most.
+pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    read_at_most(open_regular(path)?, longest)
+}
+
+/// Everything up to the end; fails where that is more than `longest` bytes.
+fn read_at_most(file: File, longest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if file.take(longest + 1).read_to_end(&mut bytes)? as u64 > longest {
+        let text = format!("it is longer than {longest} bytes");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, text));
+    }
+    Ok(bytes)
+}
