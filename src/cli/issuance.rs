@@ -4,6 +4,7 @@
 //! The request's name follows from the user and the key, so that the same command finds it again after an
 //! interruption, and no second one is made.
 
+use cluster_api::kind;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -31,6 +32,9 @@ use pin_entry::ask;
 use system::clock::unix_time;
 use system::signals::Deferral;
 use token::{KeyReference, Token};
+
+/// A certificate that was issued doesn't last as long as it has to.
+const TOO_SHORT: Kind = Kind::new("too short");
 
 /// Of a file with a certificate or a request, in bytes.
 pub(super) const LONGEST: u64 = 1 << 20;
@@ -192,14 +196,14 @@ impl Issuance<'_> {
         match self.issued(&last) {
             Ok(Some(issued)) => Ok(Standing::Issued(Box::new(last), Box::new(issued))),
             Ok(None) => Ok(Standing::Asked(Box::new(last))),
-            Err(error) if error.is(Kind::TooShort) && is_another => Ok(Standing::Free(name)),
+            Err(error) if error.is(&TOO_SHORT) && is_another => Ok(Standing::Free(name)),
             Err(error) => Err(error),
         }
     }
 
     /// Where the cluster doesn't let the user ask for certificates, with what lets them.
     fn with_right(&self, error: Error) -> Error {
-        if !error.is(Kind::Forbidden) {
+        if !error.is(&kind::FORBIDDEN) {
             return error;
         }
         let help = Help::from(format!("{APPLY}:"));
@@ -265,7 +269,7 @@ impl Issuance<'_> {
             let text = format!(
                 "the certificate of the request {name} expires {ends}, and has to be valid after {until}"
             );
-            return Err(Error::new(Exit::Cluster, text).kind(Kind::TooShort).help(
+            return Err(Error::new(Exit::Cluster, text).kind(TOO_SHORT).help(
                 "ask for a longer time with --duration, or have the administrators raise the signer's limit \
                  (--cluster-signing-duration) and make another request with --again",
             ));

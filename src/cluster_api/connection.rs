@@ -1,5 +1,6 @@
 //! A connection of our own to the API server, with the token's key and certificate.
 
+use crate::kind;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::{
     ClusterApi, ClusterUser, is_label, is_name, parsed, signing_request, unusable, whoami,
 };
 use keyring::{KeyNumber, OpenKeys};
-use messages::error::{Error, Exit, Kind};
+use messages::error::{Error, Exit};
 use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, tunnel_error};
 
 /// Whom an API server takes a request without credentials for.
@@ -87,10 +88,10 @@ impl TokenConnection {
         let text = format!("{cluster}: the API server refuses to {purpose}: {message}");
         let error = Error::new(Exit::Cluster, text);
         Err(match (status, reason.as_str()) {
-            (404, _) => error.kind(Kind::NotFound).help(
+            (404, _) => error.kind(kind::NOT_FOUND).help(
                 "check the name, and that the cluster has this API: `kubectl api-resources`",
             ),
-            (_, "Forbidden") => error.kind(Kind::Forbidden).help(
+            (_, "Forbidden") => error.kind(kind::FORBIDDEN).help(
                 "have an administrator of the cluster allow this user what the message names (RBAC)",
             ),
             _ => error.help("correct what the message names; the API server's log may tell more"),
@@ -103,7 +104,7 @@ impl ClusterApi for TokenConnection {
         let path = format!("{}/{name}", signing_request::PATH);
         match self.send(&Method::GET, &path, None, "show the CertificateSigningRequest") {
             Ok(request) => Ok(Some(request)),
-            Err(error) if error.is(Kind::NotFound) => Ok(None),
+            Err(error) if error.is(&kind::NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -161,7 +162,7 @@ fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<ServiceAccountTo
 }
 
 fn not_recognised() -> Error {
-    tunnel::not_recognised().kind(Kind::NotRecognised)
+    tunnel::not_recognised().kind(kind::NOT_RECOGNISED)
 }
 
 /// Why an API server refuses a request that it has understood: the fields of a Kubernetes Status, empty where it has none.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+pub mod kind;
 mod kubectl;
 pub mod signing_request;
 

@@ -1,5 +1,6 @@
 //! A CertificateSigningRequest: what was asked for, by whom, and what became of it.
 
+use crate::kind;
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
-use messages::error::{Error, Exit, Kind, listed};
+use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
 use messages::printable::{excerpt, quoted};
 
@@ -290,7 +291,7 @@ impl SigningRequest {
         let path = format!("{PATH}/{}", self.metadata.name);
         let purpose = "remove the CertificateSigningRequest";
         match api.send(&Method::DELETE, &path, Some(&options), purpose) {
-            Err(error) if !error.is(Kind::NotFound) => Err(error),
+            Err(error) if !error.is(&kind::NOT_FOUND) => Err(error),
             _ => Ok(()),
         }
     }

@@ -11,6 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use messages::error::{Error, Exit, Kind};
 
+/// A person was asked for the PIN, and gave none.
+pub const CANCELLED: Kind = Kind::new("pin cancelled");
+
+/// There is nobody to ask for the PIN, and no source of it.
+pub const NO_PIN: Kind = Kind::new("no pin");
+
 /// What came of a question to the person at the terminal that is not for a PIN, but may be for another secret.
 pub enum Answer {
     /// There is no terminal to ask at.
@@ -170,14 +176,14 @@ impl fmt::Display for PinOrigin {
 pub fn cancelled(token: &str) -> Error {
     Error::new(Exit::Login, format!("no PIN was entered for token {token}"))
         .help("run the command again and type the PIN")
-        .kind(Kind::PinCancelled)
+        .kind(CANCELLED)
 }
 
 pub fn no_pin(token: &str) -> Error {
     let text = format!(
         "token {token} wants a PIN, and there is no terminal to ask for it and no pinSource"
     );
-    Error::new(Exit::Login, text).kind(Kind::NoPin).help(
+    Error::new(Exit::Login, text).kind(NO_PIN).help(
         "run it from a terminal (with ssh: -t), or set pinSource (--pin-source) to askpass, stdin, file:/path or env:NAME",
     )
 }

@@ -23,6 +23,9 @@ use crate::directories;
 use messages::error::{Error, Exit, Kind};
 use system::limits;
 
+/// Another process has the library or the token.
+pub const BUSY: Kind = Kind::new("busy");
+
 /// The holder of SoftHSM's lock needs about 30 ms.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -53,7 +56,7 @@ pub fn busy(holder: Option<u32>, waited: Duration) -> Error {
     let text = format!(
         "the token is in use by another request{holder} and did not become free within {seconds} s"
     );
-    Error::new(Exit::Token, text).kind(Kind::Busy).help(
+    Error::new(Exit::Token, text).kind(BUSY).help(
         "finish or end the other request (it may be waiting for a PIN or a touch) and try again",
     )
 }

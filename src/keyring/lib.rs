@@ -16,12 +16,14 @@ mod open;
 mod question;
 mod turn;
 
+use files::lock::BUSY;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
+use token::kind;
 
 use self::library::{LibraryLock, note_wait};
 pub use self::open::OpenKey;
@@ -32,7 +34,7 @@ use config::pin::{PinOrigin, PinProvider};
 use config::{Config, TokenName, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
-use messages::error::{Error, Exit, Kind};
+use messages::error::{Error, Exit};
 use pin_entry::Sources;
 use system::environment::TakenVariables;
 use system::limits;
@@ -586,8 +588,8 @@ impl Worker {
 /// Whether opening the token again could help. A PIN that was refused stays refused.
 fn may_be_lost(error: &Error) -> bool {
     // While another process has the token, nothing is known of it.
-    let is_of_token = error.exit_code() == Exit::Token as u8 && !error.is(Kind::Busy);
-    is_of_token || error.is(Kind::CallFailed)
+    let is_of_token = error.exit_code() == Exit::Token as u8 && !error.is(&BUSY);
+    is_of_token || error.is(&kind::CALL_FAILED)
 }
 
 #[cfg(test)]
@@ -618,8 +620,8 @@ mod tests {
         let new = |exit| Error::new(exit, "failed");
         for (error, is_lost) in [
             (new(Exit::Token), true),
-            (new(Exit::Token).kind(Kind::Busy), false),
-            (new(Exit::Login).kind(Kind::CallFailed), true),
+            (new(Exit::Token).kind(BUSY), false),
+            (new(Exit::Login).kind(kind::CALL_FAILED), true),
             (new(Exit::Login), false),
         ] {
             assert_eq!(may_be_lost(&error), is_lost, "{error}");

@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 use messages::error::{Error, Exit, Kind, PROGRAM, listed};
 use messages::help::{Help, HelpPart};
 
+/// The kubeconfig names no key for the context that is meant.
+pub const NO_CONTEXT_KEY: Kind = Kind::new("no context key");
+
 /// An error of a context that names no key: some commands look for one themselves then.
 fn no_key(text: impl Into<String>, help: impl Into<Help>) -> Error {
-    error(text, help).kind(Kind::NoContextKey)
+    error(text, help).kind(NO_CONTEXT_KEY)
 }
 
 pub(super) fn missing(paths: &[PathBuf]) -> Error {

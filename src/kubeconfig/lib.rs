@@ -20,7 +20,7 @@ mod tunnelled;
 mod yaml;
 
 pub use entries::{Cluster, Context, Provider};
-pub use error::{other_user, unreadable, write_command};
+pub use error::{NO_CONTEXT_KEY, other_user, unreadable, write_command};
 pub use exec::user_excerpt;
 pub use file::{change, check_change};
 pub use load::files;

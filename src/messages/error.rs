@@ -2,7 +2,7 @@
 //!
 //! It is made where it is found, with a [`Kind`] if other code does something about it. No text ever holds a PIN.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::error::Error as StandardError;
 use std::fmt::{self, Display};
 
@@ -34,37 +34,15 @@ pub enum Exit {
     NotFound = 127,
 }
 
-/// What other code asks of an error, with [`Error::is`].
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub enum Kind {
-    /// Another process has the library or the token.
-    Busy,
-    /// A call on the token failed or was refused, as it does when the token is gone.
-    CallFailed,
-    CertificateRefused,
-    /// No certificate was seen, for want of a login.
-    CertificateUnseen,
-    /// An API server doesn't let this user do it.
-    Forbidden,
-    NoCertificate,
-    NoContextKey,
-    NoKey,
-    /// There is nobody to ask for the PIN, and no source of it.
-    NoPin,
-    /// Of all keys and certificates.
-    NoneFits,
-    NoUsableKey,
-    /// An API server has no such object.
-    NotFound,
-    /// An API server takes the bearer of the certificate for nobody.
-    NotRecognised,
-    PinCancelled,
-    PinNotSet,
-    SeveralKeys,
-    /// A certificate that was issued doesn't last as long as it has to.
-    TooShort,
-    /// Of a server: it may be away for a moment.
-    Unreachable,
+/// What other code asks of an error, with [`Error::is`]: a constant of the crate that makes such errors.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Kind(Cow<'static, str>);
+
+impl Kind {
+    /// `name` is no other kind's.
+    pub const fn new(name: &'static str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
 }
 
 /// Can be sent to another process.
@@ -139,8 +117,8 @@ impl Error {
         format!("{}{separator}{}", printable(&text), printable(&help))
     }
 
-    pub fn is(&self, kind: Kind) -> bool {
-        self.0.kind == Some(kind)
+    pub fn is(&self, kind: &Kind) -> bool {
+        self.0.kind.as_ref() == Some(kind)
     }
 }
 

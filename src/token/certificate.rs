@@ -1,5 +1,7 @@
 //! The certificate that a selector names, on the token or in a file, its issuers and attestation.
 
+use crate::kind;
+use config::pin::NO_PIN;
 use std::path::Path;
 
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};
@@ -10,7 +12,7 @@ use config::pin::PinProvider;
 use config::{Config, ObjectId, ObjectSelector};
 use crypto::certificate::{Certificate, best_per_key, issuer_among, issuer_of, minute};
 use files::read_regular;
-use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use system::clock::unix_time;
 
@@ -90,7 +92,7 @@ impl Token {
     ) -> Result<Identity, Error> {
         let find = |token: &Self| token.visible_certificate(selector);
         let found = match self.visible_or_hidden(&selector.to_string(), pins, find) {
-            Err(error) if error.is(Kind::NoPin) => None,
+            Err(error) if error.is(&NO_PIN) => None,
             found => found?,
         };
         if let Some(identity) = found {
@@ -100,10 +102,10 @@ impl Token {
         let (kind, why) = match self.may_hide_objects() {
             // It may be a private object, or it may not be there.
             true => (
-                Kind::CertificateUnseen,
+                kind::CERTIFICATE_UNSEEN,
                 " without a login, and there is no terminal to ask for the PIN and no pinSource",
             ),
-            false => (Kind::NoCertificate, ""),
+            false => (kind::NO_CERTIFICATE, ""),
         };
         let text = format!("no certificate with {selector} on token {}{why}", self.name());
         let help = Help::from(format!("correct the name (`{PROGRAM} list"))

@@ -1,5 +1,7 @@
 //! Keys: found by their public key; the private key, after a login if the token wants one.
 
+use crate::kind;
+use config::pin::NO_PIN;
 use std::fmt::Display;
 
 use cryptoki::object::{AttributeType, KeyType, ObjectClass};
@@ -11,7 +13,7 @@ use super::raw::ObjectHandle;
 use config::ObjectSelector;
 use config::pin::PinProvider;
 use crypto::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
-use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 
 /// A key of the token, which may not be open yet: what names it, and the public key that its signatures are verified
@@ -174,12 +176,12 @@ impl Token {
         pins: &mut dyn PinProvider,
     ) -> Result<ObjectHandle, Error> {
         let missing = match self.private_key(reference) {
-            Err(error) if !self.login.is_done && error.is(Kind::NoKey) => error,
+            Err(error) if !self.login.is_done && error.is(&kind::NO_KEY) => error,
             outcome => return outcome,
         };
         match self.authenticate(UserType::User, &reference.holder(), pins) {
             Ok(()) => self.private_key(reference),
-            Err(error) if error.is(Kind::NoPin) || error.is(Kind::PinNotSet) => Err(missing),
+            Err(error) if error.is(&NO_PIN) || error.is(&kind::PIN_NOT_SET) => Err(missing),
             Err(error) => Err(error),
         }
     }
@@ -221,7 +223,7 @@ impl Token {
         .and(format!(
             " --login`); if it wants no login but hides keys all the same, set pinSource (--pin-source){hint}"
         ));
-        Error::new(Exit::Object, text).kind(Kind::NoKey).help(help)
+        Error::new(Exit::Object, text).kind(kind::NO_KEY).help(help)
     }
 
     /// The one private key without CKA_PRIVATE, like a PIV card's card authentication key.

@@ -9,6 +9,7 @@ pub mod exit_guard;
 mod generation;
 mod inventory;
 mod key;
+pub mod kind;
 mod ledger;
 mod login;
 mod module;

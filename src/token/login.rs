@@ -4,6 +4,7 @@
 //! `pin_rules`; the token's state is read before every try; and from that look until the token's
 //! answer its record is locked, so that no other process of this user sends it a PIN.
 
+use crate::kind;
 use std::mem;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::{KeyReference, Token, ckr};
 use config::TokenName;
 use config::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
-use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use system::signals::Deferral;
 
@@ -584,7 +585,7 @@ impl Token {
             Some(RvError::UserPinNotInitialized) => {
                 let text = format!("token {token} has no user PIN yet: {failure}");
                 let tool = self.pkcs11_tool();
-                Error::new(Exit::Login, text).kind(Kind::PinNotSet).help(format!(
+                Error::new(Exit::Login, text).kind(kind::PIN_NOT_SET).help(format!(
                     "initialise the user PIN first: {tool} --login --login-type so --init-pin, or the token's own tool"
                 ))
             }
@@ -595,7 +596,7 @@ impl Token {
     pub(super) fn call_failure(&self, error: &CryptokiError) -> Error {
         self.failure(error, |failure| {
             let text = format!("login to token {} failed: {failure}", self.state.name);
-            Error::new(Exit::Login, text).kind(Kind::CallFailed).help(ckr::TAKE_OUT)
+            Error::new(Exit::Login, text).kind(kind::CALL_FAILED).help(ckr::TAKE_OUT)
         })
     }
 }

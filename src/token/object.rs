@@ -3,6 +3,7 @@
 //! Each call asks for one attribute: asked for several, or for one they don't know, some libraries leave zeros that
 //! read like values. Only CKA_KEY_TYPE, which every key has, is asked for along with another one.
 
+use crate::kind;
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::mechanism::MechanismType;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
@@ -12,7 +13,7 @@ use super::raw::{AttributeValues, ObjectHandle};
 use super::{Token, ckr};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
-use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 
 /// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
@@ -230,7 +231,7 @@ impl Token {
         self.failure(error, |failure| {
             let text =
                 format!("reading the objects on token {} failed: {failure}", self.state.name);
-            Error::new(Exit::Object, text).help(ckr::TAKE_OUT).kind(Kind::CallFailed)
+            Error::new(Exit::Object, text).help(ckr::TAKE_OUT).kind(kind::CALL_FAILED)
         })
     }
 }

@@ -2,12 +2,13 @@
 //! PIN is the card's management key. A person types it, and the card counts no wrong ones. A card may keep it
 //! under its PIN, which ykcs11 takes for it then; such a try is one of the PIN, by its rules.
 
+use crate::kind;
 use cryptoki::error::RvError;
 use cryptoki::session::UserType;
 
 use super::{Token, ckr};
 use config::pin::{Answer, PinProvider};
-use messages::error::{Error, Exit, Kind};
+use messages::error::{Error, Exit};
 use messages::printable::printable;
 use system::signals::Deferral;
 
@@ -61,7 +62,7 @@ impl Token {
         };
         if typed == PROTECTED.as_bytes() {
             match self.authenticate(UserType::So, what, pins) {
-                Err(error) if error.is(Kind::PinNotSet) => {
+                Err(error) if error.is(&kind::PIN_NOT_SET) => {
                     return failed(
                         format!("token {token} doesn't keep its management key under its PIN"),
                         "run the command again and type the management key itself",

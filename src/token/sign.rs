@@ -3,6 +3,7 @@
 //! If a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done here and the token is
 //! asked for the bare RSA operation (CKM_RSA_X_509).
 
+use crate::kind;
 use std::any::Any;
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use config::pin::PinProvider;
 use crypto::certificate::PublicKey;
 use crypto::scheme::{Scheme, ecdsa, pkcs1, pss};
 use crypto::verify::{VerifiedSignature, verify};
-use messages::error::{Error, Exit, Kind, PROGRAM, listed};
+use messages::error::{Error, Exit, PROGRAM, listed};
 use protocol::hash::Hash;
 use system::limits;
 
@@ -187,7 +188,7 @@ impl Token {
             if refuses_mechanism(error) {
                 return failed("is refused by the token").help(other);
             }
-            failed("failed").help(ckr::TAKE_OUT).kind(Kind::CallFailed)
+            failed("failed").help(ckr::TAKE_OUT).kind(kind::CALL_FAILED)
         })
     }
 

@@ -1,5 +1,6 @@
 //! What is written to a token and removed from it. Nothing is ever overwritten.
 
+use crate::kind;
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::object::{Attribute, AttributeType, CertificateType, ObjectClass};
 
@@ -8,7 +9,7 @@ use super::raw::ObjectHandle;
 use super::{Token, WRITABLE, ckr};
 use config::{ObjectId, ObjectSelector};
 use crypto::certificate::Certificate;
-use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use system::signals::Deferral;
 
@@ -37,7 +38,7 @@ impl Token {
             return Ok(false);
         }
         match self.write_certificate(certificate, None) {
-            Err(error) if error.is(Kind::CertificateRefused) => Ok(false),
+            Err(error) if error.is(&kind::CERTIFICATE_REFUSED) => Ok(false),
             outcome => outcome.map(|()| true),
         }
     }
@@ -137,7 +138,7 @@ impl Token {
             return self.writing_failure("writing the certificate", error);
         }
         let text = format!("token {} takes no certificate: {}", self.name(), ckr::failure(error));
-        Error::new(Exit::Object, text).kind(Kind::CertificateRefused).help(
+        Error::new(Exit::Object, text).kind(kind::CERTIFICATE_REFUSED).help(
             "write it with the token's own tool, or set certificateFile (--certificate-file) to its file",
         )
     }

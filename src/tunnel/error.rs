@@ -9,8 +9,11 @@ use rustls::{AlertDescription, CertificateError};
 
 use super::relay::Broken;
 use keyring::OpenKey;
-use messages::error::{Error, Exit};
+use messages::error::{Error, Exit, Kind};
 use messages::help::Help;
+
+/// Of a server: it may be away for a moment.
+pub(crate) const UNREACHABLE: Kind = Kind::new("unreachable");
 
 /// An error with exit code 9.
 pub fn tunnel_error(text: impl Into<String>, help: impl Into<Help>) -> Error {

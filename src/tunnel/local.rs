@@ -9,6 +9,7 @@
 //! API server's to make. So the first connection speaks HTTP/1.1, which all clients offer, and has the API server
 //! asked, without a key, for its choice for those after it.
 
+use crate::error::UNREACHABLE;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor};
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -37,7 +38,7 @@ use super::wire::{Wire, wire};
 use crate::told::{self, Accepted};
 use files::directories::fnv_1a;
 use keyring::{KeyNumber, OpenKeys};
-use messages::error::{Error, Kind};
+use messages::error::Error;
 use messages::printable::printable;
 use system::locked;
 
@@ -257,7 +258,7 @@ impl Port {
         let is_possible = answer::is_possible(client.get_ref().1.alpn_protocol());
         let (rest, answer) = split(client);
         let stream = join(Cursor::new(sent).chain(rest), answer);
-        let is_away = error.is(Kind::Unreachable);
+        let is_away = error.is(&UNREACHABLE);
         if is_possible && answer::answer(stream, &text, is_away).await {
             self.server.report_connection(&format!("answered with 502: {text}"));
         } else {
@@ -291,7 +292,7 @@ fn accepted(connection: &TcpStream) -> Option<Accepted> {
 /// questions.
 async fn text_for(accepted: Option<Accepted>, error: &Error) -> String {
     let mut sentence = error.sentence();
-    if error.is(Kind::Unreachable) {
+    if error.is(&UNREACHABLE) {
         sentence += &format!("; {LOOK_AT_ENTRY}");
     }
     let text = sentence.clone();

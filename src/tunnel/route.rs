@@ -1,5 +1,6 @@
 //! How a server is reached: directly, or through the proxy that the kubeconfig or the environment names.
 
+use crate::error::UNREACHABLE;
 use std::error::Error as StandardError;
 use std::future::{Ready, ready};
 use std::io;
@@ -22,7 +23,7 @@ use super::error::{NO_WAY, innermost, is_late, timed_out, tunnel_error};
 use super::wire::Stream;
 use super::{limits, trust};
 use kubeconfig::Cluster;
-use messages::error::{Error, Kind};
+use messages::error::Error;
 
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("pkcs11-external-signer/", env!("CARGO_PKG_VERSION")));
@@ -147,7 +148,7 @@ fn not_connected(error: &(dyn StandardError + 'static)) -> Error {
         true => timed_out("connecting", limits::CONNECT.as_secs()),
         false => tunnel_error(format!("no connection: {reason}"), NO_WAY),
     };
-    error.kind(Kind::Unreachable)
+    error.kind(UNREACHABLE)
 }
 
 /// Host and port.

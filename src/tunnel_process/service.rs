@@ -3,6 +3,7 @@
 //! Each client has a thread; the main thread waits for clients, and closes what is used no longer. PKCS#11
 //! libraries are in other processes.
 
+use files::lock::BUSY;
 use std::collections::BTreeMap;
 use std::io;
 use std::mem;
@@ -11,6 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use token::kind;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::chdir;
@@ -32,7 +34,7 @@ use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
 use kubeconfig::{Cluster, write_command};
-use messages::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM};
+use messages::error::{DOCUMENT_VERSION, Error, Exit, PROGRAM};
 use messages::help::Help;
 use system::clock::time_since_boot;
 use system::limits;
@@ -536,7 +538,7 @@ impl State {
 fn may_be_there_by_now(error: &Error) -> bool {
     let code = error.exit_code();
     let is_missing = code == Exit::Token as u8 || code == Exit::Object as u8;
-    is_missing && !error.is(Kind::Busy) || error.is(Kind::CallFailed)
+    is_missing && !error.is(&BUSY) || error.is(&kind::CALL_FAILED)
 }
 
 /// The process that the plugin names as its client.

@@ -2,13 +2,14 @@
 
 use super::Checklist;
 use crate::cli::issuance::{ShortLived, applicant};
+use cluster_api::kind;
 use cluster_api::signing_request::{SHORTEST, SIGNER};
 use cluster_api::{
     CERTIFICATES, ClusterUser, ResourceAttributes, ServiceAccount, TokenConnection, may,
 };
 use crypto::certificate::PublicKey;
 use crypto::jose;
-use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use messages::printable::quoted;
 use token::Token;
@@ -104,7 +105,7 @@ fn token(
     }
     // By a token that is forgotten: to read the account is another right.
     match api.request_token(account, SHORTEST.into(), &[]) {
-        Err(error) if error.is(Kind::NotFound) => missing(
+        Err(error) if error.is(&kind::NOT_FOUND) => missing(
             format!("there is no service account {account}"),
             "name another one, or have an administrator make it: `kubectl create serviceaccount`",
         ),

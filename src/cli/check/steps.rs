@@ -3,6 +3,7 @@
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
 use std::sync::Arc;
+use token::kind;
 
 use super::Checklist;
 use crate::cli::issuance::ShortLived;
@@ -10,7 +11,7 @@ use config::Config;
 use config::pin::{PinOrigin, PinProvider};
 use crypto::certificate::{Certificate, minute, of_subject, renewal_remedy};
 use crypto::scheme::Scheme;
-use messages::error::{Error, Exit, Kind};
+use messages::error::{Error, Exit};
 use messages::printable::quoted;
 use pin_entry::Sources;
 use system::clock::unix_time;
@@ -48,7 +49,7 @@ impl Checklist<'_> {
         }
         if !can_log_in
             && let Err(error) = &identity
-            && error.is(Kind::CertificateUnseen)
+            && error.is(&kind::CERTIFICATE_UNSEEN)
         {
             // That no PIN can be tried has been reported.
             if !with_login {

@@ -3,6 +3,7 @@
 
 mod short_lived;
 
+use config::pin::NO_PIN;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use config::{Config, Keep, PinSource, key_selection};
 use crypto::certificate::rfc_3339;
 use kubeconfig::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
 use kubeconfig::{Kubeconfig, LocalCluster};
-use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use messages::report;
 use pin_entry::{self, Sources};
@@ -73,7 +74,7 @@ pub(super) fn run(
             Some(name) => KeyOptions::of_context(&options.kubeconfig, Some(name)).set_call(),
             None => options.set_call(),
         }
-        let error = if error.is(Kind::NoPin) { error.help(where_to_ask()) } else { error };
+        let error = if error.is(&NO_PIN) { error.help(where_to_ask()) } else { error };
         // Most clients run a plugin that fails once more for each thing that they want to know.
         let was_told = client.is_some_and(|client| told::times_told(client, &error.sentence()) > 0);
         if was_told { error.again() } else { error }

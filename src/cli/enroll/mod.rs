@@ -6,6 +6,7 @@
 mod cluster;
 mod token;
 
+use cluster_api::kind;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ use cluster_api::ClusterUser;
 use config::pin::Pin;
 use config::{Config, Keep};
 use files::read_regular;
-use messages::error::{Error, Exit, Kind};
+use messages::error::{Error, Exit};
 use messages::printable::PrintableLines;
 use messages::report;
 use protocol::Configuration;
@@ -319,7 +320,7 @@ impl<'a> ContextEnrollment<'a> {
                 return self.finish(&entries, &known, paused.lines).map(Trial::Finished);
             }
             Ok(known) => known.describe(&self.server),
-            Err(error) if error.is(Kind::NotRecognised) => error.to_string(),
+            Err(error) if error.is(&kind::NOT_RECOGNISED) => error.to_string(),
             Err(error) => return Err(error),
         };
         report::note(&format!(

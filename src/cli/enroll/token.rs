@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::path::{Path, PathBuf};
+use token::kind;
 
 use super::EnrollArguments;
 use crate::cli::issuance::IssuedCertificate;
@@ -17,7 +18,7 @@ use config::pin::Pin;
 use config::{Config, ObjectId, ObjectSelector};
 use crypto::certificate::{Certificate, PublicKey, minute};
 use keyring::library::{self, AskingUnlocked, LibraryLock};
-use messages::error::{Error, Exit, Kind, PROGRAM};
+use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use messages::printable::printable;
 use messages::report;
@@ -352,7 +353,7 @@ impl<'a> Enrollment<'a> {
                 // A file that was named takes it whatever the token says of it.
                 let may_be_kept =
                     self.named_file().is_some() && error.exit_code() == Exit::Object as u8;
-                if !may_be_kept && !error.is(Kind::CertificateRefused) {
+                if !may_be_kept && !error.is(&kind::CERTIFICATE_REFUSED) {
                     return Err(error);
                 }
                 *placement = Placement::in_file(error.to_string());

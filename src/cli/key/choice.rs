@@ -1,7 +1,10 @@
 //! The key that a command is about: the one that is named, the only one that can be used, or the one that a
 //! person picks; and the configuration that names it.
 
+use crate::cli::listing::NONE_FITS;
+use kubeconfig::NO_CONTEXT_KEY;
 use std::path::PathBuf;
+use token::kind;
 
 use super::options::{KeyOptions, KeySource, set};
 use crate::cli::listing::{
@@ -19,6 +22,12 @@ use protocol::Configuration;
 use system::clock::unix_time;
 use system::environment::TakenVariables;
 use token::{Identity, KeyReference, Token};
+
+/// Several keys are as good as each other.
+pub(crate) const SEVERAL_KEYS: Kind = Kind::new("several keys");
+
+/// Of all keys of all tokens none can be used.
+pub(crate) const NO_USABLE_KEY: Kind = Kind::new("no usable key");
 
 impl KeyOptions {
     /// What the library and the token that are named hold, or all of them.
@@ -59,7 +68,7 @@ impl KeyOptions {
     ) -> Result<(KeySource, TakenVariables), Error> {
         let may_guess = may_guess && self.context.is_none() && self.kubeconfig.is_none();
         let (mut source, no_key) = match self.source() {
-            Err(error) if may_guess && error.is(Kind::NoContextKey) => {
+            Err(error) if may_guess && error.is(&NO_CONTEXT_KEY) => {
                 (self.options_source(), Some(error))
             }
             source => (source?, None),
@@ -69,7 +78,7 @@ impl KeyOptions {
             let found = self.complete(&mut source.configuration, session);
             source.found = match (found, no_key) {
                 // Several keys are listed; if there is none, what is wrong is that nothing names one.
-                (Err(error), Some(why)) if !error.is(Kind::SeveralKeys) => return Err(why),
+                (Err(error), Some(why)) if !error.is(&SEVERAL_KEYS) => return Err(why),
                 (found, no_key) => found?.map(|uri| (uri, no_key)),
             };
         }
@@ -93,7 +102,7 @@ impl KeyOptions {
         let mut keys = listing.keys();
         let only_key = keys.next().filter(|_| keys.next().is_none());
         let chosen = match (self.choose(&listing), only_key) {
-            (Err(error), Some(only_key)) if error.is(Kind::NoUsableKey) => Ok(only_key),
+            (Err(error), Some(only_key)) if error.is(&NO_USABLE_KEY) => Ok(only_key),
             (chosen, _) => chosen,
         };
         let mut tokens = listing.tokens();
@@ -102,7 +111,7 @@ impl KeyOptions {
                 (key_configuration(None, selected, None), selected.key.uri.clone())
             }
             // The token may hide the key.
-            (Err(error), Some((library, token))) if error.is(Kind::NoneFits) => {
+            (Err(error), Some((library, token))) if error.is(&NONE_FITS) => {
                 (token_configuration(library, token), format!("token {}", token.name))
             }
             (Err(error), _) => return Err(error),
@@ -174,7 +183,7 @@ impl KeyOptions {
                 of_certificate = certificate.user;
             }
             Ok(_) => {}
-            Err(error) if error.is(Kind::CertificateUnseen) => {}
+            Err(error) if error.is(&kind::CERTIFICATE_UNSEEN) => {}
             // One that was named although it has none, or none yet.
             Err(error) if file.is_none() && key.certificate.is_none() => {
                 report::warning(&format!("nothing works with this user yet: {error}"));
@@ -202,7 +211,7 @@ fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
     let options: Vec<_> = found.iter().map(option).collect();
     Err(Error::new(Exit::Object, format!("{} keys can be meant", options.len()))
         .help(Help::from("name one:").with_candidates(&options))
-        .kind(Kind::SeveralKeys))
+        .kind(SEVERAL_KEYS))
 }
 
 /// `found` is what there is, each with what is wrong with it.
@@ -211,7 +220,7 @@ fn no_usable(found: &[String]) -> Error {
                 certificate is issued), or choose one as it is with --object-id:";
     Error::new(Exit::Object, "no key that can be used was found")
         .help(among(found, help))
-        .kind(Kind::NoUsableKey)
+        .kind(NO_USABLE_KEY)
 }
 
 /// In one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token "prod"
@@ -317,7 +326,7 @@ pub(in crate::cli) fn key_and_user(
 ) -> Result<(KeyReference, Option<String>), Error> {
     match token.identity(config, pins.as_mut().map(|it| &mut **it as &mut dyn PinProvider)) {
         Ok(identity) => Ok((identity.key, identity.certificate.user)),
-        Err(error) if error.is(Kind::NoCertificate) || error.is(Kind::CertificateUnseen) => {
+        Err(error) if error.is(&kind::NO_CERTIFICATE) || error.is(&kind::CERTIFICATE_UNSEEN) => {
             // What is missing is rather the certificate than a public key.
             token.bare_key(&config.object, pins).map(|key| (key, None)).map_err(|_| error)
         }

@@ -1,5 +1,6 @@
 //! The document that `list --json` prints, described in docs/commands.md.
 
+use files::lock::BUSY;
 use std::fmt;
 
 use clap::builder::styling::Style;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::key::options::{option, set};
 use crate::cli::session::{BAD, CONCERN};
 use config::{OPTIONS, ObjectSelector, TokenName};
-use messages::error::{DOCUMENT_VERSION, Error, Exit, Kind, PROGRAM};
+use messages::error::{DOCUMENT_VERSION, Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use messages::printable::printable;
 use protocol::Configuration;
@@ -194,7 +195,7 @@ impl From<&Error> for ErrorEntry {
             message: error.to_string(),
             help: error.remedy().to_string(),
             exit_code: error.exit_code(),
-            is_busy: error.is(Kind::Busy),
+            is_busy: error.is(&BUSY),
         }
     }
 }
@@ -284,7 +285,7 @@ impl Listing {
         let of_libraries = self.libraries.iter().map(|library| &library.error);
         let of_tokens = self.tokens().map(|(_, token)| &token.error);
         let busy = of_libraries.chain(of_tokens).flatten().find(|error| error.is_busy)?;
-        Some(Error::new(Exit::Token, &busy.message).kind(Kind::Busy).help(&busy.help))
+        Some(Error::new(Exit::Token, &busy.message).kind(BUSY).help(&busy.help))
     }
 
     /// The tokens, each with its library.

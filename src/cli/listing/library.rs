@@ -4,11 +4,12 @@ use super::document::{PinEntry, nameable};
 use super::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, LibraryEntry, TokenEntry};
 use crate::cli::session::CommandSession;
 use crate::enrollment::fingerprint;
+use config::pin::CANCELLED;
 use config::pin::PinProvider as _;
 use config::{Filter, ObjectId, ObjectSelector, TokenName, TokenSelector, TrustedLibrary, Uri};
 use crypto::certificate::{Certificate, ValidityState, minute, rfc_3339};
 use keyring::library::{self, Library};
-use messages::error::{Error, Exit, Kind};
+use messages::error::{Error, Exit};
 use messages::help::Help;
 use pin_entry::Sources;
 use system::clock::unix_time;
@@ -113,7 +114,7 @@ fn shown(
         let mut pins = library.lock.asking_unlocked(trusted, pins);
         refused = token.log_in_if_required("to see its private objects", &mut pins).err();
         // A person who gives up is done with all tokens, not with one.
-        if let Some(error) = refused.take_if(|error| error.is(Kind::PinCancelled)) {
+        if let Some(error) = refused.take_if(|error| error.is(&CANCELLED)) {
             return Err(error);
         }
         library.lock.acquire(trusted, limits::LISTING_LOCK, &mut library::note_wait)?;

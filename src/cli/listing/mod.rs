@@ -19,6 +19,9 @@ use messages::report;
 use pin_entry::Sources;
 use system::environment::TakenVariables;
 
+/// Of all keys and certificates none is what was asked for.
+pub(crate) const NONE_FITS: Kind = Kind::new("none fits");
+
 impl KeyOptions {
     /// Lists the library that is named, in this process, or else every one that is found. With a `login` to see private
     /// objects: with the variable that the PIN's source names; without a source a person is asked.
@@ -97,7 +100,7 @@ pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
     }
     Error::new(Exit::Object, format!("no key or certificate with {selector}"))
         .help(help)
-        .kind(Kind::NoneFits)
+        .kind(NONE_FITS)
 }
 
 /// What to do with what was found, or where nothing that could be used was seen.
