@@ -4,7 +4,6 @@
 //! The request's name follows from the user and the key, so that the same command finds it again after an
 //! interruption, and no second one is made.
 
-use cluster_api::kind;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use crate::enrollment::{
     Applicant, RESERVED, certificates_pem, check_issued, fingerprint, intermediates, remark,
 };
 use crate::start;
+use cluster_api::kind;
 use cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
 use cluster_api::{ClusterApi, ClusterUser};
 use config::duration;

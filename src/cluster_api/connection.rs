@@ -1,6 +1,5 @@
 //! A connection of our own to the API server, with the token's key and certificate.
 
-use crate::kind;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use time::format_description::well_known::Rfc3339;
 use super::{
     ClusterApi, ClusterUser, is_label, is_name, parsed, signing_request, unusable, whoami,
 };
+use crate::kind;
 use keyring::{KeyNumber, OpenKeys};
 use messages::error::{Error, Exit};
 use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, tunnel_error};

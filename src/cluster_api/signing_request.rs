@@ -1,6 +1,5 @@
 //! A CertificateSigningRequest: what was asked for, by whom, and what became of it.
 
-use crate::kind;
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
+use crate::kind;
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
 use messages::error::{Error, Exit, listed};

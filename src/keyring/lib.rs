@@ -16,14 +16,12 @@ mod open;
 mod question;
 mod turn;
 
-use files::lock::BUSY;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
-use token::kind;
 
 use self::library::{LibraryLock, note_wait};
 pub use self::open::OpenKey;
@@ -34,11 +32,13 @@ use config::pin::{PinOrigin, PinProvider};
 use config::{Config, TokenName, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
+use files::lock::BUSY;
 use messages::error::{Error, Exit};
 use pin_entry::Sources;
 use system::environment::TakenVariables;
 use system::limits;
 use system::{locked, shortage};
+use token::kind;
 use token::watchdog;
 use token::{KeyReference, SessionAccess, Token};
 

@@ -4,13 +4,14 @@
 //! through signal-hook, which never gives a signal its old action back: what the parent had ignored
 //! (`nohup`) has to be ignored again after a prompt, also by the command of a run.
 
-use crate::limits;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
 use rustix::process::getpid;
 use signal_hook::low_level;
+
+use crate::limits;
 
 /// Ctrl-Z: the process is to stop and may go on later.
 pub const STOP: libc::c_int = libc::SIGTSTP;

@@ -1,13 +1,13 @@
 //! The certificate that a selector names, on the token or in a file, its issuers and attestation.
 
-use crate::kind;
-use config::pin::NO_PIN;
 use std::path::Path;
 
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
 use super::Token;
 use super::key::{KeyReference, mismatch};
+use crate::kind;
+use config::pin::NO_PIN;
 use config::pin::PinProvider;
 use config::{Config, ObjectId, ObjectSelector};
 use crypto::certificate::{Certificate, best_per_key, issuer_among, issuer_of, minute};

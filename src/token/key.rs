@@ -1,7 +1,5 @@
 //! Keys: found by their public key; the private key, after a login if the token wants one.
 
-use crate::kind;
-use config::pin::NO_PIN;
 use std::fmt::Display;
 
 use cryptoki::object::{AttributeType, KeyType, ObjectClass};
@@ -10,7 +8,9 @@ use cryptoki::session::UserType;
 use super::Token;
 use super::object::{ED25519_PARAMETERS, key_type};
 use super::raw::ObjectHandle;
+use crate::kind;
 use config::ObjectSelector;
+use config::pin::NO_PIN;
 use config::pin::PinProvider;
 use crypto::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
 use messages::error::{Error, Exit, PROGRAM};

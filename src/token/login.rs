@@ -4,7 +4,6 @@
 //! `pin_rules`; the token's state is read before every try; and from that look until the token's
 //! answer its record is locked, so that no other process of this user sends it a PIN.
 
-use crate::kind;
 use std::mem;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use super::ledger::{Ledger, PinAnswer, TRIED_PINS, UNCLEAR_LOGINS};
 use super::module::{PinState, TokenState, pkcs11_tool};
 use super::pin_rules::{self, PinSourceKind, WhyNotSent};
 use super::{KeyReference, Token, ckr};
+use crate::kind;
 use config::TokenName;
 use config::pin::{self, MAX_PIN_LENGTH, Pin, PinOrigin, PinProvider, PinRequest};
 use messages::error::{Error, Exit, PROGRAM};

@@ -3,7 +3,6 @@
 //! If a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done here and the token is
 //! asked for the bare RSA operation (CKM_RSA_X_509).
 
-use crate::kind;
 use std::any::Any;
 use std::time::Instant;
 
@@ -16,6 +15,7 @@ use cryptoki::session::UserType;
 use super::key::PrivateKey;
 use super::raw::{CallResult, KeyOperation, Session};
 use super::{Token, ckr};
+use crate::kind;
 use config::pin::PinProvider;
 use crypto::certificate::PublicKey;
 use crypto::scheme::{Scheme, ecdsa, pkcs1, pss};

@@ -9,7 +9,6 @@
 //! API server's to make. So the first connection speaks HTTP/1.1, which all clients offer, and has the API server
 //! asked, without a key, for its choice for those after it.
 
-use crate::error::UNREACHABLE;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor};
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -35,6 +34,7 @@ use super::relay::{SEGMENT, relay};
 use super::server::Server;
 use super::upstream::{Connection, Upstream};
 use super::wire::{Wire, wire};
+use crate::error::UNREACHABLE;
 use crate::told::{self, Accepted};
 use files::directories::fnv_1a;
 use keyring::{KeyNumber, OpenKeys};

@@ -1,6 +1,5 @@
 //! How a server is reached: directly, or through the proxy that the kubeconfig or the environment names.
 
-use crate::error::UNREACHABLE;
 use std::error::Error as StandardError;
 use std::future::{Ready, ready};
 use std::io;
@@ -22,6 +21,7 @@ use tower_service::Service;
 use super::error::{NO_WAY, innermost, is_late, timed_out, tunnel_error};
 use super::wire::Stream;
 use super::{limits, trust};
+use crate::error::UNREACHABLE;
 use kubeconfig::Cluster;
 use messages::error::Error;
 

@@ -3,7 +3,6 @@
 //! Each client has a thread; the main thread waits for clients, and closes what is used no longer. PKCS#11
 //! libraries are in other processes.
 
-use files::lock::BUSY;
 use std::collections::BTreeMap;
 use std::io;
 use std::mem;
@@ -12,7 +11,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use token::kind;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::chdir;
@@ -32,6 +30,7 @@ use crate::control_socket::ControlSocket;
 use config::{Config, Keep};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
+use files::lock::BUSY;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
 use kubeconfig::{Cluster, write_command};
 use messages::error::{DOCUMENT_VERSION, Error, Exit, PROGRAM};
@@ -41,6 +40,7 @@ use system::limits;
 use system::peer::{Peer, peer};
 use system::process::{WatchedProcess, is_caller};
 use system::{locked, shortage};
+use token::kind;
 use tunnel::{
     ClientCertificate, KeyUsage, PAUSE_AFTER_FAILURE, TunnelObserver, TunnelTarget, Tunnels,
     tunnel_error,

@@ -3,7 +3,6 @@
 //! was to find: an expired certificate is reported, and its key is tried all the same.
 
 use std::sync::Arc;
-use token::kind;
 
 use super::Checklist;
 use crate::cli::issuance::ShortLived;
@@ -15,6 +14,7 @@ use messages::error::{Error, Exit};
 use messages::printable::quoted;
 use pin_entry::Sources;
 use system::clock::unix_time;
+use token::kind;
 use token::{AcceptedPin, Identity, PinState, PrivateKey, Token};
 
 const MISSING_SCHEMES: &str = "servers that want what is missing can't be reached with this key";

@@ -3,7 +3,6 @@
 
 mod short_lived;
 
-use config::pin::NO_PIN;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use super::key::options::{
     KeyOptions, KeySource, SelectedContext, kubeconfig_files, standard_input_is_the_clients,
 };
 use super::session::CommandSession;
+use config::pin::NO_PIN;
 use config::{Config, Keep, PinSource, key_selection};
 use crypto::certificate::rfc_3339;
 use kubeconfig::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};

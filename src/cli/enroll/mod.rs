@@ -6,7 +6,6 @@
 mod cluster;
 mod token;
 
-use cluster_api::kind;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +23,7 @@ use super::session::CommandSession;
 use crate::enrollment::{Applicant, check_issued, in_groups};
 use ::token::{KeyKind, KeyPurpose, KeyReference, PivSlot, SlotPolicy};
 use cluster_api::ClusterUser;
+use cluster_api::kind;
 use config::pin::Pin;
 use config::{Config, Keep};
 use files::read_regular;

@@ -2,7 +2,6 @@
 
 use std::mem;
 use std::path::{Path, PathBuf};
-use token::kind;
 
 use super::EnrollArguments;
 use crate::cli::issuance::IssuedCertificate;
@@ -27,6 +26,7 @@ use protocol::Configuration;
 use system::clock::unix_time;
 use system::environment::TakenVariables;
 use system::limits;
+use token::kind;
 use token::{
     AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess, SlotOptions,
     Token, id_in_use,

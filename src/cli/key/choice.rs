@@ -1,12 +1,10 @@
 //! The key that a command is about: the one that is named, the only one that can be used, or the one that a
 //! person picks; and the configuration that names it.
 
-use crate::cli::listing::NONE_FITS;
-use kubeconfig::NO_CONTEXT_KEY;
 use std::path::PathBuf;
-use token::kind;
 
 use super::options::{KeyOptions, KeySource, set};
+use crate::cli::listing::NONE_FITS;
 use crate::cli::listing::{
     KeyEntry, KeyNote, Listing, SelectedKey, TokenEntry, among, none_fits, token_configuration,
 };
@@ -14,6 +12,7 @@ use crate::cli::question;
 use crate::cli::session::CommandSession;
 use config::pin::PinProvider;
 use config::{Config, Filter, ObjectSelector, TokenSelector};
+use kubeconfig::NO_CONTEXT_KEY;
 use messages::error::{Error, Exit, Kind, PLUGIN, PROGRAM};
 use messages::help::Help;
 use messages::printable::shell_word;
@@ -21,6 +20,7 @@ use messages::report;
 use protocol::Configuration;
 use system::clock::unix_time;
 use system::environment::TakenVariables;
+use token::kind;
 use token::{Identity, KeyReference, Token};
 
 /// Several keys are as good as each other.

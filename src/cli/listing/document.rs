@@ -1,6 +1,5 @@
 //! The document that `list --json` prints, described in docs/commands.md.
 
-use files::lock::BUSY;
 use std::fmt;
 
 use clap::builder::styling::Style;
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::key::options::{option, set};
 use crate::cli::session::{BAD, CONCERN};
 use config::{OPTIONS, ObjectSelector, TokenName};
+use files::lock::BUSY;
 use messages::error::{DOCUMENT_VERSION, Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use messages::printable::printable;
