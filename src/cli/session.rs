@@ -3,11 +3,13 @@
 
 use std::ffi::{CStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal as _};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
 use super::connection::connect;
@@ -17,7 +19,7 @@ use files::replaced_file;
 use keyring::library::{self, Library};
 use keyring::{KeyNumber, Keyring};
 use messages::error::{Error, Exit};
-use messages::printable::{PrintableLines, printable_json};
+use messages::printable::{PrintableLines, printable, printable_json};
 use pin_entry::Sources;
 use protocol::Configuration;
 use system::environment::{self, SingleThreaded, TakenVariables};
@@ -160,6 +162,27 @@ impl CommandSession {
 pub(super) struct CommandOutput {
     output: StandardOutput,
     is_coloured: bool,
+    /// Of the terminal, in characters; `None` for a pipe or a file, whose lines are not folded.
+    width: Option<usize>,
+}
+
+impl Step {
+    /// Title and text, fit for a terminal, in lines that leave room for the mark before the first one.
+    fn folded(&self, width: Option<usize>) -> String {
+        let text = format!("{:TITLE_WIDTH$} {}", self.title, printable(&self.text));
+        folded(&text, width, 2, TITLE_WIDTH + 3).trim_start().to_owned()
+    }
+}
+
+/// How wide the title of a step is, in characters.
+const TITLE_WIDTH: usize = 14;
+
+/// A step of a command that is done: `✔ certificate    user "jane", expires 2026-12-01 10:00 UTC`.
+pub(super) struct Step {
+    /// One word.
+    pub(super) title: &'static str,
+    /// A line, not yet printable.
+    pub(super) text: String,
 }
 
 impl CommandOutput {
@@ -169,7 +192,20 @@ impl CommandOutput {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         // Never with NO_COLOR (no-color.org).
         let is_coloured = io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb;
-        Ok(Self { output: StandardOutput::set_aside()?, is_coloured })
+        let width = terminal_width(io::stdout());
+        Ok(Self { output: StandardOutput::set_aside()?, is_coloured, width })
+    }
+
+    /// Prints a step that is done.
+    pub(super) fn step(&mut self, step: &Step) -> Result<(), Error> {
+        let mark = self.paint(GOOD, "✔");
+        self.write(&format!("{mark} {}\n", step.folded(self.width)))
+    }
+
+    /// Prints what belongs to the last step, below its text.
+    pub(super) fn detail(&mut self, text: &str) -> Result<(), Error> {
+        let indent = TITLE_WIDTH + 3;
+        self.write(&format!("{}\n", folded(&printable(text), self.width, indent, indent)))
     }
 
     /// `text` must be fit for a terminal already.
@@ -178,6 +214,15 @@ impl CommandOutput {
             true => format!("{style}{text}{style:#}"),
             false => text.to_owned(),
         }
+    }
+
+    /// Prints, below an empty line, what can be done next, with the commands for it.
+    pub(super) fn hint(&mut self, text: &str, commands: &[&str]) -> Result<(), Error> {
+        let mut shown = format!("\n{}\n", folded(&printable(text), self.width, 0, 0));
+        for command in commands {
+            shown += &format!("  {}\n", printable(command));
+        }
+        self.write(&shown)
     }
 
     /// Prints what was done or found, for people.
@@ -211,6 +256,28 @@ impl CommandOutput {
     }
 }
 
+/// How many characters a line of this terminal has; `None` if it is none, or doesn't say it.
+pub(super) fn terminal_width(terminal: impl AsFd) -> Option<usize> {
+    let size = tcgetwinsize(terminal).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// The text, in lines of at most `width` characters where that can be done between words: the first one indented by
+/// `first` characters, the others by `rest`.
+pub(super) fn folded(text: &str, width: Option<usize>, first: usize, rest: usize) -> String {
+    let [first, rest] = [first, rest].map(|indent| " ".repeat(indent));
+    let Some(width) = width else { return format!("{first}{text}") };
+    let options = textwrap::Options::new(width.max(MIN_WIDTH))
+        .initial_indent(&first)
+        .subsequent_indent(&rest)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .break_words(false);
+    textwrap::fill(text, options)
+}
+
+/// Narrower terminals break lines by themselves.
+const MIN_WIDTH: usize = 40;
+
 /// Writes a file with this mode, 0600 for one that this user alone may read: it is there as a whole or not at all, and put
 /// in place of an older one in one step.
 pub(super) fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), Error> {
@@ -235,6 +302,26 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
+
+    #[test]
+    fn a_step_is_folded_between_words_and_nothing_of_it_moves_the_cursor() {
+        let text = "https://server knows us as user \"\x1b[2J\", groups dev, ops\nx".to_owned();
+        let step = Step { title: "cluster", text };
+        assert_eq!(
+            step.folded(None),
+            "cluster        https://server knows us as user \"\\u{1b}[2J\", groups dev, ops\\u{a}x"
+        );
+        assert_eq!(
+            step.folded(Some(60)),
+            "cluster        https://server knows us as user\n                 \"\\u{1b}[2J\", groups dev, ops\\u{a}x"
+        );
+    }
+
+    #[test]
+    fn what_is_to_be_copied_stays_in_one_piece() {
+        let path = "/home/jane/".to_owned() + &"x".repeat(60);
+        assert_eq!(folded(&format!("in {path}"), Some(50), 0, 2), format!("in\n  {path}"));
+    }
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -35,6 +35,18 @@ pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// Between two looks at a request that nobody has decided on: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
+/// Between two calls that say how long a request is still waited for.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What is seen of a request while it is [waited](SigningRequest::wait) for.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress {
+    /// Nobody has decided on it; it is waited for so much longer.
+    Pending { left: Duration },
+    /// It is approved, and waits for the cluster's signer.
+    Approved,
+}
+
 /// A CertificateSigningRequest as the API server gave it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SigningRequest {
@@ -201,13 +213,13 @@ impl SigningRequest {
         })
     }
 
-    /// Looks at the request until it is issued, denied or failed, or `limit` has passed. `note` shows what a person who waits
-    /// should know.
+    /// Looks at the request until it is issued, denied or failed, or `limit` has passed. `progress` is called about once a
+    /// second until somebody has decided, and when it is approved.
     pub fn wait(
         &self,
         api: &dyn ClusterApi,
         limit: Duration,
-        note: fn(&str),
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, Error> {
         let deadline = Instant::now() + limit;
         let [mut pause, longest] = PAUSES;
@@ -229,16 +241,21 @@ impl SigningRequest {
                     is_approved = true;
                     // A signer takes no time to speak of.
                     pause = PAUSES[0];
-                    note(&format!(
-                        "the request {name} is approved; waiting for the cluster's signer"
-                    ));
+                    progress(Progress::Approved);
                 }
                 Ok(RequestState::Issued(_)) | Err(_) => return Ok(found),
             }
             if left.is_zero() {
                 return Ok(found);
             }
-            thread::sleep(pause.min(left));
+            let next = Instant::now() + pause.min(left);
+            while let Some(rest) = next.checked_duration_since(Instant::now()) {
+                if !is_approved {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    progress(Progress::Pending { left });
+                }
+                thread::sleep(rest.min(TICK));
+            }
             pause = (pause * 2).min(longest);
         }
     }

@@ -56,6 +56,13 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Hexadecimal digits in groups of eight, to be read aloud and compared.
+pub fn in_groups_of_eight(digits: &str) -> String {
+    let digits: Vec<_> = digits.chars().collect();
+    let groups: Vec<String> = digits.chunks(8).map(|group| group.iter().collect()).collect();
+    groups.join(" ")
+}
+
 /// The text as one word of a shell command, whichever characters it has.
 pub fn shell_word(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"%+,-./:@_".contains(&byte);

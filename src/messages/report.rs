@@ -46,6 +46,11 @@ pub fn lines(text: &str) {
     to_standard_error(&text.lines().map(|it| format!("{}\n", printable(it))).collect::<String>());
 }
 
+/// A line at a terminal, in whose place the next one is written.
+pub fn in_place(text: &str) {
+    to_standard_error(&format!("\r\x1b[K{}\r", printable(text)));
+}
+
 /// The verbosity that `PKCS11_EXTERNAL_SIGNER_LOG` asks for, as a number of `-v`.
 pub fn logged() -> u8 {
     let Some(value) = std::env::var_os(LOG) else { return 0 };

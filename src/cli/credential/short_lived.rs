@@ -19,7 +19,7 @@ use crate::cli::key::choice::key_and_user;
 use crate::cli::key::options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::session::{CommandSession, write_file};
 use crate::enrollment::{outlasts, remark, sign_request};
-use cluster_api::signing_request::{SHORTEST, SigningRequest};
+use cluster_api::signing_request::{Progress, SHORTEST, SigningRequest};
 use cluster_api::{ServiceAccount, ServiceAccountToken, TokenConnection};
 use config::{Config, PinSource, duration, key_selection};
 use crypto::certificate::{Certificate, Curve, PublicKey, minute, rfc_3339};
@@ -211,7 +211,13 @@ fn certificate(
     let name = format!("credential-{}", random_id()?);
     let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
     report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
-    let request = request.wait(api, limit, report::note)?;
+    let request = request.wait(api, limit, &mut |progress| {
+        if matches!(progress, Progress::Approved) {
+            report::note(&format!(
+                "the request {name} is approved; waiting for the cluster's signer"
+            ));
+        }
+    })?;
     let (applicant, public_key) = (&applicant, &public_key);
     let issuance = Issuance { api, applicant, public_key, duration: None, renewed: None };
     let Some(issued) = issuance.issued(&request)? else {

@@ -19,8 +19,8 @@ use super::issuance::{
 };
 use super::key::context::{ContextEntries, check_change};
 use super::key::options::{HEADING, KeyOptions, SelectedContext};
-use super::session::CommandSession;
-use crate::enrollment::{Applicant, check_issued, in_groups};
+use super::session::{CommandSession, Step};
+use crate::enrollment::{Applicant, check_issued, fingerprint, in_groups};
 use ::token::{KeyKind, KeyPurpose, KeyReference, PivSlot, SlotPolicy};
 use cluster_api::ClusterUser;
 use cluster_api::kind;
@@ -28,7 +28,7 @@ use config::pin::Pin;
 use config::{Config, Keep};
 use files::read_regular;
 use messages::error::{Error, Exit};
-use messages::printable::PrintableLines;
+use messages::printable::in_groups_of_eight;
 use messages::report;
 use protocol::Configuration;
 use system::clock::unix_time;
@@ -146,20 +146,19 @@ pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> 
         let text = "an Ed25519 key only signs, and opens no sealed file";
         return Err(Error::new(Exit::Request, text).help("leave --key out, or name another kind"));
     }
-    let lines = match (&arguments.csr, &arguments.certificate) {
-        (Some(file), _) => request(arguments, file, session)?,
-        (None, Some(file)) => install(arguments, file, session)?,
-        (None, None) => certify(arguments, session)?,
-    };
-    session.output.print(&PrintableLines::of(lines))
+    match (&arguments.csr, &arguments.certificate) {
+        (Some(file), _) => request(arguments, file, session),
+        (None, Some(file)) => install(arguments, file, session),
+        (None, None) => certify(arguments, session),
+    }
 }
 
-/// A key, and the request for any CA in a file, unless it is printed; what was done.
+/// A key, and the request for any CA in a file, unless it is printed.
 fn request(
     arguments: &EnrollArguments,
     file: &Path,
     session: &mut CommandSession,
-) -> Result<Vec<String>, Error> {
+) -> Result<(), Error> {
     let user = arguments.user.clone().ok_or_else(|| {
         Error::new(Exit::Request, "missing argument: --csr needs --user <NAME>")
             .help("`pkcs11-external-signer enroll --help` shows what goes with what")
@@ -177,21 +176,27 @@ fn request(
     let pem = enrollment.sign_request(applicant, &key)?;
     // The request alone, for a pipe.
     if file == Path::new("-") {
-        session.output.print_document(&pem)?;
-        return Ok(Vec::new());
+        return session.output.print_document(&pem);
     }
+    enrollment.show(&mut session.output)?;
+    session.output.detail(&fingerprint_line(&key)?)?;
     replace_file(file, &pem)?;
     let (file, user, groups) = (file.display(), applicant.user(), in_groups(applicant.groups()));
-    enrollment.lines.push(format!("request: {file}, for user {user:?}, {groups}"));
-    Ok(enrollment.lines)
+    let text = format!("in {file}, for user {user:?}, {groups}");
+    session.output.step(&Step { title: "request", text })
 }
 
-/// The certificate of this file, beside its key; what was done.
+/// What identifies the key: `SHA-256 9631bb1a c73df083 …`.
+fn fingerprint_line(key: &KeyReference) -> Result<String, Error> {
+    Ok(format!("SHA-256 {}", in_groups_of_eight(&fingerprint(&key.public_key)?)))
+}
+
+/// The certificate of this file, beside its key.
 fn install(
     arguments: &EnrollArguments,
     file: &Path,
     session: &mut CommandSession,
-) -> Result<Vec<String>, Error> {
+) -> Result<(), Error> {
     let issued = IssuedCertificate::from_file(file)?;
     wait_until_valid(&issued.certificate);
     check_issued(&issued.certificate, arguments.user.as_deref(), None, unix_time())?;
@@ -199,16 +204,14 @@ fn install(
     let variables = &session.take_variables(arguments.key_options.configuration());
     let config = choose(&arguments.key_options, Some(issued.certificate.public_key()), session)?;
     let mut enrollment = Enrollment::open(arguments, config, user, variables, session)?;
-    enrollment.install_issued(&issued)?;
-    Ok(enrollment.lines)
+    let installed = enrollment.install_issued(&issued);
+    enrollment.show(&mut session.output)?;
+    installed
 }
 
 /// A key, the certificate that the cluster issues for it, and the context that uses both, once the cluster knows their
-/// bearer; what was done.
-fn certify(
-    arguments: &EnrollArguments,
-    session: &mut CommandSession,
-) -> Result<Vec<String>, Error> {
+/// bearer.
+fn certify(arguments: &EnrollArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = &arguments.key_options;
     let selected = &options.selected()?;
     let server = selected.target()?.cluster.server;
@@ -218,8 +221,9 @@ fn certify(
     let chosen = chosen_yubikey(arguments, session)?;
     let Some(mut cluster) = IssuingCluster::find(arguments, selected, variables, session)? else {
         let known = context.known_as(options.key_of_context(selected)?, None, session)?;
-        report::note("the context uses a key on a token already");
-        return Ok(vec![known.describe(&context.server)]);
+        let text = format!("\"{}\" uses a key on a token already", context.name());
+        session.output.step(&Step { title: "context", text })?;
+        return context.show_user(&known, session);
     };
     // Before anybody is sent for.
     check_change(options.kubeconfig.as_deref(), context.name())?;
@@ -230,13 +234,15 @@ fn certify(
     };
     let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, session)?;
     let EnrolledKey { mut key, is_certified } = enrollment.key(applicant)?;
+    enrollment.show(&mut session.output)?;
     if is_certified {
         // An earlier call has got so far, or the certificate is for another cluster.
         match context.try_present_certificate(enrollment, &key, applicant, session)? {
-            Trial::Finished(lines) => return Ok(lines),
+            Trial::Finished => return Ok(()),
             Trial::Unsuited(paused) => {
                 enrollment = paused.resume(applicant.user(), session)?;
-                key = enrollment.key(applicant)?.key;
+                // It is the one that was shown.
+                key = enrollment.key_again(applicant)?;
             }
         }
     }
@@ -249,9 +255,12 @@ fn certify(
     };
     // Others can use the token while this waits for people.
     enrollment.lock.release();
-    let issued =
-        issuance.obtain(&arguments.issuance, || enrollment.sign_request(applicant, &key))?;
-    let file = enrollment.install(&issued, &key)?;
+    let issued = issuance.obtain(&arguments.issuance, &mut session.output, || {
+        enrollment.sign_request(applicant, &key)
+    })?;
+    let installed = enrollment.install(&issued, &key);
+    enrollment.show(&mut session.output)?;
+    let file = installed?;
     context.use_new_certificate(enrollment, &key, file, applicant, session)
 }
 
@@ -280,8 +289,8 @@ struct ContextEnrollment<'a> {
 
 /// What came of the certificate that the key had already.
 enum Trial<'a> {
-    /// The context uses it; what was done.
-    Finished(Vec<String>),
+    /// The context uses it.
+    Finished,
     /// The cluster takes its bearer for nobody, or for somebody else.
     Unsuited(Box<PausedEnrollment<'a>>),
 }
@@ -313,11 +322,12 @@ impl<'a> ContextEnrollment<'a> {
         let certificate = enrollment.installed(key, Some(user))?;
         let ready = enrollment.key_for_context(key, None, session)?;
         let entries = ready.entries(self.name(), user, self.arguments.keep)?;
-        let mut paused = enrollment.pause();
+        let paused = enrollment.pause();
         let reason = match self.known_as(entries.configuration(), paused.accepted_pin(), session) {
             Ok(known) if is_applicant(&known, applicant) => {
-                paused.lines.push(certificate);
-                return self.finish(&entries, &known, paused.lines).map(Trial::Finished);
+                session.output.step(&certificate)?;
+                self.finish(&entries, &known, session)?;
+                return Ok(Trial::Finished);
             }
             Ok(known) => known.describe(&self.server),
             Err(error) if error.is(&kind::NOT_RECOGNISED) => error.to_string(),
@@ -330,7 +340,7 @@ impl<'a> ContextEnrollment<'a> {
     }
 
     /// Has the context use the key with the certificate that was installed, in `file` if the token doesn't hold it, once
-    /// the cluster knows the bearer; what was done.
+    /// the cluster knows the bearer.
     fn use_new_certificate(
         &self,
         enrollment: Enrollment<'_>,
@@ -338,31 +348,32 @@ impl<'a> ContextEnrollment<'a> {
         file: Option<PathBuf>,
         applicant: &Applicant,
         session: &mut CommandSession,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<(), Error> {
         let ready = enrollment.key_for_context(key, file, session)?;
         let entries = ready.entries(self.name(), applicant.user(), self.arguments.keep)?;
         let paused = enrollment.pause();
         match self.known_as(entries.configuration(), paused.accepted_pin(), session) {
-            Ok(known) => self.finish(&entries, &known, paused.lines),
+            Ok(known) => self.finish(&entries, &known, session),
             Err(error) => {
-                let name = self.name();
-                let title = format!("context \"{name}\" stays as it was, and this was done:");
-                report::steps(&title, &paused.lines);
+                report::note(&format!("context \"{}\" stays as it was", self.name()));
                 Err(error)
             }
         }
     }
 
-    /// Writes the context; what was done, with `lines` before.
+    /// Writes the context, and says what can be done next.
     fn finish(
         &self,
         entries: &ContextEntries<'_>,
         known: &ClusterUser,
-        mut lines: Vec<String>,
-    ) -> Result<Vec<String>, Error> {
-        entries.write()?;
-        lines.push(format!("context: \"{}\", uses the key", self.name()));
-        lines.push(known.describe(&self.server));
-        Ok(lines)
+        session: &mut CommandSession,
+    ) -> Result<(), Error> {
+        self.show_user(known, session)?;
+        entries.write(&mut session.output)
+    }
+
+    /// Prints for whom the cluster takes the bearer of the key.
+    fn show_user(&self, known: &ClusterUser, session: &mut CommandSession) -> Result<(), Error> {
+        session.output.step(&Step { title: "cluster", text: known.describe(&self.server) })
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::issuance::IssuedCertificate;
 use crate::cli::key::options::KeyOptions;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration, token_options};
 use crate::cli::question::{confirm, pick};
-use crate::cli::session::CommandSession;
+use crate::cli::session::{CommandOutput, CommandSession, Step};
 use crate::enrollment::{
     Applicant, Installation, find_key, fingerprint, for_another, has_valid_certificate, in_groups,
     installation, intermediates, of_key, selector, sign_request,
@@ -44,8 +44,8 @@ pub(super) struct Enrollment<'a> {
     is_usual: bool,
     /// What the token shows after the login.
     candidates: Vec<Candidate>,
-    /// What was found and done.
-    pub(super) lines: Vec<String>,
+    /// What was found and done, and is not [shown](Self::show) yet.
+    steps: Vec<Step>,
 }
 
 /// Where an issued certificate is to be.
@@ -78,7 +78,6 @@ pub(super) struct PausedEnrollment<'a> {
     pins: Sources,
     is_usual: bool,
     accepted: Option<Pin>,
-    pub(super) lines: Vec<String>,
 }
 
 impl<'a> Enrollment<'a> {
@@ -120,7 +119,12 @@ impl<'a> Enrollment<'a> {
         let mut pins = lock.asking_unlocked(&config.library, pins);
         token.log_in_if_required(&format!("to enroll {user}"), &mut pins)?;
         let candidates = token.candidates()?;
-        Ok(Self { arguments, lock, token, config, pins, is_usual, candidates, lines: Vec::new() })
+        Ok(Self { arguments, lock, token, config, pins, is_usual, candidates, steps: Vec::new() })
+    }
+
+    /// Prints the steps that are done.
+    pub(super) fn show(&mut self, output: &mut CommandOutput) -> Result<(), Error> {
+        self.steps.drain(..).try_for_each(|step| output.step(&step))
     }
 
     fn lock(&self) -> Result<(), Error> {
@@ -129,10 +133,10 @@ impl<'a> Enrollment<'a> {
 
     /// Leaves the token.
     pub(super) fn pause(self) -> PausedEnrollment<'a> {
-        let Self { arguments, token, config, pins, is_usual, lines, .. } = self;
+        let Self { arguments, token, config, pins, is_usual, .. } = self;
         let pins = pins.into_inner();
         let accepted = token.close().map(AcceptedPin::into_pin);
-        PausedEnrollment { arguments, config, pins, is_usual, accepted, lines }
+        PausedEnrollment { arguments, config, pins, is_usual, accepted }
     }
 
     /// The applicant's key, found or made.
@@ -142,12 +146,19 @@ impl<'a> Enrollment<'a> {
         if !self.arguments.replace
             && let Some(found) = self.present_key(id.as_ref(), &label)?
         {
-            self.describe_key(&found.key, "on")?;
+            self.describe_key(&found.key, "on");
             return Ok(found);
         }
         let key = self.make_key(id, &label)?;
-        self.describe_key(&key, "made on")?;
+        self.describe_key(&key, "made on");
         Ok(EnrolledKey { key, is_certified: false })
+    }
+
+    /// The key of an applicant that was [found](Self::key) before, without a word.
+    pub(super) fn key_again(&mut self, applicant: &Applicant) -> Result<KeyReference, Error> {
+        let found = self.key(applicant)?;
+        self.steps.clear();
+        Ok(found.key)
     }
 
     /// The key with this CKA_ID or label that the token has; `None` if it has none.
@@ -177,17 +188,14 @@ impl<'a> Enrollment<'a> {
         Ok(Some(EnrolledKey { key, is_certified }))
     }
 
-    /// Adds lines on the key, which is `on` the token or `made on` it.
-    fn describe_key(&mut self, key: &KeyReference, origin: &str) -> Result<(), Error> {
+    /// Notes the key, which is `on` the token or `made on` it.
+    fn describe_key(&mut self, key: &KeyReference, origin: &str) {
         let KeyReference { public_key, label, .. } = key;
         let id = key.selector.id.as_ref().map_or_else(|| "none".to_owned(), ObjectId::to_string);
         let token = self.token.name();
-        let fingerprint = fingerprint(public_key)?;
-        self.lines.push(format!(
-            "key: {public_key}, objectId {id}, label \"{label}\", {origin} token {token}"
-        ));
-        self.lines.push(format!("fingerprint: SHA-256 {fingerprint}"));
-        Ok(())
+        let text =
+            format!("{public_key}, {origin} token {token}, objectId {id}, label \"{label}\"");
+        self.steps.push(Step { title: "key", text });
     }
 
     /// A new key under this CKA_ID, or a free one. What is there is lost only on a YubiKey, and after a typed yes.
@@ -289,18 +297,19 @@ impl<'a> Enrollment<'a> {
             report::note(&format!("{reason}; the issued one is {location}, with those above it"));
             kept = Some(path);
         }
-        self.lines.push(describe(certificate, &location));
+        self.steps.push(describe(certificate, &location));
         if !placement.is_there && kept.is_none() {
             for authority in intermediates(certificate, &issued.chain) {
-                let subject = authority.subject;
-                self.lines.push(format!("CA certificate: {subject}, on the token"));
+                let text = format!("of the CA {}, on the token, too", authority.subject);
+                self.steps.push(Step { title: "certificate", text });
             }
         }
         // The new one is there and was read.
         for old in &placement.replaced {
             self.token.remove_certificate(old, certificate)?;
             let number = &old.serial_number;
-            self.lines.push(format!("removed: certificate with serial number {number}"));
+            let text = format!("the certificate with serial number {number}");
+            self.steps.push(Step { title: "removed", text });
         }
         Ok(kept)
     }
@@ -364,11 +373,7 @@ impl<'a> Enrollment<'a> {
 
     /// The newest certificate of the key, for this user if one is given, as a line; or why nothing is left to do for the
     /// key.
-    pub(super) fn installed(
-        &self,
-        key: &KeyReference,
-        user: Option<&str>,
-    ) -> Result<String, Error> {
+    pub(super) fn installed(&self, key: &KeyReference, user: Option<&str>) -> Result<Step, Error> {
         // By the public key: ykcs11 labels the certificate and its key differently.
         let certificates = of_key(&self.candidates, &key.public_key).into_iter();
         let newest = certificates.max_by_key(|it| it.validity.not_after);
@@ -514,12 +519,13 @@ fn replacement(token: &str, key: &KeyReference, replaced: &[Certificate]) -> Str
 }
 
 /// A certificate and where it is, in one line.
-fn describe(certificate: &Certificate, location: &str) -> String {
+fn describe(certificate: &Certificate, location: &str) -> Step {
     let user = certificate.user.as_deref().unwrap_or_default();
-    format!(
-        "certificate: user {user:?}, {}, expires {}, issued by {}, {location}",
+    let text = format!(
+        "user {user:?}, {}, expires {}, issued by {}, {location}",
         in_groups(&certificate.groups),
         minute(certificate.validity.not_after),
         certificate.issuer_text
-    )
+    );
+    Step { title: "certificate", text }
 }

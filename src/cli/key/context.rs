@@ -9,6 +9,7 @@ use super::options::{
     KeyOptions, kubeconfig_files, load_kubeconfig, option, set, standard_input_is_the_clients,
 };
 use crate::cli::listing::SelectedKey;
+use crate::cli::session::{CommandOutput, Step};
 use crate::start;
 use config::Keep;
 use kubeconfig::{
@@ -49,34 +50,48 @@ impl ContextEntries<'_> {
         key_configuration(file, self.key, self.options.pin_source.as_deref())
     }
 
-    /// Writes the entries that aren't there yet.
-    pub(in crate::cli) fn write(&self) -> Result<(), Error> {
+    /// Writes the entries that aren't there yet, and says what was done and what can be done next.
+    pub(in crate::cli) fn write(&self, output: &mut CommandOutput) -> Result<(), Error> {
         let kubeconfig = self.options.kubeconfig.as_deref();
         // Before kubectl is kept from the file.
         let tunnel = LocalTunnel::find()?;
-        let Change { outcome, path } = change(kubeconfig, self.context, |file, all, path| {
-            let entries = self.entries(all, &tunnel)?;
-            entries.put_into(file, all, path)?;
-            let former = all.context(self.context)?.user;
-            let is_secret = all.is_secret_of_one(&former, self.context);
-            Ok(WrittenUser {
-                name: entries.user().to_owned(),
-                former_with_secret: is_secret.then_some(former),
-            })
-        })?;
-        if let Some(former) = &outcome.former_with_secret {
-            report_secret_left(former, &path, kubeconfig);
+        let Change { outcome, path, copy } =
+            change(kubeconfig, self.context, |file, all, path| {
+                let entries = self.entries(all, &tunnel)?;
+                entries.put_into(file, all, path)?;
+                let former = all.context(self.context)?.user;
+                let is_secret = all.is_secret_of_one(&former, self.context);
+                Ok(WrittenUser {
+                    name: entries.user().to_owned(),
+                    former_with_secret: is_secret.then_some(former),
+                })
+            })?;
+        let (context, user, shown) = (self.context, &outcome.name, path.display());
+        let (text, before) = match &copy {
+            Some(copy) => {
+                (format!("\"{context}\" in {shown} uses the key, as user \"{user}\""), Some(copy))
+            }
+            None => {
+                (format!("\"{context}\" in {shown} is there already, with user \"{user}\""), None)
+            }
+        };
+        output.step(&Step { title: "context", text })?;
+        if let Some(copy) = before {
+            output.detail(&format!("what was there is in {}", copy.display()))?;
         }
         let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
         let options = files + &option("--context", Some(self.context));
-        report::steps(
-            &format!("context \"{}\" uses user \"{}\"; next:", self.context, outcome.name),
+        output.hint(
+            "Next:",
             &[
-                format!("{} check{options} --server", start::called()),
-                format!("kubectl{options} auth whoami"),
+                &format!("{} check{options} --server", start::called()),
+                &format!("kubectl{options} auth whoami"),
             ],
-        );
-        Ok(())
+        )?;
+        match &outcome.former_with_secret {
+            Some(former) => show_secret_left(former, &path, kubeconfig, output),
+            None => Ok(()),
+        }
     }
 
     fn entries(
@@ -150,8 +165,13 @@ struct WrittenUser {
     former_with_secret: Option<String>,
 }
 
-/// Tells how the entry with a secret goes that a context had, whose file is at `path`.
-fn report_secret_left(former: &str, path: &Path, kubeconfig: Option<&Path>) {
+/// Says how the entry with a secret goes that a context had, whose file is at `path`.
+fn show_secret_left(
+    former: &str,
+    path: &Path,
+    kubeconfig: Option<&Path>,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
     let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
     let mut place = holder_of(former, kubeconfig).unwrap_or_else(|| path.to_owned());
     let mut removal = format!("kubectl config{files} delete-user {}", shell_word(former));
@@ -165,14 +185,14 @@ fn report_secret_left(former: &str, path: &Path, kubeconfig: Option<&Path>) {
         }
         path.clone_into(&mut place);
     }
-    report::steps(
+    output.hint(
         &format!(
-            "user \"{former}\", which the context had, is still in {}{copies}, with its secret; without it there is \
-             no way back:",
+            "User \"{former}\", which the context had, is still in {}{copies}, with its secret. \
+             Once all works, and --undo isn't wanted any more:",
             place.display()
         ),
-        &[removal],
-    );
+        &[&removal],
+    )
 }
 
 /// The file that the user stands in.
@@ -226,7 +246,8 @@ pub(in crate::cli) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(
     let kubeconfig = load_kubeconfig(files)?;
     let original = kubeconfig.original(context)?;
     let user = original.user.unwrap_or_default();
-    change(files, context, |file, all, _| file.restore(context, all)).map_err(|error| {
+    let changed = change(files, context, |file, all, _| file.restore(context, all));
+    changed.map(|change| change.report(context)).map_err(|error| {
         let file = option("--kubeconfig", files.map(Path::to_string_lossy));
         let [cluster, user] = [&original.cluster, &user].map(|name| shell_word(name));
         error.help(format!(
@@ -260,9 +281,25 @@ struct Change<T> {
     outcome: T,
     /// The file, links followed.
     path: PathBuf,
+    /// What was there before; `None` if nothing was to be changed.
+    copy: Option<PathBuf>,
 }
 
-/// Changes the file of the context, and says what became of it.
+impl<T> Change<T> {
+    /// Says what became of the context's file.
+    fn report(&self, context: &str) {
+        let path = self.path.display();
+        report::note(&match &self.copy {
+            Some(copy) => {
+                let copy = copy.display();
+                format!("{path}: context \"{context}\" written; what was there is in {copy}")
+            }
+            None => format!("{path}: context \"{context}\" is there already"),
+        });
+    }
+}
+
+/// Changes the file of the context.
 fn change<T>(
     kubeconfig: Option<&Path>,
     context: &str,
@@ -272,13 +309,5 @@ fn change<T>(
     let _deferral = Deferral::for_files();
     let files = kubeconfig_files(kubeconfig);
     let (outcome, path, copy) = kubeconfig::change(&files, context, edit)?;
-    let shown = path.display();
-    report::note(&match copy {
-        Some(copy) => {
-            let copy = copy.display();
-            format!("{shown}: context \"{context}\" written; what was there is in {copy}")
-        }
-        None => format!("{shown}: context \"{context}\" is there already"),
-    });
-    Ok(Change { outcome, path })
+    Ok(Change { outcome, path, copy })
 }
