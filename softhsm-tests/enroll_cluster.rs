@@ -98,7 +98,7 @@ impl<'t> Newcomer<'t> {
         let approved = terminal.expect("Type yes: ").type_line("yes").finish().0;
         assert_eq!(approved.printed(), format!("{name} approved\n"));
         let printed = run(self.enroll(arguments)).printed_beside(said);
-        let proof = printed.lines().last().unwrap();
+        let proof = step_of(&printed, "cluster");
         assert!(proof.starts_with("https://127.0.0.1:"), "{printed}");
         let known = "knows us as user \"jane\", groups dev, system:authenticated";
         assert!(proof.ends_with(known), "{printed}");
@@ -131,8 +131,9 @@ impl<'t> Newcomer<'t> {
         let new = ["--object-id=0x7777"];
         cluster().administrate(&["certificate", "approve", &self.ask(&new)], "");
         let printed = self.enroll(&new).run().printed();
-        let known = " knows us as user \"jane\", groups dev, system:authenticated\n";
-        assert!(printed.contains(", objectId 0x7777, ") && printed.ends_with(known), "{printed}");
+        let known = " knows us as user \"jane\", groups dev, system:authenticated";
+        assert!(step_of(&printed, "cluster").ends_with(known), "{printed}");
+        assert!(step_of(&printed, "key").contains(", objectId 0x7777, "), "{printed}");
         let now = self.keys();
         assert_eq!(now.len(), keys + 1, "{now:?}");
         let new = now.iter().find(|key| key["objectId"] == "0x7777").unwrap();
@@ -178,7 +179,8 @@ fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_w
 
     // Once more there is nothing left to do.
     let again = newcomer.enroll(&[]).run().succeeded();
-    assert!(again.printed().ends_with("groups dev, system:authenticated\n"), "{again:?}");
+    again.printed();
+    assert!(again.step("cluster").ends_with("groups dev, system:authenticated"), "{again:?}");
     assert_eq!(newcomer.keys().len(), 1);
 
     let undo = newcomer.person.command("kubeconfig").arguments(&["--undo", "--context=prod"]);
@@ -251,12 +253,12 @@ fn a_context_without_a_key_is_told_how_to_get_one() {
     let typed = newcomer.enter(newcomer.person.command("enroll").within("sh", &enroll));
     let mut terminal = typed.at_terminal();
     terminal.expect_prompt().type_line(PIN);
-    let asked = terminal.program().wait_for_error("waiting for the request ");
-    let (_, name) = asked.rsplit_once("waiting for the request ").unwrap();
+    let asked = terminal.program().wait_for_error("waiting for the approval");
+    let (_, name) = asked.rsplit_once(" approve ").unwrap();
     let name = name.split_whitespace().next().unwrap();
     cluster().administrate(&["certificate", "approve", name], "");
     let enrolled = terminal.finish_with_pins().0.succeeded().shown();
-    assert!(enrolled.contains("context: \"prod\", uses the key\n"), "{enrolled}");
+    assert!(step_of(&enrolled, "context").contains(" uses the key, as user "), "{enrolled}");
     newcomer.stop();
 }
 
@@ -274,7 +276,7 @@ fn a_kubeconfig_that_can_not_be_changed_is_told_before_anything_is_made() {
     let refused = newcomer.enroll(&["--wait=1s"]).through("unshare", &mounted).run();
     let told = ["can't be written: it is a mount point", "nothing was made", "--kubeconfig FILE"];
     refused.fails(3, &told);
-    assert!(!refused.stderr.contains("waiting for the request"), "{refused:?}");
+    assert!(!refused.stderr.contains("waiting for the approval"), "{refused:?}");
     assert_eq!(newcomer.keys(), [] as [Value; 0]);
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
     let copies =
@@ -287,14 +289,14 @@ fn what_was_interrupted_goes_on_with_the_same_key_and_the_same_request() {
     let store = bare_token();
     let newcomer = jane(&store);
     let mut running = newcomer.enroll(&[]).start(None);
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     kill_process(running.pid(), Signal::KILL).unwrap();
     running.finish();
     let keys = newcomer.keys();
     assert_eq!(keys.len(), 1);
     assert_eq!(keys[0]["certificate"], Value::Null);
     let mut running = newcomer.enroll(&[]).start(None);
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     kill_process(running.pid(), Signal::INT).unwrap();
     running.finish();
     let name = newcomer.ask(&[]);
@@ -303,9 +305,10 @@ fn what_was_interrupted_goes_on_with_the_same_key_and_the_same_request() {
     cluster().administrate(&["certificate", "approve", &name], "");
     cluster().issued_certificate(&name);
     let outcome = newcomer.enroll(&[]).run();
-    assert!(!outcome.stderr.contains("waiting for the request"), "{outcome:?}");
+    assert!(!outcome.stderr.contains("waiting for the approval"), "{outcome:?}");
     let printed = outcome.printed();
-    assert!(printed.contains(", beside the key\ncontext: \"prod\", uses the key\n"), "{printed}");
+    assert!(step_of(&printed, "certificate").ends_with(", beside the key"), "{printed}");
+    assert!(step_of(&printed, "context").contains(" uses the key, as user "), "{printed}");
     assert_eq!(newcomer.keys().len(), 1);
 }
 

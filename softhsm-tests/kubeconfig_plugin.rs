@@ -111,8 +111,10 @@ fn address() -> String {
 fn what_is_written_is_what_stock_kubectl_reads() {
     let (store, path) = token_and_file();
     let outcome = write(&store, &path, "prod", &["--keep=terminal"]).succeeded();
-    assert_eq!(outcome.printed_beside(&["context \"prod\" uses user"]), "");
-    outcome.says(&["kubectl --context=prod auth whoami"]);
+    let printed = outcome.silently().printed();
+    let written = step_of(&printed, "context");
+    assert!(written.ends_with(" uses the key, as user \"jane+token\""), "{printed}");
+    assert!(printed.contains("\n  kubectl --context=prod auth whoami\n"), "{printed}");
     let view = view(&store, &path);
     let local = entry(&view, "clusters", "prod+token");
     let server = local["server"].as_str().unwrap();
@@ -202,7 +204,8 @@ fn a_context_is_written_once_and_others_beside_it() {
     let (store, path) = token_and_file();
     write(&store, &path, "prod", &[]);
     let once = text(&path);
-    write(&store, &path, "prod", &[]).says(&["context \"prod\" is there already"]);
+    let again = write(&store, &path, "prod", &[]).step("context");
+    assert!(again.contains(" is there already, with user \"jane+token\""), "{again}");
     assert_eq!(text(&path), once);
     // What is wrong is put right.
     let local = local_server(&path);
@@ -242,8 +245,8 @@ fn a_context_is_written_once_and_others_beside_it() {
 fn the_secret_that_no_context_needs_any_more_is_named_with_its_removal() {
     let (store, path) = token_and_file();
     let removal = |context: &str| {
-        let written = write(&store, &path, context, &[]);
-        let mut lines = written.stderr.lines();
+        let written = write(&store, &path, context, &[]).printed();
+        let mut lines = written.lines();
         lines
             .find(|it| it.starts_with("  kubectl config delete-user "))
             .unwrap_or_default()
@@ -523,13 +526,13 @@ fn a_secret_is_named_with_the_file_that_it_stands_in() {
     fs::write(&first, contexts.replace("web\n    user: jane", "web\n    user: joe")).unwrap();
     fs::write(&second, format!("users:\n{users}")).unwrap();
     let list = std::env::join_paths([&first, &second]).unwrap();
-    let written = write(&store, Path::new(&list), "prod", &[]).succeeded();
+    let written = write(&store, Path::new(&list), "prod", &[]).printed();
     let place = format!(
-        "user \"jane\", which the context had, is still in {}, with its secret",
+        "User \"jane\", which the context had, is still in {}, with its secret",
         second.display()
     );
-    written.says(&[&place]);
-    let removal = written.stderr.lines().find(|it| it.contains("delete-user")).unwrap();
+    assert!(written.contains(&place), "{written}");
+    let removal = written.lines().find(|it| it.contains("delete-user")).unwrap();
     assert_eq!(removal.trim(), "kubectl config delete-user jane");
 }
 

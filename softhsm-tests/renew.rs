@@ -128,15 +128,10 @@ fn assert_renewed(jane: &Jane, outcome: &Outcome) {
         panic!("{:?}", jane.certificates());
     };
     let printed = outcome.printed();
-    let lines: Vec<_> = printed.lines().collect();
-    let [renewed, proof] = lines[..] else {
-        panic!("{printed}");
-    };
-    assert!(
-        renewed.starts_with("the certificate of CN=jane is renewed: it expires 20"),
-        "{renewed}"
-    );
+    let renewed = step_of(&printed, "certificate");
+    assert!(renewed.starts_with("of CN=jane, expires 20"), "{renewed}");
     assert!(renewed.ends_with(&format!(" UTC, {present}")), "{renewed}");
+    let proof = step_of(&printed, "cluster");
     let known = " knows us as user \"jane\", groups system:authenticated";
     assert!(proof.starts_with("https://127.0.0.1:") && proof.ends_with(known), "{proof}");
     assert_eq!(jane.user(), "jane");
@@ -151,18 +146,18 @@ fn a_certificate_is_renewed_twice_in_a_row_and_the_key_goes_on_working() {
     assert_eq!(jane.certificates(), [before.as_str()]);
     let mut running = jane.renew(&[]).start(None);
     // Approved earlier, it would be found so, and not explained.
-    let told = running.wait_for_error("waiting for the request");
+    let told = running.wait_for_error("waiting for the approval");
     jane.decide("approve", &name);
     assert_renewed(&jane, &running.finish());
-    let command = format!("\n  pkcs11-external-signer approve {name}\n");
+    let command = format!("\n    pkcs11-external-signer approve {name}\n");
     assert!(told.contains(&command), "{told}");
     // What the approver compares.
     for text in [
-        "\n  user       jane\n",
-        "\n  groups     none\n",
-        "\n  requester  jane\n",
-        &format!("\n  came with  {before}\n"),
-        "waiting for the request",
+        "\n    user       jane\n",
+        "\n    groups     none\n",
+        "\n    requester  jane\n",
+        &format!("\n    by         {}…\n", &before[..60]),
+        "waiting for the approval",
     ] {
         assert!(told.contains(text), "no {text:?} in {told}");
     }
@@ -191,7 +186,7 @@ fn a_request_that_is_not_approved_in_time_is_found_again() {
     assert_eq!(before.len(), 1);
     // Killed while it waits.
     let mut running = jane.renew(&[]).start(None);
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     kill_process(running.pid(), Signal::KILL).unwrap();
     running.finish();
     assert_eq!(jane.certificates(), before);
@@ -240,7 +235,7 @@ fn a_certificate_for_another_key_or_another_name_is_not_installed() {
         let name = jane.request();
         let certificate = expiring(kind, user, left, ClientAuth, cluster().authority());
         let mut running = jane.renew(&[]).start(None);
-        running.wait_for_error("waiting for the request");
+        running.wait_for_error("waiting for the approval");
         cluster().answer(&name, &certificate);
         let outcome = running.finish();
         assert!(!outcome.status.success());
@@ -330,7 +325,7 @@ fn a_certificate_file_is_replaced_when_the_cluster_has_let_its_successor_in() {
     let jane = Jane { duration: "--duration=11m", ..jane };
     let name = jane.request();
     let mut running = jane.renew(&[]).start(None);
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     fs::remove_file(&file).unwrap();
     symlink(&victim, &file).unwrap();
     jane.decide("approve", &name);

@@ -111,7 +111,7 @@ fn a_client_that_says_nothing_is_answered_by_its_own_entry() {
         .arguments(&["--kubeconfig", file.to_str().unwrap()])
         .arguments(&["--context", &user.context(), &user.store.faulty_module()])
         .run()
-        .printed_beside(&["next:"]);
+        .printed();
     user.set_plugin("apiVersion", "client.authentication.k8s.io/v1beta1");
     let plugin = user.plugin("").without_variable("KUBERNETES_EXEC_INFO");
     let answer = plugin.without_variable("KUBECONFIG").run().answer();

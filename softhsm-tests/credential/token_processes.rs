@@ -100,6 +100,7 @@ fn a_library_that_hangs_ends_with_its_process_and_the_next_command_opens_the_key
 /// a PIN that was entered before.
 #[test]
 fn a_link_that_flips_brings_no_other_library_beside_the_pin() {
+    needs_isolation!();
     let user = PlainUser::new(&["--keep=15m"]);
     let [_, real] = kubeconfigs(&user);
     fs::write(user.kubeconfig(), real).unwrap();

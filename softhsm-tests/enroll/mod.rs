@@ -108,24 +108,27 @@ fn a_bare_token_gets_a_key_and_its_certificate_in_two_calls() {
     let request = ["--user=jane", "--group=dev", "--group=ops", "--csr", &csr];
     let made = enroll(&store, &request).run();
     let text = made.silently().printed();
-    let begins = "key: ECDSA P-256, objectId 1, label \"jane\", made on token \"test token\"";
-    assert!(text.starts_with(begins), "{text}");
-    let asked = format!("request: {csr}, for user \"jane\", groups \"dev\", \"ops\"\n");
-    assert!(text.contains("\nfingerprint: SHA-256 ") && text.ends_with(&asked), "{text}");
+    let made_key = step_of(&text, "key");
+    assert!(made_key.starts_with("ECDSA P-256, made on token \"test token\" ("), "{text}");
+    assert!(made_key.ends_with("), objectId 1, label \"jane\""), "{text}");
+    let asked = format!("in {csr}, for user \"jane\", groups \"dev\", \"ops\"");
+    assert_eq!(step_of(&text, "request"), asked);
     assert_eq!(subject_of(&csr), "subject=O = dev, O = ops, CN = jane");
     let fingerprint = keys_of(&store)[0]["fingerprint"].as_str().unwrap().to_owned();
-    assert!(text.contains(&format!("\nfingerprint: SHA-256 {fingerprint}\n")), "{text}");
+    let shown = text.lines().find_map(|line| line.trim().strip_prefix("SHA-256 "));
+    assert_eq!(shown.map(|digits| digits.replace(' ', "")), Some(fingerprint));
 
     // The same call again: the same key.
     let again = enroll(&store, &request).run().silently().printed();
-    assert!(again.contains("objectId 1, label \"jane\", on token"), "{again}");
+    assert!(step_of(&again, "key").starts_with("ECDSA P-256, on token "), "{again}");
     assert_eq!(keys_of(&store).len(), 1);
 
     let certificate = issue(&csr, 30, "clientAuth");
     let install = ["--certificate", certificate.as_str()];
     let text = enroll(&store, &install).run().silently().printed();
-    let line = "certificate: user \"jane\", groups \"dev\", \"ops\", expires 20";
-    assert!(text.contains(line) && text.ends_with(", beside the key\n"), "{text}");
+    let installed = step_of(&text, "certificate");
+    assert!(installed.starts_with("user \"jane\", groups \"dev\", \"ops\", expires 20"), "{text}");
+    assert!(installed.ends_with(", beside the key"), "{text}");
     assert_signs(&store, "1");
 
     // And nothing is left to do.
@@ -185,7 +188,8 @@ fn an_existing_key_is_taken_up_and_no_object_is_written_over() {
     assert_eq!(keys_of(&store).len(), 4);
 
     let printed = with(&["--object-id=2"]).printed();
-    assert!(printed.contains("label \"old\", on token"), "{printed}");
+    let taken_up = step_of(&printed, "key");
+    assert!(taken_up.contains(", on token ") && taken_up.ends_with("label \"old\""), "{printed}");
     let certificate = issue(&csr, 30, "clientAuth");
     // The label is another than the name.
     let install = ["--certificate", certificate.as_str()];
@@ -302,7 +306,7 @@ fn a_valid_certificate_is_replaced_after_a_typed_yes_alone() {
 
     let outcome = replace().at_terminal().expect("Type yes").type_line("yes").finish().0;
     let text = outcome.silently().printed();
-    assert!(text.ends_with(&format!("removed: certificate with serial number {old}\n")), "{text}");
+    assert_eq!(step_of(&text, "removed"), format!("the certificate with serial number {old}"));
     assert_eq!(keys_of(&store).len(), 1);
     assert_ne!(serial(), old);
     assert_signs(&store, "1");
@@ -351,7 +355,7 @@ fn the_token_that_shows_the_certificates_key_is_meant() {
     // By the public key before it is written, and by the certificate afterwards.
     for _ in 0..2 {
         let installed = run(&["--certificate", &certificate]).silently().printed();
-        assert!(installed.contains("certificate: user \"jane\""), "{installed}");
+        assert!(step_of(&installed, "certificate").starts_with("user \"jane\""), "{installed}");
     }
     let other = key(Kind::P384).certificate_pem();
     let other = run(&["--certificate", other.to_str().unwrap()]);
@@ -455,8 +459,7 @@ fn an_intermediate_certificate_is_written_once_and_reaches_the_server() {
     let (store, chain) = with_chain();
     let install = ["--certificate", chain.as_str()];
     let text = enroll(&store, &install).run().silently().printed();
-    let end = ", beside the key\nCA certificate: CN=intermediate, on the token\n";
-    assert!(text.ends_with(end), "{text}");
+    assert_eq!(step_of(&text, "certificate"), "of the CA CN=intermediate, on the token, too");
     enroll(&store, &install).run().silently().printed();
     assert_eq!(objects_of(&store), [1, 1, 2]);
     let configuration = store.configuration_with_pin_source();

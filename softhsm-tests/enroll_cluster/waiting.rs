@@ -12,8 +12,9 @@ fn approve(name: &str) {
 #[track_caller]
 fn assert_ends_well(newcomer: &Newcomer<'_>, arguments: &[&str]) {
     let outcome = newcomer.enroll(arguments).run();
-    let known = "knows us as user \"jane\", groups dev, system:authenticated\n";
-    assert!(outcome.printed().ends_with(known), "{outcome:?}");
+    let known = "knows us as user \"jane\", groups dev, system:authenticated";
+    outcome.printed();
+    assert!(outcome.step("cluster").ends_with(known), "{outcome:?}");
     let keys = newcomer.keys();
     assert_eq!(keys.len(), 1, "{keys:?}");
     assert_eq!(keys[0]["certificate"]["user"], "jane");
@@ -30,7 +31,7 @@ fn a_server_that_goes_away_is_told_and_asked_again_when_it_is_back() {
     fs::write(&file, kubeconfig.replace(&server, &forwarder.url())).unwrap();
     let name = newcomer.ask(&[]);
     let mut running = newcomer.enroll(&[]).start(None);
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     forwarder.stop();
     let told = [
         "context \"prod\": kubectl could not show the CertificateSigningRequest",
@@ -51,7 +52,7 @@ fn a_request_that_is_removed_is_told_and_made_again() {
     let newcomer = jane(&store);
     let name = newcomer.ask(&[]);
     let mut running = newcomer.enroll(&[]).start(None);
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     cluster().administrate(&["delete", "csr", &name], "");
     let removed = format!("the request {name} was removed from the cluster");
     running.finish().fails(9, &[&removed, "run the same command again: it makes another request"]);
@@ -80,7 +81,7 @@ fn a_request_with_other_usages_is_approved_and_not_signed_and_that_is_told() {
     cluster().administrate(&["delete", "csr", &name], "");
     cluster().administrate(&["create", "-f", "-"], &changed.to_string());
     let mut running = newcomer.enroll(&[]).start(None);
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     approve(&name);
     let text = format!("the cluster's signer has not signed the request {name}: ");
     running.finish().fails(9, &[&text, "server auth", "--again"]);
@@ -154,7 +155,7 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
     let at_faulty = Newcomer::jane(token, enter);
     let mut running =
         at_faulty.enroll(&[]).suffering(&store, "C_CreateObject:lose-sessions").start(None);
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     approve(&name);
     let told = [
         "writing the certificate on token \"prod\"",

@@ -86,7 +86,7 @@ fn two_at_once_write_one_certificate() {
     let name = jane.request();
     let both = ["C_CreateObject:delay=3000", ""].map(|fault| {
         let mut running = jane.renew_suffering(&[], fault).start(None);
-        running.wait_for_error("waiting for the request");
+        running.wait_for_error("waiting for the approval");
         running
     });
     jane.decide("approve", &name);
@@ -109,7 +109,7 @@ fn a_server_that_goes_away_while_it_waits_is_told_and_asked_again_when_it_is_bac
     };
     let before = jane.certificates();
     let mut running = through();
-    running.wait_for_error("waiting for the request");
+    running.wait_for_error("waiting for the approval");
     forwarder.stop();
     running.finish().fails(9, &["Connection refused"]);
     assert_eq!(jane.certificates(), before);

@@ -413,11 +413,11 @@ impl Token<'_> {
             assert_eq!(subject_of(csr), format!("subject=CN = {kind}"));
             let again = run("enroll", &[&user, "--csr", csr]);
             assert!(!again.contains(", made on token "), "{again}");
-            let fingerprint = made.lines().find(|line| line.starts_with("fingerprint: ")).unwrap();
+            let fingerprint = made.lines().find(|line| line.contains(" SHA-256 ")).unwrap();
             assert!(again.contains(fingerprint), "{again}");
             let installed = run("enroll", &["--certificate", &issue_with_chain(csr)]);
-            let intermediate = "\nCA certificate: CN=intermediate, on the token\n";
-            assert!(installed.contains(intermediate), "{installed}");
+            let intermediate = "of the CA CN=intermediate, on the token, too";
+            assert_eq!(step_of(&installed, "certificate"), intermediate);
             let id = made.split("objectId ").nth(1).and_then(|it| it.split(',').next()).unwrap();
             let checked = run("check", &["--object-id", id]);
             assert!(checked.contains("signed and verified"), "{checked}");
