@@ -174,7 +174,8 @@ impl Issuance<'_> {
         })?;
         drop(clock);
         if request.state()? != RequestState::Pending {
-            output.step(&Step { title: "approval", text: "given".to_owned() })?;
+            output
+                .step(&Step { title: "approval", text: format!("of {}", request.metadata.name) })?;
         }
         self.issued(&request)?.ok_or_else(|| {
             request.late(
@@ -234,7 +235,7 @@ impl Issuance<'_> {
         let digits = fingerprint(public_key)?;
         let mut lines = vec![
             String::new(),
-            "  Somebody who may approve it types this, in a context of their own, and compares:"
+            "  An approver of the cluster types this, in a context of their own, and compares:"
                 .to_owned(),
             String::new(),
             format!("    {} approve {}", start::called(), shell_word(&request.metadata.name)),
