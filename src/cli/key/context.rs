@@ -12,8 +12,8 @@ use crate::cli::listing::SelectedKey;
 use crate::config::Keep;
 use crate::error::Error;
 use crate::kubeconfig::{
-    self, Cluster, EntryKind, Kubeconfig, LocalEndpoint, PluginEntries, PluginUser, Provider,
-    local_address,
+    self, Change, Cluster, EntryKind, Kubeconfig, LocalEndpoint, PluginEntries, PluginUser,
+    Provider, local_address,
 };
 use crate::printable::shell_word;
 use crate::process::signals::Deferral;
@@ -54,7 +54,7 @@ impl ContextEntries<'_> {
         let kubeconfig = self.options.kubeconfig.as_deref();
         // Before kubectl is kept from the file.
         let tunnel = LocalTunnel::find()?;
-        let Change { outcome, path } = change(kubeconfig, self.context, |file, all, path| {
+        let Change { outcome, path, .. } = change(kubeconfig, self.context, |file, all, path| {
             let entries = self.entries(all, &tunnel)?;
             entries.put_into(file, all, path)?;
             let former = all.context(self.context)?.user;
@@ -87,7 +87,7 @@ impl ContextEntries<'_> {
         let configuration = self.plugin_configuration(kubeconfig)?;
         let host = local_address().to_string();
         let identity = &tunnel.identity;
-        let hop = LocalEndpoint {
+        let local = LocalEndpoint {
             tunnel: identity.endpoint(&host),
             ports: &|cluster: &Cluster| {
                 preferred_ports(&cluster.identity(), Some(identity.server_name())).collect()
@@ -99,7 +99,7 @@ impl ContextEntries<'_> {
             is_named: self.is_user_named,
             configuration: &configuration,
         };
-        PluginEntries::of(kubeconfig, self.context, &user, &hop)
+        PluginEntries::of(kubeconfig, self.context, &user, &local)
     }
 
     /// What the plugin's arguments say: the key, and what else the options say, or else the user's present entry.
@@ -255,13 +255,6 @@ pub(in crate::cli) fn check_change(kubeconfig: Option<&Path>, context: &str) -> 
     })
 }
 
-/// What a change of a file has come to.
-struct Change<T> {
-    outcome: T,
-    /// The file, links followed.
-    path: PathBuf,
-}
-
 /// Changes the file of the context, and says what became of it.
 fn change<T>(
     kubeconfig: Option<&Path>,
@@ -271,14 +264,14 @@ fn change<T>(
     // A lock that stays behind would keep kubectl from the file.
     let _deferral = Deferral::for_files();
     let files = kubeconfig_files(kubeconfig);
-    let (outcome, path, copy) = kubeconfig::change(&files, context, edit)?;
-    let shown = path.display();
-    report::note(&match copy {
+    let change = kubeconfig::change(&files, context, edit)?;
+    let path = change.path.display();
+    report::note(&match &change.copy {
         Some(copy) => {
             let copy = copy.display();
-            format!("{shown}: context \"{context}\" written; what was there is in {copy}")
+            format!("{path}: context \"{context}\" written; what was there is in {copy}")
         }
-        None => format!("{shown}: context \"{context}\" is there already"),
+        None => format!("{path}: context \"{context}\" is there already"),
     });
-    Ok(Change { outcome, path })
+    Ok(change)
 }
