@@ -585,7 +585,7 @@ impl Worker {
 /// Whether opening the token again could help. A PIN that was refused stays refused.
 fn may_be_lost(error: &Error) -> bool {
     // While another process has the token, nothing is known of it.
-    let is_of_token = error.exit_code() == Exit::Token as u8 && !error.is(Kind::Busy);
+    let is_of_token = error.exits_with(Exit::Token) && !error.is(Kind::Busy);
     is_of_token || error.is(Kind::CallFailed)
 }
 

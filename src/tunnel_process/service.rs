@@ -531,8 +531,7 @@ impl State {
 /// Whether a library that is initialised now may find what was missing or lost. One that has a PIN beside it isn't
 /// initialised again.
 fn may_be_there_by_now(error: &Error) -> bool {
-    let code = error.exit_code();
-    let is_missing = code == Exit::Token as u8 || code == Exit::Object as u8;
+    let is_missing = error.exits_with(Exit::Token) || error.exits_with(Exit::Object);
     is_missing && !error.is(Kind::Busy) || error.is(Kind::CallFailed)
 }
 

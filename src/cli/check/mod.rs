@@ -108,12 +108,19 @@ impl Checklist<'_> {
 
     /// What came of a step; an error is reported as that of the step, or of the login or the token in it.
     fn keep<T>(&mut self, step: &'static str, outcome: Result<T, Error>) -> Option<T> {
-        let report = |error: Error| match error.exit_code() {
-            code if code == Exit::Login as u8 => self.bad("login", &error),
-            code if code == Exit::Token as u8 => self.bad("token", &error),
-            _ => self.bad(step, &error),
+        let error = match outcome {
+            Ok(found) => return Some(found),
+            Err(error) => error,
         };
-        outcome.map_err(report).ok()
+        let step = if error.exits_with(Exit::Login) {
+            "login"
+        } else if error.exits_with(Exit::Token) {
+            "token"
+        } else {
+            step
+        };
+        self.bad(step, &error);
+        None
     }
 
     fn add(

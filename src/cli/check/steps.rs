@@ -107,7 +107,7 @@ impl Checklist<'_> {
                     self.bad("signature", &error);
                     // Another try could cost a PIN try or another prompt; and a key that isn't the
                     // certificate's makes no other signature either.
-                    if [Exit::Login as u8, Exit::Object as u8].contains(&error.exit_code()) {
+                    if error.exits_with(Exit::Login) || error.exits_with(Exit::Object) {
                         break;
                     }
                 }

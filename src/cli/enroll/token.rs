@@ -356,8 +356,7 @@ impl<'a> Enrollment<'a> {
             }
             Err(error) => {
                 // A file that was named takes it whatever the token says of it.
-                let may_be_kept =
-                    self.named_file().is_some() && error.exit_code() == Exit::Object as u8;
+                let may_be_kept = self.named_file().is_some() && error.exits_with(Exit::Object);
                 if !may_be_kept && !error.is(Kind::CertificateRefused) {
                     return Err(error);
                 }
