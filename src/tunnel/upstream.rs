@@ -151,6 +151,7 @@ impl Upstream {
         connection
     }
 
+    /// Makes a connection with this protocol: waits for the turn, then shakes hands, and notes what became of the signature.
     async fn make(
         &self,
         protocol: Option<Vec<u8>>,
@@ -180,21 +181,32 @@ impl Upstream {
             let reason = "the server no longer speaks the protocol that it chose before";
             return Err(self.server.error(error::broken(reason)));
         }
-        let authentication = match (tls.handshake_kind(), *locked(signature)) {
-            (Some(HandshakeKind::Resumed), _) => Authentication::Resumed,
+        let kind = tls.handshake_kind();
+        let authentication = self.authentication(kind, *locked(signature), &shown.identity)?;
+        Ok(Connection { stream, authentication, identity: shown.identity })
+    }
+
+    /// How this side was authenticated in a handshake of this kind that has ended.
+    fn authentication(
+        &self,
+        kind: Option<HandshakeKind>,
+        signature: SignatureState,
+        identity: &TokenIdentity,
+    ) -> Result<Authentication, Error> {
+        match (kind, signature) {
+            (Some(HandshakeKind::Resumed), _) => Ok(Authentication::Resumed),
             (_, SignatureState::Made(_)) => {
-                Authentication::Signed(shown.identity.key.subject.clone())
+                Ok(Authentication::Signed(identity.key.subject.clone()))
             }
             (_, SignatureState::NotAsked) => {
-                shown.identity.sessions.not_asked();
-                Authentication::NotAsked
+                identity.sessions.not_asked();
+                Ok(Authentication::NotAsked)
             }
             (_, state) => {
                 let text = format!("a handshake has ended without its signature: {state:?}");
-                return Err(self.server.error(Error::internal(text)));
+                Err(self.server.error(Error::internal(text)))
             }
-        };
-        Ok(Connection { stream, authentication, identity: shown.identity })
+        }
     }
 
     /// Waits for the end of the handshake, unless the server is silent for long.
