@@ -120,7 +120,7 @@ fn send(kubectl: &Kubectl, request: &SigningRequest) -> Result<(), Error> {
     kubectl.approve(request).map_err(|error| {
         let name = &request.metadata.name;
         match SigningRequest::read(kubectl, name) {
-            Ok(now) if !now.as_ref().is_some_and(|it| it.is_version_of(request)) => {
+            Ok(now) if !now.as_ref().is_some_and(|now| now.is_version_of(request)) => {
                 let text = format!(
                     "the request \"{name}\" is no longer the one that was shown; nothing was approved"
                 );

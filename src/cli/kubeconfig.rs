@@ -9,8 +9,8 @@ use kubeconfig::user_excerpt;
 use messages::error::Error;
 
 #[derive(Debug, Default, clap::Args)]
-#[command(mut_arg("context", |it| it.help("The context that is to use it, by stock kubectl")))]
-#[command(mut_arg("kubeconfig", |it| it.requires("context")))]
+#[command(mut_arg("context", |option| option.help("The context that is to use it, by stock kubectl")))]
+#[command(mut_arg("kubeconfig", |option| option.requires("context")))]
 #[command(after_help = "\
 Examples:
   pkcs11-external-signer kubeconfig --write --context prod
@@ -83,8 +83,9 @@ pub(super) fn run(
     // Refused before anything is written.
     let kubeconfig = load_kubeconfig(options.kubeconfig.as_deref())?;
     kubeconfig.context(context)?;
-    match arguments.write {
-        true => entries.write(&mut session.output),
-        false => session.output.print_document(&entries.excerpt(&kubeconfig)?),
+    if arguments.write {
+        entries.write(&mut session.output)
+    } else {
+        session.output.print_document(&entries.excerpt(&kubeconfig)?)
     }
 }

@@ -19,7 +19,7 @@ const URI_HELP: &str =
     "Only what this URI names; without a value, print a URI for each key and nothing else";
 
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("uri", |it| it.num_args(0..=1).default_missing_value(EVERY_URI).help(URI_HELP)))]
+#[command(mut_arg("uri", |option| option.num_args(0..=1).default_missing_value(EVERY_URI).help(URI_HELP)))]
 #[command(after_help = "\
 Examples:
   pkcs11-external-signer list                  # every library that is found
@@ -61,26 +61,10 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
     if arguments.json {
         session.output.print_json(&listing)?;
     } else if prints_uris {
-        let mut uris = String::new();
-        for SelectedKey { token, key, .. } in listing.keys() {
-            if key.uri.is_empty() {
-                let why = KeyNote::Unnameable;
-                report::warning(&format!("no URI for a key of token {}, which {why}", token.name));
-            } else {
-                uris += &format!("{}\n", key.uri);
-            }
-        }
-        session.output.print_document(&uris)?;
+        session.output.print_document(&uris(&listing))?;
     } else {
         let names_object = options.filter()?.object.is_given();
-        let nothing = listing.emptiness().filter(|_| !names_object);
-        let remedy = nothing.map(|error| error.remedy().to_string());
-        let mut lines =
-            Lines { text: String::new(), output: &session.output, names_object, remedy };
-        for library in &listing.libraries {
-            lines.library(library);
-        }
-        let text = lines.text;
+        let text = Lines::of(&listing, names_object, &session.output);
         session.output.print_painted(&text)?;
     }
     if let Some(error) = options.miss(&listing) {
@@ -96,6 +80,20 @@ pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Re
     Ok(())
 }
 
+/// The URIs of the keys, one a line. Keys that no URI can name are reported.
+fn uris(listing: &Listing) -> String {
+    let mut uris = String::new();
+    for SelectedKey { token, key, .. } in listing.keys() {
+        if key.uri.is_empty() {
+            let why = KeyNote::Unnameable;
+            report::warning(&format!("no URI for a key of token {}, which {why}", token.name));
+        } else {
+            uris += &format!("{}\n", key.uri);
+        }
+    }
+    uris
+}
+
 /// The list as a person reads it: a line for each library, below it its tokens, below each its keys.
 struct Lines<'a> {
     text: String,
@@ -106,7 +104,18 @@ struct Lines<'a> {
     remedy: Option<String>,
 }
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
+    /// The list, with the styles that the output can show.
+    fn of(listing: &Listing, names_object: bool, output: &'a CommandOutput) -> String {
+        let nothing = if names_object { None } else { listing.emptiness() };
+        let remedy = nothing.map(|error| error.remedy().to_string());
+        let mut lines = Self { text: String::new(), output, names_object, remedy };
+        for library in &listing.libraries {
+            lines.library(library);
+        }
+        lines.text
+    }
+
     fn add(&mut self, style: Style, line: &str) {
         self.text += &format!("{}\n", self.output.paint(style, &printable(line)));
     }
@@ -144,7 +153,7 @@ impl Lines<'_> {
         };
         let TokenName { slot, label, serial } = &token.name;
         let name = format!("  slotId {slot}, tokenLabel \"{label}\", tokenSerial \"{serial}\"");
-        let notes: Vec<_> = [pin, seen].into_iter().filter(|it| !it.is_empty()).collect();
+        let notes: Vec<_> = [pin, seen].into_iter().filter(|note| !note.is_empty()).collect();
         self.add(style, &noted(name, &notes.join(", ")));
         for key in &token.keys {
             let style = match &*key.notes {
@@ -173,12 +182,18 @@ fn line(key: &KeyEntry) -> String {
     let id = key.object_id.as_deref().unwrap_or("none");
     let mut parts =
         vec![format!("    objectId {id}"), format!("objectLabel \"{}\"", key.object_label)];
-    parts.extend(Some(key.kind.clone()).filter(|kind| !kind.is_empty()));
+    if !key.kind.is_empty() {
+        parts.push(key.kind.clone());
+    }
     if let Some(CertificateEntry { user, groups, issuer, expires, credential_id, .. }) =
         &key.certificate
     {
-        parts.extend(user.as_ref().map(|user| format!("user \"{user}\"")));
-        parts.extend((!groups.is_empty()).then(|| format!("groups {}", quoted(groups))));
+        if let Some(user) = user {
+            parts.push(format!("user \"{user}\""));
+        }
+        if !groups.is_empty() {
+            parts.push(format!("groups {}", quoted(groups)));
+        }
         parts.push(format!("issued by {issuer}"));
         let verb = if key.notes.contains(&KeyNote::Expired) { "expired" } else { "expires" };
         parts.push(format!("{verb} {expires}"));

@@ -29,7 +29,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use self::session::CommandSession;
 use crate::start::{self, Started};
-use messages::error::{PLUGIN, PROGRAM};
+use messages::error::{Error, PLUGIN, PROGRAM};
 use messages::printable::PrintableLines;
 use messages::report;
 use system::environment::SingleThreaded;
@@ -169,28 +169,33 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
         Command::Run(arguments) => run::run(&arguments, core, alone),
         Command::TokenProcess => tunnel_process::serve_token(),
         Command::TunnelProcess => tunnel_process::serve(),
-        command => CommandSession::run(alone, show, |session| match command {
-            Command::Approve(arguments) => approve::run(&arguments, session),
-            Command::Attestation(arguments) => attestation::run(&arguments, session),
-            Command::Check(arguments) => check::run(&arguments, session),
-            Command::Completions(arguments) => completions::run(&arguments, session),
-            Command::Credential(arguments) => credential::run(&arguments, session),
-            Command::Enroll(arguments) => enroll::run(&arguments, session),
-            Command::Jwks(arguments) => jwks::run(&arguments, session),
-            Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, session),
-            Command::KubeletCredentialProvider(arguments) => {
-                sealed::provider::run(&arguments, session)
-            }
-            Command::List(arguments) => list::run(&arguments, session),
-            Command::Renew(arguments) => renew::run(&arguments, session),
-            Command::Seal(arguments) => sealed::seal::run(&arguments, session),
-            Command::Status(arguments) => status::run(&arguments, session),
-            Command::Stop => status::stop(),
-            Command::Unseal(arguments) => sealed::unseal::run(&arguments, session),
-            Command::Version => session.output.print(&PrintableLines::of(version::text().lines())),
-            // Without a session.
-            Command::Run(_) | Command::TokenProcess | Command::TunnelProcess => Ok(()),
-        }),
+        command => CommandSession::run(alone, show, |session| run_in_session(&command, session)),
+    }
+}
+
+/// Runs a command that needs no more than a session.
+fn run_in_session(command: &Command, session: &mut CommandSession) -> Result<(), Error> {
+    match command {
+        Command::Approve(arguments) => approve::run(arguments, session),
+        Command::Attestation(arguments) => attestation::run(arguments, session),
+        Command::Check(arguments) => check::run(arguments, session),
+        Command::Completions(arguments) => completions::run(arguments, session),
+        Command::Credential(arguments) => credential::run(arguments, session),
+        Command::Enroll(arguments) => enroll::run(arguments, session),
+        Command::Jwks(arguments) => jwks::run(arguments, session),
+        Command::Kubeconfig(arguments) => kubeconfig::run(arguments, session),
+        Command::KubeletCredentialProvider(arguments) => sealed::provider::run(arguments, session),
+        Command::List(arguments) => list::run(arguments, session),
+        Command::Renew(arguments) => renew::run(arguments, session),
+        Command::Seal(arguments) => sealed::seal::run(arguments, session),
+        Command::Status(arguments) => status::run(arguments, session),
+        Command::Stop => status::stop(),
+        Command::Unseal(arguments) => sealed::unseal::run(arguments, session),
+        Command::Version => session.output.print(&PrintableLines::of(version::text().lines())),
+        // They run without one.
+        Command::Run(_) | Command::TokenProcess | Command::TunnelProcess => {
+            Err(Error::internal("a command without a session"))
+        }
     }
 }
 

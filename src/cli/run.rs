@@ -65,28 +65,34 @@ pub(super) fn run(arguments: &RunArguments, core: Rlimit, alone: SingleThreaded)
     code
 }
 
+impl RunArguments {
+    /// The kubeconfig, with the context that the options name as its current one, or its only one.
+    fn load(&self) -> Result<Kubeconfig, Error> {
+        let mut kubeconfig = load_kubeconfig(self.kubeconfig.as_deref())?;
+        if let Some(name) = &self.only_context {
+            kubeconfig.keep_only(name)?;
+        } else if let Some(name) = &self.context {
+            kubeconfig.set_current_context(name)?;
+        }
+        Ok(kubeconfig)
+    }
+}
+
+/// Serves what the kubeconfig has for this program, and runs the command; its exit code.
 fn serve(
     arguments: &RunArguments,
     core: Rlimit,
     alone: SingleThreaded,
     keyring: &Arc<Keyring>,
 ) -> Result<u8, Error> {
-    let command = &arguments.command;
-    let named_by_command = context_of(command);
-    let names_cluster = named_by_command.is_some() || option_of(command, "--cluster").is_some();
-    let named = named_by_command
-        .or_else(|| arguments.only_context.clone())
-        .or_else(|| arguments.context.clone());
-    KeyOptions::of_context(&arguments.kubeconfig, named).set_call();
+    let choice = CommandChoice::of(&arguments.command);
+    let named = choice.context.as_ref().or(arguments.only_context.as_ref());
+    let named = named.or(arguments.context.as_ref());
+    KeyOptions::of_context(&arguments.kubeconfig, named.cloned()).set_call();
     let inheritance = Inheritance::keep(core)
         .map_err(|error| shortage(format!("standard output can't be set aside: {error}")))?;
-    let mut kubeconfig = load_kubeconfig(arguments.kubeconfig.as_deref())?;
-    if let Some(name) = &arguments.only_context {
-        kubeconfig.keep_only(name)?;
-    } else if let Some(name) = &arguments.context {
-        kubeconfig.set_current_context(name)?;
-    }
-    let selected = selected_context(command, &kubeconfig);
+    let mut kubeconfig = arguments.load()?;
+    let selected = choice.selected(&kubeconfig);
     if let Some(selected) = &selected {
         set_context(&selected.name);
     }
@@ -94,24 +100,35 @@ fn serve(
     if clusters.is_empty() || users.is_empty() {
         return Err(nothing_to_serve(arguments, &kubeconfig));
     }
-    if !names_cluster && kubeconfig.current_context().is_none() {
+    if !choice.names_cluster() && kubeconfig.current_context().is_none() {
         warn_of_no_context();
     }
     let keys = add_keys(users, alone, keyring)?;
     warn_of_insecure(&clusters);
-    if let Some(selected) = &selected
-        && clusters.iter().any(|(name, _)| *name == selected.cluster)
-        && let Some(key) = keys.get(&selected.user)
-    {
-        for warning in keyring.open(*key, None)?.take_warnings() {
-            report::warning(&warning);
-        }
+    if let Some(selected) = &selected {
+        open_selected(selected, &clusters, &keys, keyring)?;
     }
     keyring.leave_terminal();
     let tunnels = start_tunnels(&mut kubeconfig, clusters, &keys, selected.as_ref(), keyring)?;
     let code = run_with(arguments, &kubeconfig, inheritance);
     drop(tunnels);
     code
+}
+
+/// Opens the key of the selected context, if its cluster is served: a person may be asked for the PIN now, and not later.
+fn open_selected(
+    selected: &Context,
+    clusters: &[ServedCluster],
+    keys: &HashMap<String, KeyNumber>,
+    keyring: &Keyring,
+) -> Result<(), Error> {
+    let is_served = clusters.iter().any(|cluster| cluster.entry == selected.cluster);
+    if is_served && let Some(key) = keys.get(&selected.user) {
+        for warning in keyring.open(*key, None)?.take_warnings() {
+            report::warning(&warning);
+        }
+    }
+    Ok(())
 }
 
 fn warn_of_no_context() {
@@ -126,8 +143,8 @@ fn warn_of_no_context() {
     ));
 }
 
-fn warn_of_insecure(clusters: &[(String, TunnelTarget)]) {
-    for (_, target) in clusters {
+fn warn_of_insecure(clusters: &[ServedCluster]) {
+    for ServedCluster { target, .. } in clusters {
         if target.cluster.insecure {
             report::warning(&format!(
                 "cluster \"{}\" has insecure-skip-tls-verify: any server that answers is believed to be it",
@@ -139,20 +156,24 @@ fn warn_of_insecure(clusters: &[(String, TunnelTarget)]) {
 
 /// Adds the users' keys to the keyring, with the variables that their PINs come from; the number of each user's key.
 fn add_keys(
-    users: Vec<(String, Config)>,
+    users: Vec<ServedUser>,
     alone: SingleThreaded,
     keyring: &Keyring,
 ) -> Result<HashMap<String, KeyNumber>, Error> {
-    let names = users.iter().filter_map(|(_, config)| config.pin.variable());
+    let names = users.iter().filter_map(|user| user.config.pin.variable());
     let variables = TakenVariables::take(names, alone);
-    users.into_iter().map(|(user, config)| Ok((user, keyring.add(config, &variables)?))).collect()
+    let mut keys = HashMap::new();
+    for ServedUser { name, config } in users {
+        keys.insert(name, keyring.add(config, &variables)?);
+    }
+    Ok(keys)
 }
 
 /// Serves the clusters, and has the kubeconfig lead to them: its contexts with a key, and the selected one if the command
 /// gives it a user with a key.
 fn start_tunnels(
     kubeconfig: &mut Kubeconfig,
-    clusters: Vec<(String, TunnelTarget)>,
+    clusters: Vec<ServedCluster>,
     keys: &HashMap<String, KeyNumber>,
     selected: Option<&Context>,
     keyring: &Arc<Keyring>,
@@ -167,9 +188,9 @@ fn start_tunnels(
                 selected.name == context.name && keys.contains_key(&selected.user)
             })
     };
-    for (name, target) in clusters {
+    for ServedCluster { entry, target } in clusters {
         let address = tunnels.listen(target, None)?.to_string();
-        kubeconfig.redirect(&name, &identity.endpoint(&address), has_key);
+        kubeconfig.redirect(&entry, &identity.endpoint(&address), has_key);
     }
     for (user, key) in keys {
         let ClientCertificate { certificate_pem, key_pem } = tunnels.clients.certificate(*key)?;
@@ -178,27 +199,48 @@ fn start_tunnels(
     Ok(tunnels)
 }
 
-/// The context that the arguments of a command name, as kubectl and helm take it.
-fn context_of(command: &[OsString]) -> Option<String> {
-    option_of(command, "--context").or_else(|| option_of(command, "--kube-context"))
+/// What the arguments of a command choose, as kubectl and helm take them.
+struct CommandChoice {
+    context: Option<String>,
+    /// In place of the context's cluster.
+    cluster: Option<String>,
+    /// In place of the context's user.
+    user: Option<String>,
 }
 
-/// The context that the command will use, as far as its arguments show, with the cluster and the
-/// user that they name instead.
-fn selected_context(command: &[OsString], kubeconfig: &Kubeconfig) -> Option<Context> {
-    let named = context_of(command);
-    let name = named.as_deref().or_else(|| kubeconfig.current_context());
-    let known = name.and_then(|name| kubeconfig.context(name).ok());
-    let names_subject = command.iter().any(|word| OTHER_USERS.iter().any(|other| word == other));
-    let user = if names_subject { None } else { option_of(command, "--user") };
-    match (known, option_of(command, "--cluster"), user) {
-        (Some(known), cluster, user) => Some(Context {
-            name: known.name,
-            cluster: cluster.unwrap_or(known.cluster),
-            user: user.unwrap_or(known.user),
-        }),
-        (None, Some(cluster), Some(user)) => Some(Context { name: String::new(), cluster, user }),
-        (None, ..) => None,
+impl CommandChoice {
+    fn of(command: &[OsString]) -> Self {
+        let names_subject =
+            command.iter().any(|word| OTHER_USERS.iter().any(|other| word == other));
+        Self {
+            context: option_of(command, "--context")
+                .or_else(|| option_of(command, "--kube-context")),
+            cluster: option_of(command, "--cluster"),
+            user: if names_subject { None } else { option_of(command, "--user") },
+        }
+    }
+
+    /// Whether the command needs no current context to find its cluster.
+    fn names_cluster(&self) -> bool {
+        self.context.is_some() || self.cluster.is_some()
+    }
+
+    /// The context that the command will use, as far as its arguments show, with the cluster and the user that they name
+    /// instead.
+    fn selected(&self, kubeconfig: &Kubeconfig) -> Option<Context> {
+        let name = self.context.as_deref().or_else(|| kubeconfig.current_context());
+        let known = name.and_then(|name| kubeconfig.context(name).ok());
+        match (known, self.cluster.clone(), self.user.clone()) {
+            (Some(known), cluster, user) => Some(Context {
+                name: known.name,
+                cluster: cluster.unwrap_or(known.cluster),
+                user: user.unwrap_or(known.user),
+            }),
+            (None, Some(cluster), Some(user)) => {
+                Some(Context { name: String::new(), cluster, user })
+            }
+            (None, ..) => None,
+        }
     }
 }
 
@@ -216,68 +258,102 @@ fn option_of(command: &[OsString], name: &str) -> Option<String> {
     None
 }
 
-/// What the tunnels serve.
-#[derive(Default)]
+/// What the tunnels serve: the users with a key, and the clusters that a context joins with one of them.
 struct ServedEntries {
-    /// Each with the name of its entry, which the cluster itself need not have.
-    clusters: Vec<(String, TunnelTarget)>,
-    /// Those with a key.
-    users: Vec<(String, Config)>,
+    clusters: Vec<ServedCluster>,
+    users: Vec<ServedUser>,
+}
+
+/// A cluster that a tunnel serves.
+struct ServedCluster {
+    /// The name of its entry, which the cluster itself need not have.
+    entry: String,
+    target: TunnelTarget,
+}
+
+/// A user with a key.
+struct ServedUser {
+    name: String,
+    config: Config,
 }
 
 impl ServedEntries {
-    /// The users with a key, and the clusters that a context joins with one of them.
+    /// What the kubeconfig has for this program. An entry that can't be served is an error if the selected context needs it,
+    /// or without one any context; else its contexts are left as they are, with a warning.
     fn of(kubeconfig: &Kubeconfig, selected: Option<&Context>) -> Result<Self, Error> {
-        let mut served = Self::default();
         let contexts = kubeconfig.contexts();
-        for user in kubeconfig.names(EntryKind::User) {
-            let mut of_user = contexts.iter().filter(|context| context.user == user).peekable();
-            let is_needed = match selected {
-                Some(selected) => selected.user == user,
-                None => of_user.peek().is_some(),
-            };
-            let config = match kubeconfig.provider(&user) {
-                Ok(Provider::None) => continue,
-                Ok(Provider::Other(name)) => {
-                    leave(of_user, &format!("its user needs the auth provider \"{name}\""));
-                    continue;
-                }
-                Ok(Provider::ExternalSigner(mut map)) => Config::from_map(&mut map),
-                Err(error) => Err(error),
-            };
-            match config {
-                Ok(config) => served.users.push((user, config)),
-                Err(error) if is_needed => return Err(error),
-                Err(error) => leave(of_user, &error),
-            }
-        }
-        // A context can name a cluster that doesn't exist.
-        let named = contexts.iter().map(|context| context.cluster.clone());
-        let names: BTreeSet<_> =
-            kubeconfig.names(EntryKind::Cluster).into_iter().chain(named).collect();
-        for name in names {
-            let has_key = |context: &&Context| {
-                context.cluster == name
-                    && served.users.iter().any(|(user, _)| *user == context.user)
-            };
-            let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
-            let is_selected = selected.as_ref().is_some_and(has_key);
-            // One that only other users need is not changed.
-            if with_key.is_empty() && !is_selected {
-                continue;
-            }
-            match kubeconfig.cluster(&name) {
-                Ok((real_name, cluster)) => {
-                    served.clusters.push((name, TunnelTarget::new(real_name, cluster)));
-                }
-                Err(error) if is_selected || selected.is_none() => return Err(error),
-                Err(error) => leave(with_key, &error),
-            }
-        }
-        Ok(served)
+        let users = served_users(kubeconfig, &contexts, selected)?;
+        let clusters = served_clusters(kubeconfig, &contexts, &users, selected)?;
+        Ok(Self { clusters, users })
     }
 }
 
+/// The users with a key.
+fn served_users(
+    kubeconfig: &Kubeconfig,
+    contexts: &[Context],
+    selected: Option<&Context>,
+) -> Result<Vec<ServedUser>, Error> {
+    let mut users = Vec::new();
+    for name in kubeconfig.names(EntryKind::User) {
+        let of_user: Vec<_> = contexts.iter().filter(|context| context.user == name).collect();
+        let is_needed = match selected {
+            Some(selected) => selected.user == name,
+            None => !of_user.is_empty(),
+        };
+        let config = match kubeconfig.provider(&name) {
+            Ok(Provider::None) => continue,
+            Ok(Provider::Other(provider)) => {
+                leave(of_user, &format!("its user needs the auth provider \"{provider}\""));
+                continue;
+            }
+            Ok(Provider::ExternalSigner(mut configuration)) => Config::from_map(&mut configuration),
+            Err(error) => Err(error),
+        };
+        match config {
+            Ok(config) => users.push(ServedUser { name, config }),
+            Err(error) if is_needed => return Err(error),
+            Err(error) => leave(of_user, &error),
+        }
+    }
+    Ok(users)
+}
+
+/// The clusters that a context, or the selected one, joins with one of these users. One that only other users need isn't
+/// changed.
+fn served_clusters(
+    kubeconfig: &Kubeconfig,
+    contexts: &[Context],
+    users: &[ServedUser],
+    selected: Option<&Context>,
+) -> Result<Vec<ServedCluster>, Error> {
+    // A context can name a cluster that doesn't exist.
+    let named = contexts.iter().map(|context| context.cluster.clone());
+    let names: BTreeSet<_> =
+        kubeconfig.names(EntryKind::Cluster).into_iter().chain(named).collect();
+    let mut clusters = Vec::new();
+    for entry in names {
+        let has_key = |context: &&Context| {
+            context.cluster == entry && users.iter().any(|user| user.name == context.user)
+        };
+        let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
+        let is_selected = selected.as_ref().is_some_and(has_key);
+        if with_key.is_empty() && !is_selected {
+            continue;
+        }
+        match kubeconfig.cluster(&entry) {
+            Ok((name, cluster)) => {
+                let target = TunnelTarget::new(name, cluster);
+                clusters.push(ServedCluster { entry, target });
+            }
+            Err(error) if is_selected || selected.is_none() => return Err(error),
+            Err(error) => leave(with_key, &error),
+        }
+    }
+    Ok(clusters)
+}
+
+/// Warns that these contexts are left as they are, for this reason.
 fn leave<'a>(contexts: impl IntoIterator<Item = &'a Context>, reason: &dyn Display) {
     for context in contexts {
         report::warning(&format!(
@@ -384,7 +460,7 @@ mod tests {
             };
             let set = no_proxy(variable).to_vec();
             let expected = ["NO_PROXY", "no_proxy"].into_iter().zip(after);
-            let expected: Vec<_> = expected.map(|(name, it)| (name, it.into())).collect();
+            let expected: Vec<_> = expected.map(|(name, value)| (name, value.into())).collect();
             assert_eq!(set, expected);
         }
         assert!(no_proxy(|_| None).iter().all(|(_, value)| value == "127.0.0.1"));

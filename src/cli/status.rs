@@ -28,8 +28,10 @@ pub(super) fn run(arguments: &StatusArguments, session: &mut CommandSession) -> 
     if arguments.json {
         return session.output.print_json(&status);
     }
-    let lines =
-        status.map_or_else(|| vec!["no tunnel process is running".to_owned()], |it| lines(&it));
+    let lines = match &status {
+        Some(status) => lines(status),
+        None => vec!["no tunnel process is running".to_owned()],
+    };
     session.output.print(&PrintableLines::of(lines))
 }
 
@@ -73,8 +75,9 @@ fn lines_of_key(key: &KeyStatus) -> Vec<String> {
         ),
         format!("  in process {process}:{}", options_of(&key.configuration)),
     ];
-    let used = key.callers.iter();
-    lines.extend(used.map(|it| format!("  used by {} (process {})", it.name, it.pid)));
+    for caller in &key.callers {
+        lines.push(format!("  used by {} (process {})", caller.name, caller.pid));
+    }
     if key.signs_digests {
         lines.push(
             "  signs any digest for every program of yours: it was opened for an external signer"

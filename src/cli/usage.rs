@@ -10,44 +10,12 @@ use messages::report;
 
 /// Prints the help or version that was asked for, or clap's own error; the exit code.
 pub(super) fn not_a_command(mut error: clap::Error) -> u8 {
-    let text = match error.kind() {
-        // Its examples begin with the name that it was called by.
-        ErrorKind::DisplayHelp => {
-            let begins = |name| format!("\n  {name} ");
-            Some(error.to_string().replace(&begins(PROGRAM), &begins(start::called())))
-        }
-        ErrorKind::DisplayVersion => Some(version::text()),
-        _ => None,
-    };
-    if let Some(text) = text {
+    if let Some(text) = asked_for(&error) {
         let printed = CommandOutput::open().and_then(|mut output| output.print_painted(&text));
         return printed.map_or_else(|error| report::error(&error), |()| 0);
     }
     let word = unknown_command(&error);
-    // A stray word is not repeated, since it could be a PIN, unless it is one of ours but for a letter or so, or a
-    // command's name.
-    let likely = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
-        .map(|kind| error.get(kind).map_or_else(String::new, ToString::to_string));
-    let is_typo = |word: &str| {
-        let is_lower = word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
-        // The likeliest is the last one.
-        let mut likely = likely.iter().filter_map(|words| words.rsplit(", ").next());
-        is_lower && likely.any(|other| !other.is_empty() && other.len().abs_diff(word.len()) < 2)
-    };
-    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue]
-    {
-        let is_kept = match error.get(kind) {
-            Some(ContextValue::String(word)) => {
-                let is_own = kind == ContextKind::InvalidArg && word.starts_with(['-', '<']);
-                let is_name = kind == ContextKind::InvalidSubcommand && is_command_name(word);
-                is_own && !word.contains('=') || word.is_empty() || is_typo(word) || is_name
-            }
-            _ => true,
-        };
-        if !is_kept && error.kind() != ErrorKind::MissingSubcommand {
-            error.insert(kind, ContextValue::String("…".to_owned()));
-        }
-    }
+    hide_stray_words(&mut error);
     error.remove(ContextKind::Suggested);
     if let Some(client) = word.filter(|word| is_in_path(word)) {
         let program = start::called();
@@ -58,6 +26,57 @@ pub(super) fn not_a_command(mut error: clap::Error) -> u8 {
     }
     report::lines(&format!("{PROGRAM}: {error}"));
     2
+}
+
+/// The help or version, if one was asked for.
+fn asked_for(error: &clap::Error) -> Option<String> {
+    match error.kind() {
+        // Its examples begin with the name that it was called by.
+        ErrorKind::DisplayHelp => {
+            let begins = |name| format!("\n  {name} ");
+            Some(error.to_string().replace(&begins(PROGRAM), &begins(start::called())))
+        }
+        ErrorKind::DisplayVersion => Some(version::text()),
+        _ => None,
+    }
+}
+
+/// Takes out of clap's error the words that could be a PIN. One of ours but for a letter or so, or a command's name, stays.
+fn hide_stray_words(error: &mut clap::Error) {
+    if error.kind() == ErrorKind::MissingSubcommand {
+        return;
+    }
+    let likely = likely_words(error);
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue]
+    {
+        let Some(ContextValue::String(word)) = error.get(kind) else { continue };
+        let is_own = kind == ContextKind::InvalidArg && word.starts_with(['-', '<']);
+        let is_name = kind == ContextKind::InvalidSubcommand && is_command_name(word);
+        let is_kept =
+            is_own && !word.contains('=') || word.is_empty() || is_typo(word, &likely) || is_name;
+        if !is_kept {
+            error.insert(kind, ContextValue::String("…".to_owned()));
+        }
+    }
+}
+
+/// The words of ours that clap takes for the likeliest to be meant, of commands and of values.
+fn likely_words(error: &clap::Error) -> Vec<String> {
+    let mut likely = Vec::new();
+    for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue] {
+        let words = error.get(kind).map_or_else(String::new, ToString::to_string);
+        // The likeliest is the last one.
+        if let Some(word) = words.rsplit(", ").next().filter(|word| !word.is_empty()) {
+            likely.push(word.to_owned());
+        }
+    }
+    likely
+}
+
+/// Whether the word is about as long as one of those that are likely to be meant.
+fn is_typo(word: &str, likely: &[String]) -> bool {
+    let is_lower = word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    is_lower && likely.iter().any(|other| other.len().abs_diff(word.len()) < 2)
 }
 
 /// The word that stands where a command would, and is none.

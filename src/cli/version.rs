@@ -10,6 +10,6 @@ pub(super) fn text() -> String {
     let date = env!("SOURCE_DATE").parse().map(rfc_3339).unwrap_or_default();
     let day = date.split('T').next().unwrap_or_default();
     let parts = [env!("SOURCE_COMMIT"), day, env!("SOURCE_TARGET")];
-    let known: Vec<_> = parts.into_iter().filter(|it| !it.is_empty()).collect();
+    let known: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     format!("{PROGRAM} {TEXT} ({})\n", known.join(", "))
 }

@@ -12,14 +12,7 @@ pub fn check_issued(
     groups: Option<&[String]>,
     now: i64,
 ) -> Result<(), Error> {
-    let refused = |reason: &str| {
-        let subject = &certificate.subject;
-        let text = format!("the certificate of {subject} is of no use here: {reason}");
-        Error::new(Exit::Object, text).help(
-            "have the CA issue one from the request: valid now, with extended key usage clientAuth, the user as common \
-             name, and a signature with SHA-256 or better",
-        )
-    };
+    let refused = |reason: &str| of_no_use(certificate, reason);
     if certificate.is_ca {
         return Err(refused("it is the certificate of a CA"));
     }
@@ -42,16 +35,35 @@ pub fn check_issued(
         return Err(refused(objection));
     }
     if certificate.validity.at(now) == ValidityState::NotYetValid {
-        let [begin, here] = [certificate.validity.not_before, now].map(rfc_3339);
-        let text = format!(
-            "the certificate of {} is valid from {begin} on, and here it is {here}",
-            certificate.subject
-        );
-        return Err(Error::new(Exit::Object, text).help(
-            "run the same command again when it is valid; if this machine's clock is behind, set it",
-        ));
+        return Err(not_yet_valid(certificate, now));
     }
-    certificate.validity.concern(now).map_or(Ok(()), |reason| Err(refused(&reason)))
+    match certificate.validity.concern(now) {
+        Some(reason) => Err(refused(&reason)),
+        None => Ok(()),
+    }
+}
+
+/// The error of a certificate that servers would not take, for this reason.
+fn of_no_use(certificate: &Certificate, reason: &str) -> Error {
+    let subject = &certificate.subject;
+    let text = format!("the certificate of {subject} is of no use here: {reason}");
+    Error::new(Exit::Object, text).help(
+        "have the CA issue one from the request: valid now, with extended key usage clientAuth, the user as common \
+         name, and a signature with SHA-256 or better",
+    )
+}
+
+/// The error of a certificate that begins after `now`, in seconds since 1970.
+fn not_yet_valid(certificate: &Certificate, now: i64) -> Error {
+    let begin = rfc_3339(certificate.validity.not_before);
+    let here = rfc_3339(now);
+    let text = format!(
+        "the certificate of {} is valid from {begin} on, and here it is {here}",
+        certificate.subject
+    );
+    Error::new(Exit::Object, text).help(
+        "run the same command again when it is valid; if this machine's clock is behind, set it",
+    )
 }
 
 /// What a person should know of a certificate that was to be valid for so many seconds from now on.
@@ -72,12 +84,12 @@ pub fn outlasts(certificate: &Certificate, requested: u64, now: i64) -> bool {
     time_left(certificate, now) > requested.saturating_add(MARGIN)
 }
 
-/// In seconds.
+/// How long the certificate is valid yet, in seconds.
 fn time_left(certificate: &Certificate, now: i64) -> u64 {
     u64::try_from(certificate.validity.not_after.saturating_sub(now)).unwrap_or_default()
 }
 
-/// That the certificate is for somebody else than was asked for.
+/// The error of a certificate that is for somebody else than was asked for.
 pub fn for_another(issued: &str, expected: &str) -> Error {
     Error::new(Exit::Object, format!("the certificate is for {issued}, not for {expected}")).help(
         "have the CA issue one for the right name and groups, or give those of the certificate with --user and --group",
@@ -89,7 +101,7 @@ pub fn intermediates(certificate: &Certificate, others: &[Vec<u8>]) -> Vec<Certi
     let mut chain: Vec<Certificate> = Vec::new();
     while let Some(der) = issuer_among(others, chain.last().unwrap_or(certificate).der())
         // Some may name each other.
-        && chain.iter().all(|it| it.der() != der)
+        && chain.iter().all(|known| known.der() != der)
         && let Ok(issuer) = Certificate::from_der(der, "the CA's certificate")
     {
         chain.push(issuer);
@@ -184,7 +196,7 @@ mod tests {
         ];
         let subjects = |others: &[Vec<u8>]| -> Vec<String> {
             let chain = intermediates(&leaf, others).into_iter();
-            chain.map(|it| it.subject).collect()
+            chain.map(|authority| authority.subject).collect()
         };
         assert_eq!(subjects(&others), ["CN=lower", "CN=upper"]);
         assert_eq!(subjects(&others[..4]), [""; 0]);
@@ -203,12 +215,13 @@ mod tests {
 
     #[test]
     fn one_that_no_server_would_accept_is_refused() {
-        let server =
-            issued(|it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
-        let expired = issued(|it| it.not_after = date_time_ymd(2030, 5, 1));
-        let authority = issued(|it| it.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
-        let unnamed = issued(|it| {
-            it.distinguished_name.remove(DnType::CommonName);
+        let server = issued(|params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        });
+        let expired = issued(|params| params.not_after = date_time_ymd(2030, 5, 1));
+        let authority = issued(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+        let unnamed = issued(|params| {
+            params.distinguished_name.remove(DnType::CommonName);
         });
         for (certificate, reason) in [
             (server, "clientAuth"),
@@ -223,12 +236,12 @@ mod tests {
 
     #[test]
     fn another_time_than_was_asked_for_is_told_and_a_later_beginning_refused() {
-        let short = issued(|it| it.not_after = date_time_ymd(2030, 6, 2));
+        let short = issued(|params| params.not_after = date_time_ymd(2030, 6, 2));
         for (requested, told) in [(3600, "longer time"), (365 * 24 * 3600, "shorter time")] {
             let remark = remark(&short, requested, NOW).unwrap();
             assert!(remark.contains(told), "{remark}");
         }
-        let later = issued(|it| it.not_before = date_time_ymd(2030, 7, 1));
+        let later = issued(|params| params.not_before = date_time_ymd(2030, 7, 1));
         let error = check(&later, "jane", &["dev"]).unwrap_err();
         let expected = "is valid from 2030-07-01T00:00:00Z on, and here it is 2030-06-01T00:00:00Z";
         assert!(error.to_string().ends_with(expected), "{error}");

@@ -190,7 +190,7 @@ mod tests {
     ) -> Result<Option<Vec<u8>>, Error> {
         let id = id.map(|id| ObjectId::from_bytes(vec![id]));
         let found = find_key(candidates, id.as_ref(), "jane", kind, NOW)?;
-        Ok(found.map(|it| it.id.clone()))
+        Ok(found.map(|candidate| candidate.id.clone()))
     }
 
     fn refusal(candidates: &[Candidate], id: Option<u8>, kind: Option<KeyKind>) -> String {

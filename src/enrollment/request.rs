@@ -60,10 +60,12 @@ impl Applicant {
         Ok(Self { user, groups })
     }
 
+    /// The user's name.
     pub fn user(&self) -> &str {
         &self.user
     }
 
+    /// The groups that the user is in, each once.
     pub fn groups(&self) -> &[String] {
         &self.groups
     }
@@ -93,7 +95,9 @@ pub fn sign_request(
         .map_err(unencodable)?
         .ok_or_else(|| Error::internal("a key that is too small for a signature"))?;
     let digest = match hash {
-        Some(hash) => hash.digest(&[&message]).unwrap_or_default(),
+        Some(hash) => hash
+            .digest(&[&message])
+            .ok_or_else(|| Error::internal("a hash that is only handed in"))?,
         None => message,
     };
     let signature = sign(scheme, &digest)?.into_bytes();

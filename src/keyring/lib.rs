@@ -26,8 +26,8 @@ use std::time::Instant;
 use self::library::{LibraryLock, note_wait};
 pub use self::open::OpenKey;
 use self::open::{NewClient, OpenLibrary, OpenedKey};
-use self::question::{Answer, Answers, Question};
-use self::turn::Turn;
+use self::question::{Answer, Answers, Outcome, Question};
+use self::turn::{Taken, Turn};
 use config::pin::{PinOrigin, PinProvider};
 use config::{Config, TokenName, TrustedLibrary};
 use crypto::scheme::Scheme;
@@ -129,6 +129,11 @@ impl KeyAccess {
         matches!(self, Self::InTime | Self::Showing)
     }
 
+    /// When the library has to have answered a request that begins now.
+    fn deadline(self) -> Option<Instant> {
+        self.is_in_time().then(|| Instant::now() + limits::REPLY)
+    }
+
     /// Whether the certificate that the key has now is wanted.
     fn shows_certificate(self) -> bool {
         matches!(self, Self::Showing | Self::Own | Self::Client { .. })
@@ -140,20 +145,55 @@ struct Attempt {
     access: KeyAccess,
     /// Whether the library's lock is held.
     is_locked: bool,
+    /// Whether none before it has got to the token.
     is_first: bool,
-    /// Whether the token was lost in the one before.
+    /// Whether the token was lost in one before it.
     was_lost: bool,
     answers: Answers,
 }
 
-/// What comes of it.
+/// A request for a key, as the thread has it that waits: what it holds and knows between its attempts.
+struct PendingRequest<'a> {
+    thread: &'a LibraryThread,
+    desk: &'a Desk,
+    access: KeyAccess,
+    /// What the next attempt has to say.
+    answer: Option<Answer>,
+    /// Held while somebody is asked for the key's PIN, and from then on.
+    turn: Option<Taken<'a>>,
+    /// The library's, held from the first attempt that wants it, but for the time in which somebody is asked.
+    lock: Option<LibraryLock>,
+    /// When the library has to have answered, if somebody waits at the other end of a TLS connection.
+    deadline: Option<Instant>,
+    /// Whether no attempt has got to the token.
+    is_first: bool,
+    /// Whether the token was lost in an attempt.
+    was_lost: bool,
+    /// Where the PIN comes from.
+    origin: PinOrigin,
+    client: Option<KeyClient>,
+}
+
+/// What comes of an [`Attempt`].
 enum Step<T> {
     Done(Result<T, Error>),
-    /// To be come again with, under the library's lock, with the answer that isn't used yet.
+    /// Nothing was done yet: to be tried again under the library's lock, with the answer that isn't used yet.
     WantsLock(Option<Answer>),
-    /// The token was lost: once more.
+    /// The token was lost: to be tried once more.
     Lost,
+    /// To be tried again with an answer to this.
     Wants(Question),
+}
+
+/// What has to be done before a key can be used.
+#[derive(Clone, Copy)]
+enum Opening {
+    /// Nothing: the key is open.
+    IsOpen,
+    /// The key is opened, with a login of the keyring's own if its token requires one.
+    Own,
+    /// The key is opened for a client, who logs in itself.
+    Client { signs: bool, is_first: bool },
 }
 
 /// What a library's thread says to the one that waits.
@@ -206,8 +246,10 @@ impl Keyring {
         if is_own {
             watchdog::start(self.thread(key)?.library.path());
         }
-        let access =
-            client.as_ref().map_or(KeyAccess::Own, |it| KeyAccess::Client { signs: it.signs });
+        let access = match &client {
+            Some(client) => KeyAccess::Client { signs: client.signs },
+            None => KeyAccess::Own,
+        };
         let open = self.request(key, access, client, |_, opened, _| Ok(Arc::clone(&opened.shown)));
         // Once it is open, the keyring limits the time.
         if is_own {
@@ -236,63 +278,25 @@ impl Keyring {
         &self,
         number: KeyNumber,
         access: KeyAccess,
-        mut client: Option<KeyClient>,
+        client: Option<KeyClient>,
         work: impl FnMut(&mut Token, &OpenedKey, &mut dyn PinProvider) -> Result<T, Error>
         + Send
         + 'static,
     ) -> Result<T, Error> {
         let thread = self.thread(number)?;
         let desk = thread.keys.get(number.key).cloned().ok_or_else(ended)?;
-        let origin = match &mut client {
-            Some(client) => client.pins.origin(),
-            None => desk.origin.clone(),
-        };
+        let mut request = PendingRequest::new(&thread, &desk, access, client);
         let work = Arc::new(Mutex::new(work));
-        let from_now = || access.is_in_time().then(|| Instant::now() + limits::REPLY);
-        let mut deadline = from_now();
-        let (mut lock, mut turn) = (None, None);
-        let (mut answer, mut is_first, mut was_lost) = (None, true, false);
         loop {
-            let answers = Answers::new(origin.clone(), answer.take());
-            let is_locked = lock.is_some();
-            let attempt = Attempt { access, is_locked, is_first, was_lost, answers };
             let work = Arc::clone(&work);
-            let step = thread.ask_within(
-                deadline,
-                |notice| {
-                    if let Some(client) = &mut client {
-                        client.pins.at_reader(notice);
-                    }
-                },
-                move |worker, reader| {
-                    worker.attempt(number.key, attempt, reader, &mut *locked(&work))
-                },
-            )?;
-            is_first &= matches!(step, Step::WantsLock(_));
+            let step = request.attempt(move |worker, attempt, at_reader| {
+                worker.attempt(number.key, attempt, at_reader, &mut *locked(&work))
+            })?;
             match step {
                 Step::Done(outcome) => return outcome,
-                Step::Lost => was_lost = true,
-                Step::WantsLock(unused) => {
-                    answer = unused;
-                    lock = Some(thread.lock(access, deadline, client.as_mut())?);
-                }
-                Step::Wants(question) => {
-                    // Nobody else waits for the one who is asked.
-                    drop(lock.take());
-                    if turn.is_none() {
-                        turn = desk.turn.take_if_free();
-                    }
-                    if turn.is_none() {
-                        // Somebody else is asked for the same key, and opens it.
-                        turn = Some(desk.turn.take(deadline).ok_or_else(|| thread.silent())?);
-                        continue;
-                    }
-                    answer = Some(match &mut client {
-                        Some(client) => question.ask(&mut *client.pins)?,
-                        None => question.ask(&mut *locked(&desk.sources))?,
-                    });
-                    deadline = from_now();
-                }
+                Step::Lost => request.was_lost = true,
+                Step::WantsLock(unused) => request.lock(unused)?,
+                Step::Wants(question) => request.ask(question)?,
             }
         }
     }
@@ -300,7 +304,7 @@ impl Keyring {
     /// Closes the key until it is [opened](Keyring::open) again. The last key of a token takes the
     /// session, the login and the PIN with it. Doesn't wait for that: it comes after the requests that were made before.
     pub fn close(&self, key: KeyNumber) {
-        let _ = self.thread(key).and_then(|it| it.ask(move |worker| worker.close(key.key)));
+        let _ = self.thread(key).and_then(|thread| thread.ask(move |worker| worker.close(key.key)));
     }
 
     /// From now on the next [client](Keyring::open) logs in; what uses the key already stays.
@@ -310,7 +314,7 @@ impl Keyring {
                 key.admission = Admission::Nobody;
             }
         };
-        let _ = self.thread(key).and_then(|it| it.ask(dismiss));
+        let _ = self.thread(key).and_then(|thread| thread.ask(dismiss));
     }
 
     /// From now on, no PIN is asked for at the terminal: it is the command's, or there is none.
@@ -344,6 +348,87 @@ impl OpenKeys for Keyring {
         self.request(key, KeyAccess::InTime, None, move |token, opened, pins| {
             token.sign(&opened.key, scheme, &digest, pins)
         })
+    }
+}
+
+impl<'a> PendingRequest<'a> {
+    fn new(
+        thread: &'a LibraryThread,
+        desk: &'a Desk,
+        access: KeyAccess,
+        mut client: Option<KeyClient>,
+    ) -> Self {
+        let origin = match &mut client {
+            Some(client) => client.pins.origin(),
+            None => desk.origin.clone(),
+        };
+        Self {
+            thread,
+            desk,
+            access,
+            answer: None,
+            turn: None,
+            lock: None,
+            deadline: access.deadline(),
+            is_first: true,
+            was_lost: false,
+            origin,
+            client,
+        }
+    }
+
+    /// Has the library's thread do this with an attempt, which takes the answer with it.
+    fn attempt<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Worker, Attempt, Box<dyn Fn(String) + Send>) -> Step<T> + Send + 'static,
+    ) -> Result<Step<T>, Error> {
+        let attempt = Attempt {
+            access: self.access,
+            is_locked: self.lock.is_some(),
+            is_first: self.is_first,
+            was_lost: self.was_lost,
+            answers: Answers::new(self.origin.clone(), self.answer.take()),
+        };
+        let client = &mut self.client;
+        let at_reader = |notice: &str| {
+            if let Some(client) = client {
+                client.pins.at_reader(notice);
+            }
+        };
+        let step = self.thread.ask_within(self.deadline, at_reader, move |worker, reader| {
+            work(worker, attempt, reader)
+        })?;
+        self.is_first &= matches!(step, Step::WantsLock(_));
+        Ok(step)
+    }
+
+    /// Acquires the library's lock for the next attempt, which has this answer.
+    fn lock(&mut self, answer: Option<Answer>) -> Result<(), Error> {
+        self.answer = answer;
+        self.lock = Some(self.thread.lock(self.access, self.deadline, self.client.as_mut())?);
+        Ok(())
+    }
+
+    /// Asks this for the next attempt. If somebody else is asked for the same key, that is waited for and nothing is asked:
+    /// the key may be open afterwards.
+    fn ask(&mut self, question: Question) -> Result<(), Error> {
+        // Nobody else waits for the one who is asked.
+        self.lock = None;
+        if self.turn.is_none() {
+            self.turn = self.desk.turn.take_if_free();
+        }
+        if self.turn.is_none() {
+            let turn = self.desk.turn.take(self.deadline).ok_or_else(|| self.thread.silent())?;
+            self.turn = Some(turn);
+            return Ok(());
+        }
+        let answer = match &mut self.client {
+            Some(client) => question.ask(&mut *client.pins)?,
+            None => question.ask(&mut *locked(&self.desk.sources))?,
+        };
+        self.answer = Some(answer);
+        self.deadline = self.access.deadline();
+        Ok(())
     }
 }
 
@@ -429,9 +514,12 @@ impl LibraryThread {
         deadline: Option<Instant>,
         client: Option<&mut KeyClient>,
     ) -> Result<LibraryLock, Error> {
-        let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-        let patience = left.map_or(limits::LOCK, |left| left.min(limits::LOCK));
-        let (mut note, mut nothing) = (note_wait, |_| ());
+        let patience = match deadline {
+            Some(deadline) => deadline.saturating_duration_since(Instant::now()).min(limits::LOCK),
+            None => limits::LOCK,
+        };
+        let mut note = note_wait;
+        let mut nothing = |_| ();
         let waiting: &mut dyn FnMut(Option<u32>) = match (client, access) {
             (Some(client), _) => &mut *client.waiting,
             (None, access) if access.is_in_time() => &mut nothing,
@@ -529,7 +617,8 @@ impl Worker {
         accepted.retain(|pin| is_held(pin.token()));
     }
 
-    /// Does the work with the key, which is opened unless it is open.
+    /// Does the work with the key, which is opened unless it is open. Comes back for the library's lock, or an answer, that
+    /// is wanted first.
     fn attempt<T>(
         &mut self,
         number: usize,
@@ -539,56 +628,83 @@ impl Worker {
     ) -> Step<T> {
         let Attempt { access, is_locked, is_first, was_lost, mut answers } = attempt;
         answers.at_reader = Some(at_reader);
-        let Some(key) = self.keys.get_mut(number) else { return Step::Done(Err(ended())) };
+        let Some(key) = self.keys.get(number) else { return Step::Done(Err(ended())) };
         if key.is_closed && access.is_in_time() {
             return Step::Done(Err(Error::internal("the key was closed")));
         }
         let selector = key.config.token.clone();
-        let new_client = match access {
-            KeyAccess::Client { signs } if !key.admission.admits(signs) => Some(signs),
-            _ => None,
+        let opening = self.opening(number, key.admission, access, is_first);
+        let needs_lock = match opening {
+            // Work that looks and then writes is one process's at a time.
+            Opening::IsOpen => matches!(access, KeyAccess::Exclusive),
+            Opening::Own | Opening::Client { .. } => true,
         };
-        let is_outdated = access.shows_certificate() && self.opened.may_be_renewed(number);
-        let is_open = new_client.is_none() && self.opened.is_open(number) && !is_outdated;
-        // Work that looks and then writes is one process's at a time.
-        if !is_locked && (!is_open || matches!(access, KeyAccess::Exclusive)) {
+        if needs_lock && !is_locked {
             return Step::WantsLock(answers.unused());
         }
         let has_served = self.opened.has_served(&selector);
-        let mut outcome = Ok(());
-        if !is_open {
-            let login = new_client.map(|_| NewClient { is_first });
-            outcome = self.opened.open(number, &key.config, &mut answers, login);
-        }
-        let outcome = outcome.and_then(|()| {
-            let (token, opened) = self.opened.key(number).ok_or_else(ended)?;
-            key.token = Some(token.state().name.clone());
-            key.is_closed = false;
-            if let Some(signs) = new_client {
-                key.admission = Admission::of(signs);
-            }
-            work(token, opened, &mut answers)
-        });
-        match (outcome, answers.question) {
-            (Err(_), Some(question)) => Step::Wants(question),
-            (Err(error), None) if has_served && !was_lost && may_be_lost(&error) => {
+        let result = self.with_key(number, opening, &mut answers, work);
+        match answers.outcome(result) {
+            Outcome::Unanswered(question) => Step::Wants(question),
+            Outcome::Done(Err(error)) if has_served && !was_lost && may_be_lost(&error) => {
                 self.opened.lose(&selector);
                 Step::Lost
             }
-            (outcome, _) => {
-                if outcome.is_err() {
+            Outcome::Done(result) => {
+                if result.is_err() {
                     self.close_unused();
                 }
-                Step::Done(outcome)
+                Step::Done(result)
             }
         }
+    }
+
+    /// What has to be done before the key, with this admission, can be used so.
+    fn opening(
+        &self,
+        number: usize,
+        admission: Admission,
+        access: KeyAccess,
+        is_first: bool,
+    ) -> Opening {
+        if let KeyAccess::Client { signs } = access
+            && !admission.admits(signs)
+        {
+            return Opening::Client { signs, is_first };
+        }
+        let is_outdated = access.shows_certificate() && self.opened.may_be_renewed(number);
+        if self.opened.is_open(number) && !is_outdated { Opening::IsOpen } else { Opening::Own }
+    }
+
+    /// Opens the key, if that has to be done, and does the work with it.
+    fn with_key<T>(
+        &mut self,
+        number: usize,
+        opening: Opening,
+        answers: &mut Answers,
+        work: &mut Work<'_, T>,
+    ) -> Result<T, Error> {
+        let key = self.keys.get_mut(number).ok_or_else(ended)?;
+        let mut open = |new_client| self.opened.open(number, &key.config, answers, new_client);
+        match opening {
+            Opening::IsOpen => {}
+            Opening::Own => open(None)?,
+            Opening::Client { is_first, .. } => open(Some(NewClient { is_first }))?,
+        }
+        let (token, opened) = self.opened.key(number).ok_or_else(ended)?;
+        key.token = Some(token.state().name.clone());
+        key.is_closed = false;
+        if let Opening::Client { signs, .. } = opening {
+            key.admission = Admission::of(signs);
+        }
+        work(token, opened, answers)
     }
 }
 
 /// Whether opening the token again could help. A PIN that was refused stays refused.
 fn may_be_lost(error: &Error) -> bool {
     // While another process has the token, nothing is known of it.
-    let is_of_token = error.exit_code() == Exit::Token as u8 && !error.is(&BUSY);
+    let is_of_token = error.exits_with(Exit::Token) && !error.is(&BUSY);
     is_of_token || error.is(&kind::CALL_FAILED)
 }
 

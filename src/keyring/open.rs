@@ -34,7 +34,7 @@ pub struct OpenKey {
     /// The certificate and its issuers, in DER.
     pub chain: Vec<Vec<u8>>,
     pub subject: String,
-    /// On which it was found.
+    /// The token on which it was found.
     pub token: TokenName,
     /// The schemes that the key and its token can make, those that TLS prefers first.
     pub schemes: Vec<Scheme>,
@@ -186,24 +186,17 @@ impl OpenLibrary {
     ) -> Result<(), Error> {
         let module = self.module(config)?;
         let found = module.find_token(&config.token)?;
+        self.close_gone();
         let name = found.name.to_string();
-        let is_gone =
-            |open: &mut OpenToken| !open.has_served() && open.token.check_session().is_err();
-        for gone in self.tokens.extract_if(.., is_gone) {
-            gone.token.close();
-        }
         let known = self.tokens.iter().position(|open| open.token.name() == name);
-        let index = match known {
-            Some(index) => index,
-            None => {
-                let mut token = Token::with_session(&module, found, self.access)?;
-                if new_client.is_none() {
-                    token.recall(&mut self.accepted);
-                }
-                self.tokens.push(OpenToken { token, keys: HashMap::new() });
-                self.tokens.len() - 1
+        if known.is_none() {
+            let mut token = Token::with_session(&module, found, self.access)?;
+            if new_client.is_none() {
+                token.recall(&mut self.accepted);
             }
-        };
+            self.tokens.push(OpenToken { token, keys: HashMap::new() });
+        }
+        let index = known.unwrap_or(self.tokens.len() - 1);
         let open = self.tokens.get_mut(index).ok_or_else(ended)?;
         if open.has_served() {
             // Before a PIN is sent to it.
@@ -227,6 +220,15 @@ impl OpenLibrary {
             self.accepted.retain(|pin| !pin.token().is_same_token(name));
         }
         Ok(())
+    }
+
+    /// Closes the sessions that have served no key and whose tokens are gone.
+    fn close_gone(&mut self) {
+        let is_gone =
+            |open: &mut OpenToken| !open.has_served() && open.token.check_session().is_err();
+        for gone in self.tokens.extract_if(.., is_gone) {
+            gone.token.close();
+        }
     }
 
     /// The library, initialised unless it is. Its lock is held.

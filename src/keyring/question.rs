@@ -5,17 +5,27 @@ use messages::error::Error;
 
 /// What the library's thread has to know before it can go on.
 pub(super) enum Question {
+    /// Whether the PIN may be asked for at the reader itself.
     ConfirmAtReader(PinRequest<'static>),
     Pin(PinRequest<'static>),
 }
 
+/// What was said to a [`Question`].
 pub(super) enum Answer {
     ConfirmedAtReader,
     Pin { pin: Pin, asked: PinRequest<'static> },
 }
 
+/// What has come of work with [`Answers`].
+pub(super) enum Outcome<T> {
+    /// The work was done, or has failed.
+    Done(Result<T, Error>),
+    /// The work has stopped where it needed this answer, and is to be begun anew with it.
+    Unanswered(Question),
+}
+
 impl Question {
-    /// May block.
+    /// Asks this provider. May block, as long as a person takes.
     pub(super) fn ask(self, pins: &mut dyn PinProvider) -> Result<Answer, Error> {
         match self {
             Self::ConfirmAtReader(request) => {
@@ -30,22 +40,34 @@ impl Question {
 pub(super) struct Answers {
     origin: PinOrigin,
     answer: Option<Answer>,
-    pub(super) question: Option<Question>,
+    /// The question to which there was no answer.
+    unanswered: Option<Question>,
     /// Told when the reader itself asks.
     pub(super) at_reader: Option<Box<dyn Fn(String) + Send>>,
 }
 
 impl Answers {
     pub(super) fn new(origin: PinOrigin, answer: Option<Answer>) -> Self {
-        Self { origin, answer, question: None, at_reader: None }
+        Self { origin, answer, unanswered: None, at_reader: None }
     }
 
+    /// The answer, where nothing has asked for it.
     pub(super) fn unused(self) -> Option<Answer> {
         self.answer
     }
 
-    fn still_to_be_asked(&mut self, question: Question) -> Error {
-        self.question = Some(question);
+    /// What has come of work that had these answers, and this result. Work that fails after a question without an answer
+    /// fails for want of it.
+    pub(super) fn outcome<T>(self, result: Result<T, Error>) -> Outcome<T> {
+        match (result, self.unanswered) {
+            (Err(_), Some(question)) => Outcome::Unanswered(question),
+            (result, _) => Outcome::Done(result),
+        }
+    }
+
+    /// Notes the question. The error leads the work to its end, where [`Answers::outcome`] has the question in its place.
+    fn leave_unanswered(&mut self, question: Question) -> Error {
+        self.unanswered = Some(question);
         Error::internal("a question is still to be asked")
     }
 }
@@ -65,7 +87,7 @@ impl PinProvider for Answers {
             {
                 Ok(pin)
             }
-            _ => Err(self.still_to_be_asked(Question::Pin(request.clone().into_owned()))),
+            _ => Err(self.leave_unanswered(Question::Pin(request.clone().into_owned()))),
         }
     }
 
@@ -73,7 +95,7 @@ impl PinProvider for Answers {
         match self.answer.take() {
             Some(Answer::ConfirmedAtReader) => Ok(()),
             _ => {
-                Err(self.still_to_be_asked(Question::ConfirmAtReader(request.clone().into_owned())))
+                Err(self.leave_unanswered(Question::ConfirmAtReader(request.clone().into_owned())))
             }
         }
     }

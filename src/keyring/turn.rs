@@ -1,4 +1,4 @@
-//! One after the other.
+//! A turn, for what several threads do one after the other.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, PoisonError};

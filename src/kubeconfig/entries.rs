@@ -37,7 +37,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// All of it as a text, from which its local address follows.
+    /// All that is said of the cluster as a text, from which its local address follows.
     pub fn identity(&self) -> String {
         let Self { server, authority, tls_server_name, insecure, proxy_url } = self;
         format!("{server} {authority:?} {tls_server_name:?} {insecure} {proxy_url:?}")
@@ -80,7 +80,7 @@ pub enum Provider {
 }
 
 impl Kubeconfig {
-    /// In the order of their names.
+    /// All contexts, in the order of their names.
     pub fn contexts(&self) -> Vec<Context> {
         let mut contexts: Vec<_> = self
             .elements(EntryKind::Context)
@@ -115,6 +115,7 @@ impl Kubeconfig {
         }
     }
 
+    /// What the entry of the cluster of this name says.
     pub(super) fn cluster_entry(&self, name: &str) -> Result<&Value, Error> {
         if !self.has(EntryKind::Cluster, name) {
             return Err(absent("cluster", name));
@@ -125,7 +126,8 @@ impl Kubeconfig {
     /// Who authenticates the user: its `auth-provider`, or this program as its `exec` plugin.
     pub fn provider(&self, user: &str) -> Result<Provider, Error> {
         let entry = self.entry(EntryKind::User, user);
-        let (exec, provider) = (&entry["exec"], &entry["auth-provider"]);
+        let exec = &entry["exec"];
+        let provider = &entry["auth-provider"];
         let name = provider["name"].as_str().unwrap_or_default();
         let is_plugin = exec::is_ours(exec);
         if !provider.is_null() && (is_plugin || name == EXTERNAL_SIGNER && !exec.is_null()) {
@@ -137,15 +139,15 @@ impl Kubeconfig {
         if is_plugin {
             return exec::configuration(exec, user).map(Provider::ExternalSigner);
         }
-        Ok(match provider.is_null() {
-            true => Provider::None,
-            false if name != EXTERNAL_SIGNER => Provider::Other(name.to_owned()),
-            false => {
-                let config = provider["config"].as_object().into_iter().flatten();
-                let pairs = config.map(|(key, it)| (key.as_str(), it.as_str().unwrap_or_default()));
-                Provider::ExternalSigner(pairs.collect())
-            }
-        })
+        if provider.is_null() {
+            return Ok(Provider::None);
+        }
+        if name != EXTERNAL_SIGNER {
+            return Ok(Provider::Other(name.to_owned()));
+        }
+        let config = provider["config"].as_object().into_iter().flatten();
+        let pairs = config.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()));
+        Ok(Provider::ExternalSigner(pairs.collect()))
     }
 
     /// The configuration of the key that the context's user has, also for a short-lived credential.
@@ -160,6 +162,7 @@ impl Kubeconfig {
     }
 }
 
+/// The certificates, in PEM, that a cluster's entry has its server verified with; read from the file where they are in one.
 fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let data = text(cluster, "certificate-authority-data").and_then(decode_base64);
     if let Some(pem) = data.filter(|pem| !pem.is_empty()) {
@@ -176,7 +179,7 @@ fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
     }
 }
 
-/// A password in a URL would end up in messages, and none is sent to the server.
+/// The URL without a user and a password, which would end up in messages; neither is sent to the server.
 pub(super) fn without_user(server: &str) -> String {
     let (scheme, host, path) = parts(server);
     format!("{scheme}{host}{path}")
@@ -208,7 +211,10 @@ mod tests {
              - {name: e}\n\
              - {name: f, cluster: {server: f, certificate-authority: /nowhere/ca}}\n",
         );
-        let cluster = |name| config.cluster(name).map(|it| it.1).map_err(|error| error.to_string());
+        let cluster = |name| match config.cluster(name) {
+            Ok((_, cluster)) => Ok(cluster),
+            Err(error) => Err(error.to_string()),
+        };
         assert_eq!(
             cluster("a").unwrap(),
             Cluster {

@@ -25,7 +25,7 @@ pub(super) const COMMAND: &str = "credential";
 /// What clients show where the program is missing.
 const HINT: &str = "Install pkcs11-external-signer where this user's exec.command says.";
 
-/// An option that is no key of a configuration: where clusters are, if the client doesn't say it.
+/// An option that is no key of a configuration, with its name there: where clusters are, if the client doesn't say it.
 pub(super) const KUBECONFIG: (&str, &str) = ("kubeconfig", "--kubeconfig");
 
 impl Kubeconfig {
@@ -37,8 +37,8 @@ impl Kubeconfig {
     /// A context whose user's plugin is called with these arguments, if possible the current one.
     pub fn context_of_call(&self, arguments: &[OsString]) -> Option<String> {
         let user = name_of(self.user_of_call(arguments)?);
-        let contexts = self.contexts().into_iter().filter(|it| it.user == user).map(|it| it.name);
-        contexts.max_by_key(|it| self.current_context() == Some(it))
+        let of_user = self.contexts().into_iter().filter(|context| context.user == user);
+        of_user.map(|context| context.name).max_by_key(|name| self.current_context() == Some(name))
     }
 
     /// The program that clients start for a user with this program as its plugin; an error if they can't start it, `None`
@@ -55,6 +55,7 @@ impl Kubeconfig {
         }))
     }
 
+    /// The first user whose plugin is called with these arguments, as an element of its list.
     fn user_of_call(&self, arguments: &[OsString]) -> Option<&Value> {
         let is_called =
             |user: &&Value| args_of(&user["user"]["exec"]).map(OsStr::new).eq(arguments);
@@ -71,14 +72,16 @@ pub(super) fn is_ours(exec: &Value) -> bool {
 /// Whether the plugin is this program, whatever it hands out: by its name, or under another one by arguments that name a
 /// key to it.
 pub(super) fn names_key(exec: &Value) -> bool {
-    let program = text(exec, "command").and_then(|it| Path::new(it).file_name());
-    let is_named = |name: &OsStr| PROGRAMS.iter().any(|it| name == *it);
-    let names_library = || {
-        let configuration = configuration(exec, "").unwrap_or_default();
-        ["pathLib", "uri"].iter().any(|key| configuration.value(key).is_some())
-    };
-    args_of(exec).next() == Some(COMMAND)
-        && program.is_some_and(|name| is_named(name) || names_library())
+    if args_of(exec).next() != Some(COMMAND) {
+        return false;
+    }
+    let command = text(exec, "command");
+    let Some(file) = command.and_then(|path| Path::new(path).file_name()) else { return false };
+    if PROGRAMS.iter().any(|program| file == *program) {
+        return true;
+    }
+    let configuration = configuration(exec, "").unwrap_or_default();
+    ["pathLib", "uri"].iter().any(|key| configuration.value(key).is_some())
 }
 
 /// The file that a plugin's command starts, as Go's os/exec finds it for client-go: where it has a slash that file, else the
@@ -99,6 +102,7 @@ pub(super) fn program_of(command: &str) -> Result<PathBuf, String> {
     Ok(found)
 }
 
+/// The file, if this user can execute it.
 fn executable(file: PathBuf) -> io::Result<PathBuf> {
     if file.metadata()?.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -107,48 +111,56 @@ fn executable(file: PathBuf) -> io::Result<PathBuf> {
     Ok(file)
 }
 
+/// Whether the plugin's arguments ask for a short-lived credential.
 fn is_short_lived(exec: &Value) -> bool {
     args_of(exec).any(|word| word == "--as" || word.starts_with("--as="))
 }
 
 /// What the plugin's arguments say of the key, as a configuration.
 pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, Error> {
-    let refused = |problem: String| {
+    configuration_of(exec).map_err(|problem| {
         error(
             format!("in the plugin arguments of user \"{user}\", {problem}"),
             Help::from("correct exec.args of that user, or have it written with ")
                 .and(write_command()),
         )
-    };
+    })
+}
+
+/// What the plugin's arguments say of the key; fails with the problem of the first wrong one.
+fn configuration_of(exec: &Value) -> Result<Configuration, String> {
     let mut configuration = Configuration::default();
     let mut words = args_of(exec).skip(1);
     while let Some(word) = words.next() {
-        let letters = word.strip_prefix('-').unwrap_or_default();
-        if word == "--verbose" || !letters.is_empty() && letters.bytes().all(|it| it == b'v') {
+        if is_verbose(word) {
             continue;
         }
         // A word that is no option could be a PIN.
         if !word.starts_with("--") {
-            return Err(refused("a word is no option".to_owned()));
+            return Err("a word is no option".to_owned());
         }
         let (option, value) = match word.split_once('=') {
             Some((option, value)) => (option, Some(value)),
             None => (word, words.next()),
         };
-        let Some((key, _)) = OPTIONS.iter().find(|(_, known)| *known == option) else {
-            // It says where the cluster is, or what is handed out.
-            if option == KUBECONFIG.1 || is_short_lived(exec) {
-                continue;
+        if let Some((key, _)) = OPTIONS.iter().find(|(_, known)| *known == option) {
+            let value = value.ok_or_else(|| format!("{option} has no value"))?;
+            if configuration.value(key).is_some() {
+                return Err(format!("{option} is there twice"));
             }
-            return Err(refused(format!("{} is not known", excerpt(option))));
-        };
-        let value = value.ok_or_else(|| refused(format!("{option} has no value")))?;
-        if configuration.value(key).is_some() {
-            return Err(refused(format!("{option} is there twice")));
+            configuration.set(key, value);
+        } else if option != KUBECONFIG.1 && !is_short_lived(exec) {
+            // Others say where the cluster is, or what is handed out.
+            return Err(format!("{} is not known", excerpt(option)));
         }
-        configuration.set(key, value);
     }
     Ok(configuration)
+}
+
+/// Whether a word is `--verbose`, `-v`, `-vv` and so on.
+fn is_verbose(word: &str) -> bool {
+    let letters = word.strip_prefix('-').unwrap_or_default();
+    word == "--verbose" || !letters.is_empty() && letters.bytes().all(|letter| letter == b'v')
 }
 
 /// The `exec` of a user with this configuration. `old` is one of ours, whose other fields stay, or null.
@@ -161,14 +173,19 @@ pub(super) fn with(configuration: &Configuration, old: &Value) -> Value {
         "provideClusterInfo": null,
         "installHint": HINT,
     });
-    for (key, value) in old.as_object().into_iter().flatten().filter(|(_, it)| !it.is_null()) {
-        exec[key] = value.clone();
+    for (key, value) in old.as_object().into_iter().flatten() {
+        if !value.is_null() {
+            exec[key] = value.clone();
+        }
     }
-    // In one word each, since a value could begin with a hyphen.
-    let words = OPTIONS.into_iter().chain([KUBECONFIG]).filter_map(|(key, option)| {
-        Some(format!("{option}={}", configuration.value(key).filter(|it| !it.is_empty())?))
-    });
-    exec["args"] = [COMMAND.to_owned()].into_iter().chain(words).collect();
+    let mut words = vec![COMMAND.to_owned()];
+    for (key, option) in OPTIONS.into_iter().chain([KUBECONFIG]) {
+        if let Some(value) = configuration.value(key).filter(|value| !value.is_empty()) {
+            // In one word, since a value could begin with a hyphen.
+            words.push(format!("{option}={value}"));
+        }
+    }
+    exec["args"] = words.into();
     exec["provideClusterInfo"] = true.into();
     exec
 }
@@ -180,16 +197,16 @@ pub fn user_excerpt(
     configuration: &Configuration,
     is_plugin: bool,
 ) -> Result<String, Error> {
-    let user = match is_plugin {
-        true => json!({"exec": with(configuration, &Value::Null)}),
-        false => {
-            let config: Value = configuration.pairs().collect();
-            json!({"auth-provider": {"name": EXTERNAL_SIGNER, "config": config}})
-        }
+    let user = if is_plugin {
+        json!({"exec": with(configuration, &Value::Null)})
+    } else {
+        let config: Value = configuration.pairs().collect();
+        json!({"auth-provider": {"name": EXTERNAL_SIGNER, "config": config}})
     };
     yaml::excerpt(&json!({"users": [{"name": name, "user": user}]}))
 }
 
+/// The words of a plugin's arguments; one that is no text is empty.
 fn args_of(exec: &Value) -> impl Iterator<Item = &str> {
     exec["args"].as_array().into_iter().flatten().map(|word| word.as_str().unwrap_or_default())
 }
@@ -224,7 +241,7 @@ mod tests {
                 format!("{{exec: {{command: /opt/bin/pkcs11-external-signer, args: {args}}}}}");
             values(&user, &["pathLib", "objectId", "pinSource", "keep"])
         };
-        let expected = ["/a.so", "2", "prompt", "15m"].map(|it| Some(it.to_owned()));
+        let expected = ["/a.so", "2", "prompt", "15m"].map(|value| Some(value.to_owned()));
         assert_eq!(
             parsed(
                 "[credential, --module=/a.so, --object-id, '2', -vv, --pin-source=prompt, --keep=15m]"

@@ -18,6 +18,7 @@ pub const VERSIONS: [&str; 3] = [
 /// A request for a credential, which clients put into KUBERNETES_EXEC_INFO.
 #[derive(Debug)]
 pub struct ExecRequest {
+    /// One of [`VERSIONS`].
     pub version: &'static str,
     /// The cluster that the client is about to connect to, as a kubeconfig's entry, with the extension for plugins as its
     /// `config`; only with `provideClusterInfo`.
@@ -31,13 +32,13 @@ impl ExecRequest {
         let (mut document, version) = decoded.map_err(|reason| Self::error(&reason))?;
         let cluster = match &mut document["spec"] {
             Value::Null => None,
-            Value::Object(spec) => spec.remove("cluster").filter(|it| !it.is_null()),
+            Value::Object(spec) => spec.remove("cluster").filter(|cluster| !cluster.is_null()),
             _ => return Err(Self::error("its spec is no map")),
         };
         Ok(Self { version, cluster })
     }
 
-    /// What is no request, for this reason.
+    /// The error of a text that is no request, for this reason.
     pub fn error(reason: &str) -> Error {
         Error::new(Exit::Request, format!("KUBERNETES_EXEC_INFO is not a request: {reason}")).help(
             "set apiVersion of the user's exec to client.authentication.k8s.io/v1 (or v1beta1, or v1alpha1); by hand, run \
@@ -46,7 +47,7 @@ impl ExecRequest {
     }
 }
 
-/// A plugin's request, of this kind, and which of these versions it has; or what is wrong with it.
+/// A plugin's request of this kind, and the one of these versions that it has. Fails with what is wrong with it.
 pub fn document(
     bytes: &[u8],
     kind: &'static str,
@@ -56,22 +57,22 @@ pub fn document(
         format!("it is not valid JSON (line {}, column {})", error.line(), error.column())
     })?;
     let known = |field: &str, values: &[&'static str]| {
-        let value = document[field].as_str();
-        let value = value.ok_or_else(|| format!("its {field} is malformed or missing"))?;
-        let known = values.iter().find(|it| **it == value);
-        known.copied().ok_or_else(|| format!("its {field} \"{}\" is not known", excerpt(value)))
+        let Some(value) = document[field].as_str() else {
+            return Err(format!("its {field} is malformed or missing"));
+        };
+        let known = values.iter().copied().find(|known| *known == value);
+        known.ok_or_else(|| format!("its {field} \"{}\" is not known", excerpt(value)))
     };
     let version = known("apiVersion", &versions)?;
     known("kind", &[kind])?;
     Ok((document, version))
 }
 
+/// What a plugin hands out to authenticate its client.
 pub enum ExecProof {
     /// A certificate and its key, both in PEM.
-    Certificate {
-        certificate: String,
-        key: String,
-    },
+    Certificate { certificate: String, key: String },
+    /// A bearer token.
     Token(String),
 }
 

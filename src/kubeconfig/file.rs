@@ -17,17 +17,27 @@ use system::clock::unix_time;
 use system::limits;
 use system::signals::is_interrupted;
 
+/// The time between two looks at another writer's lock.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// What a change of a file has come to.
+pub struct Change<T> {
+    /// What the edit has returned.
+    pub outcome: T,
+    /// The file, links followed.
+    pub path: PathBuf,
+    /// The path of a copy of what was there; `None` if nothing has changed.
+    pub copy: Option<PathBuf>,
+}
+
 /// Changes the one of these files in which the context of this name stands, as `edit` does with it and what all files say
-/// together. Returns what that returns, the file that a link leads to, and the path of a copy of what was there, `None` if
-/// nothing has changed. Meanwhile kubectl and other writers are kept out by its lock, `FILE.lock` beside the file
-/// (client-go, tools/clientcmd, loader.go). An interruption ends it.
+/// together. Meanwhile kubectl and other writers are kept out by its lock, `FILE.lock` beside the file (client-go,
+/// tools/clientcmd, loader.go). An interruption ends it.
 pub fn change<T>(
     files: &[PathBuf],
     context: &str,
     edit: impl FnOnce(&mut Kubeconfig, &Kubeconfig, &Path) -> Result<T, Error>,
-) -> Result<(T, PathBuf, Option<PathBuf>), Error> {
+) -> Result<Change<T>, Error> {
     let path = file_of(files, context)?;
     write(path, |file, path| edit(file, &Kubeconfig::load(files)?, path))
 }
@@ -65,6 +75,7 @@ struct LockedFile {
 }
 
 impl LockedFile {
+    /// Waits for the file's lock, and reads it.
     fn open(path: &Path) -> Result<Self, Error> {
         let lock = lock(path)?;
         let path = path.canonicalize().map_err(|error| unwritable(path, error))?;
@@ -81,38 +92,62 @@ impl LockedFile {
     }
 }
 
-/// The file keeps its mode and owner; relative paths are as they are written.
+/// Has the file at this path changed as `edit` does. It keeps its mode and owner; relative paths are as they are written.
 fn write<T>(
     path: &Path,
     edit: impl FnOnce(&mut Kubeconfig, &Path) -> Result<T, Error>,
-) -> Result<(T, PathBuf, Option<PathBuf>), Error> {
-    let LockedFile { _lock, path, content, found, config: before } = LockedFile::open(path)?;
-    let failed = |error: io::Error| unwritable(&path, error);
-    let mut after = before.clone();
-    let result = edit(&mut after, &path)?;
-    if before.config == after.config {
-        return Ok((result, path, None));
+) -> Result<Change<T>, Error> {
+    let locked = LockedFile::open(path)?;
+    let mut after = locked.config.clone();
+    let outcome = edit(&mut after, &locked.path)?;
+    let mut copy = None;
+    if locked.config.config != after.config {
+        copy = Some(locked.replace_with(&after)?);
     }
-    let text = yaml::write(&after.config);
-    let text = text.ok_or_else(|| unwritable(&path, "it would be read otherwise"))?;
-    let new = replaced_file::like(&path, text.as_bytes(), &found, found.mode()).map_err(failed)?;
-    if is_interrupted() {
-        return Err(unwritable(&path, "interrupted"));
-    }
-    // It replaces no other, and only its owner may read it.
-    let mut copies = (unix_time()..).map(|it| joined(&path, &format!(".backup-{it}")));
-    let copy = copies.find(|it| !it.exists()).unwrap_or_default();
-    let kept = replaced_file::like(&copy, &content, &found, 0o600).map_err(failed)?;
-    kept.persist_noclobber(&copy).map_err(|error| failed(error.error))?;
-    if let Err(error) = new.persist(&path) {
-        // It is a copy of what is there.
-        let _ = fs::remove_file(&copy);
-        return Err(failed(error.error));
-    }
-    Ok((result, path, Some(copy)))
+    Ok(Change { outcome, path: locked.path, copy })
 }
 
-/// Waits for other writers.
+impl LockedFile {
+    /// Writes this in the file's place; the path of a copy of what was there.
+    fn replace_with(&self, config: &Kubeconfig) -> Result<PathBuf, Error> {
+        let Self { path, found, .. } = self;
+        let failed = |error: io::Error| unwritable(path, error);
+        let text = yaml::write(&config.config)
+            .ok_or_else(|| unwritable(path, "it would be read otherwise"))?;
+        let new =
+            replaced_file::like(path, text.as_bytes(), found, found.mode()).map_err(failed)?;
+        if is_interrupted() {
+            return Err(unwritable(path, "interrupted"));
+        }
+        let copy = self.copy().map_err(failed)?;
+        if let Err(error) = new.persist(path) {
+            // It is a copy of what is there.
+            let _ = fs::remove_file(&copy);
+            return Err(failed(error.error));
+        }
+        Ok(copy)
+    }
+
+    /// Makes a copy of what is there, `FILE.backup-TIME`: it replaces no other, and only its owner may read it.
+    fn copy(&self) -> io::Result<PathBuf> {
+        let mut time = unix_time();
+        let mut copy = self.copy_of(time);
+        while copy.exists() {
+            time += 1;
+            copy = self.copy_of(time);
+        }
+        let kept = replaced_file::like(&copy, &self.content, &self.found, 0o600)?;
+        kept.persist_noclobber(&copy).map_err(|error| error.error)?;
+        Ok(copy)
+    }
+
+    /// The path of a copy that was made at this time, in seconds since 1970.
+    fn copy_of(&self, time: i64) -> PathBuf {
+        joined(&self.path, &format!(".backup-{time}"))
+    }
+}
+
+/// Waits for other writers, and keeps them out from then on.
 fn lock(file: &Path) -> Result<TempPath, Error> {
     let path = joined(file, ".lock");
     let started = Instant::now();
@@ -133,6 +168,7 @@ fn lock(file: &Path) -> Result<TempPath, Error> {
     }
 }
 
+/// The path with this at its end.
 fn joined(path: &Path, suffix: &str) -> PathBuf {
     let mut joined = OsString::from(path);
     joined.push(suffix);
@@ -152,7 +188,7 @@ mod tests {
             file.config["current-context"] = context.into();
             Ok(())
         };
-        write(path, set).map(|(.., copy)| copy.unwrap())
+        write(path, set).map(|change| change.copy.unwrap())
     }
 
     fn names(directory: &Path) -> Vec<String> {

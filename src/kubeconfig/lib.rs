@@ -22,7 +22,7 @@ mod yaml;
 pub use entries::{Cluster, Context, Provider};
 pub use error::{NO_CONTEXT_KEY, other_user, unreadable, write_command};
 pub use exec::user_excerpt;
-pub use file::{change, check_change};
+pub use file::{Change, change, check_change};
 pub use load::files;
 pub use plugin::{LocalEndpoint, OriginalContext, PluginEntries, PluginUser, local_address};
 pub use redirect::TunnelEndpoint;
@@ -37,11 +37,11 @@ use messages::error::Error;
 pub struct Kubeconfig {
     /// A map or null, whose known fields have kubectl's types or are null.
     config: Value,
-    /// Of the files that somebody else can change.
+    /// What a person should know of the files that somebody else can change, a sentence each.
     pub concerns: Vec<String>,
 }
 
-/// A list of a kubeconfig.
+/// A kind of entry, each in a list of its own.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub enum EntryKind {
     Cluster,
@@ -50,6 +50,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
+    /// The field of a kubeconfig that holds the entries of this kind.
     fn list(self) -> String {
         format!("{}s", self.name())
     }
@@ -70,6 +71,7 @@ impl Kubeconfig {
         text(&self.config, "current-context")
     }
 
+    /// Makes the context of this name the current one. Fails if there is none.
     pub fn set_current_context(&mut self, name: &str) -> Result<(), Error> {
         self.context(name)?;
         self.config["current-context"] = name.into();
@@ -84,7 +86,7 @@ impl Kubeconfig {
         for (kind, name) in
             [(EntryKind::Context, name), (EntryKind::Cluster, &cluster), (EntryKind::User, &user)]
         {
-            self.retain(kind, |it| it == name);
+            self.retain(kind, |known| known == name);
         }
         let known =
             ["clusters", "contexts", "current-context", "extensions", "preferences", "users"];
@@ -106,35 +108,40 @@ impl Kubeconfig {
         self.config[kind.list()].as_array().into_iter().flatten()
     }
 
-    /// Sorted.
+    /// The names of all entries of this kind, sorted.
     pub fn names(&self, kind: EntryKind) -> Vec<String> {
-        let mut names: Vec<_> = self.elements(kind).map(|it| name_of(it).to_owned()).collect();
+        let elements = self.elements(kind);
+        let mut names: Vec<_> = elements.map(|element| name_of(element).to_owned()).collect();
         names.sort();
         names
     }
 
+    /// Whether there is an entry of this kind and name.
     pub fn has(&self, kind: EntryKind, name: &str) -> bool {
-        self.elements(kind).any(|it| name_of(it) == name)
+        self.elements(kind).any(|element| name_of(element) == name)
     }
 
-    /// Whether a secret of the user's stands in its entry, or beside the file, and no other context needs it.
+    /// Whether a secret of the user's stands in its entry, or beside the file, and no context but this one needs it.
     pub fn is_secret_of_one(&self, user: &str, context: &str) -> bool {
         let entry = self.entry(EntryKind::User, user);
-        let secrets = ["client-key", "client-key-data", "password", "token"];
-        let others = self.contexts().into_iter().filter(|it| it.name != context);
-        secrets.iter().any(|it| !entry[it].is_null())
-            && others.into_iter().all(|it| it.user != user)
+        let has_secret = ["client-key", "client-key-data", "password", "token"]
+            .iter()
+            .any(|field| !entry[field].is_null());
+        let is_needed = |other: &Context| other.name != context && other.user == user;
+        has_secret && !self.contexts().iter().any(is_needed)
     }
 
     /// What an entry says; null if there is none.
     fn entry(&self, kind: EntryKind, name: &str) -> &Value {
-        let element = self.elements(kind).find(|it| name_of(it) == name);
-        element.map_or(&Value::Null, |it| &it[kind.name()])
+        let found = self.elements(kind).find(|element| name_of(element) == name);
+        found.map_or(&Value::Null, |element| &element[kind.name()])
     }
 
+    /// What an entry says, to be changed; `None` if there is none.
     fn entry_mut(&mut self, kind: EntryKind, name: &str) -> Option<&mut Value> {
-        let mut elements = self.config.get_mut(kind.list())?.as_array_mut()?.iter_mut();
-        elements.find(|it| name_of(it) == name).map(|it| &mut it[kind.name()])
+        let elements = self.config.get_mut(kind.list())?.as_array_mut()?;
+        let found = elements.iter_mut().find(|element| name_of(element) == name);
+        found.map(|element| &mut element[kind.name()])
     }
 
     /// Makes an entry, or gives it another content.
@@ -152,20 +159,22 @@ impl Kubeconfig {
     /// Keeps the entries of a list with such names.
     fn retain(&mut self, kind: EntryKind, is_kept: impl Fn(&str) -> bool) {
         if let Some(Value::Array(elements)) = self.config.get_mut(kind.list()) {
-            elements.retain(|it| is_kept(name_of(it)));
+            elements.retain(|element| is_kept(name_of(element)));
         }
     }
 }
 
+/// The name of an element of a list; empty if it has none.
 fn name_of(element: &Value) -> &str {
     element["name"].as_str().unwrap_or_default()
 }
 
-/// A text that isn't empty, which is the same as none for kubectl.
+/// The text of a field; `None` for an empty one, which is the same as none for kubectl.
 fn text<'a>(map: &'a Value, key: &str) -> Option<&'a str> {
     map[key].as_str().filter(|text| !text.is_empty())
 }
 
+/// Takes these fields out of an entry.
 fn remove(map: &mut Value, keys: &[&str]) {
     if let Some(members) = map.as_object_mut() {
         members.retain(|key, _| !keys.contains(&&**key));
@@ -175,18 +184,21 @@ fn remove(map: &mut Value, keys: &[&str]) {
 /// The content of the extension of this name, or null.
 fn extension<'a>(entry: &'a Value, name: &str) -> &'a Value {
     let mut extensions = entry["extensions"].as_array().into_iter().flatten();
-    let found = extensions.find(|it| name_of(it) == name);
-    found.map_or(&Value::Null, |it| &it["extension"])
+    let found = extensions.find(|element| name_of(element) == name);
+    found.map_or(&Value::Null, |element| &element["extension"])
 }
 
 /// Gives the extension of this name another content, or removes it.
 fn set_extension(entry: &mut Value, name: &str, content: Option<Value>) {
     let mut extensions = entry["extensions"].as_array().cloned().unwrap_or_default();
-    extensions.retain(|it| name_of(it) != name);
-    extensions.extend(content.map(|content| json!({"name": name, "extension": content})));
-    match extensions.is_empty() {
-        true => remove(entry, &["extensions"]),
-        false => entry["extensions"] = extensions.into(),
+    extensions.retain(|element| name_of(element) != name);
+    if let Some(content) = content {
+        extensions.push(json!({"name": name, "extension": content}));
+    }
+    if extensions.is_empty() {
+        remove(entry, &["extensions"]);
+    } else {
+        entry["extensions"] = extensions.into();
     }
 }
 

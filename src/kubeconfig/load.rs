@@ -17,7 +17,7 @@ use super::{EntryKind, Kubeconfig, name_of};
 use messages::error::Error;
 use messages::printable::shell_word;
 
-/// In bytes. A kubeconfig with a thousand clusters has a few MiB.
+/// The size of the largest file that is read, in bytes. A kubeconfig with a thousand clusters has a few MiB.
 const MAX_SIZE: u64 = 16 << 20;
 
 /// The fields of clusters and users that are paths.
@@ -42,8 +42,10 @@ pub fn files(
     }
     if let Some(list) = variable.filter(|list| !list.is_empty()) {
         let mut seen = HashSet::new();
-        let files = std::env::split_paths(list).filter(|it| !it.as_os_str().is_empty());
-        return files.filter(|path| seen.insert(path.as_os_str().to_owned())).collect();
+        let is_new = |path: &PathBuf| {
+            !path.as_os_str().is_empty() && seen.insert(path.as_os_str().to_owned())
+        };
+        return std::env::split_paths(list).filter(is_new).collect();
     }
     let home = home.filter(|home| !home.as_os_str().is_empty());
     home.map(|home| home.join(".kube/config")).into_iter().collect()
@@ -107,17 +109,8 @@ impl Kubeconfig {
         for kind in [EntryKind::Cluster, EntryKind::User] {
             let elements = self.config.get_mut(kind.list()).and_then(Value::as_array_mut);
             for element in elements.into_iter().flatten() {
-                for field in PATHS {
-                    let Some(Value::String(written)) = element.pointer_mut(field) else { continue };
-                    let is_name = field.ends_with("command") && !written.contains('/');
-                    if is_name || written.is_empty() || written.starts_with('/') {
-                        continue;
-                    }
-                    let resolved = cleaned(&directory.join(&*written));
-                    let resolved = resolved.to_str();
-                    let refused = || unreadable(path, "its directory's name is not UTF-8");
-                    *written = resolved.ok_or_else(refused)?.to_owned();
-                }
+                resolve_paths(element, directory)
+                    .ok_or_else(|| unreadable(path, "its directory's name is not UTF-8"))?;
             }
         }
         Ok(())
@@ -128,16 +121,32 @@ impl Kubeconfig {
         let Value::Object(members) = later.config else { return };
         for (key, later) in members {
             match (&mut self.config[&key], later) {
-                (Value::Array(mine), Value::Array(later)) => {
-                    for element in later {
-                        if mine.iter().all(|it| name_of(it) != name_of(&element)) {
-                            mine.push(element);
-                        }
-                    }
-                }
+                (Value::Array(mine), Value::Array(later)) => add_elements(mine, later),
                 (mine, later) if mine.is_null() || *mine == json!("") => *mine = later,
                 _ => {}
             }
+        }
+    }
+}
+
+/// Has the relative paths of a cluster or a user start from this directory; `None` if one would be no text then.
+fn resolve_paths(element: &mut Value, directory: &Path) -> Option<()> {
+    for field in PATHS {
+        let Some(Value::String(written)) = element.pointer_mut(field) else { continue };
+        let is_name = field.ends_with("command") && !written.contains('/');
+        if is_name || written.is_empty() || written.starts_with('/') {
+            continue;
+        }
+        *written = cleaned(&directory.join(&*written)).to_str()?.to_owned();
+    }
+    Some(())
+}
+
+/// Adds to a list those of a later file whose names it doesn't have.
+fn add_elements(mine: &mut Vec<Value>, later: Vec<Value>) {
+    for element in later {
+        if mine.iter().all(|known| name_of(known) != name_of(&element)) {
+            mine.push(element);
         }
     }
 }

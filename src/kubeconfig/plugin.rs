@@ -21,12 +21,22 @@ use messages::help::{Help, HelpPart};
 use messages::printable::shell_word;
 use protocol::Configuration;
 
-/// The extension of a context that notes what it had before.
+/// The extension of a context that notes what the context had before.
 const ORIGINAL: &str = "pkcs11-external-signer";
+
+/// The fields of a cluster's entry that the plugin needs to reach and know the real cluster.
+const CONNECTION_FIELDS: [&str; 6] = [
+    "server",
+    "certificate-authority",
+    "certificate-authority-data",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "proxy-url",
+];
 
 /// Where the plugin's tunnel serves clusters, and how clients know it.
 pub struct LocalEndpoint<'a> {
-    /// With the host alone as its address.
+    /// The tunnel; its address is a host without a port.
     pub tunnel: TunnelEndpoint<'a>,
     /// The ports that follow from what the cluster's entry says, the best one first.
     pub ports: &'a dyn Fn(&Cluster) -> Vec<u16>,
@@ -34,46 +44,57 @@ pub struct LocalEndpoint<'a> {
     pub is_free: &'a dyn Fn(u16, &Cluster) -> bool,
 }
 
-/// The user to be written.
+/// The user that a context is to be given.
 pub struct PluginUser<'a> {
-    /// Its name, if no other entry has it.
+    /// The user's name, if no other entry has it.
     pub name: &'a str,
-    /// The name was asked for.
+    /// Whether a person asked for this name, so that no other one that the context has will do.
     pub is_named: bool,
+    /// What the plugin's arguments say of the key.
     pub configuration: &'a Configuration,
 }
 
-/// What a context with this program as its plugin consists of: names and contents of its entries.
+/// The entries of a context with this program as its plugin: a cluster at a local address, a user, and the context.
 pub struct PluginEntries {
     context: String,
-    local: Value,
-    with_plugin: Value,
-    note: Note,
+    original: OriginalContext,
+    cluster: NamedEntry,
+    user: NamedEntry,
 }
 
-/// A cluster or a user of a kubeconfig.
+/// An element of a kubeconfig's list.
 struct NamedEntry {
+    kind: EntryKind,
     name: String,
-    entry: Value,
+    /// What the entry says, without its name.
+    content: Value,
 }
 
-/// What a context had before it was given a plugin; the user can be missing.
-#[derive(Deserialize, Serialize)]
+/// The place of an element in a kubeconfig.
+struct EntryName {
+    kind: EntryKind,
+    name: String,
+}
+
+/// The cluster and the user that a context had before it was given a plugin.
+#[derive(Clone, Deserialize, Serialize)]
 pub struct OriginalContext {
+    /// The name of the real cluster.
     pub cluster: String,
+    /// The user's name, unless the context had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
 
-/// What a context notes of itself.
+/// What a context notes of itself, in its extension [`ORIGINAL`].
 #[derive(Deserialize, Serialize)]
 struct Note {
     #[serde(flatten)]
     original: OriginalContext,
-    /// The cluster at a local address that it was given.
+    /// The cluster at a local address that the context was given.
     #[serde(rename = "plugin-cluster")]
     plugin_cluster: String,
-    /// The user that it was given.
+    /// The user with the plugin that the context was given.
     #[serde(rename = "plugin-user")]
     plugin_user: String,
 }
@@ -92,65 +113,55 @@ pub fn local_address() -> Ipv4Addr {
 }
 
 impl Kubeconfig {
-    /// What the context had before it was given this program as its plugin. A user that it was given by others since stays.
+    /// What the context had before it was given this program as its plugin. A user that it was given by others since
+    /// stays. Fails if the context was given no plugin, or leads to another cluster by now.
     pub fn original(&self, context: &str) -> Result<OriginalContext, Error> {
         let now = self.context(context)?;
         let Note { mut original, plugin_user, .. } = self.note(&now)?;
         if now.user != plugin_user {
-            original.user = Some(now.user).filter(|it| !it.is_empty());
+            original.user = Some(now.user).filter(|user| !user.is_empty());
         }
         Ok(original)
     }
 
-    /// What the context notes. It counts only as long as the context leads to the cluster that it was written for: it could
-    /// have been pointed at another one since, or be a copy of another context.
+    /// What the context notes of itself. A note counts only as long as the context leads to the cluster that it was
+    /// written for: it could have been pointed at another one since, or be a copy of another context.
     fn note(&self, now: &Context) -> Result<Note, Error> {
-        let Context { name, cluster, .. } = now;
-        let noted = extension(self.entry(EntryKind::Context, name), ORIGINAL);
+        let noted = extension(self.entry(EntryKind::Context, &now.name), ORIGINAL);
         let note = Note::deserialize(noted).map_err(|_| {
             error(
-                format!("context \"{name}\" was not written for the credential plugin"),
+                format!("context \"{}\" was not written for the credential plugin", now.name),
                 "nothing to undo there; `kubectl config get-contexts` lists the others",
             )
         })?;
-        let counts = match tunnelled::of(self.entry(EntryKind::Cluster, cluster)) {
-            Some(real) => real["name"] == *note.original.cluster,
-            // The entry that was written, if its extension is damaged: it is written anew.
-            None => *cluster == note.plugin_cluster,
-        };
-        if counts {
-            return Ok(note);
-        }
-        Err(error(
-            format!(
-                "context \"{name}\" leads to cluster \"{cluster}\" by now, and was written for \"{}\"",
-                note.original.cluster
-            ),
-            Help::from(format!(
-                "nothing is undone there; give it the user that it is to have: `kubectl config set-context {}",
-                shell_word(name)
-            ))
-            .and(HelpPart::Kubeconfig)
-            .and(" --user=NAME`"),
-        ))
+        if self.leads_to_noted_cluster(now, &note) { Ok(note) } else { Err(led_away(now, &note)) }
     }
 
-    /// Which of the entries that the context has from this program can go with it, since no other
-    /// context uses them and it didn't have them before.
-    fn entries_of_plugin(&self, context: &str) -> Vec<(EntryKind, String)> {
+    /// Whether the context's cluster is the one that the note was written for.
+    fn leads_to_noted_cluster(&self, now: &Context, note: &Note) -> bool {
+        match tunnelled::of(self.entry(EntryKind::Cluster, &now.cluster)) {
+            Some(real) => real["name"] == *note.original.cluster,
+            // The entry that was written, if its extension is damaged: it is written anew.
+            None => now.cluster == note.plugin_cluster,
+        }
+    }
+
+    /// The entries that the context has from this program and that can go with it: no other context uses them, and it
+    /// didn't have them before. None if the context has no note that counts.
+    fn entries_of_plugin(&self, context: &str) -> Vec<EntryName> {
         let Ok(now) = self.context(context) else { return Vec::new() };
         let Ok(Note { original, plugin_user, .. }) = self.note(&now) else { return Vec::new() };
         let mut others = self.contexts();
         others.retain(|other| other.name != context);
         let mut entries = Vec::new();
         if others.iter().all(|other| other.cluster != now.cluster) {
-            entries.push((EntryKind::Cluster, now.cluster));
+            entries.push(EntryName { kind: EntryKind::Cluster, name: now.cluster });
         }
         if self.has_plugin(&plugin_user)
             && original.user.as_ref() != Some(&plugin_user)
             && others.iter().all(|other| other.user != plugin_user)
         {
-            entries.push((EntryKind::User, plugin_user));
+            entries.push(EntryName { kind: EntryKind::User, name: plugin_user });
         }
         entries
     }
@@ -160,8 +171,8 @@ impl Kubeconfig {
         exec::is_ours(&self.entry(EntryKind::User, user)["exec"])
     }
 
-    /// Gives a context back what it had before it was given this program as its plugin, and takes the entries that it had
-    /// from it, unless others of `all` files use them.
+    /// Gives a context back what it had before it was given this program as its plugin, and takes away the entries that it
+    /// had from this program, unless others of `all` files use them.
     pub fn restore(&mut self, context: &str, all: &Self) -> Result<(), Error> {
         let OriginalContext { cluster, user } = self.original(context)?;
         if let Some(entry) = self.entry_mut(EntryKind::Context, context) {
@@ -172,235 +183,284 @@ impl Kubeconfig {
                 None => super::remove(entry, &["user"]),
             }
         }
-        for (kind, name) in all.entries_of_plugin(context) {
-            self.retain(kind, |other| other != name);
+        for unused in all.entries_of_plugin(context) {
+            self.retain(unused.kind, |name| name != unused.name);
         }
         Ok(())
     }
 }
 
+/// The error of a context whose note is for another cluster than the one it leads to.
+fn led_away(now: &Context, note: &Note) -> Error {
+    let Context { name, cluster, .. } = now;
+    let text = format!(
+        "context \"{name}\" leads to cluster \"{cluster}\" by now, and was written for \"{}\"",
+        note.original.cluster
+    );
+    let help = Help::from(format!(
+        "nothing is undone there; give it the user that it is to have: `kubectl config set-context {}",
+        shell_word(name)
+    ));
+    error(text, help.and(HelpPart::Kubeconfig).and(" --user=NAME`"))
+}
+
 impl PluginEntries {
-    /// The context's entries with this user and a local address. What is there stays if it can.
+    /// The entries with which the context uses this user and a local address. What is there stays if it can.
     pub fn of(
         kubeconfig: &Kubeconfig,
         context: &str,
         user: &PluginUser<'_>,
-        hop: &LocalEndpoint<'_>,
+        local: &LocalEndpoint<'_>,
     ) -> Result<Self, Error> {
-        let now = kubeconfig.context(context)?;
-        let original = kubeconfig.original(context).unwrap_or_else(|_| {
-            let entry = kubeconfig.entry(EntryKind::Context, context);
-            // A context that was pointed at a local address by hand.
-            let real = tunnelled::of(kubeconfig.entry(EntryKind::Cluster, &now.cluster));
-            let real = real.and_then(|led| led["name"].as_str()).unwrap_or(&now.cluster);
-            let user = entry["user"].as_str();
-            OriginalContext { cluster: real.to_owned(), user: user.map(str::to_owned) }
-        });
-        let cluster = local_cluster(kubeconfig, &now.cluster, &original.cluster, hop)?;
-        let user = plugin_user(kubeconfig, context, original.user.as_deref(), user);
-        let note = Note { original, plugin_cluster: cluster.name, plugin_user: user.name };
-        let context = context.to_owned();
-        Ok(Self { context, local: cluster.entry, with_plugin: user.entry, note })
-    }
-
-    /// The name of the cluster at the local address.
-    fn cluster(&self) -> &str {
-        &self.note.plugin_cluster
+        let before = ContextBefore::of(kubeconfig, context)?;
+        let cluster = before.local_cluster(local)?;
+        let user = before.plugin_user(user);
+        Ok(Self { context: before.now.name, original: before.original, cluster, user })
     }
 
     /// The name of the user with the plugin.
     pub fn user(&self) -> &str {
-        &self.note.plugin_user
+        &self.user.name
     }
 
-    /// As the lists of a kubeconfig.
+    /// The entries as YAML: the lists of a kubeconfig, for pasting.
     pub fn as_excerpt(&self) -> Result<String, Error> {
         let mut context = Value::Null;
         self.point(&mut context);
         yaml::excerpt(&json!({
-            "clusters": [{"name": self.cluster(), "cluster": self.local}],
-            "users": [{"name": self.user(), "user": self.with_plugin}],
+            "clusters": [{"name": self.cluster.name, "cluster": self.cluster.content}],
+            "users": [{"name": self.user.name, "user": self.user.content}],
             "contexts": [{"name": self.context, "context": context}],
         }))
     }
 
     /// Puts the entries into the kubeconfig of the file at this path, which has the context. Those that are the same in
-    /// `all` files stay where they are.
+    /// `all` files stay where they are; those that the context had from this program before and nothing needs any more go.
     pub fn put_into(
         &self,
         file: &mut Kubeconfig,
         all: &Kubeconfig,
         path: &Path,
     ) -> Result<(), Error> {
-        for (kind, name, content) in [
-            (EntryKind::Cluster, self.cluster(), &self.local),
-            (EntryKind::User, self.user(), &self.with_plugin),
-        ] {
-            if all.entry(kind, name) == content {
-                continue;
-            }
-            if all.has(kind, name) && !file.has(kind, name) {
-                let reason = format!("{} \"{name}\" stands in another file", kind.name());
-                return Err(unwritable(path, reason));
-            }
-            file.set_entry(kind, name, content.clone());
-        }
+        self.cluster.put_into(file, all, path)?;
+        self.user.put_into(file, all, path)?;
         if let Some(entry) = file.entry_mut(EntryKind::Context, &self.context) {
             self.point(entry);
         }
-        for (kind, name) in all.entries_of_plugin(&self.context) {
-            if name != self.cluster() && name != self.user() {
-                file.retain(kind, |other| other != name);
+        for former in all.entries_of_plugin(&self.context) {
+            if former.name != self.cluster.name && former.name != self.user.name {
+                file.retain(former.kind, |name| name != former.name);
             }
         }
         Ok(())
     }
 
-    /// Points a context at the entries.
+    /// Points a context at the entries, and notes there what it had before.
     fn point(&self, context: &mut Value) {
-        context["cluster"] = self.note.plugin_cluster.as_str().into();
-        context["user"] = self.note.plugin_user.as_str().into();
-        set_extension(context, ORIGINAL, Some(json!(self.note)));
+        context["cluster"] = self.cluster.name.as_str().into();
+        context["user"] = self.user.name.as_str().into();
+        let note = Note {
+            original: self.original.clone(),
+            plugin_cluster: self.cluster.name.clone(),
+            plugin_user: self.user.name.clone(),
+        };
+        set_extension(context, ORIGINAL, Some(json!(note)));
     }
 }
 
-/// The cluster at a local address for the real one: the context's, another context's, or a new one.
-fn local_cluster(
-    kubeconfig: &Kubeconfig,
-    now: &str,
-    real: &str,
-    hop: &LocalEndpoint<'_>,
-) -> Result<NamedEntry, Error> {
-    let names = kubeconfig.names(EntryKind::Cluster);
-    let entries = [now].into_iter().chain(names.iter().map(String::as_str));
-    let mut entries = entries.map(|name| (name, kubeconfig.entry(EntryKind::Cluster, name)));
-    let known =
-        entries.find(|(_, entry)| tunnelled::of(entry).is_some_and(|led| led["name"] == real));
-    let (name, mut local) = match known {
-        Some((name, local)) => (name.to_owned(), local.clone()),
-        None => {
-            let name = format!("{real}+token");
-            (kubeconfig.free_name(EntryKind::Cluster, &name), json!({"server": null}))
+impl NamedEntry {
+    /// Puts the entry into the kubeconfig of the file at this path, unless `all` files together have the same one. Fails
+    /// if another file has one of its name that differs, since that one would count.
+    fn put_into(&self, file: &mut Kubeconfig, all: &Kubeconfig, path: &Path) -> Result<(), Error> {
+        let Self { kind, name, content } = self;
+        if all.entry(*kind, name) == content {
+            return Ok(());
         }
-    };
-    let (_, cluster) = kubeconfig.cluster(real)?;
-    let entry = kubeconfig.entry(EntryKind::Cluster, real);
-    let port = free_port(kubeconfig, &cluster, port_of(&local), hop);
-    local["server"] = cluster.server.as_str().into();
-    let address = &format!("{}:{port}", hop.tunnel.address);
-    point_at(&mut local, &TunnelEndpoint { address, ..hop.tunnel });
-    match entry.get("disable-compression") {
-        Some(value) => local["disable-compression"] = value.clone(),
-        None => super::remove(&mut local, &["disable-compression"]),
+        if all.has(*kind, name) && !file.has(*kind, name) {
+            let reason = format!("{} \"{name}\" stands in another file", kind.name());
+            return Err(unwritable(path, reason));
+        }
+        file.set_entry(*kind, name, content.clone());
+        Ok(())
     }
-    set_extension(&mut local, tunnelled::EXTENSION, Some(described(entry, real)));
-    Ok(NamedEntry { name, entry: local })
 }
 
-/// The real cluster, for the plugin.
-fn described(entry: &Value, name: &str) -> Value {
+/// A context that is to be given a plugin, and the kubeconfig that it stands in: where its entries are chosen.
+struct ContextBefore<'a> {
+    kubeconfig: &'a Kubeconfig,
+    /// The context as it is, perhaps with a plugin already.
+    now: Context,
+    original: OriginalContext,
+}
+
+impl<'a> ContextBefore<'a> {
+    /// The context of this name, which has to be there.
+    fn of(kubeconfig: &'a Kubeconfig, context: &str) -> Result<Self, Error> {
+        let now = kubeconfig.context(context)?;
+        let original = match kubeconfig.original(context) {
+            Ok(noted) => noted,
+            Err(_) => unnoted_original(kubeconfig, &now),
+        };
+        Ok(Self { kubeconfig, now, original })
+    }
+
+    /// The cluster at a local address for the real one. An entry that leads there already keeps its name, its port and
+    /// what else it says.
+    fn local_cluster(&self, local: &LocalEndpoint<'_>) -> Result<NamedEntry, Error> {
+        let real_name = &self.original.cluster;
+        let mut chosen = self.present_local_cluster().unwrap_or_else(|| self.new_local_cluster());
+        let (_, real) = self.kubeconfig.cluster(real_name)?;
+        let real_entry = self.kubeconfig.entry(EntryKind::Cluster, real_name);
+        let port = local.port_for(&real, port_of(&chosen.content), self.kubeconfig)?;
+        let content = &mut chosen.content;
+        content["server"] = real.server.as_str().into();
+        let address = &format!("{}:{port}", local.tunnel.address);
+        point_at(content, &TunnelEndpoint { address, ..local.tunnel });
+        match real_entry.get("disable-compression") {
+            Some(value) => content["disable-compression"] = value.clone(),
+            None => super::remove(content, &["disable-compression"]),
+        }
+        let description = described(real_entry, real_name);
+        set_extension(content, tunnelled::EXTENSION, Some(description));
+        Ok(chosen)
+    }
+
+    /// The entry that leads to the real cluster by a local address: if possible the context's own, else another context's.
+    fn present_local_cluster(&self) -> Option<NamedEntry> {
+        let names = self.kubeconfig.names(EntryKind::Cluster);
+        for name in [&self.now.cluster].into_iter().chain(&names) {
+            let entry = self.kubeconfig.entry(EntryKind::Cluster, name);
+            if tunnelled::of(entry).is_some_and(|real| real["name"] == *self.original.cluster) {
+                let (name, content) = (name.clone(), entry.clone());
+                return Some(NamedEntry { kind: EntryKind::Cluster, name, content });
+            }
+        }
+        None
+    }
+
+    /// An entry without content for a cluster at a local address, under a name that no other one has.
+    fn new_local_cluster(&self) -> NamedEntry {
+        let kind = EntryKind::Cluster;
+        let name = self.kubeconfig.free_name(kind, &format!("{}+token", self.original.cluster));
+        NamedEntry { kind, name, content: json!({"server": null}) }
+    }
+
+    /// The user with the plugin: that of the context if it was given one already, or a new one where an entry of the name
+    /// is another's. The user that the context had before is left as it was, missing or not.
+    fn plugin_user(&self, user: &PluginUser<'_>) -> NamedEntry {
+        let name = self.plugin_user_name(user);
+        let content = with_plugin(self.kubeconfig, &name, user.configuration);
+        NamedEntry { kind: EntryKind::User, name, content }
+    }
+
+    /// The first of these names that the context can have for its user: the present one if it will do, `NAME`,
+    /// `NAME+token`, `NAME+token+2` and so on.
+    fn plugin_user_name(&self, user: &PluginUser<'_>) -> String {
+        let present = &*self.now.user;
+        let keeps_present =
+            self.kubeconfig.has_plugin(present) && (!user.is_named || present == user.name);
+        if keeps_present && self.can_write_user(present, user.configuration) {
+            return present.to_owned();
+        }
+        let with_token = format!("{}+token", user.name);
+        for name in [user.name, &with_token] {
+            if self.can_write_user(name, user.configuration) {
+                return name.to_owned();
+            }
+        }
+        let mut count = 2_u64;
+        loop {
+            let counted = format!("{with_token}+{count}");
+            if self.can_write_user(&counted, user.configuration) {
+                return counted;
+            }
+            count += 1;
+        }
+    }
+
+    /// Whether a user of this name can be written for the context: no entry that is another's is changed, and the context's
+    /// former user isn't either.
+    fn can_write_user(&self, name: &str, configuration: &Configuration) -> bool {
+        let was_original = self.original.user.as_deref() == Some(name);
+        if !self.kubeconfig.has(EntryKind::User, name) {
+            return !was_original;
+        }
+        let entry = self.kubeconfig.entry(EntryKind::User, name);
+        if !self.kubeconfig.has_plugin(name) || !entry["auth-provider"].is_null() {
+            return false;
+        }
+        let contexts = self.kubeconfig.contexts();
+        let is_of_others =
+            contexts.iter().any(|other| other.name != self.now.name && other.user == name);
+        if !was_original && !is_of_others {
+            return true;
+        }
+        // Nothing would be changed.
+        with_plugin(self.kubeconfig, name, configuration) == *entry
+    }
+}
+
+/// What a context without a note that counts has. One that was pointed at a local address by hand has the cluster behind
+/// that address.
+fn unnoted_original(kubeconfig: &Kubeconfig, now: &Context) -> OriginalContext {
+    let real = tunnelled::of(kubeconfig.entry(EntryKind::Cluster, &now.cluster));
+    let cluster = real.and_then(|real| real["name"].as_str()).unwrap_or(&now.cluster);
+    let user = kubeconfig.entry(EntryKind::Context, &now.name)["user"].as_str();
+    OriginalContext { cluster: cluster.to_owned(), user: user.map(str::to_owned) }
+}
+
+/// What the extension of a cluster at a local address says of the real one, for the plugin.
+fn described(real: &Value, name: &str) -> Value {
     let mut described = json!({"plugin": tunnelled::PLUGIN, "name": name});
-    for key in [
-        "server",
-        "certificate-authority",
-        "certificate-authority-data",
-        "tls-server-name",
-        "insecure-skip-tls-verify",
-        "proxy-url",
-    ] {
-        if let Some(value) = entry.get(key) {
-            described[key] = value.clone();
+    for field in CONNECTION_FIELDS {
+        if let Some(value) = real.get(field) {
+            described[field] = value.clone();
         }
     }
-    described["server"] = without_user(text(entry, "server").unwrap_or_default()).into();
+    described["server"] = without_user(text(real, "server").unwrap_or_default()).into();
     described
 }
 
-/// The first of the cluster's ports that leads nowhere else. One that it has already comes first: clients cache what
-/// they learn of a cluster under its address.
-fn free_port(
-    kubeconfig: &Kubeconfig,
-    cluster: &Cluster,
-    kept: Option<u16>,
-    hop: &LocalEndpoint<'_>,
-) -> u16 {
-    let prefix = format!("https://{}:", hop.tunnel.address);
-    let leads_elsewhere = |port| {
+impl LocalEndpoint<'_> {
+    /// The first of the cluster's ports that leads nowhere else; if all do, the first of them. A port that the cluster's
+    /// local entry has already, `kept`, comes first: clients cache what they learn of a cluster under its address.
+    fn port_for(
+        &self,
+        cluster: &Cluster,
+        kept: Option<u16>,
+        kubeconfig: &Kubeconfig,
+    ) -> Result<u16, Error> {
+        let mut ports = (self.ports)(cluster);
+        ports.sort_by_key(|port| Some(*port) != kept);
+        for port in &ports {
+            if !self.leads_elsewhere(*port, cluster, kubeconfig) && (self.is_free)(*port, cluster) {
+                return Ok(*port);
+            }
+        }
+        ports.first().copied().ok_or_else(|| Error::internal("a cluster has no port"))
+    }
+
+    /// Whether another cluster of the kubeconfig is at this port of the tunnel's host.
+    fn leads_elsewhere(&self, port: u16, cluster: &Cluster, kubeconfig: &Kubeconfig) -> bool {
+        let prefix = format!("https://{}:", self.tunnel.address);
         kubeconfig.elements(EntryKind::Cluster).any(|element| {
-            let server = text(&element["cluster"], "server").unwrap_or_default();
-            server.starts_with(&prefix)
-                && port_of(&element["cluster"]) == Some(port)
-                && kubeconfig.cluster(name_of(element)).is_ok_and(|(_, it)| it != *cluster)
+            let entry = &element["cluster"];
+            let is_at_port = text(entry, "server").is_some_and(|url| url.starts_with(&prefix))
+                && port_of(entry) == Some(port);
+            is_at_port
+                && kubeconfig.cluster(name_of(element)).is_ok_and(|(_, other)| other != *cluster)
         })
-    };
-    let mut ports = (hop.ports)(cluster);
-    ports.sort_by_key(|port| Some(*port) != kept);
-    let is_free = |port: &&u16| !leads_elsewhere(**port) && (hop.is_free)(**port, cluster);
-    ports.iter().find(is_free).or_else(|| ports.first()).copied().unwrap_or_default()
+    }
 }
 
-/// The port of a local address.
+/// The port in the address of a cluster's entry, if its server is at one.
 fn port_of(entry: &Value) -> Option<u16> {
     let (_, host, _) = parts(entry["server"].as_str()?);
     host.rsplit_once(':')?.1.parse().ok()
 }
 
-/// The user with the plugin: that of the context if it was given one already, or a new one where an entry of the name is
-/// another's. What the context had `before` is left as it was, missing or not.
-fn plugin_user(
-    kubeconfig: &Kubeconfig,
-    context: &str,
-    before: Option<&str>,
-    user: &PluginUser<'_>,
-) -> NamedEntry {
-    let contexts = kubeconfig.contexts();
-    let can_stay = |now: &&str| kubeconfig.has_plugin(now) && (!user.is_named || *now == user.name);
-    let now = contexts.iter().find(|known| known.name == context);
-    let now = now.map(|known| known.user.as_str()).filter(can_stay);
-    let with_token = format!("{}+token", user.name);
-    let is_free = |name: &str| is_free_for(kubeconfig, context, before, name, user.configuration);
-    let preferred = [now, Some(user.name), Some(&*with_token)].into_iter().flatten();
-    let name = match preferred.into_iter().find(|name| is_free(name)) {
-        Some(name) => name.to_owned(),
-        None => {
-            let mut count = 2_u64;
-            loop {
-                let counted = format!("{with_token}+{count}");
-                if is_free(&counted) {
-                    break counted;
-                }
-                count += 1;
-            }
-        }
-    };
-    let entry = with_plugin(kubeconfig, &name, user.configuration);
-    NamedEntry { name, entry }
-}
-
-/// Whether the context can have a user of this name that is written for it: no entry that is another's is changed.
-fn is_free_for(
-    kubeconfig: &Kubeconfig,
-    context: &str,
-    before: Option<&str>,
-    name: &str,
-    configuration: &Configuration,
-) -> bool {
-    let had_before = before == Some(name);
-    if !kubeconfig.has(EntryKind::User, name) {
-        return !had_before;
-    }
-    let entry = kubeconfig.entry(EntryKind::User, name);
-    if !kubeconfig.has_plugin(name) || !entry["auth-provider"].is_null() {
-        return false;
-    }
-    let is_others =
-        kubeconfig.contexts().iter().any(|other| other.name != context && other.user == name);
-    let may_change = !had_before && !is_others;
-    may_change || with_plugin(kubeconfig, name, configuration) == *entry
-}
-
-/// The entry of the user of this name, with the plugin and this configuration. What else it says stays, but for a command
-/// that isn't to be run.
+/// The content of the user of this name, with the plugin and this configuration. What else the entry says stays, but for a
+/// command that clients can't start.
 fn with_plugin(kubeconfig: &Kubeconfig, name: &str, configuration: &Configuration) -> Value {
     let mut entry = kubeconfig.entry(EntryKind::User, name).clone();
     let mut old = Value::Null;
@@ -428,12 +488,12 @@ mod tests {
         );
         let (_, cluster) = config.cluster("real").unwrap_or_else(|error| panic!("{error}"));
         let port = |kept, served: &[u16]| {
-            let hop = LocalEndpoint {
+            let local = LocalEndpoint {
                 tunnel: TunnelEndpoint { address: "127.0.0.1", server_name: "", authority_pem: "" },
                 ports: &|_| vec![1, 2, 3, 4],
                 is_free: &|port, _| !served.contains(&port),
             };
-            free_port(&config, &cluster, kept, &hop)
+            local.port_for(&cluster, kept, &config).unwrap()
         };
         for (kept, served, expected) in [
             (None, &[][..], 1),

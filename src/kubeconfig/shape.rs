@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use messages::printable::excerpt;
 
+/// A type of a field.
 pub(super) enum Shape {
     Any,
     Text,
@@ -132,19 +133,8 @@ impl Shape {
                 (!text.is_empty() && text != wanted).then_some(*wanted)
             }
             (Base64, Value::String(text)) => decode_base64(text).is_none().then_some("base64"),
-            (List(shape) | Named(shape), Value::Array(items)) => {
-                let mut names = HashSet::new();
-                items.iter().enumerate().find_map(|(index, item)| {
-                    let name = item["name"].as_str();
-                    let is_first = names.insert(name) || matches!(self, List(_));
-                    let step = PathStep::Item { index, name: name.map(str::to_owned) };
-                    let expected = match is_first {
-                        true => shape.look(item, path),
-                        false => Some("the only one of its name"),
-                    };
-                    expected.inspect(|_| path.push(step))
-                })
-            }
+            (List(shape), Value::Array(items)) => shape.look_at_items(items, false, path),
+            (Named(shape), Value::Array(items)) => shape.look_at_items(items, true, path),
             (Map(fields), Value::Object(members)) => fields.iter().find_map(|(name, shape)| {
                 let expected = shape.look(members.get(*name)?, path);
                 expected.inspect(|_| path.push(PathStep::Member((*name).to_owned())))
@@ -160,7 +150,30 @@ impl Shape {
     }
 }
 
-/// As Go decodes it: padded, line breaks passed over, the last bits not looked at.
+impl Shape {
+    /// The first item of a list that isn't of this shape or, with `by_name`, has the name of one before it.
+    fn look_at_items(
+        &self,
+        items: &[Value],
+        by_name: bool,
+        path: &mut Vec<PathStep>,
+    ) -> Option<&'static str> {
+        let mut names = HashSet::new();
+        for (index, item) in items.iter().enumerate() {
+            let name = item["name"].as_str();
+            let is_repeated = by_name && !names.insert(name);
+            let expected =
+                if is_repeated { Some("the only one of its name") } else { self.look(item, path) };
+            if expected.is_some() {
+                path.push(PathStep::Item { index, name: name.map(str::to_owned) });
+                return expected;
+            }
+        }
+        None
+    }
+}
+
+/// The bytes as Go decodes base64: padded, line breaks passed over, the last bits not looked at.
 pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

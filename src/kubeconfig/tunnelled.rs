@@ -20,22 +20,8 @@ pub(super) const PLUGIN: &str = "pkcs11-external-signer";
 /// The real cluster, with its name, that an extension describes: `spec.cluster.config` in
 /// KUBERNETES_EXEC_INFO. Its authority is read where it is in a file.
 pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
-    let refused = |problem: &str| {
-        error(
-            format!("the cluster's extension {EXTENSION} {problem}"),
-            Help::from("have the context's entries written with ").and(write_command()),
-        )
-    };
     if extension["plugin"] != PLUGIN {
-        let error = refused("is missing, or another program's");
-        return Err(match extension {
-            Value::Null => error.help(
-                Help::from("have the context's entries written with ").and(write_command()).and(
-                    "; where the client leaves the extension out, add --kubeconfig FILE with the client's kubeconfig",
-                ),
-            ),
-            _ => error,
-        });
+        return Err(not_ours(extension));
     }
     if let Some(misfit) = shape::CLUSTER.misfit(extension) {
         return Err(refused(&format!("can't be used: {misfit}")));
@@ -51,6 +37,26 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
     Ok((name.to_owned(), Cluster::of_entry(extension, name)?))
 }
 
+/// The error of an extension that can't be used.
+fn refused(problem: &str) -> Error {
+    error(format!("the cluster's extension {EXTENSION} {problem}"), write_again())
+}
+
+/// The error of an extension that is missing, or another program's.
+fn not_ours(extension: &Value) -> Error {
+    let error = refused("is missing, or another program's");
+    if !extension.is_null() {
+        return error;
+    }
+    error.help(write_again().and(
+        "; where the client leaves the extension out, add --kubeconfig FILE with the client's kubeconfig",
+    ))
+}
+
+fn write_again() -> Help {
+    Help::from("have the context's entries written with ").and(write_command())
+}
+
 /// A cluster as a client meets it.
 pub struct LocalCluster {
     pub cluster: Cluster,
@@ -59,7 +65,7 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// That of a request of KUBERNETES_EXEC_INFO.
+    /// The cluster of a client's request, `spec.cluster` in KUBERNETES_EXEC_INFO.
     pub fn requested(entry: &Value) -> Result<Self, Error> {
         if let Some(misfit) = shape::CLUSTER.misfit(entry) {
             return Err(ExecRequest::error(&format!("spec.cluster: {misfit}")));
@@ -70,11 +76,12 @@ impl LocalCluster {
 }
 
 impl Kubeconfig {
-    /// Those that this program has written.
+    /// The clusters at a local address that this program has written.
     pub fn local_clusters(&self) -> Result<Vec<LocalCluster>, Error> {
-        let entries = self.elements(EntryKind::Cluster);
-        let ours = entries.filter(|it| of(&it["cluster"]).is_some());
-        ours.map(|it| self.local_cluster(name_of(it))).collect()
+        self.elements(EntryKind::Cluster)
+            .filter(|element| of(&element["cluster"]).is_some())
+            .map(|element| self.local_cluster(name_of(element)))
+            .collect()
     }
 
     /// The cluster of this name, also of an entry that this program has not written.
@@ -87,7 +94,7 @@ impl Kubeconfig {
 
 /// The extension of a cluster entry, if this program has written it.
 pub(super) fn of(cluster: &Value) -> Option<&Value> {
-    Some(extension(cluster, EXTENSION)).filter(|it| it["plugin"] == PLUGIN)
+    Some(extension(cluster, EXTENSION)).filter(|extension| extension["plugin"] == PLUGIN)
 }
 
 #[cfg(test)]

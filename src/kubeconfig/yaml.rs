@@ -20,13 +20,14 @@ pub(super) fn end(text: &str) -> String {
     place(line as u64 + 1, last.chars().count() as u64 + 1)
 }
 
+/// A place in a text, counted from 1, as [`end`] has it.
 fn place(line: u64, column: u64) -> String {
     format!(", line {line}, column {column}")
 }
 
-/// The same for where something stands; nothing where that isn't known.
+/// Where something stands, as [`end`] has it; nothing where that isn't known.
 fn shown(location: Option<Location>) -> String {
-    location.map(|it| place(it.line(), it.column())).unwrap_or_default()
+    location.map(|start| place(start.line(), start.column())).unwrap_or_default()
 }
 
 fn options() -> Options {
@@ -61,33 +62,36 @@ pub(super) fn read(text: &str) -> Result<Value, (String, &'static str)> {
     })
 }
 
-/// Without what JSON takes as it is, and go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a line break.
+/// The data as JSON, with escapes for what JSON takes as it is, and go.yaml.in/yaml/v2 refuses (readerc.go) or takes for a
+/// line break.
 pub(super) fn json(data: &Value) -> String {
-    let is_unfit = |it| it <= '\u{ffff}' && is_harmful(it);
-    escaped(&data.to_string(), is_unfit, |it| format!("\\u{:04x}", u32::from(it))).into_owned()
+    let is_unfit = |char| char <= '\u{ffff}' && is_harmful(char);
+    let escape = |char| format!("\\u{:04x}", u32::from(char));
+    escaped(&data.to_string(), is_unfit, escape).into_owned()
 }
 
-/// `None` for what would be read as something else.
+/// The data as YAML; `None` for what would be read as something else.
 pub(super) fn write(data: &Value) -> Option<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let mut text = serde_saphyr::to_string_with_options(data, options).ok()?;
     // A token's names could show something else on a terminal.
-    if text.chars().any(|it| is_harmful(it) && it != '\n') {
-        let escape = |it| format!("\\U{:08x}", u32::from(it));
+    if text.chars().any(|char| is_harmful(char) && char != '\n') {
+        let escape = |char| format!("\\U{:08x}", u32::from(char));
         text = escaped(&data.to_string(), is_harmful, escape).into_owned();
     }
-    read(&text).is_ok_and(|it| it == *data).then_some(text)
+    let is_read_back = read(&text).is_ok_and(|read| read == *data);
+    is_read_back.then_some(text)
 }
 
-/// Entries for pasting.
+/// Entries as YAML, for pasting.
 pub(super) fn excerpt(data: &Value) -> Result<String, Error> {
     write(data).ok_or_else(|| Error::internal("entries of a kubeconfig would be read otherwise"))
 }
 
 /// Where the value stands to which the path leads.
 pub(super) fn position(text: &str, path: &[PathStep]) -> String {
-    let found = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |it| {
-        Descent(path).deserialize(it)
+    let found = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |data| {
+        Descent(path).deserialize(data)
     });
     shown(found.ok().flatten())
 }
@@ -100,7 +104,7 @@ impl<'de> DeserializeSeed<'de> for Descent<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, data: D) -> Result<Self::Value, D::Error> {
         match self.0 {
-            [] => Spanned::<IgnoredAny>::deserialize(data).map(|it| Some(it.referenced)),
+            [] => Spanned::<IgnoredAny>::deserialize(data).map(|value| Some(value.referenced)),
             _ => data.deserialize_any(self),
         }
     }

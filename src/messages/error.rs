@@ -105,6 +105,11 @@ impl Error {
         self.0.exit_code
     }
 
+    /// Whether the program ends with this exit code after the error.
+    pub fn exits_with(&self, exit: Exit) -> bool {
+        self.0.exit_code == exit as u8
+    }
+
     /// What to do next, as this call would have it typed.
     pub fn remedy(&self) -> Remedy {
         self.0.help.in_this_call()

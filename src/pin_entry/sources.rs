@@ -118,8 +118,9 @@ fn entered(kind: PromptKind, request: &PinRequest<'_>) {
 /// The command ends with this error. If a person has entered a PIN and it has led to no login, that is the same as if
 /// none had been entered: clients run a program that has failed again. To be called when the error was reported.
 pub fn failed(error: &Error) {
-    let entered = locked(&ENTERED).take().filter(|_| error.exit_code() == Exit::Login as u8);
+    let entered = locked(&ENTERED).take();
     if let Some((kind, token)) = entered
+        && error.exits_with(Exit::Login)
         && let Ok(slot) = PromptSlot::wait(kind, &token, Instant::now() + limits::OTHER_PROMPT)
     {
         slot.leave(REFUSED);

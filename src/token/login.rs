@@ -156,14 +156,15 @@ impl Token {
             self.log_out()?;
             return self.authenticate(UserType::User, &reference.holder(), pins);
         };
-        let outcome = self.prove_against(&former, &reference.holder(), pins);
+        let outcome = self.prove_by_pin(&former, &reference.holder(), pins);
         if self.login.is_done && self.login.kept.is_none() {
             self.login.kept = Some(former);
         }
         outcome
     }
 
-    fn prove_against(
+    /// Asks for PINs until one is the `former` one, which the token has accepted, or is accepted in its place.
+    fn prove_by_pin(
         &mut self,
         former: &KeptPin,
         what: &str,
@@ -284,7 +285,7 @@ impl Token {
         pins: &mut dyn PinProvider,
     ) -> Result<Obtained, Error> {
         let Prospect { origin, ledger, state } = self.prospect(pins)?;
-        let source = self.source(&origin, ledger.as_ref())?;
+        let source = self.source_kind(&origin, ledger.as_ref())?;
         let step = pin_rules::next(state.pin, state.own_keypad, source)
             .map_err(|reason| self.not_sent(reason, &origin))?;
         let request = pin_request(&state, what, refusal, step.confirm);
@@ -317,24 +318,26 @@ impl Token {
         let is_at_hand = is_kept || !origin.is_attended();
         let mut ledger = if is_at_hand { Some(Ledger::open(&self.state)?) } else { None };
         let state = self.same_token()?;
-        if is_kept {
-            let is_recorded = ledger.as_ref().is_none_or(Ledger::stands);
-            let accepted = PinSourceKind::Accepted { is_recorded };
-            let step = pin_rules::next(state.pin, state.own_keypad, accepted);
+        if is_kept && !may_send_kept(&state, ledger.as_ref()) {
             // It may have been changed meanwhile: as if there were none.
-            if let Err(WhyNotSent::FinalTry | WhyNotSent::RefusedBefore) = step {
-                self.login.kept = None;
-                origin = pins.origin();
-                ledger = ledger.filter(|_| !origin.is_attended());
+            self.login.kept = None;
+            origin = pins.origin();
+            if origin.is_attended() {
+                ledger = None;
             }
         }
         Ok(Prospect { origin, ledger, state })
     }
 
-    /// Whose PIN would be sent, in the words of the rules. `ledger` is there if it is at hand.
-    fn source(&self, origin: &PinOrigin, ledger: Option<&Ledger>) -> Result<PinSourceKind, Error> {
+    /// Whose PIN would be sent, in the words of the rules. `ledger` is there if the PIN is at hand.
+    fn source_kind(
+        &self,
+        origin: &PinOrigin,
+        ledger: Option<&Ledger>,
+    ) -> Result<PinSourceKind, Error> {
         let tries = TRIED_PINS.count(&self.state.name);
         Ok(match (origin, &self.login.kept) {
+            // One that is recorded isn't kept: `prospect` has dropped it.
             (_, Some(kept)) if kept.is_accepted => PinSourceKind::Accepted { is_recorded: false },
             (PinOrigin::Askpass(_), None) if tries == 0 && !self.login.disregards_refusals => {
                 // Not kept while it is asked.
@@ -400,12 +403,12 @@ impl Token {
         let tries = TRIED_PINS.count(token);
         let may_try = kept.origin.is_attended() && tries < pin_rules::ATTENDED_TRIES;
         if is_malformed {
-            return match may_try {
-                true => Ok(Some(
-                    "the library did not take the PIN as it is; no try was spent".to_owned(),
-                )),
-                false => Err(malformed(token, &kept.origin, &error)),
-            };
+            if !may_try {
+                return Err(malformed(token, &kept.origin, &error));
+            }
+            return Ok(Some(
+                "the library did not take the PIN as it is; no try was spent".to_owned(),
+            ));
         }
         // One that was right can't be typed again where nobody is asked any more. After several logins
         // without a clear answer it may have been changed.
@@ -599,6 +602,15 @@ impl Token {
             Error::new(Exit::Login, text).kind(kind::CALL_FAILED).help(ckr::TAKE_OUT)
         })
     }
+}
+
+/// Whether the rules let a PIN that is kept be sent once more, rather than another one. A token that takes no PIN at all is
+/// refused later, whatever PIN there is.
+fn may_send_kept(state: &TokenState, ledger: Option<&Ledger>) -> bool {
+    let is_recorded = ledger.is_none_or(Ledger::stands);
+    let kept = PinSourceKind::Accepted { is_recorded };
+    let step = pin_rules::next(state.pin, state.own_keypad, kept);
+    !matches!(step, Err(WhyNotSent::FinalTry | WhyNotSent::RefusedBefore))
 }
 
 /// What is asked for: a PIN for the token in this state, or before the last try a person's word.

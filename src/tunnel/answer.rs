@@ -23,7 +23,7 @@ const KIND: &str = "text/plain; charset=utf-8";
 
 /// Whether a command that speaks this protocol (ALPN) can be answered.
 pub(super) fn is_possible(protocol: Option<&[u8]>) -> bool {
-    protocol.is_none_or(|it| [HTTP_1_1, HTTP_2].contains(&it))
+    protocol.is_none_or(|protocol| [HTTP_1_1, HTTP_2].contains(&protocol))
 }
 
 /// Answers each request with this text, and ends the connection so that the next one makes a new
@@ -36,12 +36,12 @@ where
     let has_request = AtomicBool::new(false);
     let service = service_fn(|request: Request<Incoming>| {
         has_request.store(true, Ordering::Relaxed);
-        let response = Response::builder().status(StatusCode::BAD_GATEWAY);
-        let is_watch = request.uri().query().is_some_and(|it| it.contains("watch=true"));
-        let response = match is_away && is_watch {
-            true => response.header(RETRY_AFTER, 1),
-            false => response,
-        };
+        let mut response = Response::builder().status(StatusCode::BAD_GATEWAY);
+        let query = request.uri().query();
+        let is_watch = query.is_some_and(|query| query.contains("watch=true"));
+        if is_away && is_watch {
+            response = response.header(RETRY_AFTER, 1);
+        }
         let response = response.header(CONTENT_TYPE, KIND).body(format!("{text}\n"));
         async {
             let _ = timeout(limits::TOLD_BODY, discard(request.into_body())).await;

@@ -90,8 +90,8 @@ impl Clients {
     }
 
     fn issue(&self) -> Result<User, Box<dyn std::error::Error>> {
-        let issued = IssuedCertificate::new("command", &self.authority, |it| {
-            it.add_extension(&ExtendedKeyUsage(vec![ID_KP_CLIENT_AUTH]))
+        let issued = IssuedCertificate::new("command", &self.authority, |builder| {
+            builder.add_extension(&ExtendedKeyUsage(vec![ID_KP_CLIENT_AUTH]))
         })?;
         // In SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
         let key = SecretKey::from(&issued.key).to_sec1_pem(LineEnding::LF)?;

@@ -137,7 +137,7 @@ pub(super) const NEEDS_PSS: &str =
 fn causes<'a>(
     error: &'a (dyn StandardError + 'static),
 ) -> impl Iterator<Item = &'a (dyn StandardError + 'static)> {
-    successors(Some(error), |it| (**it).source())
+    successors(Some(error), |error| (**error).source())
 }
 
 /// Whether the time for it was over.

@@ -121,7 +121,8 @@ impl ServerExchange {
             let status = response.status().as_u16();
             let (mut incoming, mut body) = (response.into_body(), Vec::new());
             while body.len() <= LONGEST_ANSWER
-                && let Some(frame) = poll_fn(|it| Pin::new(&mut incoming).poll_frame(it)).await
+                && let Some(frame) =
+                    poll_fn(|context| Pin::new(&mut incoming).poll_frame(context)).await
             {
                 if let Ok(data) = frame?.into_data() {
                     body.extend_from_slice(&data);

@@ -31,10 +31,10 @@ impl IssuedCertificate {
         key: SigningKey,
         extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        Self::with_key(name, key, None, |it| {
-            it.add_extension(&BasicConstraints { ca: true, path_len_constraint: Some(0) })?;
-            it.add_extension(&KeyUsage(KeyUsages::KeyCertSign.into()))?;
-            extend(it)
+        Self::with_key(name, key, None, |builder| {
+            builder.add_extension(&BasicConstraints { ca: true, path_len_constraint: Some(0) })?;
+            builder.add_extension(&KeyUsage(KeyUsages::KeyCertSign.into()))?;
+            extend(builder)
         })
     }
 
@@ -57,7 +57,7 @@ impl IssuedCertificate {
         let subject = Name::from_str(&format!("CN={name}"))?;
         let names = Names {
             issuer: authority
-                .map_or(&subject, |it| it.certificate.tbs_certificate().subject())
+                .map_or(&subject, |authority| authority.certificate.tbs_certificate().subject())
                 .clone(),
             subject,
         };
@@ -69,7 +69,7 @@ impl IssuedCertificate {
         let public_key = SubjectPublicKeyInfoOwned::from_key(key.verifying_key())?;
         let mut builder = CertificateBuilder::new(names, serial, validity, public_key)?;
         extend(&mut builder)?;
-        let signer = authority.map_or(&key, |it| &it.key);
+        let signer = authority.map_or(&key, |authority| &authority.key);
         let certificate = builder.build::<_, DerSignature>(signer)?;
         Ok(Self { certificate, key })
     }

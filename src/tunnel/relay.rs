@@ -36,6 +36,7 @@ pub(super) fn take() -> Vec<u8> {
     locked(&FREE).pop().unwrap_or_else(|| vec![0; BUFFER_SIZE])
 }
 
+/// Takes a buffer back that is needed no longer.
 pub(super) fn give_back(buffer: Vec<u8>) {
     let mut free = locked(&FREE);
     if free.len() < 2 && buffer.len() == BUFFER_SIZE {
@@ -67,74 +68,123 @@ pub(super) async fn relay<A: Side, B: Side>(
     other: &mut B,
     mut is_superseded: impl Future<Output = ()> + Unpin,
 ) -> Broken {
-    let (mut there, mut back) = (Direction::default(), Direction::default());
-    there.kept = Some(Vec::new());
+    let mut both = Directions::new();
     let mut last_answer: Option<Pin<Box<Sleep>>> = None;
-    let mut is_broken_off = false;
-    poll_fn(|context| {
-        loop {
-            let before = (there.is_over, back.is_over);
-            there.poll(context, Pin::new(one), Pin::new(other));
-            back.spares = there.kept.is_some() && !there.has_ended;
-            back.poll(context, Pin::new(other), Pin::new(one));
-            if back.has_begun {
-                there.kept = None;
-            }
-            // A side that can't be read is sent nothing more.
-            back.is_over |= there.read_error.is_some();
-            there.is_over |= back.read_error.is_some();
-            if is_unanswered(&there, &back) {
-                return Poll::Ready(());
-            }
-            if before != (there.is_over, back.is_over) {
-                continue;
-            }
-            if !back.is_switched && Pin::new(&mut is_superseded).poll(context).is_ready() {
-                is_broken_off = true;
-                return Poll::Ready(());
-            }
-            if there.is_over && !back.is_over {
-                if mem::take(&mut back.has_read) {
-                    last_answer = None;
-                }
-                let waiting = last_answer.get_or_insert_with(|| Box::pin(sleep(LAST_ANSWER)));
-                return waiting.as_mut().poll(context);
-            }
-            return ready_if(there.is_over && back.is_over);
+    let end = poll_fn(|context| {
+        both.poll(context, one, other);
+        if both.is_unanswered() {
+            return Poll::Ready(End::Unanswered);
         }
+        let Directions { to_other, to_one } = &mut both;
+        if !to_one.is_switched && Pin::new(&mut is_superseded).poll(context).is_ready() {
+            return Poll::Ready(End::Superseded);
+        }
+        if to_other.is_over && !to_one.is_over {
+            if mem::take(&mut to_one.has_read) {
+                last_answer = None;
+            }
+            let waiting = last_answer.get_or_insert_with(|| Box::pin(sleep(LAST_ANSWER)));
+            return waiting.as_mut().poll(context).map(|()| End::Over);
+        }
+        ready_if(to_other.is_over && to_one.is_over, End::Over)
     })
     .await;
-    let unanswered = is_unanswered(&there, &back).then(|| there.kept.take()).flatten();
-    let closed = poll_fn(|context| {
-        there.discard(context, Pin::new(one));
-        back.discard(context, Pin::new(other));
-        ready_if(there.has_ended && back.has_ended)
-    });
-    if unanswered.is_none() && !is_broken_off {
-        let _ = timeout(LINGER, closed).await;
+    let mut unanswered = None;
+    match end {
+        End::Unanswered => unanswered = both.to_other.kept.take(),
+        End::Superseded => {}
+        End::Over => {
+            let closed = poll_fn(|context| both.poll_closed(context, one, other));
+            let _ = timeout(LINGER, closed).await;
+        }
     }
-    Broken { reading: back.read_error, writing: there.write_error, unanswered }
+    let Directions { to_other, to_one } = both;
+    Broken { reading: to_one.read_error, writing: to_other.write_error, unanswered }
 }
 
-/// Whether the second stream has failed before it said anything.
-fn is_unanswered(there: &Direction, back: &Direction) -> bool {
-    back.spares && back.read_error.is_some() && there.kept.is_some()
+/// Why nothing more is passed on.
+enum End {
+    /// Both directions have ended, or the first stream has and the other one is silent.
+    Over,
+    /// The other stream has failed before it said anything.
+    Unanswered,
+    /// What a relay waits for beside the streams has come.
+    Superseded,
 }
 
-fn ready_if(is_so: bool) -> Poll<()> {
-    if is_so { Poll::Ready(()) } else { Poll::Pending }
+/// Both directions of a connection between two streams.
+struct Directions {
+    /// From the first stream to the other one.
+    to_other: Direction,
+    /// From the other stream to the first one.
+    to_one: Direction,
+}
+
+impl Directions {
+    fn new() -> Self {
+        let to_other = Direction { kept: Some(Vec::new()), ..Direction::default() };
+        Self { to_other, to_one: Direction::default() }
+    }
+
+    /// Passes on what there is, until that ends neither direction any more. What the first stream sent is kept until the
+    /// other one says something.
+    fn poll<A: Side, B: Side>(&mut self, context: &mut Context<'_>, one: &mut A, other: &mut B) {
+        let Self { to_other, to_one } = self;
+        loop {
+            let before = (to_other.is_over, to_one.is_over);
+            to_other.poll(context, Pin::new(one), Pin::new(other));
+            to_one.spares = to_other.kept.is_some() && !to_other.has_ended;
+            to_one.poll(context, Pin::new(other), Pin::new(one));
+            if to_one.has_begun {
+                to_other.kept = None;
+            }
+            // A side that can't be read is sent nothing more.
+            to_one.is_over |= to_other.read_error.is_some();
+            to_other.is_over |= to_one.read_error.is_some();
+            if is_unanswered(to_other, to_one) || before == (to_other.is_over, to_one.is_over) {
+                return;
+            }
+        }
+    }
+
+    fn is_unanswered(&self) -> bool {
+        is_unanswered(&self.to_other, &self.to_one)
+    }
+
+    /// Discards what comes, until both streams have ended.
+    fn poll_closed<A: Side, B: Side>(
+        &mut self,
+        context: &mut Context<'_>,
+        one: &mut A,
+        other: &mut B,
+    ) -> Poll<()> {
+        self.to_other.discard(context, Pin::new(one));
+        self.to_one.discard(context, Pin::new(other));
+        ready_if(self.to_other.has_ended && self.to_one.has_ended, ())
+    }
+}
+
+/// Whether the other stream has failed before it said anything.
+fn is_unanswered(to_other: &Direction, to_one: &Direction) -> bool {
+    to_one.spares && to_one.read_error.is_some() && to_other.kept.is_some()
+}
+
+fn ready_if<T>(is_so: bool, value: T) -> Poll<T> {
+    if is_so { Poll::Ready(value) } else { Poll::Pending }
 }
 
 /// One direction of a connection.
 #[derive(Default)]
 struct Direction {
+    /// Something was read.
     has_begun: bool,
     /// Something was read since this was taken.
     has_read: bool,
     /// What was read begins with the server's word that it switches to another protocol (RFC 9110, section 7.8).
     is_switched: bool,
-    /// Read and not yet taken by the other side.
+    /// What was read, and not yet taken by the other side.
     waiting: Vec<u8>,
+    /// Something was written and may still be in the other side's buffer.
     is_unflushed: bool,
     /// All that was read, while that may be needed.
     kept: Option<Vec<u8>>,
@@ -182,17 +232,8 @@ impl Direction {
                     return Poll::Pending;
                 }
             }
-            if self.has_ended && self.read_error.is_none() {
-                return to.poll_shutdown(context);
-            }
-            if self.has_ended && self.spares && !self.has_begun {
-                return Poll::Ready(Ok(()));
-            }
             if self.has_ended {
-                ready!(to.as_mut().poll_flush(context))?;
-                // It has failed already; that this fails as well is not worth reporting.
-                let _ = ready!(to.poll_break_off(context));
-                return Poll::Ready(Ok(()));
+                return self.poll_end(context, to);
             }
             let mut buffer = take();
             let mut read = ReadBuf::new(&mut buffer);
@@ -211,6 +252,23 @@ impl Direction {
         }
     }
 
+    /// Passes on that there is no more to read: as an end, or after a failure as a connection that broke off.
+    fn poll_end<B: Side>(
+        &mut self,
+        context: &mut Context<'_>,
+        mut to: Pin<&mut B>,
+    ) -> Poll<io::Result<()>> {
+        if self.read_error.is_none() {
+            return to.poll_shutdown(context);
+        }
+        if !self.spares || self.has_begun {
+            ready!(to.as_mut().poll_flush(context))?;
+            // It has failed already; that this fails as well is not worth reporting.
+            let _ = ready!(to.poll_break_off(context));
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Reads until there is nothing left for now, or the buffer is full.
     fn read<A: AsyncRead>(
         &mut self,
@@ -222,8 +280,7 @@ impl Direction {
             let before = buffer.filled().len();
             let outcome = from.as_mut().poll_read(context, buffer);
             let new = buffer.filled().get(before..).unwrap_or_default();
-            self.kept = (self.kept.take()).filter(|kept| kept.len() + new.len() <= KEPT);
-            self.kept.iter_mut().for_each(|kept| kept.extend(new));
+            self.keep(new);
             self.is_switched |= !self.has_begun && new.starts_with(SWITCHING);
             match outcome {
                 Poll::Pending => break,
@@ -232,10 +289,23 @@ impl Direction {
                     return Some(error);
                 }
                 Poll::Ready(Ok(())) if buffer.filled().len() == before => self.has_ended = true,
-                Poll::Ready(Ok(())) => (self.has_begun, self.has_read) = (true, true),
+                Poll::Ready(Ok(())) => {
+                    self.has_begun = true;
+                    self.has_read = true;
+                }
             }
         }
         None
+    }
+
+    /// Keeps what was read, as long as anything is kept; nothing more once that would be too much.
+    fn keep(&mut self, new: &[u8]) {
+        let Some(kept) = &mut self.kept else { return };
+        if kept.len() + new.len() > KEPT {
+            self.kept = None;
+        } else {
+            kept.extend(new);
+        }
     }
 
     /// Writes as much as the other side takes at once; the rest is left waiting.

@@ -54,8 +54,10 @@ pub(super) fn host(url: &Uri) -> &str {
 /// The URL without a user and a password; `None` if its port is no number from 1 to 65535.
 fn with_port(url: &Uri, scheme: &str, usual_port: u16) -> Option<Uri> {
     let authority = url.authority().filter(|authority| !authority.host().is_empty())?;
-    let host_and_port =
-        authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, it)| it);
+    let host_and_port = match authority.as_str().rsplit_once('@') {
+        Some((_, host_and_port)) => host_and_port,
+        None => authority.as_str(),
+    };
     let port = match host_and_port.strip_prefix(authority.host())? {
         "" | ":" => usual_port,
         port => port.strip_prefix(':')?.parse().ok().filter(|port| *port > 0)?,

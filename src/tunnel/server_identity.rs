@@ -108,19 +108,20 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
     let authority = IssuedCertificate::authority(
         "pkcs11-external-signer tunnel",
         SigningKey::try_generate()?,
-        |it| {
-            it.add_extension(&usage)?;
-            it.add_extension(&NameConstraints { permitted_subtrees, excluded_subtrees: None })
+        |builder| {
+            builder.add_extension(&usage)?;
+            builder.add_extension(&NameConstraints { permitted_subtrees, excluded_subtrees: None })
         },
     )?;
     let names = addresses.iter().map(|address| GeneralName::from(*address)).chain([name]);
-    let server = IssuedCertificate::new("tunnel", &authority, |it| {
-        it.add_extension(&SubjectAltName(names.collect()))?;
-        it.add_extension(&usage)
+    let server = IssuedCertificate::new("tunnel", &authority, |builder| {
+        builder.add_extension(&SubjectAltName(names.collect()))?;
+        builder.add_extension(&usage)
     })?;
-    let [authority, server_pem] =
-        [&authority, &server].map(|it| it.certificate.to_pem(LineEnding::LF));
-    Ok([&*authority?, &server_pem?, &server.key.to_pkcs8_pem(LineEnding::LF)?].concat())
+    let authority_pem = authority.certificate.to_pem(LineEnding::LF)?;
+    let server_pem = server.certificate.to_pem(LineEnding::LF)?;
+    let key_pem = server.key.to_pkcs8_pem(LineEnding::LF)?;
+    Ok([&*authority_pem, &server_pem, &key_pem].concat())
 }
 
 /// The DNS name in a certificate.
@@ -186,7 +187,8 @@ mod tests {
         let constraints = authority.name_constraints().unwrap().unwrap();
         assert!(constraints.critical);
         let permitted = constraints.value.permitted_subtrees.as_ref().unwrap();
-        let permitted: Vec<_> = permitted.iter().map(|it| format!("{:?}", it.base)).collect();
+        let permitted: Vec<_> =
+            permitted.iter().map(|subtree| format!("{:?}", subtree.base)).collect();
         let expected = [
             format!("IPAddress({:?})", [127, 1, 2, 3, 255, 255, 255, 255]),
             format!("DNSName({:?})", identity.server_name()),

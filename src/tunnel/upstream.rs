@@ -121,7 +121,7 @@ impl Upstream {
                     wanted.closed().await;
                     // A signature is worth a session, even if it is no longer wanted.
                     let is_used =
-                        |it| matches!(it, SignatureState::UnderWay | SignatureState::Made(_));
+                        |state| matches!(state, SignatureState::UnderWay | SignatureState::Made(_));
                     if is_used(*locked(&signature)) {
                         pending::<()>().await;
                     }
@@ -151,6 +151,7 @@ impl Upstream {
         connection
     }
 
+    /// Makes a connection with this protocol: waits for the turn, then shakes hands, and notes what became of the signature.
     async fn make(
         &self,
         protocol: Option<Vec<u8>>,
@@ -163,7 +164,7 @@ impl Upstream {
         // Not before the turn: the server would wait for a greeting, and not for ever.
         let stream = wire(permit.without_holding_up(self.server.dial()).await?);
         let handshake = connector.connect(name, stream);
-        let handshake = async { handshake.await.map(|it| Box::new(it.into())) };
+        let handshake = async { handshake.await.map(|stream| Box::new(stream.into())) };
         let mut task = JoinSet::new();
         // A task of its own, since it may go on when the runtime has ended: then its timers panic.
         task.spawn(SIGNATURE.scope(Arc::clone(signature), handshake));
@@ -173,28 +174,39 @@ impl Upstream {
         let is_as_agreed = match tls.alpn_protocol() {
             Some(chosen) => protocol.as_deref() == Some(chosen),
             // It speaks HTTP/1.1 then, whether that was offered or not.
-            None => protocol.is_none_or(|it| it == HTTP_1_1),
+            None => protocol.is_none_or(|chosen| chosen == HTTP_1_1),
         };
         if !is_as_agreed {
             self.server.prefers(Preference::Unknown);
             let reason = "the server no longer speaks the protocol that it chose before";
             return Err(self.server.error(error::broken(reason)));
         }
-        let authentication = match (tls.handshake_kind(), *locked(signature)) {
-            (Some(HandshakeKind::Resumed), _) => Authentication::Resumed,
+        let kind = tls.handshake_kind();
+        let authentication = self.authentication(kind, *locked(signature), &shown.identity)?;
+        Ok(Connection { stream, authentication, identity: shown.identity })
+    }
+
+    /// How this side was authenticated in a handshake of this kind that has ended.
+    fn authentication(
+        &self,
+        kind: Option<HandshakeKind>,
+        signature: SignatureState,
+        identity: &TokenIdentity,
+    ) -> Result<Authentication, Error> {
+        match (kind, signature) {
+            (Some(HandshakeKind::Resumed), _) => Ok(Authentication::Resumed),
             (_, SignatureState::Made(_)) => {
-                Authentication::Signed(shown.identity.key.subject.clone())
+                Ok(Authentication::Signed(identity.key.subject.clone()))
             }
             (_, SignatureState::NotAsked) => {
-                shown.identity.sessions.not_asked();
-                Authentication::NotAsked
+                identity.sessions.not_asked();
+                Ok(Authentication::NotAsked)
             }
             (_, state) => {
                 let text = format!("a handshake has ended without its signature: {state:?}");
-                return Err(self.server.error(Error::internal(text)));
+                Err(self.server.error(Error::internal(text)))
             }
-        };
-        Ok(Connection { stream, authentication, identity: shown.identity })
+        }
     }
 
     /// Waits for the end of the handshake, unless the server is silent for long.
@@ -252,8 +264,8 @@ impl Upstream {
     /// since.
     async fn open(&self) -> Result<Shown, Error> {
         let known = locked(&self.shown).clone();
-        let usable = known.filter(|it| !it.identity.has_failed() && !it.key.has_expired());
-        if let Some(shown) = usable.as_ref().filter(|it| !it.key.may_be_renewed()) {
+        let usable = known.filter(|shown| !shown.identity.has_failed() && !shown.key.has_expired());
+        if let Some(shown) = usable.as_ref().filter(|shown| !shown.key.may_be_renewed()) {
             return Ok(shown.clone());
         }
         let (keyring, number) = (Arc::clone(&self.keyring), self.number);
@@ -265,7 +277,7 @@ impl Upstream {
             (opened, _) => opened?,
         };
         let mut known = locked(&self.shown);
-        if let Some(shown) = known.as_mut().filter(|it| it.key.chain == key.chain) {
+        if let Some(shown) = known.as_mut().filter(|shown| shown.key.chain == key.chain) {
             shown.identity.is_open_again();
             shown.key = key;
             return Ok(shown.clone());

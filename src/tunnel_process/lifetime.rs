@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::message::{KeyStatus, ProcessStatus};
@@ -28,14 +29,43 @@ pub(super) struct ServedKey {
     /// The one in which it is open, or is being opened.
     pub(super) process: Option<Arc<TokenProcess>>,
     pub(super) open: Option<Arc<OpenKey>>,
-    /// Clients that wait for it to be opened.
-    pub(super) waiting: usize,
+    /// Those that wait for it to be opened.
+    pub(super) waiting: WaitingClients,
     pub(super) claims: Vec<Claim>,
     pub(super) callers: Vec<Caller>,
     /// Whether whoever asks has any digest signed, since the key was opened for that.
     pub(super) signs_digests: bool,
     /// In time since boot.
     pub(super) last_use: Duration,
+}
+
+/// The clients that wait for a key to be opened.
+#[derive(Default)]
+pub(super) struct WaitingClients {
+    number: Arc<AtomicUsize>,
+}
+
+impl WaitingClients {
+    /// Counts one more client.
+    pub(super) fn add(&self) -> WaitingClient {
+        self.number.fetch_add(1, Ordering::Relaxed);
+        WaitingClient { number: Arc::clone(&self.number) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.number.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A client that counts as one that waits until this is dropped, also by a thread that panics.
+pub(super) struct WaitingClient {
+    number: Arc<AtomicUsize>,
+}
+
+impl Drop for WaitingClient {
+    fn drop(&mut self) {
+        self.number.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A program that was given the credential.
@@ -87,17 +117,17 @@ impl ServedKey {
 
     /// Whether it stays open for now.
     pub(super) fn is_kept(&mut self, usage: KeyUsage) -> bool {
-        self.callers.retain(|it| !it.process.has_ended() || it.awaits(usage));
+        self.callers.retain(|caller| !caller.process.has_ended() || caller.awaits(usage));
         let is_claimed = self.is_claimed(usage);
         // Who is connected is told, or needs no signature.
-        let is_used = self.waiting > 0 || usage.open > 0;
+        let is_used = !self.waiting.is_empty() || usage.open > 0;
         is_used || !self.is_lost() && (is_claimed || !self.callers.is_empty())
     }
 
     /// Whether a further client may use it without a PIN: not what one whose caller has ended had opened.
     pub(super) fn admits_clients(&mut self, usage: KeyUsage) -> bool {
-        let has_callers = self.callers.iter().any(|it| !it.process.has_ended());
-        self.is_claimed(usage) || self.waiting > 0 || has_callers
+        let has_callers = self.callers.iter().any(|caller| !caller.process.has_ended());
+        self.is_claimed(usage) || !self.waiting.is_empty() || has_callers
     }
 
     /// A key that isn't in use is closed with the first kind of `keep` that has run out: for shells, with the last of them.
@@ -134,12 +164,13 @@ impl ServedKey {
         usage: KeyUsage,
         awaits_client: bool,
     ) {
-        let is_known =
-            |it: &Caller| it.process.number() == process.number() && !it.process.has_ended();
+        let is_known = |caller: &Caller| {
+            caller.process.number() == process.number() && !caller.process.has_ended()
+        };
         if self.callers.iter().any(is_known) {
             return;
         }
-        let awaited = self.callers.iter().filter(|it| it.awaits(usage)).count();
+        let awaited = self.callers.iter().filter(|caller| caller.awaits(usage)).count();
         self.callers.push(Caller {
             process,
             kubeconfig: kubeconfig.to_owned(),

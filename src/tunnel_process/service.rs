@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use super::VERSION;
 use super::environment::Environment;
 use super::identity::identity;
-use super::lifetime::ServedKey;
+use super::lifetime::{ServedKey, WaitingClient};
 use super::message::{
     ClusterStatus, ControlRequest, Conversation, Greeting, Registered, RegisteredCluster,
     Registration, Reply, StatusDocument, config_of,
@@ -110,10 +110,18 @@ struct KeyInProcess {
 /// A key that is being opened for a client.
 struct Opening {
     token: KeyInProcess,
-    /// The conversation for the token process's answer; an error if a cluster can't be served, so that it wasn't asked.
-    asked: Result<io::Result<Conversation>, Error>,
+    asked: Asked,
+    waiting: WaitingClient,
     /// For the client's local connections, if clusters are served.
     certificate: Option<Result<ClientCertificate, Error>>,
+}
+
+/// Whether a token process was asked for a key.
+enum Asked {
+    /// It was: the conversation in which it answers, if it could be reached.
+    Sent(io::Result<Conversation>),
+    /// It was not, since one of the client's clusters can't be served.
+    NotServed(Error),
 }
 
 /// A key that is open for a client, and the answer to it.
@@ -249,10 +257,13 @@ impl Service {
         }
         let caller = registration.caller.map(|number| caller_of(peer, number)).transpose()?;
         let client = Client { conversation, peer, registration, config };
-        let Opening { token, asked, certificate } = self.begin_open(&client)?;
+        let Opening { token, asked, waiting, certificate } = self.begin_open(&client)?;
         let number = token.number;
-        let opened = asked.and_then(|asked| self.opened(&token, asked, &client));
-        let answer = self.finish_open(number, opened, certificate, caller, &client)?;
+        let opened = match asked {
+            Asked::Sent(sent) => self.opened(&token, sent, &client),
+            Asked::NotServed(error) => Err(error),
+        };
+        let answer = self.finish_open(number, opened, waiting, certificate, caller, &client)?;
         Ok(RegisteredKey { number, answer })
     }
 
@@ -269,7 +280,7 @@ impl Service {
         let (key, usage) = state.used_key(number)?;
         let is_admitted = key.admits_clients(usage);
         key.signs_digests &= is_admitted;
-        key.waiting += 1;
+        let waiting = key.waiting.add();
         let tunnels = state.tunnels.as_ref();
         if let Some(tunnels) = tunnels
             && !is_admitted
@@ -279,8 +290,11 @@ impl Service {
         let certificate = tunnels.map(|tunnels| tunnels.clients.certificate(number));
         // Before another one registers: who isn't admitted dismisses those before, and not those after.
         let task = client.open_task(is_admitted);
-        let asked = served.map(|()| token.process.send(number, &task, Some(conversation)));
-        Ok(Opening { token, asked, certificate })
+        let asked = match served {
+            Ok(()) => Asked::Sent(token.process.send(number, &task, Some(conversation))),
+            Err(error) => Asked::NotServed(error),
+        };
+        Ok(Opening { token, asked, waiting, certificate })
     }
 
     /// The key that the token process has been asked to open; where it finds none, as a new process of the library does.
@@ -312,6 +326,7 @@ impl Service {
         &self,
         number: KeyNumber,
         opened: Result<OpenKey, Error>,
+        waiting: WaitingClient,
         certificate: Option<Result<ClientCertificate, Error>>,
         caller: Option<WatchedProcess>,
         client: &Client<'_>,
@@ -320,8 +335,8 @@ impl Service {
             *client;
         let mut state = locked(&self.state);
         let (key, usage) = state.used_key(number)?;
-        key.waiting -= 1;
-        if opened.is_err() && key.waiting == 0 && key.open.is_none() {
+        drop(waiting);
+        if opened.is_err() && key.waiting.is_empty() && key.open.is_none() {
             key.close(number);
         }
         let opened = opened?;
@@ -465,7 +480,7 @@ impl State {
                 key.close(*number);
             }
         }
-        let holds_keys = keys.values().any(|key| key.open.is_some() || key.waiting > 0);
+        let holds_keys = keys.values().any(|key| key.open.is_some() || !key.waiting.is_empty());
         self.is_stopping |= self.clients == 0 && !holds_keys;
     }
 
@@ -536,8 +551,7 @@ impl State {
 /// Whether a library that is initialised now may find what was missing or lost. One that has a PIN beside it isn't
 /// initialised again.
 fn may_be_there_by_now(error: &Error) -> bool {
-    let code = error.exit_code();
-    let is_missing = code == Exit::Token as u8 || code == Exit::Object as u8;
+    let is_missing = error.exits_with(Exit::Token) || error.exits_with(Exit::Object);
     is_missing && !error.is(&BUSY) || error.is(&kind::CALL_FAILED)
 }
 

@@ -7,6 +7,7 @@ mod steps;
 use std::mem;
 use std::path::PathBuf;
 
+use clap::builder::styling::Style;
 use serde_json::{Value, json};
 
 use super::issuance::ShortLived;
@@ -82,6 +83,51 @@ pub(super) fn run(arguments: &CheckArguments, session: &mut CommandSession) -> R
     checklist.finish()
 }
 
+/// What a step has come to.
+enum Finding {
+    Good,
+    /// It works, but not for long or not everywhere.
+    Concern(Remedy),
+    Bad {
+        help: Remedy,
+        exit_code: u8,
+    },
+}
+
+impl Finding {
+    /// As the document has it.
+    fn status(&self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Concern(_) => "concern",
+            Self::Bad { .. } => "bad",
+        }
+    }
+
+    /// The sign that its line begins with, and the sign's style.
+    fn mark(&self) -> (Style, &'static str) {
+        match self {
+            Self::Good => (GOOD, "✔"),
+            Self::Concern(_) => (CONCERN, "!"),
+            Self::Bad { .. } => (BAD, "✘"),
+        }
+    }
+
+    fn help(&self) -> Option<&Remedy> {
+        match self {
+            Self::Good => None,
+            Self::Concern(help) | Self::Bad { help, .. } => Some(help),
+        }
+    }
+
+    fn exit_code(&self) -> Option<u8> {
+        match self {
+            Self::Good | Self::Concern(_) => None,
+            Self::Bad { exit_code, .. } => Some(*exit_code),
+        }
+    }
+}
+
 /// The findings of a check, printed or kept for the document.
 struct Checklist<'a> {
     arguments: &'a CheckArguments,
@@ -94,64 +140,66 @@ struct Checklist<'a> {
 
 impl Checklist<'_> {
     fn good(&mut self, step: &'static str, text: impl Into<String>) {
-        self.add(step, text.into(), None, None);
+        self.add(step, &text.into(), &Finding::Good);
     }
 
     fn concern(&mut self, step: &'static str, text: impl Into<String>, help: impl Into<Help>) {
         let help = help.into().in_this_call();
-        self.add(step, text.into(), Some(help), None);
+        self.add(step, &text.into(), &Finding::Concern(help));
     }
 
     fn bad(&mut self, step: &'static str, error: &Error) {
-        self.add(step, error.to_string(), Some(error.remedy()), Some(error.exit_code()));
+        let finding = Finding::Bad { help: error.remedy(), exit_code: error.exit_code() };
+        self.add(step, &error.to_string(), &finding);
     }
 
     /// What came of a step; an error is reported as that of the step, or of the login or the token in it.
     fn keep<T>(&mut self, step: &'static str, outcome: Result<T, Error>) -> Option<T> {
-        let report = |error: Error| match error.exit_code() {
-            code if code == Exit::Login as u8 => self.bad("login", &error),
-            code if code == Exit::Token as u8 => self.bad("token", &error),
-            _ => self.bad(step, &error),
+        let error = match outcome {
+            Ok(found) => return Some(found),
+            Err(error) => error,
         };
-        outcome.map_err(report).ok()
+        let step = if error.exits_with(Exit::Login) {
+            "login"
+        } else if error.exits_with(Exit::Token) {
+            "token"
+        } else {
+            step
+        };
+        self.bad(step, &error);
+        None
     }
 
-    fn add(
-        &mut self,
-        step: &'static str,
-        text: String,
-        help: Option<Remedy>,
-        exit_code: Option<u8>,
-    ) {
-        let (status, mark, style) = match (&help, exit_code) {
-            (None, _) => ("good", "✔", GOOD),
-            // It works, but not for long or not everywhere.
-            (Some(_), None) => ("concern", "!", CONCERN),
-            (Some(_), Some(_)) => ("bad", "✘", BAD),
-        };
+    fn add(&mut self, step: &'static str, text: &str, finding: &Finding) {
         if !self.arguments.json {
-            let mark = self.session.output.paint(style, mark);
-            let mut shown = format!("{mark} {:14} {}\n", title(step), printable(&text));
-            if let Some(help) = &help {
-                shown.push_str(&format!("  help: {}\n", printable(&help.text)));
-                let candidates =
-                    help.candidates.iter().map(|it| format!("    {}\n", printable(it)));
-                shown.extend(candidates);
-            }
-            if let Err(error) = self.session.output.print_painted(&shown) {
-                self.failure.get_or_insert(error);
-            }
+            self.print(step, text, finding);
         }
         self.findings.push(json!({
             "step": step,
-            "status": status,
+            "status": finding.status(),
             "text": text,
-            "help": help.map(|help| help.to_string()),
-            "exitCode": exit_code,
+            "help": finding.help().map(Remedy::to_string),
+            "exitCode": finding.exit_code(),
         }));
         // That of the first step that failed.
         if self.session.exit_code == 0 {
-            self.session.exit_code = exit_code.unwrap_or_default();
+            self.session.exit_code = finding.exit_code().unwrap_or_default();
+        }
+    }
+
+    /// Prints the finding as a line, and what to do below it.
+    fn print(&mut self, step: &'static str, text: &str, finding: &Finding) {
+        let (style, mark) = finding.mark();
+        let mark = self.session.output.paint(style, mark);
+        let mut shown = format!("{mark} {:14} {}\n", title(step), printable(text));
+        if let Some(help) = finding.help() {
+            shown += &format!("  help: {}\n", printable(&help.text));
+            for candidate in &help.candidates {
+                shown += &format!("    {}\n", printable(candidate));
+            }
+        }
+        if let Err(error) = self.session.output.print_painted(&shown) {
+            self.failure.get_or_insert(error);
         }
     }
 
@@ -191,8 +239,8 @@ impl Checklist<'_> {
         let server = target.cluster.server.clone();
         pins.accepted(accepted.map(AcceptedPin::into_pin));
         let connection = self.session.connect(target, selection, &mut pins);
-        let known = connection.and_then(|it| it.whoami().map(|user| (it, user)));
-        let (connection, user) = self.keep("server", known)?;
+        let connection = self.keep("server", connection)?;
+        let user = self.keep("server", connection.whoami())?;
         let groups = quoted(&user.groups);
         let text = format!("{server} knows us as user \"{}\", groups {groups}", user.name);
         self.good("server", text);
@@ -282,8 +330,8 @@ fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluste
     let identity = tunnel_process::identity()?;
     let served = RegisteredCluster::of(&kubeconfig.local_cluster(&context.cluster)?, &identity)?;
     let is_ours = || -> Result<bool, Error> {
-        let status = tunnel_process::status()?;
-        Ok(status.iter().flat_map(|it| &it.clusters).any(|it| it.address == served.address))
+        let Some(status) = tunnel_process::status()? else { return Ok(false) };
+        Ok(status.clusters.iter().any(|cluster| cluster.address == served.address))
     };
     // The tunnel process may begin to serve it between the two looks.
     if !is_ours()?
@@ -303,12 +351,17 @@ fn changed(
 ) -> Option<String> {
     let name = &served.name;
     // Without the proxy that the environment would add.
-    let copy = kubeconfig.cluster(&context.cluster).ok().map(|it| it.1);
-    let copy = copy.filter(|_| kubeconfig.has(EntryKind::Cluster, name))?;
+    let (_, copy) = kubeconfig.cluster(&context.cluster).ok()?;
+    if !kubeconfig.has(EntryKind::Cluster, name) {
+        return None;
+    }
     let what = match kubeconfig.cluster(name) {
-        Ok((_, real)) => Some(differences(&copy, &real)).filter(|it| !it.is_empty())?,
+        Ok((_, real)) => differences(&copy, &real),
         Err(error) => error.to_string(),
     };
+    if what.is_empty() {
+        return None;
+    }
     Some(format!("the entry of cluster \"{name}\" has changed since it was copied: {what}"))
 }
 
@@ -321,7 +374,12 @@ fn differences(one: &Cluster, other: &Cluster) -> String {
         ("insecure-skip-tls-verify", one.insecure != other.insecure),
         ("proxy-url", one.proxy_url != other.proxy_url),
     ];
-    let changed: Vec<_> = fields.iter().filter(|(_, is_other)| *is_other).map(|it| it.0).collect();
+    let mut changed = Vec::new();
+    for (field, is_other) in fields {
+        if is_other {
+            changed.push(field);
+        }
+    }
     changed.join(", ")
 }
 

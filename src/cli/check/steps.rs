@@ -10,6 +10,7 @@ use config::Config;
 use config::pin::{PinOrigin, PinProvider};
 use crypto::certificate::{Certificate, minute, of_subject, renewal_remedy};
 use crypto::scheme::Scheme;
+use keyring::library::AskingUnlocked;
 use messages::error::{Error, Exit};
 use messages::printable::quoted;
 use pin_entry::Sources;
@@ -19,10 +20,38 @@ use token::{AcceptedPin, Identity, PinState, PrivateKey, Token};
 
 const MISSING_SCHEMES: &str = "servers that want what is missing can't be reached with this key";
 
+/// The token that is checked, and how a PIN for it is come by.
+struct TokenInCheck<'a> {
+    token: Token,
+    pins: AskingUnlocked<&'a mut Sources>,
+    /// Where the PIN comes from; `None` with `--no-login`.
+    origin: Option<PinOrigin>,
+    /// Whether a PIN may be sent: with a login, to a token that takes one in its state.
+    can_log_in: bool,
+}
+
 impl Checklist<'_> {
     /// Makes the steps from the library, which stays open, to the signatures. Returns the PIN that the token has accepted
     /// if all of them could be made.
     pub(super) fn check_key(&mut self, config: &Config, pins: &mut Sources) -> Option<AcceptedPin> {
+        let mut checked = self.open_token(config, pins)?;
+        let identity = self.check_identity(config, &mut checked)?;
+        let schemes = self.check_mechanisms(&checked.token, &identity)?;
+        if !checked.can_log_in {
+            self.tls_versions(&schemes, "the token offers what is needed for");
+            return None;
+        }
+        let made = self.check_private_key(&mut checked, identity, &schemes)?;
+        self.tls_versions(&made, "this key can serve");
+        checked.token.into_accepted_pin()
+    }
+
+    /// The steps of the library, the token and the state of its PIN.
+    fn open_token<'a>(
+        &mut self,
+        config: &Config,
+        pins: &'a mut Sources,
+    ) -> Option<TokenInCheck<'a>> {
         let with_login = !self.arguments.no_login;
         let origin = with_login.then(|| pins.origin());
         let library = self.session.open(config);
@@ -30,7 +59,7 @@ impl Checklist<'_> {
             let pins = library.lock.asking_unlocked(&config.library, pins);
             (Arc::clone(&library.module), library.token(&config.token), pins)
         });
-        let (module, token, mut pins) = self.keep("library", opened)?;
+        let (module, token, pins) = self.keep("library", opened)?;
         let description = module.description().map(|text| format!(": {text}")).unwrap_or_default();
         let path = module.path.display();
         self.good("library", format!("{path} is trusted and loaded{description}"));
@@ -41,18 +70,27 @@ impl Checklist<'_> {
             token.disregard_refusals();
         }
         let can_log_in = with_login && token.check_pin_state().is_ok();
-        let provider = can_log_in.then_some(&mut pins as &mut dyn PinProvider);
+        Some(TokenInCheck { token, pins, origin, can_log_in })
+    }
+
+    /// The steps of the certificate and the public key.
+    fn check_identity(
+        &mut self,
+        config: &Config,
+        checked: &mut TokenInCheck<'_>,
+    ) -> Option<Identity> {
+        let TokenInCheck { token, pins, origin, can_log_in } = checked;
+        let provider = can_log_in.then_some(pins as &mut dyn PinProvider);
         let identity = token.identity(config, provider);
-        let has_logged_in = token.is_logged_in();
-        if has_logged_in {
-            self.logged_in(origin.as_ref(), &token);
+        if token.is_logged_in() {
+            self.logged_in(origin.as_ref(), token);
         }
-        if !can_log_in
+        if !*can_log_in
             && let Err(error) = &identity
             && error.is(&kind::CERTIFICATE_UNSEEN)
         {
             // That no PIN can be tried has been reported.
-            if !with_login {
+            if self.arguments.no_login {
                 self.concern(
                     "certificate",
                     format!("no certificate with {} is seen without a login", config.object),
@@ -63,29 +101,40 @@ impl Checklist<'_> {
         }
         let identity = self.keep("certificate", identity)?;
         self.identity(&identity);
-        self.public_key(&token, &identity, can_log_in);
+        self.public_key(token, &identity, *can_log_in);
+        Some(identity)
+    }
+
+    /// The step of what the token can do with such a key; the schemes of TLS that it offers.
+    fn check_mechanisms(&mut self, token: &Token, identity: &Identity) -> Option<Vec<Scheme>> {
         let public_key = identity.certificate.public_key();
         let schemes = self.keep("mechanisms", token.tls_schemes(public_key))?;
         self.mechanisms(&schemes, &Scheme::of_tls(public_key));
         if self.arguments.kind == Some(ShortLived::Jwt) {
-            self.check_jwt(&token, public_key);
+            self.check_jwt(token, public_key);
         }
-        if !can_log_in {
-            self.tls_versions(&schemes, "the token offers what is needed for");
-            return None;
-        }
-        let key = token.key(identity.key, &mut pins);
-        if token.is_logged_in() && !has_logged_in {
-            self.logged_in(origin.as_ref(), &token);
+        Some(schemes)
+    }
+
+    /// The steps of the private key and its signatures with these schemes; those with which it has signed.
+    fn check_private_key(
+        &mut self,
+        checked: &mut TokenInCheck<'_>,
+        identity: Identity,
+        schemes: &[Scheme],
+    ) -> Option<Vec<Scheme>> {
+        let TokenInCheck { token, pins, origin, .. } = checked;
+        let was_logged_in = token.is_logged_in();
+        let key = token.key(identity.key, pins);
+        if token.is_logged_in() && !was_logged_in {
+            self.logged_in(origin.as_ref(), token);
         }
         let key = self.keep("private-key", key)?;
-        self.key(&token, &key);
-        let allowed = token.allowed_schemes(&key, &schemes);
+        self.key(token, &key);
+        let allowed = token.allowed_schemes(&key, schemes);
         let allowed = self.keep("private-key", allowed)?;
-        self.restriction(&allowed, &schemes);
-        let made = self.signatures(&mut token, &key, allowed, &mut pins);
-        self.tls_versions(&made, "this key can serve");
-        token.into_accepted_pin()
+        self.restriction(&allowed, schemes);
+        Some(self.signatures(token, &key, allowed, pins))
     }
 
     /// Has the key sign with each of the schemes; those with which it did.
@@ -108,7 +157,7 @@ impl Checklist<'_> {
                     self.bad("signature", &error);
                     // Another try could cost a PIN try or another prompt; and a key that isn't the
                     // certificate's makes no other signature either.
-                    if [Exit::Login as u8, Exit::Object as u8].contains(&error.exit_code()) {
+                    if error.exits_with(Exit::Login) || error.exits_with(Exit::Object) {
                         break;
                     }
                 }

@@ -23,8 +23,8 @@ use messages::report;
 use pin_entry::{self, Sources};
 use system::clock::unix_time;
 use system::process::parent;
-use tunnel::ServerIdentity;
 use tunnel::told;
+use tunnel::{ClientCertificate, ServerIdentity};
 use tunnel_process::{self, RegisteredCluster, Registration, caller_error};
 
 /// The variable that holds a client's request.
@@ -61,24 +61,35 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let request = session.take(REQUEST);
     let client = request.as_ref().and_then(|_| parent()).filter(|process| *process > 0);
-    let request = request.map(|it| ExecRequest::decode(it.as_bytes())).transpose()?;
+    let request = match request {
+        Some(text) => Some(ExecRequest::decode(text.as_bytes())?),
+        None => None,
+    };
     let outcome = match arguments.short_lived.kind {
-        None => answer(arguments, request, session),
+        None => answer(arguments, request.as_ref(), session),
         Some(kind) => short_lived::hand_out(kind, arguments, request, session),
     };
     outcome.map_err(|error| {
         pin_entry::failed(&error);
-        let options = &arguments.key;
-        let context = entries(options).and_then(|it| it.context_of_call(&own_arguments()));
-        match context {
-            Some(name) => KeyOptions::of_context(&options.kubeconfig, Some(name)).set_call(),
-            None => options.set_call(),
-        }
-        let error = if error.is(&NO_PIN) { error.help(where_to_ask()) } else { error };
-        // Most clients run a plugin that fails once more for each thing that they want to know.
-        let was_told = client.is_some_and(|client| told::times_told(client, &error.sentence()) > 0);
-        if was_told { error.again() } else { error }
+        for_client(error, &arguments.key, client)
     })
+}
+
+/// The error as the client's user is to see it: with the commands of the context whose plugin this is, and short if the
+/// client was told a moment ago.
+fn for_client(mut error: Error, options: &KeyOptions, client: Option<i32>) -> Error {
+    let kubeconfig = entries(options);
+    let context = kubeconfig.and_then(|kubeconfig| kubeconfig.context_of_call(&own_arguments()));
+    match context {
+        Some(name) => KeyOptions::of_context(&options.kubeconfig, Some(name)).set_call(),
+        None => options.set_call(),
+    }
+    if error.is(&NO_PIN) {
+        error = error.help(where_to_ask());
+    }
+    // Most clients run a plugin that fails once more for each thing that they want to know.
+    let was_told = client.is_some_and(|client| told::times_told(client, &error.sentence()) > 0);
+    if was_told { error.again() } else { error }
 }
 
 /// For whoever types the client's command, and not this one.
@@ -98,72 +109,42 @@ fn entries(options: &KeyOptions) -> Option<Kubeconfig> {
     Kubeconfig::load(&kubeconfig_files(options.kubeconfig.as_deref())).ok()
 }
 
-/// The kubeconfig of that, as in KUBECONFIG.
+/// The files of the kubeconfig in which this plugin's entry may stand, as in KUBECONFIG, with absolute paths.
 fn kubeconfig_of_call(options: &KeyOptions) -> String {
-    let files = kubeconfig_files(options.kubeconfig.as_deref()).into_iter();
-    let absolute = files.map(|file| std::path::absolute(&file).unwrap_or(file));
-    absolute.map(|file| file.to_string_lossy().into_owned()).collect::<Vec<_>>().join(":")
+    let mut paths = Vec::new();
+    for file in kubeconfig_files(options.kubeconfig.as_deref()) {
+        let absolute = std::path::absolute(&file).unwrap_or(file);
+        paths.push(absolute.to_string_lossy().into_owned());
+    }
+    paths.join(":")
 }
 
+/// The arguments that the client has called the plugin with.
 fn own_arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }
 
+/// Has the tunnel process serve the client's cluster with the key, and prints the certificate for the local connection.
 fn answer(
     arguments: &CredentialArguments,
-    request: Option<ExecRequest>,
+    request: Option<&ExecRequest>,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     // Before anything takes time.
     let caller = parent().ok_or_else(|| caller_error("it has ended"))?;
     let options = &arguments.key;
-    if options.names_a_key() && options.context.is_some() {
-        return Err(Error::new(Exit::Request, "both --context and other options name the key")
-            .help("leave one of them out"));
-    }
-    let KeySource { mut configuration, context, .. } = options.source()?;
-    let variables = session.take_variables(configuration.clone());
-    let selection = key_selection(&configuration);
-    let config = Config::from_map(&mut configuration)?;
-    if matches!(config.pin, PinSource::StandardInput) {
-        return Err(standard_input_is_the_clients());
-    }
-    let keep = arguments.keep.or(config.keep).unwrap_or_default();
-    let mut pins = Sources::new(config.pin, &variables);
-    drop(variables);
-
+    let PluginKey { selection, keep, mut pins, context } = PluginKey::of(arguments, session)?;
     let identity = tunnel_process::identity()?;
-    let clusters = match request.as_ref().and_then(|it| it.cluster.as_ref()) {
-        Some(cluster) => {
-            let mut requested = LocalCluster::requested(cluster)?;
-            if requested.extension.is_null()
-                && let Some(known) = known_cluster(options, context, &requested)
-            {
-                requested = known;
-            }
-            vec![RegisteredCluster::of(&requested, &identity)?]
-        }
-        None => {
-            let kubeconfig = match context {
-                Some(selected) => Ok(selected.kubeconfig),
-                None => options.kubeconfig(),
-            };
-            local_clusters(kubeconfig, &identity)?
-        }
+    let registration = Registration {
+        configuration: selection,
+        keep,
+        caller: Some(caller),
+        kubeconfig: kubeconfig_of_call(options),
+        clusters: wanted_clusters(request, options, context, &identity)?,
+        authority: Some(identity.authority_pem().to_owned()),
+        ..Registration::default()
     };
-    let registered = tunnel_process::register(
-        Registration {
-            configuration: selection,
-            keep,
-            caller: Some(caller),
-            kubeconfig: kubeconfig_of_call(options),
-            clusters,
-            authority: Some(identity.authority_pem().to_owned()),
-            ..Registration::default()
-        },
-        &mut pins,
-    );
-    let (registered, _) = registered?;
+    let (registered, _) = tunnel_process::register(registration, &mut pins)?;
     for warning in &registered.warnings {
         report::warning(warning);
     }
@@ -171,54 +152,116 @@ fn answer(
     if parent() != Some(caller) {
         return Err(caller_error("it has ended"));
     }
-    let client = registered.client.unwrap_or_default();
-    let proof = ExecProof::Certificate { certificate: client.certificate_pem, key: client.key_pem };
-    let version = version(request.as_ref(), options);
+    let ClientCertificate { certificate_pem, key_pem } = registered.client.ok_or_else(|| {
+        Error::internal("clusters are served, and there is no certificate for them")
+    })?;
+    let proof = ExecProof::Certificate { certificate: certificate_pem, key: key_pem };
+    let version = version(request, options);
     session.output.print_document(&exec_answer(version, &proof, &expiry(keep)))
+}
+
+/// The key that the client's connections are made with.
+struct PluginKey {
+    /// What selects it, for the tunnel process.
+    selection: Vec<(String, String)>,
+    /// How long it stays open.
+    keep: Keep,
+    pins: Sources,
+    /// The context that names the key; `None` if the options do.
+    context: Option<SelectedContext>,
+}
+
+impl PluginKey {
+    /// The key of the plugin's arguments.
+    fn of(arguments: &CredentialArguments, session: &mut CommandSession) -> Result<Self, Error> {
+        let options = &arguments.key;
+        if options.names_a_key() && options.context.is_some() {
+            let text = "both --context and other options name the key";
+            return Err(Error::new(Exit::Request, text).help("leave one of them out"));
+        }
+        let KeySource { mut configuration, context, .. } = options.source()?;
+        let variables = session.take_variables(configuration.clone());
+        let selection = key_selection(&configuration);
+        let config = Config::from_map(&mut configuration)?;
+        if matches!(config.pin, PinSource::StandardInput) {
+            return Err(standard_input_is_the_clients());
+        }
+        let keep = arguments.keep.or(config.keep).unwrap_or_default();
+        Ok(Self { selection, keep, pins: Sources::new(config.pin, &variables), context })
+    }
 }
 
 /// The version of the answer: that of the request or, from clients that set none, that of their user's entry.
 fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> &'static str {
-    let of_entry = || {
-        let kubeconfig = entries(options)?;
-        let version = kubeconfig.version_of_call(&own_arguments())?;
-        VERSIONS.into_iter().find(|it| *it == version)
+    if let Some(request) = request {
+        return request.version;
+    }
+    let kubeconfig = entries(options);
+    let arguments = own_arguments();
+    let of_entry = kubeconfig.as_ref().and_then(|known| known.version_of_call(&arguments));
+    let known = VERSIONS.into_iter().find(|version| Some(*version) == of_entry);
+    known.unwrap_or(VERSIONS[0])
+}
+
+/// The clusters that are to be served: the one that the client requests, or all of the kubeconfig. `context` has named the
+/// key, with that kubeconfig.
+fn wanted_clusters(
+    request: Option<&ExecRequest>,
+    options: &KeyOptions,
+    context: Option<SelectedContext>,
+    identity: &ServerIdentity,
+) -> Result<Vec<RegisteredCluster>, Error> {
+    let kubeconfig = || match context {
+        Some(selected) => Ok(selected.kubeconfig),
+        None => options.kubeconfig(),
     };
-    request.map(|it| it.version).or_else(of_entry).unwrap_or(VERSIONS[0])
+    let Some(entry) = request.and_then(|request| request.cluster.as_ref()) else {
+        return local_clusters(kubeconfig(), identity);
+    };
+    let mut requested = LocalCluster::requested(entry)?;
+    if requested.extension.is_null()
+        && let Some(known) = known_cluster(kubeconfig(), &requested)
+    {
+        requested = known;
+    }
+    Ok(vec![RegisteredCluster::of(&requested, identity)?])
 }
 
 /// The kubeconfig's entry of the cluster, for a client that hands no extension on: the local address is that of one
 /// cluster.
 fn known_cluster(
-    options: &KeyOptions,
-    context: Option<SelectedContext>,
+    kubeconfig: Result<Kubeconfig, Error>,
     requested: &LocalCluster,
 ) -> Option<LocalCluster> {
-    let kubeconfig = context.map_or_else(|| options.kubeconfig().ok(), |it| Some(it.kubeconfig));
-    let known = kubeconfig?.local_clusters().ok()?.into_iter();
-    known.into_iter().find(|it| it.cluster.server == requested.cluster.server)
+    let known = kubeconfig.ok()?.local_clusters().ok()?;
+    known.into_iter().find(|known| known.cluster.server == requested.cluster.server)
 }
 
-/// Those of the kubeconfig, for a client that names none.
+/// All clusters of the kubeconfig that are for this program, for a client that names none. Fails if there is none.
 fn local_clusters(
     kubeconfig: Result<Kubeconfig, Error>,
     identity: &ServerIdentity,
 ) -> Result<Vec<RegisteredCluster>, Error> {
-    let (clusters, why) = match kubeconfig {
-        Ok(it) => (it.local_clusters()?, "the kubeconfig has none for this program".to_owned()),
-        Err(error) => (Vec::new(), error.to_string()),
+    let clusters = match kubeconfig {
+        Ok(kubeconfig) => kubeconfig.local_clusters()?,
+        Err(error) => return Err(no_cluster(&error.to_string())),
     };
     if clusters.is_empty() {
-        let text = format!("the client doesn't say which cluster it wants, and {why}");
-        return Err(Error::new(Exit::Configuration, text).help(format!(
-            "set provideClusterInfo of the user's exec to true, or have the entry name the client's kubeconfig: `{PROGRAM} \
-             kubeconfig --write --context NAME --kubeconfig FILE`"
-        )));
+        return Err(no_cluster("the kubeconfig has none for this program"));
     }
     clusters.iter().map(|cluster| RegisteredCluster::of(cluster, identity)).collect()
 }
 
-/// A client keeps the certificate until then.
+/// The error of a client that names no cluster, where the kubeconfig doesn't help, for this reason.
+fn no_cluster(why: &str) -> Error {
+    let text = format!("the client doesn't say which cluster it wants, and {why}");
+    Error::new(Exit::Configuration, text).help(format!(
+        "set provideClusterInfo of the user's exec to true, or have the entry name the client's kubeconfig: `{PROGRAM} \
+         kubeconfig --write --context NAME --kubeconfig FILE`"
+    ))
+}
+
+/// When the client has to ask again, in RFC 3339: it keeps the certificate until then.
 fn expiry(keep: Keep) -> String {
     let lifetime = match keep {
         Keep::For(limit) => limit.min(LIFETIME),

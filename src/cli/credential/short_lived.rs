@@ -11,7 +11,7 @@ use p256::SecretKey;
 use p256::ecdsa::signature::hazmat::PrehashSigner as _;
 use p256::ecdsa::{Signature, SigningKey};
 use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{CredentialArguments, version};
 use crate::cli::issuance::{Issuance, ShortLived, applicant};
@@ -39,10 +39,10 @@ use tunnel::TunnelTarget;
 /// A margin before the end, in seconds, in which a request that was begun is still answered.
 const MARGIN: i64 = 30;
 
-/// Of a JSON Web Token, if nothing else is asked for, in seconds.
+/// How long a JSON Web Token lives if nothing else is asked for, in seconds.
 const LIFETIME: u64 = 5 * 60;
 
-/// Of what nobody can take back, in seconds.
+/// How long what nobody can take back lives at most, in seconds.
 const LONGEST: u64 = 24 * 60 * 60;
 
 /// The audience of a JSON Web Token without `--audience`.
@@ -125,18 +125,7 @@ pub(super) fn hand_out(
         return Err(standard_input_is_the_clients());
     }
     // Before a PIN is asked for.
-    let irrevocable = match kind {
-        ShortLived::Certificate => Some("certificate"),
-        ShortLived::Jwt => Some("JSON Web Token"),
-        // It ends with its account.
-        ShortLived::Token => None,
-    };
-    if let Some(what) = irrevocable
-        && options.duration.is_some_and(|it| it.as_secs() > LONGEST)
-    {
-        let text = format!("a {what} that nobody can take back lives a day at most");
-        return Err(Error::new(Exit::Request, text).help("omit --duration, or give at most 24h"));
-    }
+    check_duration(kind, options.duration)?;
     let needs_cluster = kind != ShortLived::Jwt || options.output == OutputForm::Kubeconfig;
     let target = needs_cluster.then(|| target(arguments, request.as_ref(), context)).transpose()?;
     let pins = Sources::new(pin_source, &variables);
@@ -147,17 +136,38 @@ pub(super) fn hand_out(
         }
         _ => jwt(options, &config, pins, session)?,
     };
-    if made.ends <= unix_time() {
-        // Clients would ask again at once, for ever.
-        let text = format!("what was issued has ended already, at {}", rfc_3339(made.ends));
-        let help = "set the clock of this machine, or the server's";
-        return Err(Error::new(Exit::Cluster, text).help(help));
-    }
+    made.check_end()?;
     let version = version(request.as_ref(), &arguments.key);
     let text = text(&made, options.output, version, target.as_ref());
     match &options.out {
         Some(path) => write_file(path, &text, 0o600),
         None => session.output.print_document(&text),
+    }
+}
+
+/// Refuses a long life of what nobody can take back.
+fn check_duration(kind: ShortLived, duration: Option<Duration>) -> Result<(), Error> {
+    let what = match kind {
+        ShortLived::Certificate => "certificate",
+        ShortLived::Jwt => "JSON Web Token",
+        // It ends with its account.
+        ShortLived::Token => return Ok(()),
+    };
+    if duration.is_none_or(|duration| duration.as_secs() <= LONGEST) {
+        return Ok(());
+    }
+    let text = format!("a {what} that nobody can take back lives a day at most");
+    Err(Error::new(Exit::Request, text).help("omit --duration, or give at most 24h"))
+}
+
+impl IssuedCredential {
+    /// Fails if it has ended already: clients would ask again at once, for ever.
+    fn check_end(&self) -> Result<(), Error> {
+        if self.ends > unix_time() {
+            return Ok(());
+        }
+        let text = format!("what was issued has ended already, at {}", rfc_3339(self.ends));
+        Err(Error::new(Exit::Cluster, text).help("set the clock of this machine, or the server's"))
     }
 }
 
@@ -172,7 +182,7 @@ fn from_cluster(
 ) -> Result<IssuedCredential, Error> {
     // As short as an API server makes it.
     let shortest = SHORTEST.into();
-    let life = options.duration.map_or(shortest, |it| it.as_secs());
+    let life = options.duration.map_or(shortest, |duration| duration.as_secs());
     if life < shortest {
         let text = "what an API server makes lives 10 minutes at least";
         return Err(Error::new(Exit::Request, text).help("omit --duration, or give at least 10m"));
@@ -204,7 +214,7 @@ fn certificate(
     let csr =
         sign_request(KeyPurpose::Signing, &applicant, &public_key, schemes, |scheme, digest| {
             let signature: Result<Signature, _> = SigningKey::from(&secret).sign_prehash(digest);
-            let der = signature.ok().map(|it| it.to_der().as_bytes().to_vec());
+            let der = signature.ok().map(|signature| signature.to_der().as_bytes().to_vec());
             der.and_then(|der| verify(&public_key, &scheme, digest, der))
                 .ok_or_else(|| Error::internal("a signature of a key that was just made"))
         })?;
@@ -289,10 +299,22 @@ fn jwt(
         )
         .help("name whom the token is about: --subject NAME")
     })?;
-    let life = options.duration.map_or(LIFETIME, |it| it.as_secs());
+    let life = options.duration.map_or(LIFETIME, |duration| duration.as_secs());
     let begins = unix_time();
     let ends = begins.saturating_add(i64::try_from(life).unwrap_or(i64::MAX));
-    let claims = json!({
+    let claims = claims(options, &user, begins, ends)?;
+    let public_key = key.public_key.clone();
+    let signed = jose::token(&public_key, &claims, |scheme, digest| {
+        token.check_mechanism(&scheme)?;
+        let key = token.key(key, &mut pins)?;
+        token.sign(&key, scheme, digest, &mut pins)
+    })?;
+    Ok(IssuedCredential { proof: ExecProof::Token(signed), ends, user })
+}
+
+/// The claims of a JSON Web Token about this user, with its times in seconds since 1970.
+fn claims(options: &ShortLivedOptions, user: &str, begins: i64, ends: i64) -> Result<Value, Error> {
+    Ok(json!({
         "iss": options.issuer,
         // A list of one is understood by fewer servers.
         "aud": match options.audience.as_slice() {
@@ -304,19 +326,12 @@ fn jwt(
         "iat": begins,
         "nbf": begins,
         "exp": ends,
-        // Never the same again: the API server's audit log has it as the credential's id.
+        // The API server's audit log has it as the credential's id.
         "jti": random_id()?,
-    });
-    let public_key = key.public_key.clone();
-    let signed = jose::token(&public_key, &claims, |scheme, digest| {
-        token.check_mechanism(&scheme)?;
-        let key = token.key(key, &mut pins)?;
-        token.sign(&key, scheme, digest, &mut pins)
-    })?;
-    Ok(IssuedCredential { proof: ExecProof::Token(signed), ends, user })
+    }))
 }
 
-/// Never the same again.
+/// An id that no other one has ever been.
 fn random_id() -> Result<String, Error> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
@@ -331,9 +346,10 @@ fn target(
 ) -> Result<TunnelTarget, Error> {
     if let Some(entry) = request.and_then(|request| request.cluster.as_ref()) {
         let LocalCluster { cluster, extension } = LocalCluster::requested(entry)?;
-        let (name, cluster) = match extension.is_null() {
-            true => (cluster.server.clone(), cluster),
-            false => tunnelled(&extension)?,
+        let (name, cluster) = if extension.is_null() {
+            (cluster.server.clone(), cluster)
+        } else {
+            tunnelled(&extension)?
         };
         return Ok(TunnelTarget::new(name, cluster));
     }

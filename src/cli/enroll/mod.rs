@@ -53,7 +53,7 @@ pub(super) struct EnrollArguments {
     key_options: KeyOptions,
     /// The slot of a YubiKey, instead of --object-id: 9a, 9c, 9d, 9e, or 82 to 95
     #[arg(long, value_name = "SLOT", conflicts_with = "object_id", help_heading = HEADING)]
-    #[arg(value_parser = |it: &str| PivSlot::named(it).ok_or("it is none of 9a, 9c, 9d, 9e and 82 to 95"))]
+    #[arg(value_parser = |name: &str| PivSlot::named(name).ok_or("it is none of 9a, 9c, 9d, 9e and 82 to 95"))]
     slot: Option<PivSlot>,
     /// When a YubiKey wants its PIN for the new key
     #[arg(long, value_name = "POLICY", conflicts_with = "certificate")]
@@ -126,8 +126,8 @@ fn check_target(path: &Path) -> Result<(), Error> {
     if path == Path::new("-") {
         return Ok(());
     }
-    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-    if parent.is_some_and(|it| !it.is_dir()) {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if directory.is_some_and(|directory| !directory.is_dir()) {
         return Err(file_error(path, "its directory is not there"));
     }
     match read_regular(path, LONGEST) {

@@ -215,15 +215,7 @@ impl<'a> Enrollment<'a> {
         let slot = PivSlot::of_id(&id).filter(|_| self.token.state().is_yubikey());
         let in_slot = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
         if is_in_use {
-            let lost = self.candidates.iter().find(|it| it.id == id.as_bytes());
-            let kind = lost.and_then(|it| it.key.as_ref()).map_or("", |key| &key.kind);
-            let certificate = lost
-                .and_then(Candidate::certificate)
-                .map(|it| format!(", which has a certificate of {}", it.subject))
-                .unwrap_or_default();
-            let token = self.token.name();
-            let what = format!("the {kind} key{in_slot} of token {token}{certificate}");
-            confirm(&what, &printable(&format!("Destroy {what}")))?;
+            self.confirm_loss(&id, &in_slot)?;
         }
         let what = format!("for a new key{in_slot}");
         self.token.log_in_to_write(&what, &mut self.pins, &ask)?;
@@ -234,6 +226,20 @@ impl<'a> Enrollment<'a> {
             report::warning(&format!("the token does not confirm of the new key that {promise}"));
         }
         Ok(made.key)
+    }
+
+    /// Has a person confirm that the key with this CKA_ID is lost, which is in this slot.
+    fn confirm_loss(&self, id: &ObjectId, in_slot: &str) -> Result<(), Error> {
+        let lost = self.candidates.iter().find(|candidate| candidate.id == id.as_bytes());
+        let key = lost.and_then(|candidate| candidate.key.as_ref());
+        let kind = key.map_or("", |key| &key.kind);
+        let certificate = match lost.and_then(Candidate::certificate) {
+            Some(certificate) => format!(", which has a certificate of {}", certificate.subject),
+            None => String::new(),
+        };
+        let token = self.token.name();
+        let what = format!("the {kind} key{in_slot} of token {token}{certificate}");
+        confirm(&what, &printable(&format!("Destroy {what}")))
     }
 
     /// The certificate that was issued, beside its key, whose private key is there with it.
@@ -360,8 +366,7 @@ impl<'a> Enrollment<'a> {
             }
             Err(error) => {
                 // A file that was named takes it whatever the token says of it.
-                let may_be_kept =
-                    self.named_file().is_some() && error.exit_code() == Exit::Object as u8;
+                let may_be_kept = self.named_file().is_some() && error.exits_with(Exit::Object);
                 if !may_be_kept && !error.is(&kind::CERTIFICATE_REFUSED) {
                     return Err(error);
                 }
@@ -376,15 +381,20 @@ impl<'a> Enrollment<'a> {
     pub(super) fn installed(&self, key: &KeyReference, user: Option<&str>) -> Result<Step, Error> {
         // By the public key: ykcs11 labels the certificate and its key differently.
         let certificates = of_key(&self.candidates, &key.public_key).into_iter();
-        let newest = certificates.max_by_key(|it| it.validity.not_after);
-        if let Some(newest) = newest.filter(|it| user.is_some() && it.user.as_deref() == user) {
+        let newest = certificates.max_by_key(|certificate| certificate.validity.not_after);
+        let certified_user = newest.and_then(|certificate| certificate.user.as_deref());
+        if let Some(newest) = newest
+            && user.is_some()
+            && certified_user == user
+        {
             return Ok(describe(newest, "beside the key"));
         }
+        let end = newest.map(|certificate| minute(certificate.validity.not_after));
         let text = format!(
             "the key with {} has a certificate for user \"{}\" that is valid until {}",
             key.selector,
-            newest.and_then(|it| it.user.as_deref()).unwrap_or_default(),
-            newest.map_or_else(String::new, |it| minute(it.validity.not_after))
+            certified_user.unwrap_or_default(),
+            end.unwrap_or_default()
         );
         let help = Help::from(format!("use it as it is, or have it renewed with `{PROGRAM} renew"))
             .and(HelpPart::Key)
@@ -472,8 +482,10 @@ fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configurati
     let is_of_use = |token: &TokenEntry| !(token.write_protected && token.is_bare());
     let readable =
         || listing.tokens().filter(|(_, token)| token.error.is_none() && is_of_use(token));
-    let shows = |token: &TokenEntry| token.keys.iter().any(|it| it.fingerprint == fingerprint);
-    let mut tokens: Vec<_> = readable().filter(|(_, it)| key.is_some() && shows(it)).collect();
+    let shows_key = |token: &TokenEntry| {
+        key.is_some() && token.keys.iter().any(|shown| shown.fingerprint == fingerprint)
+    };
+    let mut tokens: Vec<_> = readable().filter(|(_, token)| shows_key(token)).collect();
     if tokens.is_empty() {
         // It may be the one that is meant.
         if let Some(busy) = listing.busy() {
@@ -493,8 +505,10 @@ fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configurati
         }
         [only] => *only,
         several => {
-            let options = several.iter().map(|(library, token)| token_options(library, token));
-            let options: Vec<_> = options.map(|it| it.trim_start().to_owned()).collect();
+            let options: Vec<_> = several
+                .iter()
+                .map(|(library, token)| token_options(library, token).trim_start().to_owned())
+                .collect();
             let picked = pick("Which token?", &options).and_then(|index| several.get(index));
             *picked.ok_or_else(|| {
                 Error::new(Exit::Token, format!("{} tokens can be meant", several.len()))

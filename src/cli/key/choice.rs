@@ -40,7 +40,7 @@ impl KeyOptions {
         let of_token = self.of_token();
         let mut listing = of_token.list(login, session)?;
         // What wasn't seen can be why nothing is found.
-        let of_libraries = listing.libraries.iter().filter_map(|it| it.error.as_ref());
+        let of_libraries = listing.libraries.iter().filter_map(|library| library.error.as_ref());
         let of_tokens = listing.tokens().filter_map(|(_, token)| token.error.as_ref());
         for fault in of_libraries.filter(|fault| fault.is_busy).chain(of_tokens) {
             report::warning(&format!("not everything was seen: {}", fault.message));
@@ -263,15 +263,18 @@ fn program() -> Option<String> {
     let executable = std::env::current_exe().ok()?.canonicalize().ok()?.with_file_name(PROGRAM);
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // By the second name alone where kubectl's plugin manager has installed it.
-    let started = std::env::args_os().next().map(PathBuf::from);
-    // A name alone was looked up in PATH.
-    let started = started.filter(|it| it.components().count() > 1);
+    let started = std::env::args_os()
+        .next()
+        .map(PathBuf::from)
+        // A name alone was looked up in PATH.
+        .filter(|path| path.components().count() > 1)
+        .and_then(|path| std::path::absolute(path).ok());
     let found = [PROGRAM, PLUGIN]
         .into_iter()
         .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)))
-        .chain(started.and_then(|it| std::path::absolute(it).ok()))
+        .chain(started)
         .filter(|path| path.is_absolute())
-        .find(|path| path.canonicalize().is_ok_and(|it| it == executable));
+        .find(|path| path.canonicalize().is_ok_and(|file| file == executable));
     found.unwrap_or(executable).into_os_string().into_string().ok()
 }
 
@@ -324,7 +327,8 @@ pub(in crate::cli) fn key_and_user(
     config: &Config,
     mut pins: Option<&mut dyn PinProvider>,
 ) -> Result<(KeyReference, Option<String>), Error> {
-    match token.identity(config, pins.as_mut().map(|it| &mut **it as &mut dyn PinProvider)) {
+    let provider = pins.as_mut().map(|pins| &mut **pins as &mut dyn PinProvider);
+    match token.identity(config, provider) {
         Ok(identity) => Ok((identity.key, identity.certificate.user)),
         Err(error) if error.is(&kind::NO_CERTIFICATE) || error.is(&kind::CERTIFICATE_UNSEEN) => {
             // What is missing is rather the certificate than a public key.

@@ -13,8 +13,8 @@ use crate::cli::session::{CommandOutput, Step};
 use crate::start;
 use config::Keep;
 use kubeconfig::{
-    self, Cluster, EntryKind, Kubeconfig, LocalEndpoint, PluginEntries, PluginUser, Provider,
-    local_address,
+    self, Change, Cluster, EntryKind, Kubeconfig, LocalEndpoint, PluginEntries, PluginUser,
+    Provider, local_address,
 };
 use messages::error::Error;
 use messages::printable::shell_word;
@@ -102,7 +102,7 @@ impl ContextEntries<'_> {
         let configuration = self.plugin_configuration(kubeconfig)?;
         let host = local_address().to_string();
         let identity = &tunnel.identity;
-        let hop = LocalEndpoint {
+        let local = LocalEndpoint {
             tunnel: identity.endpoint(&host),
             ports: &|cluster: &Cluster| {
                 preferred_ports(&cluster.identity(), Some(identity.server_name())).collect()
@@ -114,7 +114,7 @@ impl ContextEntries<'_> {
             is_named: self.is_user_named,
             configuration: &configuration,
         };
-        PluginEntries::of(kubeconfig, self.context, &user, &hop)
+        PluginEntries::of(kubeconfig, self.context, &user, &local)
     }
 
     /// What the plugin's arguments say: the key, and what else the options say, or else the user's present entry.
@@ -247,7 +247,7 @@ pub(in crate::cli) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(
     let original = kubeconfig.original(context)?;
     let user = original.user.unwrap_or_default();
     let changed = change(files, context, |file, all, _| file.restore(context, all));
-    changed.map(|change| change.report(context)).map_err(|error| {
+    changed.map(|change| report_change(&change, context)).map_err(|error| {
         let file = option("--kubeconfig", files.map(Path::to_string_lossy));
         let [cluster, user] = [&original.cluster, &user].map(|name| shell_word(name));
         error.help(format!(
@@ -276,27 +276,16 @@ pub(in crate::cli) fn check_change(kubeconfig: Option<&Path>, context: &str) -> 
     })
 }
 
-/// What a change of a file has come to.
-struct Change<T> {
-    outcome: T,
-    /// The file, links followed.
-    path: PathBuf,
-    /// What was there before; `None` if nothing was to be changed.
-    copy: Option<PathBuf>,
-}
-
-impl<T> Change<T> {
-    /// Says what became of the context's file.
-    fn report(&self, context: &str) {
-        let path = self.path.display();
-        report::note(&match &self.copy {
-            Some(copy) => {
-                let copy = copy.display();
-                format!("{path}: context \"{context}\" written; what was there is in {copy}")
-            }
-            None => format!("{path}: context \"{context}\" is there already"),
-        });
-    }
+/// Says what became of the context's file.
+fn report_change<T>(change: &Change<T>, context: &str) {
+    let path = change.path.display();
+    report::note(&match &change.copy {
+        Some(copy) => {
+            let copy = copy.display();
+            format!("{path}: context \"{context}\" written; what was there is in {copy}")
+        }
+        None => format!("{path}: context \"{context}\" is there already"),
+    });
 }
 
 /// Changes the file of the context.
@@ -308,6 +297,5 @@ fn change<T>(
     // A lock that stays behind would keep kubectl from the file.
     let _deferral = Deferral::for_files();
     let files = kubeconfig_files(kubeconfig);
-    let (outcome, path, copy) = kubeconfig::change(&files, context, edit)?;
-    Ok(Change { outcome, path, copy })
+    kubeconfig::change(&files, context, edit)
 }

@@ -264,7 +264,7 @@ impl KeyOptions {
         let kubeconfig =
             option("--kubeconfig", self.kubeconfig.as_deref().map(Path::to_string_lossy));
         // What is none may be the PIN.
-        let pin_source = self.pin_source.as_ref().filter(|it| PinSource::parse(it).is_ok());
+        let pin_source = self.pin_source.as_ref().filter(|source| PinSource::parse(source).is_ok());
         let key = [
             options(&self.selection),
             kubeconfig.clone(),
@@ -323,7 +323,7 @@ pub(in crate::cli) fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> 
 
 /// An empty value is the same as none.
 pub(in crate::cli) fn set(configuration: &mut Configuration, key: &str, value: Option<&str>) {
-    if let Some(value) = value.filter(|it| !it.is_empty()) {
+    if let Some(value) = value.filter(|value| !value.is_empty()) {
         configuration.set(key, value);
     }
 }

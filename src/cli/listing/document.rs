@@ -305,10 +305,15 @@ impl Listing {
 /// The library as it has to be started so that its tokens can be written to: NSS without `flags=readOnly`. `None` if that
 /// flag is one of several.
 fn for_writing(library: &LibraryEntry) -> Option<LibraryEntry> {
-    let init_args = library.init_args.as_ref().map(|it| it.replace(" flags=readOnly", ""));
-    let is_read_only = init_args.as_ref().is_some_and(|it| it.contains("readOnly"));
+    let mut init_args = library.init_args.clone();
+    if let Some(text) = &mut init_args {
+        *text = text.replace(" flags=readOnly", "");
+        if text.contains("readOnly") {
+            return None;
+        }
+    }
     let path_lib = library.path_lib.clone();
-    (!is_read_only).then(|| LibraryEntry { path_lib, init_args, ..LibraryEntry::default() })
+    Some(LibraryEntry { path_lib, init_args, ..LibraryEntry::default() })
 }
 
 /// Library and token, by what stays: the serial number, since slot numbers move.
@@ -334,8 +339,11 @@ pub(in crate::cli) fn token_configuration(
 pub(in crate::cli) fn token_options(library: &LibraryEntry, token: &TokenEntry) -> String {
     let mut configuration = token_configuration(library, token);
     set(&mut configuration, "tokenLabel", Some(typed(&token.name.label)));
-    let given = |(key, name)| configuration.value(key).map(|it| option(name, Some(it)));
-    OPTIONS.into_iter().filter_map(given).collect()
+    let mut options = String::new();
+    for (key, name) in OPTIONS {
+        options += &option(name, configuration.value(key));
+    }
+    options
 }
 
 /// What stands in a URI and is found again by it: what is no text, of which this is what could be read, names nothing.

@@ -32,50 +32,36 @@ pub(in crate::cli) fn list_library(
     let init_args = filter.init_args.as_deref();
     let library = session.open_within(limits::LISTING_LOCK, trusted, init_args)?;
     let slots = library.module.occupied_slots()?;
-    let nss = init_args.and_then(nss_directory);
-    let chosen: Vec<_> = slots
-        .iter()
-        .filter(|slot| match &slot.token {
-            Ok(state) => (state.initialized || nss.is_some()) && state.fits(&filter.token),
-            Err(_) => true,
-        })
-        .collect();
+    let nss_directory = init_args.and_then(nss_directory);
+    let is_meant = |slot: &&OccupiedSlot| match &slot.token {
+        Ok(state) => (state.initialized || nss_directory.is_some()) && state.fits(&filter.token),
+        Err(_) => true,
+    };
+    let chosen: Vec<_> = slots.iter().filter(is_meant).collect();
     if let Some(pins) = &mut pins {
         keep_for_one(pins, &chosen)?;
     }
-    // Among all tokens, even those that aren't looked at: TPMs have the same serial for each.
     let states = slots.iter().filter_map(|slot| slot.token.as_ref().ok());
-    let states: Vec<_> = states.filter(|state| state.initialized).collect();
-    let tokens = chosen.into_iter().map(|slot| match (&slot.token, &nss) {
-        (Ok(state), Some(directory)) if !state.initialized => Ok(TokenEntry {
-            name: state.name.clone(),
-            login_required: state.login_required,
-            error: Some(ErrorEntry::from(&without_password(&state.name, directory))),
-            ..TokenEntry::default()
-        }),
-        (Ok(state), _) => {
-            let shown = match open.filter(|it| it.state().name.slot == slot.slot) {
-                Some(token) => Ok((token.candidates()?, None)),
-                None => shown(library, trusted, state, pins.as_mut()),
-            };
-            Ok(entry(state, &states, shown, &filter.object, pins.is_some(), path))
-        }
-        (Err(error), _) => Ok(TokenEntry {
-            name: TokenName { slot: slot.slot, ..TokenName::default() },
-            error: Some(ErrorEntry::from(error)),
-            ..TokenEntry::default()
-        }),
-    });
-    let is_uninitialized = |slot: &OccupiedSlot| matches!(&slot.token, Ok(it) if !it.initialized);
-    let has_no_usable_token = nss.is_none() && slots.iter().all(is_uninitialized);
-    let uninitialized = slots.iter().filter(|_| has_no_usable_token);
+    let look = LibraryLook {
+        path,
+        library,
+        trusted,
+        wanted: &filter.object,
+        nss_directory: nss_directory.as_deref(),
+        initialized: states.filter(|state| state.initialized).collect(),
+        open,
+    };
+    let mut tokens = Vec::new();
+    for slot in chosen {
+        tokens.push(look.slot(slot, pins.as_mut())?);
+    }
     Ok(LibraryEntry {
         path_lib: path.to_owned(),
-        init_args: init_args.map(|it| it.to_string_lossy().into_owned()),
+        init_args: init_args.map(|text| text.to_string_lossy().into_owned()),
         error: None,
         empty_slots: slots.is_empty().then(|| library.module.empty_slots()),
-        uninitialized_slots: uninitialized.map(|slot| slot.slot).collect(),
-        tokens: tokens.collect::<Result<_, Error>>()?,
+        uninitialized_slots: look.slots_without_use(&slots),
+        tokens,
     })
 }
 
@@ -85,88 +71,150 @@ fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Erro
     let states = chosen.iter().filter_map(|slot| slot.token.as_ref().ok());
     let wants_pin = |state: &&TokenState| state.initialized && state.login_required;
     let found: Vec<_> = states.filter(wants_pin).map(|state| state.name.clone()).collect();
-    match found.len() > 1 && !pins.origin().is_attended() {
-        true => {
-            let text = format!(
-                "this PIN would be sent to {} tokens, and count as a wrong try on all but one",
-                found.len()
-            );
-            let help =
-                Help::from("name its token with --token-serial, --token-label or --slot-id:");
-            Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)))
-        }
-        false => Ok(()),
+    if found.len() < 2 || pins.origin().is_attended() {
+        return Ok(());
+    }
+    let text = format!(
+        "this PIN would be sent to {} tokens, and count as a wrong try on all but one",
+        found.len()
+    );
+    let help = Help::from("name its token with --token-serial, --token-label or --slot-id:");
+    Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)))
+}
+
+/// A library that is looked at, and what its tokens are listed by.
+struct LibraryLook<'a> {
+    /// The library's path as it was given.
+    path: &'a str,
+    library: &'a Library,
+    trusted: &'a TrustedLibrary,
+    /// What names the objects that are listed.
+    wanted: &'a ObjectSelector,
+    /// The directory of NSS's databases, if the library is NSS. One without a password is a token that isn't initialised.
+    nss_directory: Option<&'a str>,
+    /// All initialised tokens, even those that aren't looked at: TPMs have the same serial number for each.
+    initialized: Vec<&'a TokenState>,
+    /// A token that is open already, perhaps with a login.
+    open: Option<&'a Token>,
+}
+
+/// What was seen of a token's objects.
+struct SeenObjects {
+    candidates: Vec<Candidate>,
+    /// Why those aren't all.
+    error: Option<Error>,
+}
+
+impl SeenObjects {
+    /// Of a token that could not be looked at.
+    fn none(error: Error) -> Self {
+        Self { candidates: Vec::new(), error: Some(error) }
     }
 }
 
-/// What the token shows, and why that isn't everything.
-fn shown(
-    library: &Library,
-    trusted: &TrustedLibrary,
-    state: &TokenState,
-    pins: Option<&mut Sources>,
-) -> Result<(Vec<Candidate>, Option<Error>), Error> {
-    let selector = TokenSelector { slot: Some(state.name.slot), ..TokenSelector::default() };
-    let mut token = library.token(&selector)?;
-    let logs_in = pins.is_some();
-    let mut refused = None;
-    if let Some(pins) = pins {
-        let mut pins = library.lock.asking_unlocked(trusted, pins);
-        refused = token.log_in_if_required("to see its private objects", &mut pins).err();
-        // A person who gives up is done with all tokens, not with one.
-        if let Some(error) = refused.take_if(|error| error.is(&CANCELLED)) {
-            return Err(error);
+impl LibraryLook<'_> {
+    /// The token in the slot; what can't be seen of it is noted with it. Fails only if the one that is open can't be read.
+    fn slot(&self, slot: &OccupiedSlot, pins: Option<&mut Sources>) -> Result<TokenEntry, Error> {
+        let state = match &slot.token {
+            Ok(state) => state,
+            Err(error) => {
+                return Ok(TokenEntry {
+                    name: TokenName { slot: slot.slot, ..TokenName::default() },
+                    error: Some(ErrorEntry::from(error)),
+                    ..TokenEntry::default()
+                });
+            }
+        };
+        if let Some(directory) = self.nss_directory
+            && !state.initialized
+        {
+            return Ok(TokenEntry {
+                name: state.name.clone(),
+                login_required: state.login_required,
+                error: Some(ErrorEntry::from(&without_password(&state.name, directory))),
+                ..TokenEntry::default()
+            });
         }
-        library.lock.acquire(trusted, limits::LISTING_LOCK, &mut library::note_wait)?;
+        let is_logged_in = pins.is_some();
+        let seen = match self.open.filter(|open| open.state().name.slot == slot.slot) {
+            Some(open) => SeenObjects { candidates: open.candidates()?, error: None },
+            None => self.see(state, pins).unwrap_or_else(SeenObjects::none),
+        };
+        Ok(self.token(state, seen, is_logged_in))
     }
-    let candidates = token.candidates();
-    // A login stays for whoever opens the token next; a read-only session keeps some libraries from writing.
-    if !logs_in {
-        token.close();
-    }
-    Ok((candidates?, refused))
-}
 
-/// The token with what names it among all of the library's, and the keys it shows.
-fn entry(
-    state: &TokenState,
-    all: &[&TokenState],
-    shown: Result<(Vec<Candidate>, Option<Error>), Error>,
-    wanted: &ObjectSelector,
-    is_logged_in: bool,
-    path: &str,
-) -> TokenEntry {
-    let (candidates, error) = shown.unwrap_or_else(|error| (Vec::new(), Some(error)));
-    let is_shut = matches!(state.pin, PinState::Locked | PinState::ToBeChanged);
-    let sees_all = error.is_none() && (is_logged_in || !state.login_required);
-    let same_serial = all.iter().filter(|it| it.name.serial == state.name.serial);
-    let same_label = |it: &&&TokenState| it.name.label == state.name.label;
-    let same_both = same_serial.clone().filter(same_label).count();
-    let mut token = TokenEntry {
-        name: state.name.clone(),
-        login_required: state.login_required,
-        write_protected: state.write_protected,
-        needs_label: same_both < same_serial.count(),
-        needs_slot_id: same_both > 1,
-        pin: PinEntry::Read(state.pin),
-        error: error.as_ref().map(ErrorEntry::from),
-        ..TokenEntry::default()
-    };
-    for candidate in candidates {
-        // A hidden key may belong to a CA's certificate, so one that is asked for is listed.
-        if candidate.is_authority && !wanted.is_given() {
-            token.ca_certificates += 1;
-            continue;
+    /// What the token shows, after a login if there are `pins`.
+    fn see(&self, state: &TokenState, pins: Option<&mut Sources>) -> Result<SeenObjects, Error> {
+        let selector = TokenSelector { slot: Some(state.name.slot), ..TokenSelector::default() };
+        let mut token = self.library.token(&selector)?;
+        let Some(pins) = pins else {
+            let candidates = token.candidates();
+            // A login stays for whoever opens the token next; a read-only session keeps some libraries from writing.
+            token.close();
+            return Ok(SeenObjects { candidates: candidates?, error: None });
+        };
+        let lock = &self.library.lock;
+        let mut pins = lock.asking_unlocked(self.trusted, pins);
+        let error = match token.log_in_if_required("to see its private objects", &mut pins) {
+            // A person who gives up waits for nothing more, not even for the lock.
+            Err(error) if error.is(&CANCELLED) => return Err(error),
+            login => login.err(),
+        };
+        lock.acquire(self.trusted, limits::LISTING_LOCK, &mut library::note_wait)?;
+        Ok(SeenObjects { candidates: token.candidates()?, error })
+    }
+
+    /// The token with what names it among all of the library's, and the keys that were seen.
+    fn token(&self, state: &TokenState, seen: SeenObjects, is_logged_in: bool) -> TokenEntry {
+        let SeenObjects { candidates, error } = seen;
+        let is_shut = matches!(state.pin, PinState::Locked | PinState::ToBeChanged);
+        let sees_all = error.is_none() && (is_logged_in || !state.login_required);
+        let mut token = self.token_without_keys(state, error.as_ref());
+        for candidate in candidates {
+            // A hidden key may belong to a CA's certificate, so one that is asked for is listed.
+            if candidate.is_authority && !self.wanted.is_given() {
+                token.ca_certificates += 1;
+                continue;
+            }
+            let notes = notes(&candidate, sees_all);
+            let usable = !is_shut && !notes.iter().any(KeyNote::is_grave);
+            let uri = key_uri(&token, &candidate, self.path);
+            let key = key_entry(candidate, uri, notes, usable);
+            if key.fits(self.wanted) {
+                token.keys.push(key);
+            }
         }
-        let notes = notes(&candidate, sees_all);
-        let usable = !is_shut && !notes.iter().any(KeyNote::is_grave);
-        let uri = key_uri(&token, &candidate, path);
-        let key = key_entry(candidate, uri, notes, usable);
-        if key.fits(wanted) {
-            token.keys.push(key);
+        token
+    }
+
+    /// The token with what it takes to tell it from the others.
+    fn token_without_keys(&self, state: &TokenState, error: Option<&Error>) -> TokenEntry {
+        let TokenName { serial, label, .. } = &state.name;
+        let of_serial: Vec<_> =
+            self.initialized.iter().filter(|other| other.name.serial == *serial).collect();
+        let of_both = of_serial.iter().filter(|other| other.name.label == *label).count();
+        TokenEntry {
+            name: state.name.clone(),
+            login_required: state.login_required,
+            write_protected: state.write_protected,
+            needs_label: of_both < of_serial.len(),
+            needs_slot_id: of_both > 1,
+            pin: PinEntry::Read(state.pin),
+            error: error.map(ErrorEntry::from),
+            ..TokenEntry::default()
         }
     }
-    token
+
+    /// The slots of the tokens, if none is initialised and so none can be used. NSS's can be used without that.
+    fn slots_without_use(&self, slots: &[OccupiedSlot]) -> Vec<u64> {
+        let is_uninitialized =
+            |slot: &OccupiedSlot| matches!(&slot.token, Ok(state) if !state.initialized);
+        if self.nss_directory.is_none() && slots.iter().all(is_uninitialized) {
+            slots.iter().map(|slot| slot.slot).collect()
+        } else {
+            Vec::new()
+        }
+    }
 }
 
 /// The URI that names the key and no other one; `None` if none can.

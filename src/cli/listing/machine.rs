@@ -36,23 +36,49 @@ pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, 
              libtpm2-pkcs11-1 for a TPM, softhsm2 for trying out), or name it with --module",
         ));
     }
-    let entry = |library: &Installed, child, started, limit| {
-        let answer = answer(child, started, limit);
-        answer.unwrap_or_else(|reason| failed(&library.path, &reason))
-    };
-    let started = Instant::now();
     let entries = if asks {
-        let attended = |library| {
-            let _deferral = Deferral::of_sigint_for_child();
-            entry(library, start(library, arguments), Instant::now(), limits::ATTENDED_LISTING)
-        };
-        libraries.iter().map(attended).collect()
+        list_one_by_one(&libraries, arguments)
     } else {
-        let children: Vec<_> = libraries.iter().map(|it| (it, start(it, arguments))).collect();
-        let entry = |(library, child)| entry(library, child, started, limits::LISTING);
-        children.into_iter().map(entry).collect()
+        list_at_once(&libraries, arguments)
     };
     Ok(Listing::new(entries))
+}
+
+/// Each library after the one before it, with the time that a person takes.
+fn list_one_by_one(libraries: &[Installed], arguments: &[String]) -> Vec<LibraryEntry> {
+    let mut entries = Vec::new();
+    for library in libraries {
+        let _deferral = Deferral::of_sigint_for_child();
+        let process = LibraryProcess::start(library, arguments);
+        entries.push(entry(library, process, Instant::now(), limits::ATTENDED_LISTING));
+    }
+    entries
+}
+
+/// All libraries at the same time.
+fn list_at_once(libraries: &[Installed], arguments: &[String]) -> Vec<LibraryEntry> {
+    let started = Instant::now();
+    let processes: Vec<_> =
+        libraries.iter().map(|library| LibraryProcess::start(library, arguments)).collect();
+    libraries
+        .iter()
+        .zip(processes)
+        .map(|(library, process)| entry(library, process, started, limits::LISTING))
+        .collect()
+}
+
+/// What the process that looks at the library lists within this time from its start, or an error in its place.
+fn entry(
+    library: &Installed,
+    process: io::Result<LibraryProcess>,
+    started: Instant,
+    limit: Duration,
+) -> LibraryEntry {
+    let answer = match process {
+        Ok(process) => process.answer(started, limit),
+        Err(error) => Err(format!("no process to look at it: {error}")),
+    };
+    answer.unwrap_or_else(|reason| failed(&library.path, &reason))
 }
 
 /// Says where the tokens are that no library of this machine shows.
@@ -67,55 +93,61 @@ fn note_remote(registrations: &[String]) {
     }
 }
 
-/// A process that looks at the library, and what it prints: a socket, since that can be read for a limited time.
-fn start(installed: &Installed, arguments: &[String]) -> io::Result<(Child, UnixStream)> {
-    let (verbose, noise) = match log::max_level() {
-        LevelFilter::Off => (None, Stdio::null()),
-        LevelFilter::Info => (Some("-v"), Stdio::inherit()),
-        _ => (Some("-vv"), Stdio::inherit()),
-    };
-    let init_args = installed.init_args.as_ref();
-    let init_args = init_args.map(|text| format!("--init-args={text}"));
-    let (output, theirs) = UnixStream::pair()?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command
-        .args(["list", "--json", "--module"])
-        .arg(&installed.path)
-        .args(init_args)
-        .args(arguments)
-        .args(verbose)
-        // A PIN on standard input is for one token, not for all that are found.
-        .stdin(Stdio::null())
-        .stdout(OwnedFd::from(theirs))
-        .stderr(noise);
-    Ok((hand_on(&mut command, Vec::new()).spawn()?, output))
+/// A process that looks at a library.
+struct LibraryProcess {
+    child: Child,
+    /// What it prints: a socket, since that can be read for a limited time.
+    output: UnixStream,
 }
 
-/// What the process has listed, or why it listed nothing. It is killed after `limit`.
-fn answer(
-    child: io::Result<(Child, UnixStream)>,
-    started: Instant,
-    limit: Duration,
-) -> Result<LibraryEntry, String> {
-    let child = child.map_err(|error| format!("no process to look at it: {error}"));
-    let (mut child, output) = child?;
-    // Others may have taken all of the time, while this one had its answer.
-    let left = limit.saturating_sub(started.elapsed()).max(Duration::from_secs(1));
-    let _ = output.set_read_timeout(Some(left));
-    let mut document = Vec::new();
-    let read = output.take(LONGEST_DOCUMENT).read_to_end(&mut document);
-    if read.is_err() {
-        let _ = child.kill();
+impl LibraryProcess {
+    /// Starts a process that lists the library with these arguments.
+    fn start(installed: &Installed, arguments: &[String]) -> io::Result<Self> {
+        let (verbose, noise) = match log::max_level() {
+            LevelFilter::Off => (None, Stdio::null()),
+            LevelFilter::Info => (Some("-v"), Stdio::inherit()),
+            _ => (Some("-vv"), Stdio::inherit()),
+        };
+        let init_args = installed.init_args.as_ref();
+        let init_args = init_args.map(|text| format!("--init-args={text}"));
+        let (output, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["list", "--json", "--module"])
+            .arg(&installed.path)
+            .args(init_args)
+            .args(arguments)
+            .args(verbose)
+            // A PIN on standard input is for one token, not for all that are found.
+            .stdin(Stdio::null())
+            .stdout(OwnedFd::from(theirs))
+            .stderr(noise);
+        let child = hand_on(&mut command, Vec::new()).spawn()?;
+        Ok(Self { child, output })
     }
-    let status = child.wait().ok();
-    if read.is_err() {
-        return Err(format!("no answer within {} s", limit.as_secs()));
+
+    /// What the process has listed, or why it listed nothing. It is killed when `limit` has passed since it was started.
+    fn answer(self, started: Instant, limit: Duration) -> Result<LibraryEntry, String> {
+        let Self { mut child, output } = self;
+        // Others may have taken all of the time, while this one had its answer.
+        let left = limit.saturating_sub(started.elapsed()).max(Duration::from_secs(1));
+        let _ = output.set_read_timeout(Some(left));
+        let mut document = Vec::new();
+        let read = output.take(LONGEST_DOCUMENT).read_to_end(&mut document);
+        if read.is_err() {
+            let _ = child.kill();
+        }
+        let status = child.wait().ok();
+        if read.is_err() {
+            return Err(format!("no answer within {} s", limit.as_secs()));
+        }
+        let listing = serde_json::from_slice::<Listing>(&document).ok();
+        let entry = listing.and_then(|listing| listing.libraries.into_iter().next());
+        entry.ok_or_else(|| ended(status))
     }
-    let listing = serde_json::from_slice::<Listing>(&document).ok();
-    let entry = listing.and_then(|listing| listing.libraries.into_iter().next());
-    entry.ok_or_else(|| ended(status))
 }
 
+/// Why a process that has ended so has listed nothing.
 fn ended(status: Option<ExitStatus>) -> String {
     match status.and_then(|status| status.signal()) {
         Some(signal) => format!("it crashes the process that loads it (signal {signal})"),
@@ -127,6 +159,7 @@ fn ended(status: Option<ExitStatus>) -> String {
     }
 }
 
+/// The entry of a library that listed nothing, for this reason.
 fn failed(library: &Path, reason: &str) -> LibraryEntry {
     let text = format!("PKCS#11 library {} does not list its tokens: {reason}", library.display());
     let error = Error::new(Exit::Library, text).help(format!(

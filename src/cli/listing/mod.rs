@@ -70,7 +70,7 @@ impl KeyOptions {
         let mut libraries = listing.libraries.iter();
         // One that is busy may have it, too.
         let is_hidden =
-            |library: &LibraryEntry| library.error.as_ref().is_some_and(|it| it.is_busy);
+            |library: &LibraryEntry| library.error.as_ref().is_some_and(|error| error.is_busy);
         if libraries.clone().all(|library| library.error.is_some()) || libraries.any(is_hidden) {
             None
         } else if token.is_given() && listing.tokens().next().is_none() {
