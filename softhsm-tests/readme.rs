@@ -176,6 +176,36 @@ fn a_machine_has_a_key_in_a_unit_of_systemd() {
     assert!(printed.contains(" jane\n"), "{printed}");
 }
 
+/// The HSM is SoftHSM, and the job asks who it is.
+#[test]
+fn a_job_has_a_key_whose_pin_is_a_variable_that_the_job_does_not_see() {
+    let store = token_with([]);
+    let invocation = cluster().command(&store, &store.configuration(), "unused");
+    made_by_kubectl(&store, None);
+    let directory = store.directory.path();
+    for (file, name) in cluster().authority().iter().zip(["ca.pem", "ca.key"]) {
+        fs::copy(file, directory.join(name)).unwrap();
+    }
+    fs::copy(store.path("kubeconfig"), store.path("ci.kubeconfig")).unwrap();
+    let setup = commands_of("docs/ci.md", "Once, where the HSM can be reached");
+    let module = format!("--module={}", softhsm_library().display());
+    let setup =
+        adapted(&setup, &[["--module=/opt/vendor/lib/pkcs11.so --token-label=ci", &module]]);
+    let job = commands_of("docs/ci.md", "In a job");
+    let job = adapted(
+        &job,
+        &[["kubectl apply -f deploy/", "sh -c 'kubectl auth whoami; echo PIN: ${HSM_PIN-none}'"]],
+    );
+    let folder = Path::new(PROGRAM).parent().unwrap().display();
+    let script = format!(
+        "set -e; cd {}; PATH=\"{folder}\":$PATH\n{setup}\nexport KUBECONFIG=$PWD/ci.kubeconfig\n{job}",
+        directory.display()
+    );
+    let job = invocation.variable("HSM_PIN", PIN).within("bash", &script).run().succeeded();
+    let shown = job.shown();
+    assert_contains(&shown, &[" deployer\n", " [ci system:authenticated]\n", "\nPIN: none\n"]);
+}
+
 /// Another person approves the request for which this waits.
 fn approve_next(waiting: &mut Terminal, options: &[&str]) {
     let approve = "pkcs11-external-signer approve ";

@@ -1,4 +1,4 @@
-//! The commands of docs/tokens.md, run as they stand.
+//! The commands of docs/tokens.md, and of docs/tpm.md, run as they stand.
 
 use crate::fixture::*;
 

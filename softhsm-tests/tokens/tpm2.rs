@@ -92,7 +92,9 @@ fn a_wrong_askpass_script_costs_one_try_however_often_it_is_called() {
 #[ignore = "scripts/test --all"]
 fn a_key_is_made_and_certified_as_the_guide_says() {
     let environment = environment([Pair::new("02", Kind::P256)]);
-    let [make] = &guide::blocks("A TPM")[..] else { panic!("another number of blocks") };
+    let [make] = &blocks_of("docs/tpm.md", "Setting it up", "sh")[..] else {
+        panic!("another number of blocks")
+    };
     let store = &environment.store;
     let run = |block: &str| {
         let invocation = guide::follow(store, block)

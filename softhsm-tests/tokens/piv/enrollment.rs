@@ -121,6 +121,41 @@ fn a_slot_without_a_key_gets_one_and_its_certificate() {
     assert!(!screen.contains("management key"), "{screen}");
 }
 
+/// In a slot that is free here, and as far as the token goes.
+#[test]
+#[ignore = "scripts/test --all"]
+fn a_key_is_made_attested_and_certified_as_the_page_says() {
+    let cards = Cards::inserted(1);
+    let store = &cards.environment.store;
+    for (file, name) in cluster().authority().iter().zip(["ca.pem", "ca.key"]) {
+        fs::copy(file, store.path(name)).unwrap();
+    }
+    fs::copy(cards.attestation_root(1), store.path("yubico-piv-ca-1.pem")).unwrap();
+    let [make, issue, take] =
+        ["The key and its request", "At the CA", "The certificate, and kubectl"]
+            .map(|heading| blocks_of("docs/yubikey.md", heading, "sh").remove(0));
+    let module = "/usr/lib/x86_64-linux-gnu/libykcs11.so";
+    let words = [
+        [module, cards.environment.variable(YKCS11)],
+        ["--slot 9a", "--slot 82"],
+        ["--object-id 1", "--object-id 5"],
+    ];
+    let make = adapted(&make, &words);
+    let (variable, _) = make.split_once('\n').unwrap();
+    let take = format!("{variable}\n{}", take.lines().next().unwrap());
+    let typed = |block: &str| {
+        let mut terminal = cards.enter(guide::follow(store, block)).at_terminal();
+        terminal.expect("PIN").expect(": ");
+        terminal.type_line(PIN);
+        terminal.expect(MANAGEMENT_KEY).type_line("default");
+        done(terminal)
+    };
+    typed(&make);
+    let shown = cards.enter(guide::follow(store, &issue)).at_terminal();
+    assert_contains(&done(shown), &["attestation.pem: OK", "the same key"]);
+    assert_contains(&typed(&take), &["user \"jane\", group \"dev\"", "beside the key"]);
+}
+
 #[test]
 #[ignore = "scripts/test --all"]
 fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
