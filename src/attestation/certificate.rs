@@ -42,12 +42,11 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Reads one certificate and nothing behind it.
-    pub(crate) fn from_der(der: &[u8]) -> Result<Self, Refusal> {
+    /// Reads one certificate and nothing behind it. `source` says in messages what it is.
+    pub(crate) fn from_der(der: &[u8], source: &str) -> Result<Self, Refusal> {
         let unreadable = |reason: &dyn ToString| {
             Refusal::UnreadableCertificate(printable(&reason.to_string()).into_owned())
         };
-        let source = "a certificate of the request's evidence";
         let readable = Readable::from_der(der, source).map_err(|error| unreadable(&error))?;
         // Zeros behind it are for tokens alone.
         if readable.der() != der {

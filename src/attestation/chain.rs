@@ -3,10 +3,13 @@
 
 use crate::Refusal;
 use crate::certificate::Certificate;
-use crate::roots::{Anchor, Roots};
+use crate::roots::{Anchor, Purpose, Roots};
 
 /// Signatures that are verified for one attestation. The longest way of Yubico's takes four.
 pub(crate) const MOST_SIGNATURES: usize = 8;
+
+/// The authority of Yubico's that signs certificates of YubiKeys' PIV applications is called so, and a letter and a number.
+const PIV_AUTHORITY: &str = "CN=Yubico PIV Attestation ";
 
 /// A way to a root: each certificate has signed the one before.
 pub(crate) struct Chain<'a> {
@@ -26,6 +29,9 @@ pub(crate) fn verify<'a>(
     now: i64,
 ) -> Result<Chain<'a>, Refusal> {
     let chain = Chain::find(attestation, along, roots)?;
+    if !chain.is_for_piv() {
+        return Err(Refusal::OtherApplication { certificate: chain.device.name() });
+    }
     check_valid(attestation, now)?;
     if attestation.basic_constraints.as_ref().is_some_and(|constraints| constraints.ca) {
         return Err(Refusal::AttestationOfCa { certificate: attestation.name() });
@@ -64,12 +70,24 @@ impl<'a> Chain<'a> {
         }
     }
 
+    /// Whether the root vouches for PIV by this way. Yubico's of all applications has two authorities below it, and an owner
+    /// of a device can't insert another that is called like the lower one.
+    fn is_for_piv(&self) -> bool {
+        match (self.root.purpose, self.authorities.as_slice()) {
+            (Purpose::Applications, [lower, _upper, _root]) => {
+                lower.subject().starts_with(PIV_AUTHORITY)
+            }
+            (Purpose::Applications, _) => false,
+            (Purpose::Any | Purpose::PivDevices, _) => true,
+        }
+    }
+
     /// Whether the device's certificate has no basic constraints, as those of some YubiKeys (of firmware 4.3.7 and 5.2.4
     /// among others), and needs none, since the root that has signed it signs only devices' certificates.
     fn is_of_silent_device(&self) -> bool {
         self.device.basic_constraints.is_none()
             && self.authorities.len() == 1
-            && self.root.signs_only_devices
+            && self.root.purpose == Purpose::PivDevices
     }
 }
 

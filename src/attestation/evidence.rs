@@ -27,7 +27,7 @@ const ATTESTATION_BUNDLE: ObjectIdentifier =
 
 /// A YubiKey's attestation certificate: the type of a statement, and of an extension in Yubico's form.
 const YUBIKEY_ATTESTATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.1");
-/// What yubico-piv-tool before 2.6 has for the extension. In a certificate it means something else.
+/// What older releases of yubico-piv-tool have for the extension. In a certificate it means something else.
 const YUBIKEY_ATTESTATION_OF_OLD: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.11");
 /// The device's certificate, in Yubico's form.

@@ -53,9 +53,11 @@ pub fn verify(request: &[u8], roots: &Roots, now: i64) -> Result<Verdict, Refusa
     let Some(evidence) = Evidence::in_attributes(&request.info.attributes)? else {
         return Ok(Verdict::NoEvidence);
     };
-    let attestation = Certificate::from_der(&evidence.attestation)?;
-    let along = evidence.certificates.iter().map(|der| Certificate::from_der(der));
-    let along = along.collect::<Result<Vec<_>, _>>()?;
+    let attestation = Certificate::from_der(&evidence.attestation, yubikey::ATTESTATION)?;
+    let mut along = Vec::new();
+    for der in &evidence.certificates {
+        along.push(Certificate::from_der(der, "a certificate that comes with the attestation")?);
+    }
     if request.info.public_key.to_der().ok().as_deref() != Some(attestation.public_key_info()) {
         return Err(Refusal::OtherKey { certificate: attestation.name() });
     }

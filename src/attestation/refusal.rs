@@ -54,6 +54,9 @@ pub enum Refusal {
         certificate: String,
         issuer: String,
     },
+    OtherApplication {
+        certificate: String,
+    },
     NoCa {
         certificate: String,
     },
@@ -151,6 +154,10 @@ impl Display for Refusal {
             }
             Self::WrongSignature { certificate, issuer } => {
                 write!(f, "{certificate} names {issuer} as its issuer, whose key has not signed it")
+            }
+            Self::OtherApplication { certificate } => {
+                let other = "but not by its authority for YubiKeys' PIV application";
+                write!(f, "{certificate} was issued below Yubico's root, {other}")
             }
             Self::NoCa { certificate } => {
                 write!(f, "{certificate} has issued another, and is no CA (CA:FALSE)")

@@ -8,11 +8,10 @@ use base::error::{Error, Exit};
 
 use crate::certificate::Certificate;
 
-/// Of YubiKeys with firmware before 5.7.4. It has signed certificates of single YubiKeys only, some of which don't say
-/// that they are CAs'.
+/// Of YubiKeys with firmware before 5.7.4.
 const YUBICO_PIV_ROOT: &[u8] = include_bytes!("roots/yubico-piv-root-263751.pem");
 
-/// Of YubiKeys with firmware 5.7.4 and later.
+/// Of YubiKeys with firmware 5.7.4 and later, and of Yubico's other devices.
 const YUBICO_ATTESTATION_ROOT: &[u8] = include_bytes!("roots/yubico-attestation-root-1.pem");
 
 /// Between the latter and the certificates of single YubiKeys, which don't carry them.
@@ -28,8 +27,19 @@ pub struct Roots {
 #[derive(Debug)]
 pub(crate) struct Anchor {
     pub(crate) certificate: Certificate,
-    /// What it has signed is a device's certificate, even if that doesn't say that it is a CA's.
-    pub(crate) signs_only_devices: bool,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a root vouches for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// Whatever is below it. Whoever gives it answers for that.
+    Any,
+    /// YubiKeys' PIV applications, whose certificates it signs itself. Some don't say that they are CAs'.
+    PivDevices,
+    /// All that Yubico makes, by an authority for each application. The others attest by rules of their own: a YubiHSM after
+    /// a template, which may be its owner's, and keys that were imported, too.
+    Applications,
 }
 
 impl Roots {
@@ -37,8 +47,8 @@ impl Roots {
     pub fn yubico() -> Result<Self, Error> {
         let read = |pem| certificates(pem).map_err(Error::internal);
         Ok(Self {
-            anchors: anchors(read(YUBICO_PIV_ROOT)?, true)
-                .chain(anchors(read(YUBICO_ATTESTATION_ROOT)?, false))
+            anchors: anchors(read(YUBICO_PIV_ROOT)?, Purpose::PivDevices)
+                .chain(anchors(read(YUBICO_ATTESTATION_ROOT)?, Purpose::Applications))
                 .collect(),
             intermediates: read(YUBICO_INTERMEDIATES)?,
         })
@@ -50,7 +60,7 @@ impl Roots {
             Error::new(Exit::Configuration, format!("{source} has no usable roots: {reason}"))
                 .help("give a file with the roots' certificates in PEM")
         });
-        Ok(Self { anchors: anchors(read?, false).collect(), intermediates: Vec::new() })
+        Ok(Self { anchors: anchors(read?, Purpose::Any).collect(), intermediates: Vec::new() })
     }
 
     /// These and others.
@@ -61,11 +71,8 @@ impl Roots {
     }
 }
 
-fn anchors(
-    certificates: Vec<Certificate>,
-    signs_only_devices: bool,
-) -> impl Iterator<Item = Anchor> {
-    certificates.into_iter().map(move |certificate| Anchor { certificate, signs_only_devices })
+fn anchors(certificates: Vec<Certificate>, purpose: Purpose) -> impl Iterator<Item = Anchor> {
+    certificates.into_iter().map(move |certificate| Anchor { certificate, purpose })
 }
 
 /// The error says what is wrong.
@@ -76,7 +83,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, String> {
         return Err("it has no CERTIFICATE in PEM".to_owned());
     }
     let certificate = |block: Pem| match block.label.as_str() {
-        "CERTIFICATE" => Certificate::from_der(&block.contents).map_err(|error| error.to_string()),
+        "CERTIFICATE" => Certificate::from_der(&block.contents, "a certificate in it")
+            .map_err(|refusal| refusal.to_string()),
         _ => Err("something else than a CERTIFICATE stands in it".to_owned()),
     };
     blocks.into_iter().map(certificate).collect()

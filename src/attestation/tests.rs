@@ -16,7 +16,7 @@ use x509_cert::request::{CertReqInfo, ExtensionReq, Version};
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use x509_parser::pem::Pem;
 
-use super::roots::Anchor;
+use super::roots::{Anchor, Purpose};
 use super::yubikey::{Advisory, Firmware, Slot};
 use super::*;
 
@@ -109,6 +109,20 @@ impl World {
         Roots::from_pem(pem(&self.root).as_bytes(), "the file").unwrap()
     }
 
+    /// With these authorities above the device, the root first.
+    fn below(authorities: &[&str]) -> (Self, Vec<Issuer>) {
+        let mut above = Vec::<Issuer>::new();
+        for name in authorities {
+            let next = match above.last() {
+                Some(issuer) => signed(authority(name, 9), issuer),
+                None => CertifiedIssuer::self_signed(authority(name, 9), key()).unwrap(),
+            };
+            above.push(next);
+        }
+        let device = signed(authority("device", 0), above.last().unwrap());
+        (Self { root: above.remove(0), device, slot_key: key() }, above)
+    }
+
     fn attest(&self, parameters: CertificateParams) -> Evidence {
         let attestation = parameters.signed_by(&self.slot_key, &self.device).unwrap();
         Evidence { attestation: attestation.der().to_vec(), certificates: vec![der(&self.device)] }
@@ -126,6 +140,11 @@ impl World {
     fn refusal(&self, parameters: CertificateParams) -> String {
         self.verify(&self.attest(parameters)).unwrap_err().to_string()
     }
+}
+
+fn roots_for(root: &Issuer, purpose: Purpose) -> Roots {
+    let certificate = Certificate::from_der(&der(root), "it").unwrap();
+    Roots { anchors: vec![Anchor { certificate, purpose }], intermediates: Vec::new() }
 }
 
 /// Nobody asks here whether it is signed.
@@ -540,11 +559,7 @@ fn only_cas_issue() {
 /// As some YubiKeys', whose root signs nothing else.
 #[test]
 fn a_device_need_not_say_that_it_is_a_ca_where_only_devices_are_signed() {
-    let roots = |world: &World| {
-        let certificate = Certificate::from_der(&der(&world.root)).unwrap();
-        let anchors = vec![Anchor { certificate, signs_only_devices: true }];
-        Roots { anchors, intermediates: Vec::new() }
-    };
+    let roots = |world: &World| roots_for(&world.root, Purpose::PivDevices);
     let verdict = |world: &World, evidence: &Evidence| {
         verify(&world.request(vec![attribute(evidence)]), &roots(world), NOW)
     };
@@ -566,6 +581,36 @@ fn a_device_need_not_say_that_it_is_a_ca_where_only_devices_are_signed() {
     let request = below.request(vec![attribute(&evidence)]);
     let refused = verify(&request, &roots(&silent), NOW);
     assert!(matches!(refused, Err(Refusal::NoConstraints { .. })), "{refused:?}");
+}
+
+/// A YubiHSM below the same root attests what its owner has in mind.
+#[test]
+fn the_root_of_all_applications_vouches_by_its_authority_for_piv() {
+    for (authorities, is_for_piv) in [
+        (&["root", "upper", "Yubico PIV Attestation B2 1"][..], true),
+        (&["root", "upper", "YubiHSM Attestation B2 1"], false),
+        (&["root", "upper", "Yubico PIV Attestation"], false),
+        (&["root", "Yubico PIV Attestation A 1"], false),
+        (&["root"], false),
+        (&["root", "upper", "YubiHSM Attestation B2 1", "Yubico PIV Attestation A 1"], false),
+    ] {
+        let (world, above) = World::below(authorities);
+        let mut evidence = world.attest(attestation(claims()));
+        evidence.certificates.extend(above.iter().map(der));
+        let request = world.request(vec![attribute(&evidence)]);
+        let roots = roots_for(&world.root, Purpose::Applications);
+        let verdict = verify(&request, &roots, NOW);
+        if is_for_piv {
+            proven(verdict);
+        } else {
+            assert_eq!(
+                verdict.unwrap_err().to_string(),
+                "the certificate of CN=device was issued below Yubico's root, but not by its authority for YubiKeys' PIV \
+                 application"
+            );
+        }
+        proven(verify(&request, &world.roots(), NOW));
+    }
 }
 
 #[test]
@@ -725,6 +770,8 @@ fn the_built_in_roots_are_yubicos_and_lead_to_each_other() {
             "2d55b7998f4e42569d6d8fa382b6dc77d1dacf07358b19701163892922b17052",
         ]
     );
+    let purposes: Vec<_> = roots.anchors.iter().map(|anchor| anchor.purpose).collect();
+    assert_eq!(purposes, [Purpose::PivDevices, Purpose::Applications]);
     for anchor in anchors {
         assert!(anchor.names_as_issuer(anchor) && anchor.is_signed_by(anchor));
     }
@@ -743,7 +790,7 @@ fn real(pem: &str) -> (Evidence, Vec<u8>) {
     let mut certificates: Vec<_> =
         Pem::iter_from_buffer(pem.as_bytes()).map(|block| block.unwrap().contents).collect();
     let evidence = Evidence { attestation: certificates.remove(0), certificates };
-    let attested = Certificate::from_der(&evidence.attestation).unwrap();
+    let attested = Certificate::from_der(&evidence.attestation, "it").unwrap();
     let request = request(attested.public_key_info(), vec![attribute(&evidence)]);
     (evidence, request)
 }
@@ -796,7 +843,7 @@ fn real_yubikeys_do_not_vouch_for_each_other() {
     ]
     .map(real);
     first.certificates = second.certificates;
-    let attested = Certificate::from_der(&first.attestation).unwrap();
+    let attested = Certificate::from_der(&first.attestation, "it").unwrap();
     let request = request(attested.public_key_info(), vec![attribute(&first)]);
     let refused = verify(&request, &Roots::yubico().unwrap(), NOW);
     assert!(matches!(refused, Err(Refusal::WrongSignature { .. })), "{refused:?}");

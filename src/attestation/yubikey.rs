@@ -1,7 +1,7 @@
 //! What a YubiKey says of a key in its attestation certificate.
 //!
-//! The extensions are Yubico's: <https://docs.yubico.com/hardware/oid/oid-piv-arc.html>. Of old the firmware and the
-//! policies are bare bytes in them, not DER.
+//! The extensions are Yubico's: <https://developers.yubico.com/PIV/Introduction/PIV_attestation.html>. All but the serial
+//! number are bare bytes in them, not DER.
 
 use std::fmt::{self, Display};
 
@@ -19,6 +19,9 @@ const POLICIES: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.414
 const FORM_FACTOR: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.9");
 const FIPS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.10");
 const CSPN: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.11");
+
+/// What it is called in messages.
+pub(crate) const ATTESTATION: &str = "the attestation certificate";
 
 /// The whole subject is this and the slot.
 const SUBJECT: &str = "CN=YubiKey PIV Attestation ";
@@ -40,7 +43,7 @@ pub struct YubiKeyClaims {
 impl YubiKeyClaims {
     /// Reads an attestation certificate, whoever made it up: what the person is told before it is sent.
     pub fn unproven(attestation: &[u8]) -> Result<Self, Refusal> {
-        Self::of(&Certificate::from_der(attestation)?)
+        Self::of(&Certificate::from_der(attestation, ATTESTATION)?)
     }
 
     /// Those of an attestation that this device's certificate has signed.
