@@ -391,6 +391,21 @@ fn no_byte_follows_anything() {
     }
 }
 
+/// Another parser could see other attributes.
+#[test]
+fn attributes_stand_in_ders_order() {
+    let world = World::new();
+    let evidence = attribute(&world.attest(attestation(claims())));
+    let other = extension_request(&[("2.5.29.15", &[3, 2, 5, 0xa0])]);
+    let request = world.request(vec![evidence.clone(), other.clone()]);
+    proven(verify(&request, &world.roots(), NOW));
+    let [evidence, other] = [evidence, other].map(|attribute| attribute.to_der().unwrap());
+    let ordered = [other.as_slice(), &evidence].concat();
+    let at = request.windows(ordered.len()).position(|window| window == ordered).unwrap();
+    let swapped = [&request[..at], &evidence, &other, &request[at + ordered.len()..]].concat();
+    assert_eq!(verify(&swapped, &world.roots(), NOW), Err(Refusal::NoRequest));
+}
+
 #[test]
 fn what_is_too_much_or_no_certificate_is_not_written() {
     let world = World::new();
@@ -772,6 +787,8 @@ fn the_built_in_roots_are_yubicos_and_lead_to_each_other() {
     );
     let purposes: Vec<_> = roots.anchors.iter().map(|anchor| anchor.purpose).collect();
     assert_eq!(purposes, [Purpose::PivDevices, Purpose::Applications]);
+    let given = Roots::from_pem(include_bytes!("roots/yubico-attestation-root-1.pem"), "it");
+    assert_eq!(given.unwrap().anchors[0].purpose, Purpose::Applications);
     for anchor in anchors {
         assert!(anchor.names_as_issuer(anchor) && anchor.is_signed_by(anchor));
     }
