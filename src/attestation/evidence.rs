@@ -39,7 +39,7 @@ pub(crate) const MOST_BYTES: usize = 16 * 1024;
 /// Beside the attestation.
 pub(crate) const MOST_CERTIFICATES: usize = 8;
 
-/// Certificates in DER, of which only the lengths are known to be fit.
+/// Certificates in DER, of which only length and number are known to be fit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Evidence {
     /// A YubiKey's attestation certificate.
@@ -114,13 +114,16 @@ impl Evidence {
         if statement.kind != YUBIKEY_ATTESTATION {
             return Err(Refusal::UnknownEvidence(statement.kind));
         }
-        let certificates = bundle.certs.unwrap_or_default();
+        Self::of(&statement.statement, &bundle.certs.unwrap_or_default())
+    }
+
+    fn of(attestation: &Any, certificates: &[Any]) -> Result<Self, Refusal> {
         if certificates.len() > MOST_CERTIFICATES {
             return Err(Refusal::TooManyCertificates(certificates.len()));
         }
         let certificates = certificates.iter().map(certificate_der);
         Ok(Self {
-            attestation: certificate_der(&statement.statement)?,
+            attestation: certificate_der(attestation)?,
             certificates: certificates.collect::<Result<_, _>>()?,
         })
     }
@@ -130,21 +133,22 @@ impl Evidence {
         let ExtensionReq(extensions) = value.decode_as().map_err(not_der)?;
         let (mut attestations, mut devices) = (Vec::new(), Vec::new());
         for extension in extensions {
-            let certificate = extension.extn_value.into_bytes().into_vec();
-            match extension.extn_id {
-                YUBIKEY_ATTESTATION | YUBIKEY_ATTESTATION_OF_OLD => attestations.push(certificate),
-                YUBIKEY_DEVICE => devices.push(certificate),
-                _ => {}
+            let certificates = match extension.extn_id {
+                YUBIKEY_ATTESTATION | YUBIKEY_ATTESTATION_OF_OLD => &mut attestations,
+                YUBIKEY_DEVICE => &mut devices,
+                _ => continue,
+            };
+            certificates.push(Any::from_der(extension.extn_value.as_bytes()).map_err(not_der)?);
+        }
+        match attestations.as_slice() {
+            [] if devices.is_empty() => Ok(None),
+            [] => Err(Refusal::NoAttestation),
+            [attestation] => {
+                check_length(value)?;
+                Self::of(attestation, &devices).map(Some)
             }
+            several => Err(Refusal::Attestations(several.len())),
         }
-        if attestations.len() > 1 {
-            return Err(Refusal::Attestations(attestations.len()));
-        }
-        let Some(attestation) = attestations.pop() else {
-            return if devices.is_empty() { Ok(None) } else { Err(Refusal::NoAttestation) };
-        };
-        check_length(value)?;
-        Ok(Some(Self { attestation, certificates: devices }))
     }
 }
 

@@ -17,7 +17,7 @@ const YUBICO_ATTESTATION_ROOT: &[u8] = include_bytes!("roots/yubico-attestation-
 /// Between the latter and the certificates of single YubiKeys, which don't carry them.
 const YUBICO_INTERMEDIATES: &[u8] = include_bytes!("roots/yubico-intermediates.pem");
 
-/// Roots that are trusted, and intermediates that are at hand for a way to them, but not trusted by themselves.
+/// Roots that are trusted, and Yubico's intermediates, which are at hand for a way to them, but not trusted by themselves.
 #[derive(Debug)]
 pub struct Roots {
     pub(crate) anchors: Vec<Anchor>,
@@ -46,12 +46,15 @@ impl Roots {
     /// Yubico's, for PIV. An error is a bug in this program.
     pub fn yubico() -> Result<Self, Error> {
         let read = |pem| certificates(pem).map_err(Error::internal);
-        Ok(Self {
-            anchors: anchors(read(YUBICO_PIV_ROOT)?, Purpose::PivDevices)
-                .chain(anchors(read(YUBICO_ATTESTATION_ROOT)?, Purpose::Applications))
-                .collect(),
-            intermediates: read(YUBICO_INTERMEDIATES)?,
-        })
+        let mut anchors = Vec::new();
+        for (pem, purpose) in [
+            (YUBICO_PIV_ROOT, Purpose::PivDevices),
+            (YUBICO_ATTESTATION_ROOT, Purpose::Applications),
+        ] {
+            let read = read(pem)?.into_iter();
+            anchors.extend(read.map(|certificate| Anchor { certificate, purpose }));
+        }
+        Ok(Self { anchors, intermediates: read(YUBICO_INTERMEDIATES)? })
     }
 
     /// Those of a file in PEM, each of which is trusted. `source` says in messages where it comes from.
@@ -60,25 +63,20 @@ impl Roots {
             Error::new(Exit::Configuration, format!("{source} has no usable roots: {reason}"))
                 .help("give a file with the roots' certificates in PEM")
         });
+        let Self { anchors: known, intermediates } = Self::yubico()?;
         // One of Yubico's is what it is, whoever gives it.
-        let known = Self::yubico()?.anchors;
         let anchor = |certificate: Certificate| {
             let same = known.iter().find(|anchor| anchor.certificate.is(&certificate));
             Anchor { purpose: same.map_or(Purpose::Any, |anchor| anchor.purpose), certificate }
         };
-        Ok(Self { anchors: read?.into_iter().map(anchor).collect(), intermediates: Vec::new() })
+        Ok(Self { anchors: read?.into_iter().map(anchor).collect(), intermediates })
     }
 
-    /// These and others.
+    /// These and others. The intermediates at hand are the same with all.
     pub fn and(mut self, others: Self) -> Self {
         self.anchors.extend(others.anchors);
-        self.intermediates.extend(others.intermediates);
         self
     }
-}
-
-fn anchors(certificates: Vec<Certificate>, purpose: Purpose) -> impl Iterator<Item = Anchor> {
-    certificates.into_iter().map(move |certificate| Anchor { certificate, purpose })
 }
 
 /// The error says what is wrong.

@@ -292,6 +292,10 @@ fn yubicos_own_form_is_read() {
         let request = world.request(vec![extension_request(&asked)]);
         proven(verify(&request, &world.roots(), NOW));
     }
+    let devices = vec![("1.3.6.1.4.1.41482.3.2", device); 9];
+    let many = [vec![(YUBIKEY, evidence.attestation.as_slice())], devices].concat();
+    let refused = verify(&world.request(vec![extension_request(&many)]), &world.roots(), NOW);
+    assert_eq!(refused, Err(Refusal::TooManyCertificates(9)));
     let alone = extension_request(&[("1.3.6.1.4.1.41482.3.2", device)]);
     let refused = verify(&world.request(vec![alone]), &world.roots(), NOW);
     assert_eq!(refused, Err(Refusal::NoAttestation));
@@ -386,8 +390,10 @@ fn no_byte_follows_anything() {
         longer.attestation.push(byte);
         assert_eq!(longer.to_attribute(), Err(Refusal::NotDer));
         let asked = extension_request(&[(YUBIKEY, &longer.attestation)]);
-        let refusal = verify(&world.request(vec![asked]), &world.roots(), NOW).unwrap_err();
-        assert!(refusal.to_string().contains("something follows"), "{refusal}");
+        let refused = verify(&world.request(vec![asked]), &world.roots(), NOW);
+        assert_eq!(refused, Err(Refusal::NotDer));
+        let refusal = YubiKeyClaims::unproven(&longer.attestation).unwrap_err();
+        assert!(refusal.to_string().contains("the attestation certificate"), "{refusal}");
     }
 }
 
@@ -585,16 +591,13 @@ fn a_device_need_not_say_that_it_is_a_ca_where_only_devices_are_signed() {
     }));
     let refused = verdict(&explicit, &explicit.attest(attestation(claims())));
     assert!(matches!(refused, Err(Refusal::NoCa { .. })), "{refused:?}");
-    // One below it isn't signed by that root.
-    let below = World {
-        device: signed(named("below"), &silent.device),
-        root: CertifiedIssuer::self_signed(authority("unused", 0), key()).unwrap(),
-        slot_key: key(),
-    };
+    // One that isn't signed by that root itself.
+    let parent = World::with_device(authority("device", 1));
+    let device = signed(named("below"), &parent.device);
+    let below = World { root: parent.root, device, slot_key: key() };
     let mut evidence = below.attest(attestation(claims()));
-    evidence.certificates.push(der(&silent.device));
-    let request = below.request(vec![attribute(&evidence)]);
-    let refused = verify(&request, &roots(&silent), NOW);
+    evidence.certificates.push(der(&parent.device));
+    let refused = verdict(&below, &evidence);
     assert!(matches!(refused, Err(Refusal::NoConstraints { .. })), "{refused:?}");
 }
 
