@@ -114,7 +114,11 @@ impl Evidence {
         if statement.kind != YUBIKEY_ATTESTATION {
             return Err(Refusal::UnknownEvidence(statement.kind));
         }
-        Self::of(&statement.statement, &bundle.certs.unwrap_or_default())
+        match bundle.certs.as_deref() {
+            Some([]) => Err(Refusal::NotDer),
+            Some(certificates) => Self::of(&statement.statement, certificates),
+            None => Self::of(&statement.statement, &[]),
+        }
     }
 
     fn of(attestation: &Any, certificates: &[Any]) -> Result<Self, Refusal> {

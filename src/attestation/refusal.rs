@@ -112,9 +112,7 @@ impl Display for Refusal {
                 let most = evidence::MOST_BYTES;
                 write!(f, "the request's evidence has {length} bytes, and {most} are the most")
             }
-            Self::NotDer => {
-                f.write_str("the request's evidence is not an attestation bundle in DER's only form")
-            }
+            Self::NotDer => f.write_str("the request's evidence does not parse, or is not in DER's only form"),
             Self::Attestations(count) => {
                 write!(f, "the request has {count} attestations, and one is wanted")
             }

@@ -330,7 +330,7 @@ fn evidence_that_is_not_one_attestation_is_refused() {
     let in_extension = extension_request(&[(YUBIKEY, leaf)]);
     let twice_in_extension = extension_request(&[(YUBIKEY, leaf), (YUBIKEY, leaf)]);
     let values = good.values.iter().cloned().chain([Any::null()]).collect();
-    let unbundled = "the request's evidence is not an attestation bundle in DER's only form";
+    let unbundled = "the request's evidence does not parse, or is not in DER's only form";
     for (attributes, expected) in [
         (vec![good.clone(), good.clone()], "the request has the attestation attribute twice"),
         (vec![good.clone(), attribute(&other)], "the request has the attestation attribute twice"),
@@ -362,6 +362,7 @@ fn evidence_that_is_not_one_attestation_is_refused() {
             "9 certificates come with the request's attestation, and 8 are the most",
         ),
         (vec![bundle(&[one.clone(), vec![5, 0]])], unbundled),
+        (vec![bundle(&[one.clone(), sequence(&[])])], unbundled),
         (vec![bundle(&[one.clone(), sequence(&[vec![5, 0]])])], unbundled),
         (vec![bundle(&[one.clone(), certificates(1, 9), vec![5, 0]])], unbundled),
         (vec![bundle(&[sequence(&[statement(YUBIKEY, &[5, 0])])])], unbundled),
