@@ -40,8 +40,8 @@ pub enum Verdict {
     NoEvidence,
 }
 
-/// Verifies the evidence in a PKCS#10 request, given in DER, at `now` (seconds since 1970): the only way to
-/// [`Verdict::Proven`].
+/// Verifies the evidence in a PKCS#10 request, given in DER, at `now` (seconds since 1970). Bad evidence is an error, not
+/// [`Verdict::NoEvidence`].
 ///
 /// That whoever sent the request has the key is shown by the request's own signature, which is for the caller to check
 /// (`crypto::verify::is_signed_by_its_key`). Who the YubiKey belongs to no certificate says.

@@ -296,6 +296,10 @@ fn yubicos_own_form_is_read() {
     let many = [vec![(YUBIKEY, evidence.attestation.as_slice())], devices].concat();
     let refused = verify(&world.request(vec![extension_request(&many)]), &world.roots(), NOW);
     assert_eq!(refused, Err(Refusal::TooManyCertificates(9)));
+    let long = sequence(&[OctetString::new(vec![7; 20_000]).unwrap().to_der().unwrap()]);
+    let huge = [(YUBIKEY, evidence.attestation.as_slice()), ("1.3.6.1.4.1.41482.3.2", &long)];
+    let refused = verify(&world.request(vec![extension_request(&huge)]), &world.roots(), NOW);
+    assert!(matches!(refused, Err(Refusal::EvidenceTooLong(20_000..))), "{refused:?}");
     let alone = extension_request(&[("1.3.6.1.4.1.41482.3.2", device)]);
     let refused = verify(&world.request(vec![alone]), &world.roots(), NOW);
     assert_eq!(refused, Err(Refusal::NoAttestation));
