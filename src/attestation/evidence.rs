@@ -1,0 +1,181 @@
+//! Where the evidence stands in a PKCS#10 request: written in one form, read in Yubico's own, too.
+//!
+//! Ours is the attribute id-aa-attestation of draft-ietf-lamps-csr-attestation-28 (June 2026), section 4:
+//!
+//! ```text
+//! AttestationBundle ::= SEQUENCE {
+//!    attestations SEQUENCE SIZE (1..MAX) OF AttestationStatement,
+//!    certs SEQUENCE SIZE (1..MAX) OF LimitedCertChoices OPTIONAL }
+//! AttestationStatement ::= SEQUENCE { type OBJECT IDENTIFIER, stmt ANY DEFINED BY type }
+//! ```
+//!
+//! At most one attribute with exactly one value. The draft defines no types of statements, and nobody has registered one
+//! for a YubiKey's: here it is the identifier that Yubico gives the same certificate in extensions of requests.
+
+use const_oid::ObjectIdentifier;
+use const_oid::db::rfc5912;
+use der::asn1::{Any, SetOfVec};
+use der::{Decode as _, Encode as _, Sequence, Tag, Tagged as _};
+use x509_cert::attr::{Attribute, Attributes};
+use x509_cert::request::ExtensionReq;
+
+use crate::Refusal;
+
+/// id-aa-attestation
+const ATTESTATION_BUNDLE: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.16.2.59");
+
+/// A YubiKey's attestation certificate: the type of a statement, and of an extension in Yubico's form.
+const YUBIKEY_ATTESTATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.1");
+/// What older releases of yubico-piv-tool have for the extension. In a certificate it means something else.
+const YUBIKEY_ATTESTATION_OF_OLD: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.11");
+/// The device's certificate, in Yubico's form.
+const YUBIKEY_DEVICE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.2");
+
+/// Of an attribute's value.
+pub(crate) const MOST_BYTES: usize = 16 * 1024;
+
+/// Beside the attestation.
+pub(crate) const MOST_CERTIFICATES: usize = 8;
+
+/// Certificates in DER, of which only length and number are known to be fit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Evidence {
+    /// A YubiKey's attestation certificate.
+    pub attestation: Vec<u8>,
+    /// The device's certificate and those between it and a root, in any order.
+    pub certificates: Vec<Vec<u8>>,
+}
+
+#[derive(Sequence)]
+struct AttestationBundle {
+    attestations: Vec<AttestationStatement>,
+    /// CertificateChoices of which we take only `certificate`, which has no tag of its own.
+    certs: Option<Vec<Any>>,
+}
+
+#[derive(Sequence)]
+struct AttestationStatement {
+    kind: ObjectIdentifier,
+    statement: Any,
+}
+
+impl Evidence {
+    /// A PKCS#10 attribute, in DER. Evidence that would not be read is refused.
+    pub fn to_attribute(&self) -> Result<Vec<u8>, Refusal> {
+        let certificates = self.certificates.iter().map(|der| certificate(der));
+        let certificates = certificates.collect::<Result<Vec<_>, _>>()?;
+        let bundle = AttestationBundle {
+            attestations: vec![AttestationStatement {
+                kind: YUBIKEY_ATTESTATION,
+                statement: certificate(&self.attestation)?,
+            }],
+            certs: Some(certificates).filter(|certificates| !certificates.is_empty()),
+        };
+        let value = bundle.to_der().and_then(|der| Any::from_der(&der)).map_err(not_der)?;
+        Self::from_bundle(&value)?;
+        let values = SetOfVec::try_from(vec![value]).map_err(not_der)?;
+        Attribute { oid: ATTESTATION_BUNDLE, values }.to_der().map_err(not_der)
+    }
+
+    /// The one that stands among the attributes of a request; `None` if there is none.
+    pub fn in_attributes(attributes: &Attributes) -> Result<Option<Self>, Refusal> {
+        let with = |id| attributes.iter().filter(move |attribute| attribute.oid == id);
+        let mut all = match with(ATTESTATION_BUNDLE).collect::<Vec<_>>().as_slice() {
+            [] => Vec::new(),
+            [attribute] => vec![Self::from_attribute(attribute)?],
+            _ => return Err(Refusal::AttributeTwice),
+        };
+        for attribute in with(rfc5912::ID_EXTENSION_REQ) {
+            for value in attribute.values.iter() {
+                all.extend(Self::from_extensions(value)?);
+            }
+        }
+        if all.len() > 1 {
+            return Err(Refusal::Attestations(all.len()));
+        }
+        Ok(all.pop())
+    }
+
+    fn from_attribute(attribute: &Attribute) -> Result<Self, Refusal> {
+        match attribute.values.as_slice() {
+            [value] => Self::from_bundle(value),
+            values => Err(Refusal::Values(values.len())),
+        }
+    }
+
+    fn from_bundle(value: &Any) -> Result<Self, Refusal> {
+        check_length(value)?;
+        let bundle: AttestationBundle = value.decode_as().map_err(not_der)?;
+        let [statement] = bundle.attestations.as_slice() else {
+            return Err(Refusal::Attestations(bundle.attestations.len()));
+        };
+        if statement.kind != YUBIKEY_ATTESTATION {
+            return Err(Refusal::UnknownEvidence(statement.kind));
+        }
+        match bundle.certs.as_deref() {
+            Some([]) => Err(Refusal::NotDer),
+            Some(certificates) => Self::of(&statement.statement, certificates),
+            None => Self::of(&statement.statement, &[]),
+        }
+    }
+
+    fn of(attestation: &Any, certificates: &[Any]) -> Result<Self, Refusal> {
+        if certificates.len() > MOST_CERTIFICATES {
+            return Err(Refusal::TooManyCertificates(certificates.len()));
+        }
+        let certificates = certificates.iter().map(certificate_der);
+        Ok(Self {
+            attestation: certificate_der(attestation)?,
+            certificates: certificates.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Yubico's form: extensions that are asked for (RFC 2985, section 5.4.2), with a certificate in DER each.
+    fn from_extensions(value: &Any) -> Result<Option<Self>, Refusal> {
+        let ExtensionReq(extensions) = value.decode_as().map_err(not_der)?;
+        let (mut attestations, mut devices) = (Vec::new(), Vec::new());
+        for extension in extensions {
+            let certificates = match extension.extn_id {
+                YUBIKEY_ATTESTATION | YUBIKEY_ATTESTATION_OF_OLD => &mut attestations,
+                YUBIKEY_DEVICE => &mut devices,
+                _ => continue,
+            };
+            certificates.push(Any::from_der(extension.extn_value.as_bytes()).map_err(not_der)?);
+        }
+        match attestations.as_slice() {
+            [] if devices.is_empty() => Ok(None),
+            [] => Err(Refusal::NoAttestation),
+            [attestation] => {
+                check_length(value)?;
+                Self::of(attestation, &devices).map(Some)
+            }
+            several => Err(Refusal::Attestations(several.len())),
+        }
+    }
+}
+
+fn check_length(value: &Any) -> Result<(), Refusal> {
+    let length = value.value().len();
+    if length > MOST_BYTES { Err(Refusal::EvidenceTooLong(length)) } else { Ok(()) }
+}
+
+/// What looks like a certificate, to be written.
+fn certificate(der: &[u8]) -> Result<Any, Refusal> {
+    let certificate = Any::from_der(der).map_err(not_der)?;
+    certificate_der(&certificate)?;
+    Ok(certificate)
+}
+
+/// What looks like a certificate, in DER.
+fn certificate_der(certificate: &Any) -> Result<Vec<u8>, Refusal> {
+    if certificate.tag() != Tag::Sequence {
+        return Err(Refusal::NotDer);
+    }
+    certificate.to_der().map_err(not_der)
+}
+
+fn not_der(_: der::Error) -> Refusal {
+    Refusal::NotDer
+}

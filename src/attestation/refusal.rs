@@ -1,0 +1,207 @@
+//! Why evidence doesn't count: every reason that there is.
+
+use std::fmt::{self, Display};
+
+use const_oid::ObjectIdentifier;
+
+use crate::{chain, evidence};
+
+/// Each says in a line, fit for a terminal, what is wrong and with what. Certificates are named by their subjects.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Refusal {
+    // The request and the evidence in it.
+    NoRequest,
+    AttributeTwice,
+    /// How many values the attribute has.
+    Values(usize),
+    /// In bytes.
+    EvidenceTooLong(usize),
+    NotDer,
+    /// How many there are.
+    Attestations(usize),
+    UnknownEvidence(ObjectIdentifier),
+    NoAttestation,
+    /// How many there are.
+    TooManyCertificates(usize),
+    OtherKey {
+        certificate: String,
+    },
+
+    // A certificate by itself.
+    UnreadableCertificate(String),
+    ExtensionTwice {
+        certificate: String,
+        extension: ObjectIdentifier,
+    },
+    UnknownCriticalExtension {
+        certificate: String,
+        extension: ObjectIdentifier,
+    },
+    UnreadableExtension {
+        certificate: String,
+        extension: &'static str,
+    },
+
+    // The way to a root.
+    AttestationOfCa {
+        certificate: String,
+    },
+    UnknownIssuer {
+        certificate: String,
+        issuer: String,
+    },
+    WrongSignature {
+        certificate: String,
+        issuer: String,
+    },
+    OtherApplication {
+        certificate: String,
+    },
+    NoCa {
+        certificate: String,
+    },
+    NoConstraints {
+        certificate: String,
+    },
+    MaySignNoCertificates {
+        certificate: String,
+    },
+    PathTooLong {
+        certificate: String,
+        most: u8,
+    },
+    /// `concern` is what is wrong with it at the time.
+    NotValid {
+        certificate: String,
+        concern: String,
+    },
+    TooManySignatures,
+
+    // What the YubiKey says.
+    NoPivAttestation {
+        certificate: String,
+    },
+    UnknownSlot {
+        certificate: String,
+    },
+    MissingClaim(&'static str),
+    /// `length` and `expected` in bytes.
+    ClaimLength {
+        claim: &'static str,
+        length: usize,
+        expected: usize,
+    },
+    SerialNumber,
+    UnknownPinPolicy(u8),
+    UnknownTouchPolicy(u8),
+    OtherFirmware {
+        attestation: String,
+        device: String,
+    },
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRequest => f.write_str("this is not one PKCS#10 request in DER's only form"),
+            Self::AttributeTwice => f.write_str("the request has the attestation attribute twice"),
+            Self::Values(count) => {
+                write!(f, "the request's attestation attribute has {count} values instead of one")
+            }
+            Self::EvidenceTooLong(length) => {
+                let most = evidence::MOST_BYTES;
+                write!(f, "the request's evidence has {length} bytes, and {most} are the most")
+            }
+            Self::NotDer => f.write_str("the request's evidence does not parse, or is not in DER's only form"),
+            Self::Attestations(count) => {
+                write!(f, "the request has {count} attestations, and one is wanted")
+            }
+            Self::UnknownEvidence(kind) => {
+                write!(f, "the request's evidence is of a type that is not known here: {kind}")
+            }
+            Self::NoAttestation => f.write_str(
+                "the request's evidence has the certificate of a device, and no attestation by it",
+            ),
+            Self::TooManyCertificates(count) => {
+                let most = evidence::MOST_CERTIFICATES;
+                write!(
+                    f,
+                    "{count} certificates come with the request's attestation, and {most} are the most"
+                )
+            }
+            Self::OtherKey { certificate } => {
+                write!(f, "{certificate} is about another key than the request's")
+            }
+            Self::UnreadableCertificate(reason) => f.write_str(reason),
+            Self::ExtensionTwice { certificate, extension } => {
+                write!(f, "{certificate} has the extension {extension} twice")
+            }
+            Self::UnknownCriticalExtension { certificate, extension } => {
+                let unknown = "a critical extension that is not known here";
+                write!(f, "{certificate} has {unknown}: {extension}")
+            }
+            Self::UnreadableExtension { certificate, extension } => {
+                write!(f, "{certificate}: its {extension} can't be read")
+            }
+            Self::AttestationOfCa { certificate } => {
+                write!(f, "{certificate} is a CA's, so it attests no key of a slot")
+            }
+            Self::UnknownIssuer { certificate, issuer } => {
+                let missing = "neither a root that is trusted nor among the certificates with it";
+                write!(f, "{certificate} was issued by {issuer}, which is {missing}")
+            }
+            Self::WrongSignature { certificate, issuer } => {
+                write!(f, "{certificate} names {issuer} as its issuer, whose key has not signed it")
+            }
+            Self::OtherApplication { certificate } => {
+                let other = "but not by its authority for YubiKeys' PIV application";
+                write!(f, "{certificate} was issued below Yubico's root, {other}")
+            }
+            Self::NoCa { certificate } => {
+                write!(f, "{certificate} has issued another, and is no CA (CA:FALSE)")
+            }
+            Self::NoConstraints { certificate } => {
+                let silent = "doesn't say that it is a CA (no basic constraints)";
+                write!(f, "{certificate} has issued another, and {silent}")
+            }
+            Self::MaySignNoCertificates { certificate } => {
+                write!(f, "{certificate} has issued another, which its key usage does not allow")
+            }
+            Self::PathTooLong { certificate, most } => {
+                let allowed = "CAs between it and an attestation";
+                write!(f, "{certificate} allows {most} {allowed}, and there are more")
+            }
+            Self::NotValid { certificate, concern } => write!(f, "{certificate}: {concern}"),
+            Self::TooManySignatures => {
+                let most = chain::MOST_SIGNATURES;
+                write!(f, "no way of at most {most} signatures leads from the attestation to a root")
+            }
+            Self::NoPivAttestation { certificate } => {
+                write!(f, "{certificate} is no attestation of a YubiKey's PIV application")
+            }
+            Self::UnknownSlot { certificate } => {
+                write!(f, "{certificate} names a slot that holds no keys of users")
+            }
+            Self::MissingClaim(claim) => write!(f, "the attestation does not say the {claim}"),
+            Self::ClaimLength { claim, length, expected } => {
+                let found = if *length == 1 { "byte" } else { "bytes" };
+                write!(f, "the attestation's {claim} has {length} {found} instead of {expected}")
+            }
+            Self::SerialNumber => f.write_str(
+                "the attestation's serial number is not a number of up to 32 bits in DER's only form",
+            ),
+            Self::UnknownPinPolicy(number) => {
+                write!(f, "the attestation's PIN policy has an unknown number: {number}")
+            }
+            Self::UnknownTouchPolicy(number) => {
+                write!(f, "the attestation's touch policy has an unknown number: {number}")
+            }
+            Self::OtherFirmware { attestation, device } => write!(
+                f,
+                "the attestation says firmware {attestation}, and the device's certificate {device}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,95 @@
+//! Whose word counts: Yubico's roots and its published intermediates, which are built in, and roots that are given.
+//!
+//! docs/decisions/0009-attestation-roots.md has the fingerprints, and where Yubico publishes the certificates.
+
+use x509_parser::pem::Pem;
+
+use messages::error::{Error, Exit};
+
+use crate::certificate::Certificate;
+
+/// Of YubiKeys with firmware before 5.7.4.
+const YUBICO_PIV_ROOT: &[u8] = include_bytes!("roots/yubico-piv-root-263751.pem");
+
+/// Of YubiKeys with firmware 5.7.4 and later, and of Yubico's other devices.
+const YUBICO_ATTESTATION_ROOT: &[u8] = include_bytes!("roots/yubico-attestation-root-1.pem");
+
+/// Between the latter and the certificates of single YubiKeys, which don't carry them.
+const YUBICO_INTERMEDIATES: &[u8] = include_bytes!("roots/yubico-intermediates.pem");
+
+/// Roots that are trusted, and Yubico's intermediates, which are at hand for a way to them, but not trusted by themselves.
+#[derive(Debug)]
+pub struct Roots {
+    pub(crate) anchors: Vec<Anchor>,
+    pub(crate) intermediates: Vec<Certificate>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Anchor {
+    pub(crate) certificate: Certificate,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a root vouches for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// Whatever is below it. Whoever gives it answers for that.
+    Any,
+    /// YubiKeys' PIV applications, whose certificates it signs itself. Some don't say that they are CAs'.
+    PivDevices,
+    /// All that Yubico makes, by an authority for each application. The others attest by rules of their own: a YubiHSM after
+    /// a template, which may be its owner's, and keys that were imported, too.
+    Applications,
+}
+
+impl Roots {
+    /// Yubico's, for PIV. An error is a bug in this program.
+    pub fn yubico() -> Result<Self, Error> {
+        let read = |pem| certificates(pem).map_err(Error::internal);
+        let mut anchors = Vec::new();
+        for (pem, purpose) in [
+            (YUBICO_PIV_ROOT, Purpose::PivDevices),
+            (YUBICO_ATTESTATION_ROOT, Purpose::Applications),
+        ] {
+            let read = read(pem)?.into_iter();
+            anchors.extend(read.map(|certificate| Anchor { certificate, purpose }));
+        }
+        Ok(Self { anchors, intermediates: read(YUBICO_INTERMEDIATES)? })
+    }
+
+    /// Those of a file in PEM, each of which is trusted. `source` says in messages where it comes from.
+    pub fn from_pem(pem: &[u8], source: &str) -> Result<Self, Error> {
+        let read = certificates(pem).map_err(|reason| {
+            Error::new(Exit::Configuration, format!("{source} has no usable roots: {reason}"))
+                .help("give a file with the roots' certificates in PEM")
+        });
+        let Self { anchors: known, intermediates } = Self::yubico()?;
+        // One of Yubico's is what it is, whoever gives it.
+        let anchor = |certificate: Certificate| {
+            let same = known.iter().find(|anchor| anchor.certificate.is(&certificate));
+            Anchor { purpose: same.map_or(Purpose::Any, |anchor| anchor.purpose), certificate }
+        };
+        Ok(Self { anchors: read?.into_iter().map(anchor).collect(), intermediates })
+    }
+
+    /// These and others. The intermediates at hand are the same with all.
+    pub fn and(mut self, others: Self) -> Self {
+        self.anchors.extend(others.anchors);
+        self
+    }
+}
+
+/// The error says what is wrong.
+fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, String> {
+    let blocks = Pem::iter_from_buffer(pem).collect::<Result<Vec<_>, _>>();
+    let blocks = blocks.map_err(|error| format!("its PEM is damaged ({error})"))?;
+    if blocks.is_empty() {
+        return Err("it has no CERTIFICATE in PEM".to_owned());
+    }
+    let certificate = |block: Pem| match block.label.as_str() {
+        "CERTIFICATE" => Certificate::from_der(&block.contents, "a certificate in it")
+            .map_err(|refusal| refusal.to_string()),
+        _ => Err("something else than a CERTIFICATE stands in it".to_owned()),
+    };
+    blocks.into_iter().map(certificate).collect()
+}

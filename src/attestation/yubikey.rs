@@ -1,0 +1,291 @@
+//! What a YubiKey says of a key in its attestation certificate.
+//!
+//! The extensions are Yubico's: <https://developers.yubico.com/PIV/Introduction/PIV_attestation.html>. All but the serial
+//! number are bare bytes in them, not DER.
+
+use std::fmt::{self, Display};
+
+use const_oid::ObjectIdentifier;
+use der::Decode as _;
+
+use crypto::certificate::PublicKey;
+
+use crate::Refusal;
+use crate::certificate::Certificate;
+
+const FIRMWARE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.3");
+const SERIAL_NUMBER: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.7");
+const POLICIES: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.8");
+const FORM_FACTOR: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.9");
+const FIPS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.10");
+const CSPN: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.11");
+
+/// What it is called in messages.
+pub(crate) const ATTESTATION: &str = "the attestation certificate";
+
+/// The whole subject is this and the slot.
+const SUBJECT: &str = "CN=YubiKey PIV Attestation ";
+
+/// What a YubiKey says of one of its keys. Shown as `YubiKey 15873456, firmware 5.7.4, slot 9a, PIN once, touch never`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct YubiKeyClaims {
+    pub serial_number: SerialNumber,
+    pub firmware: Firmware,
+    pub slot: Slot,
+    pub pin_policy: PinPolicy,
+    pub touch_policy: TouchPolicy,
+    /// Not of YubiKey 4.
+    pub form_factor: Option<FormFactor>,
+    pub is_fips_certified: bool,
+    pub is_cspn_certified: bool,
+}
+
+impl YubiKeyClaims {
+    /// Reads an attestation certificate, whoever made it up: what the person is told before it is sent.
+    pub fn unproven(attestation: &[u8]) -> Result<Self, Refusal> {
+        Self::of(&Certificate::from_der(attestation, ATTESTATION)?)
+    }
+
+    /// Those of an attestation that this device's certificate has signed.
+    pub(crate) fn proven(attestation: &Certificate, device: &Certificate) -> Result<Self, Refusal> {
+        let claims = Self::of(attestation)?;
+        // The factory wrote this one. A device whose key was found out could say any firmware in the other.
+        if let Some(value) = device.extension(FIRMWARE) {
+            let firmware = Firmware::from_extension(value)?;
+            if firmware != claims.firmware {
+                let (attestation, device) = (claims.firmware.to_string(), firmware.to_string());
+                return Err(Refusal::OtherFirmware { attestation, device });
+            }
+        }
+        Ok(Self {
+            is_fips_certified: claims.is_fips_certified || device.extension(FIPS).is_some(),
+            is_cspn_certified: claims.is_cspn_certified || device.extension(CSPN).is_some(),
+            ..claims
+        })
+    }
+
+    fn of(attestation: &Certificate) -> Result<Self, Refusal> {
+        let certificate = || attestation.name();
+        let slot = attestation.subject().strip_prefix(SUBJECT);
+        let slot = slot.ok_or_else(|| Refusal::NoPivAttestation { certificate: certificate() })?;
+        let claim = |id, name| attestation.extension(id).ok_or(Refusal::MissingClaim(name));
+        let policies = claim(POLICIES, "PIN and touch policy")?;
+        let [pin_policy, touch_policy] = bytes(policies, "PIN and touch policy")?;
+        let form_factor = attestation.extension(FORM_FACTOR);
+        Ok(Self {
+            slot: Slot::from_name(slot)
+                .ok_or_else(|| Refusal::UnknownSlot { certificate: certificate() })?,
+            serial_number: SerialNumber::from_extension(claim(SERIAL_NUMBER, "serial number")?)?,
+            firmware: Firmware::from_extension(claim(FIRMWARE, "firmware")?)?,
+            pin_policy: PinPolicy::from_number(pin_policy)?,
+            touch_policy: TouchPolicy::from_number(touch_policy)?,
+            form_factor: form_factor.map(FormFactor::from_extension).transpose()?,
+            is_fips_certified: attestation.extension(FIPS).is_some(),
+            is_cspn_certified: attestation.extension(CSPN).is_some(),
+        })
+    }
+}
+
+impl Display for YubiKeyClaims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { serial_number, firmware, slot, pin_policy, touch_policy, .. } = self;
+        write!(f, "YubiKey {serial_number}, firmware {firmware}, slot {slot}, ")?;
+        write!(f, "{pin_policy}, {touch_policy}")
+    }
+}
+
+/// As many bytes as belong.
+fn bytes<const N: usize>(value: &[u8], claim: &'static str) -> Result<[u8; N], Refusal> {
+    let length = value.len();
+    value.try_into().map_err(|_| Refusal::ClaimLength { claim, length, expected: N })
+}
+
+/// As printed on the device.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SerialNumber(pub u32);
+
+impl SerialNumber {
+    /// An INTEGER in DER.
+    fn from_extension(value: &[u8]) -> Result<Self, Refusal> {
+        u32::from_der(value).map(Self).map_err(|_| Refusal::SerialNumber)
+    }
+}
+
+impl Display for SerialNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A YubiKey's version, which nobody can change; later ones are greater.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Firmware {
+    pub major: u8,
+    pub minor: u8,
+    pub patch: u8,
+}
+
+impl Firmware {
+    /// The first whose RSA keys are good.
+    const WITHOUT_ROCA: Self = Self { major: 4, minor: 3, patch: 5 };
+    /// The first whose ECDSA keys are good.
+    const WITHOUT_EUCLEAK: Self = Self { major: 5, minor: 7, patch: 0 };
+
+    fn from_extension(value: &[u8]) -> Result<Self, Refusal> {
+        let [major, minor, patch] = bytes(value, "firmware")?;
+        Ok(Self { major, minor, patch })
+    }
+
+    /// Why keys of this kind are weak if this firmware made them.
+    pub fn advisory(self, key: &PublicKey) -> Option<Advisory> {
+        match key {
+            PublicKey::Rsa { .. } if self < Self::WITHOUT_ROCA => Some(Advisory::Roca),
+            PublicKey::Ecdsa { .. } if self < Self::WITHOUT_EUCLEAK => Some(Advisory::Eucleak),
+            _ => None,
+        }
+    }
+}
+
+impl Display for Firmware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// Yubico's word that keys are weak.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Advisory {
+    /// <https://www.yubico.com/support/security-advisories/ysa-2017-01/>
+    Roca,
+    /// <https://www.yubico.com/support/security-advisories/ysa-2024-03/>
+    Eucleak,
+}
+
+impl Display for Advisory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Roca => {
+                "RSA keys made by firmware before 4.3.5 can be computed from their public keys \
+                 (ROCA, YSA-2017-01)"
+            }
+            Self::Eucleak => {
+                "ECDSA keys of firmware before 5.7 can be read out by who has the YubiKey for some \
+                 time, and a laboratory (EUCLEAK, YSA-2024-03)"
+            }
+        })
+    }
+}
+
+/// Where a key is, shown as `9a`.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Slot(u8);
+
+impl Slot {
+    /// Two hexadecimal digits in lower case. `None` for what is no slot of a user's key, such as f9.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let number = u8::from_str_radix(name, 16).ok()?;
+        let slot = Self(number);
+        let is_for_users = matches!(number, 0x82..=0x95 | 0x9a | 0x9c | 0x9d | 0x9e);
+        (is_for_users && slot.to_string() == name).then_some(slot)
+    }
+}
+
+impl Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02x}", self.0)
+    }
+}
+
+/// When a key wants a PIN. The last two are of YubiKey Bio, which takes a fingerprint for it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum PinPolicy {
+    Never,
+    Once,
+    Always,
+    MatchOnce,
+    MatchAlways,
+}
+
+impl PinPolicy {
+    fn from_number(number: u8) -> Result<Self, Refusal> {
+        match number {
+            1 => Ok(Self::Never),
+            2 => Ok(Self::Once),
+            3 => Ok(Self::Always),
+            4 => Ok(Self::MatchOnce),
+            5 => Ok(Self::MatchAlways),
+            _ => Err(Refusal::UnknownPinPolicy(number)),
+        }
+    }
+}
+
+impl Display for PinPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "PIN never",
+            Self::Once => "PIN once",
+            Self::Always => "PIN always",
+            Self::MatchOnce => "fingerprint or PIN once",
+            Self::MatchAlways => "fingerprint or PIN always",
+        })
+    }
+}
+
+/// When a key wants to be touched.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum TouchPolicy {
+    Never,
+    Always,
+    /// A touch holds for 15 seconds.
+    Cached,
+}
+
+impl TouchPolicy {
+    fn from_number(number: u8) -> Result<Self, Refusal> {
+        match number {
+            1 => Ok(Self::Never),
+            2 => Ok(Self::Always),
+            3 => Ok(Self::Cached),
+            _ => Err(Refusal::UnknownTouchPolicy(number)),
+        }
+    }
+}
+
+impl Display for TouchPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "touch never",
+            Self::Always => "touch always",
+            Self::Cached => "touch cached",
+        })
+    }
+}
+
+/// The device's shape. A number that isn't known yet is shown as such: nothing depends on it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FormFactor(u8);
+
+impl FormFactor {
+    /// The two bits above say that it is of the FIPS or of the Security Key series.
+    const SHAPE: u8 = 0x3f;
+
+    fn from_extension(value: &[u8]) -> Result<Self, Refusal> {
+        let [number] = bytes(value, "form factor")?;
+        Ok(Self(number & Self::SHAPE))
+    }
+}
+
+impl Display for FormFactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            1 => "USB-A keychain",
+            2 => "USB-A nano",
+            3 => "USB-C keychain",
+            4 => "USB-C nano",
+            5 => "USB-C and Lightning",
+            6 => "Bio, USB-A",
+            7 => "Bio, USB-C",
+            other => return write!(f, "form factor {other}"),
+        })
+    }
+}
