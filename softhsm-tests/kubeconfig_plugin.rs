@@ -557,6 +557,27 @@ fn a_pin_is_not_taken_over() {
     assert!(text(&path).contains(PIN) && !text(&path).contains("+token"));
 }
 
+/// Of several that can be used, no option needs to name it once more.
+#[test]
+fn the_key_that_the_context_has_is_taken_of_several() {
+    let pair = |kind, id| {
+        let key = key(kind);
+        [Object::key(key, id), Object::public_key(key, id), Object::certificate(key, id)]
+    };
+    let objects = [pair(Kind::P256, &[1]), pair(Kind::P384, &[2])].concat();
+    let store = Store::new([blueprint("test token", objects)]);
+    let user = "    auth-provider:\n      name: externalSigner\n      config:\n        tokenLabel: test token\n        \
+                objectId: \"2\"\n";
+    let path = file(&store, &BEFORE.replace("    token: abc\n", user));
+    write(&store, &path, "prod", &["--user=new"]).printed();
+    let written = view(&store, &path);
+    let arguments = entry(&written, "users", "new")["exec"]["args"].to_string();
+    assert!(arguments.contains("--object-id=2"), "{arguments}");
+    // Where the context has none, the person is asked which.
+    fs::write(&path, BEFORE).unwrap();
+    write(&store, &path, "prod", &[]).fails(6, &["2 keys can be meant"]);
+}
+
 /// A run leads to the real cluster, not to the local address.
 #[test]
 fn a_run_understands_what_is_written() {

@@ -27,12 +27,13 @@ fn a_uri_alone_is_a_whole_configuration() {
 }
 
 #[test]
-fn a_pin_in_a_uri_works_with_the_warning_of_pin() {
+fn a_pin_in_a_uri_works_with_the_warning_of_pin_once_a_day() {
     let store = token_with_pair(Kind::P256);
     let uri = format!("pkcs11:token=test%20token;id=%01?module-path={}&pin-value={PIN}", library());
     let outcome = store.sign_with(&with_uri(&uri)).run();
     assert_signed(&outcome);
     outcome.says_only(&["warning: the PIN stands in the kubeconfig"]);
+    assert_signed(store.sign_with(&with_uri(&uri)).run().silently());
 }
 
 #[test]

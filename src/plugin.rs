@@ -9,6 +9,7 @@ use config::{Config, Keep, PinSource, key_selection};
 use crypto::certificate::{Certificate, of_subject};
 use crypto::scheme::requested;
 use crypto::verify::{VerifiedSignature, verify};
+use files::notice;
 use keyring::library::{self, Library};
 use messages::error::Error;
 use messages::report;
@@ -74,9 +75,6 @@ fn answer(
     let init_args = config.init_args.as_deref();
     let library = library::open(&config.library, init_args, limits::LOCK)?;
     let library = opened.insert(library);
-    if pin_in_configuration && matches!(request.operation, Operation::Sign(_)) {
-        warn_of_stored_pin();
-    }
     let mut token = library.token(&config.token)?;
     let pins = &mut library.lock.asking_unlocked(&config.library, pins);
     let identity = token.identity(&config, Some(pins))?;
@@ -91,6 +89,13 @@ fn answer(
         Operation::Sign(sign) => {
             // Before a PIN is sent.
             certificate.check_end(unix_time())?;
+            if pin_in_configuration {
+                // A client makes a signature for each connection.
+                let notice = format!("stored PIN of token {}", token.name());
+                if notice::is_due(&notice, limits::STORED_PIN_NOTICE) {
+                    warn_of_stored_pin();
+                }
+            }
             // Who is asked for the PIN can renew it; a script can't.
             if asks_a_person && let Some(warning) = certificate.renewal_warning(unix_time()) {
                 report::warning(&warning);

@@ -1,11 +1,12 @@
 //! `kubeconfig`: what a kubeconfig needs for a key, printed for pasting or written where it belongs.
 
-use super::key::choice::key_configuration;
+use super::key::choice::{key_configuration, names_key};
 use super::key::context::{ContextEntries, undo};
-use super::key::options::{HEADING, KeyOptions, load_kubeconfig, set};
+use super::key::options::{HEADING, KeyOptions, kubeconfig_files, load_kubeconfig, set};
+use super::listing::{Listing, SelectedKey};
 use super::session::CommandSession;
 use config::{Filter, Keep};
-use kubeconfig::user_excerpt;
+use kubeconfig::{Kubeconfig, Provider, user_excerpt};
 use messages::error::Error;
 
 #[derive(Debug, Default, clap::Args)]
@@ -65,7 +66,10 @@ pub(super) fn run(
     let pin_source = map.value("pinSource");
     let login = arguments.login.then_some(&variables);
     let listing = options.look(login, session)?;
-    let key = options.choose(&listing)?;
+    let key = match key_of_context(options, &listing) {
+        Some(key) => key,
+        None => options.choose(&listing)?,
+    };
     let user = &options.user_name(arguments.user.as_deref(), key, session)?;
     let Some(context) = &options.context else {
         let certificate_file = options.certificate_file.as_deref();
@@ -88,4 +92,15 @@ pub(super) fn run(
     } else {
         session.output.print_document(&entries.excerpt(&kubeconfig)?)
     }
+}
+
+/// The key that the user of the named context has already, unless options name one.
+fn key_of_context<'a>(options: &KeyOptions, listing: &'a Listing) -> Option<SelectedKey<'a>> {
+    let context = options.context.as_deref().filter(|_| !options.names_a_key())?;
+    let kubeconfig = Kubeconfig::load(&kubeconfig_files(options.kubeconfig.as_deref())).ok()?;
+    let context = kubeconfig.context(context).ok()?;
+    let Ok(Provider::ExternalSigner(configuration)) = kubeconfig.provider(&context.user) else {
+        return None;
+    };
+    listing.keys().find(|key| names_key(&mut configuration.clone(), *key))
 }

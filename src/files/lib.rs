@@ -4,6 +4,7 @@
 pub mod data_file;
 pub mod directories;
 pub mod lock;
+pub mod notice;
 pub mod replaced_file;
 
 use std::fs::{File, OpenOptions};

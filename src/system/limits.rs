@@ -37,6 +37,9 @@ pub const GENERATION_NOTICE: Duration = seconds(2);
 /// What kubectl and other clients were told about a tunnel that failed is not repeated in full for this time.
 pub const TOLD: Duration = seconds(90);
 
+/// Between two warnings that the PIN of a key stands in the kubeconfig: a client makes many signatures.
+pub const STORED_PIN_NOTICE: Duration = seconds(24 * 60 * 60);
+
 // A PKCS#11 library and its lock.
 
 /// Most calls of a PKCS#11 function. A token that waits for a touch gives up long before.

@@ -175,7 +175,10 @@ mod tests {
     #[test]
     fn a_reader_with_a_keypad_asks_a_person_itself() {
         for (state, confirm) in [(Good, false), (CountLow, false), (FinalTry, true)] {
-            assert_eq!(next(state, true, person(3)), Ok(PinStep { at_reader: true, confirm }));
+            // Whatever a program would give is not what is sent.
+            for source in [person(3), program(true)] {
+                assert_eq!(next(state, true, source), Ok(PinStep { at_reader: true, confirm }));
+            }
         }
         assert_eq!(next(Good, true, stored(false)), SEND);
         assert_eq!(next(Good, true, stored(true)), Err(RefusedBefore));
