@@ -331,8 +331,7 @@ fn relative_paths_are_taken_on_the_command_line() {
         "clusters: [{name: c, cluster: {server: s}}]\ncontexts: [{name: a, context: {cluster: c}}]",
     )
     .unwrap();
-    run(&format!("kubeconfig {key} {files} --write --context=a --kubeconfig ../config"))
-        .printed_beside(&["written"]);
+    run(&format!("kubeconfig {key} {files} --write --context=a --kubeconfig ../config")).printed();
     assert!(fs::read_to_string(home.join("config")).unwrap().contains("cluster: c+token"));
     let relative = "users: [{name: j, user: {auth-provider: {name: externalSigner, config: \
                     {pathLib: lib.so, tokenLabel: test token, objectId: \"1\"}}}}]\n\

@@ -14,6 +14,8 @@ pub(crate) struct Newcomer<'t> {
     token: Vec<String>,
     /// Gives the program what it needs to reach the token.
     enter: Box<dyn Fn(Invocation) -> Invocation + 't>,
+    /// What the approver needs beside the request's name.
+    approval: Vec<String>,
 }
 
 impl<'t> Newcomer<'t> {
@@ -27,7 +29,25 @@ impl<'t> Newcomer<'t> {
         token: Vec<String>,
         enter: impl Fn(Invocation) -> Invocation + 't,
     ) -> Self {
-        Self { person: cluster().person(name, &["dev"]), token, enter: Box::new(enter) }
+        let person = cluster().person(name, &["dev"]);
+        Self { person, token, enter: Box::new(enter), approval: Vec::new() }
+    }
+
+    /// The same, with whose evidence this root vouches for.
+    pub(crate) fn attested_below(mut self, root: &Path) -> Self {
+        self.approval = vec![format!("--root={}", root.display())];
+        self
+    }
+
+    /// What comes of it when an approver with these options looks at the request, and types yes where they are asked.
+    pub(crate) fn approve(name: &str, options: &[&str], is_asked: bool) -> Outcome {
+        let approver = cluster().person("otto", &[APPROVERS]);
+        let approve = approver.command("approve").argument(name).arguments(options);
+        let mut terminal = approve.at_terminal();
+        if is_asked {
+            terminal.expect("Type yes: ").type_line("yes");
+        }
+        terminal.finish().0
     }
 
     /// Those that name the token.
@@ -59,7 +79,11 @@ impl<'t> Newcomer<'t> {
         self.ask_with(arguments, Invocation::run)
     }
 
-    fn ask_with(&self, arguments: &[&str], run: impl Fn(Invocation) -> Outcome) -> String {
+    pub(crate) fn ask_with(
+        &self,
+        arguments: &[&str],
+        run: impl Fn(Invocation) -> Outcome,
+    ) -> String {
         let outcome = run(self.enroll(&["--wait=1s"]).arguments(arguments));
         outcome.fails(9, &["was not approved within 1 seconds"]);
         let (_, name) = outcome.stderr.split_once(" approve ").unwrap();
@@ -93,9 +117,8 @@ impl<'t> Newcomer<'t> {
         let before = self.whoami();
         let name = self.ask_with(arguments, &run);
         assert!(name.starts_with("jane-"), "{name}");
-        let approver = cluster().person("otto", &[APPROVERS]);
-        let mut terminal = approver.command("approve").argument(&name).at_terminal();
-        let approved = terminal.expect("Type yes: ").type_line("yes").finish().0;
+        let options: Vec<_> = self.approval.iter().map(String::as_str).collect();
+        let approved = Self::approve(&name, &options, true);
         assert_eq!(approved.printed(), format!("{name} approved\n"));
         let printed = run(self.enroll(arguments)).printed_beside(said);
         let proof = step_of(&printed, "cluster");

@@ -302,7 +302,7 @@ fn names_on_a_token_write_no_kubeconfig() {
     fs::write(&path, text).unwrap();
     let written = run(&["kubeconfig", "--module", module, "--write", "--context=c", &file]);
     assert_tame(&written.stderr);
-    assert_eq!(written.printed(), "");
+    assert_tame(&written.printed());
     assert_tame(&fs::read_to_string(&path).unwrap());
     // The context has the user of this very name, and the key is found through it.
     let checked = run(&["check", "--no-login", &file]).printed();
@@ -326,7 +326,7 @@ fn a_command_that_is_told_is_fit_to_be_pasted() {
         .arguments(&["--write", "--user=jane", "--context", &name])
         .argument(&format!("--kubeconfig={}", path.display()))
         .run()
-        .stderr;
+        .printed();
     let (_, command) = told.split_once("kubectl --kubeconfig").expect("a command");
     let command = command.split_once(" auth whoami").unwrap().0;
     let print = format!("printf '%s\\n' --kubeconfig{command}");

@@ -19,7 +19,7 @@ fn an_expired_certificate_is_told_before_the_pin_and_replaced_by_one_command() {
     let store = Store::new([blueprint("prod", objects)]);
     let (token, enter) = of_store(&store);
     let person = cluster().person("erin", &[REQUESTERS]);
-    let erin = Newcomer { person, token, enter: Box::new(enter) };
+    let erin = Newcomer { person, token, enter: Box::new(enter), approval: Vec::new() };
     // The request that it came from is still there, as after `kubeconfig --undo`.
     let old = erin.ask(&[]);
     cluster().answer(&old, &expired);

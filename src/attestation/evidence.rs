@@ -61,7 +61,18 @@ struct AttestationStatement {
     statement: Any,
 }
 
+/// Whether this is the type of the attribute that holds evidence and nothing else.
+pub fn is_evidence(attribute: &ObjectIdentifier) -> bool {
+    *attribute == ATTESTATION_BUNDLE
+}
+
 impl Evidence {
+    /// Of a chain as a token gives it, from the attestation certificate on; `None` for an empty one.
+    pub fn of_chain(chain: &[Vec<u8>]) -> Option<Self> {
+        let (attestation, certificates) = chain.split_first()?;
+        Some(Self { attestation: attestation.clone(), certificates: certificates.to_vec() })
+    }
+
     /// A PKCS#10 attribute, in DER. Evidence that would not be read is refused.
     pub fn to_attribute(&self) -> Result<Vec<u8>, Refusal> {
         let certificates = self.certificates.iter().map(|der| certificate(der));

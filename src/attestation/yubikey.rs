@@ -40,7 +40,16 @@ pub struct YubiKeyClaims {
     pub is_cspn_certified: bool,
 }
 
+/// Groups with this prefix are for keys that are proven to be in hardware.
+pub const HARDWARE_GROUPS: &str = "hw:";
+
 impl YubiKeyClaims {
+    /// The groups that the proof opens: `hw:attested`, and `hw:yubikey:15873456` for this device alone.
+    pub fn groups(&self) -> [String; 2] {
+        let serial = self.serial_number.0;
+        [format!("{HARDWARE_GROUPS}attested"), format!("{HARDWARE_GROUPS}yubikey:{serial}")]
+    }
+
     /// Reads an attestation certificate, whoever made it up: what the person is told before it is sent.
     pub fn unproven(attestation: &[u8]) -> Result<Self, Refusal> {
         Self::of(&Certificate::from_der(attestation, ATTESTATION)?)

@@ -3,17 +3,22 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::issuance::shown_duration;
+use super::issuance::{LONGEST, file_error, shown_duration};
 use super::key::options::{KeyOptions, contexts};
 use super::question;
 use super::session::CommandSession;
+use attestation::yubikey::HARDWARE_GROUPS;
+use attestation::{Refusal, Roots, Verdict};
+use clap::ValueHint;
 use cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
 use cluster_api::{Kubectl, objections, whoami};
 use crypto::certificate::CertificationRequest;
+use files::read_regular;
 use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
 use messages::printable::{PrintableLines, in_groups_of_eight, printable, quoted};
 use messages::report;
+use system::clock::unix_time;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -36,6 +41,9 @@ pub(super) struct ApproveArguments {
     /// Approve although the request asks for what the requester isn't
     #[arg(long)]
     despite_mismatch: bool,
+    /// Another root than Yubico's by which evidence of hardware is verified, in PEM; may be repeated
+    #[arg(long = "root", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    roots: Vec<PathBuf>,
 }
 
 pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) -> Result<(), Error> {
@@ -58,9 +66,19 @@ pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) ->
         ));
         Error::new(Exit::Cluster, text).help(help.and(HelpPart::Key).and("`) and asked for anew"))
     })?;
-    let objections = objections(&request, &csr);
-    report::lines(&shown(&request, &csr, &objections));
-    let outcome = match request.state()? {
+    let verdict = attestation::verify(&csr.der, &roots(&arguments.roots)?, unix_time());
+    let granted = match &verdict {
+        Ok(Verdict::Proven(claims)) => claims.groups().to_vec(),
+        _ => Vec::new(),
+    };
+    let objections = objections(&request, &csr, &granted);
+    report::lines(&shown(&request, &csr, &verdict, &objections));
+    let state = request.state()?;
+    if state == RequestState::Pending {
+        check_evidence(&csr, verdict, &granted)
+            .map_err(|error| error.about(format!("the request \"{name}\"")))?;
+    }
+    let outcome = match state {
         RequestState::Approved => "has been approved before, and is not signed yet",
         RequestState::Issued(_) => "has been approved before, and its certificate is issued",
         RequestState::Pending if !objections.is_empty() && !arguments.despite_mismatch => {
@@ -77,6 +95,41 @@ pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) ->
         }
     };
     session.output.print(&PrintableLines::of([format!("{name} {outcome}")]))
+}
+
+/// Yubico's roots and those of these files.
+fn roots(files: &[PathBuf]) -> Result<Roots, Error> {
+    files.iter().try_fold(Roots::yubico()?, |roots, path| {
+        let pem = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
+        Ok(roots.and(Roots::from_pem(&pem, &path.display().to_string())?))
+    })
+}
+
+/// Fails for evidence that doesn't count, and for a group that only evidence opens without it. No option helps against
+/// that: rights that are bound to these groups rest on it.
+fn check_evidence(
+    csr: &CertificationRequest,
+    verdict: Result<Verdict, Refusal>,
+    granted: &[String],
+) -> Result<(), Error> {
+    if let Err(refusal) = verdict {
+        let text = format!("its evidence of hardware doesn't count: {refusal}");
+        return Err(Error::new(Exit::Object, text).help(
+            "nothing was approved; --root FILE names the root of a company's own, and without evidence \
+             (`enroll --no-attestation --again`) the request can be approved as any other",
+        ));
+    }
+    let is_unproven =
+        |group: &&String| group.starts_with(HARDWARE_GROUPS) && !granted.contains(group);
+    let unproven: Vec<_> = csr.groups.iter().filter(is_unproven).cloned().collect();
+    if unproven.is_empty() {
+        return Ok(());
+    }
+    let text = format!("its evidence doesn't open the groups {}", quoted(&unproven));
+    Err(Error::new(Exit::Object, text).help(
+        "nothing was approved; such groups are for keys that a YubiKey has made: have the requester enroll one with \
+         --hardware-groups",
+    ))
 }
 
 /// Warns one who would approve a request of their own. A cluster before Kubernetes 1.28 doesn't tell.
@@ -133,7 +186,12 @@ fn send(kubectl: &Kubectl, request: &SigningRequest) -> Result<(), Error> {
 }
 
 /// Request and requester, a line for each thing that is compared.
-fn shown(request: &SigningRequest, csr: &CertificationRequest, objections: &[String]) -> String {
+fn shown(
+    request: &SigningRequest,
+    csr: &CertificationRequest,
+    verdict: &Result<Verdict, Refusal>,
+    objections: &[String],
+) -> String {
     let mut text = String::new();
     let mut add = |title: &str, value: &str| {
         // Writing to a String can't fail.
@@ -160,6 +218,7 @@ fn shown(request: &SigningRequest, csr: &CertificationRequest, objections: &[Str
     add("  key", &csr.public_key.to_string());
     add("  SHA-256 of the key", "");
     add(&format!("    {}", in_groups_of_eight(&csr.fingerprint)), "");
+    add("  hardware", &hardware(csr, verdict));
     add("  usages", &spec.usages.join(", "));
     add("  signer", &spec.signer_name);
     add("  for", &shown_duration(spec.expiration_seconds));
@@ -170,6 +229,18 @@ fn shown(request: &SigningRequest, csr: &CertificationRequest, objections: &[Str
         add("✔", "the requester is who the certificate will be for");
     }
     text
+}
+
+/// What the evidence says of where the key is.
+fn hardware(csr: &CertificationRequest, verdict: &Result<Verdict, Refusal>) -> String {
+    match verdict {
+        Ok(Verdict::NoEvidence) => "– nothing shows that this key is in hardware".to_owned(),
+        Err(refusal) => format!("✘ {refusal}"),
+        Ok(Verdict::Proven(claims)) => match claims.firmware.advisory(&csr.public_key) {
+            Some(advisory) => format!("✔ {claims}; but {advisory}"),
+            None => format!("✔ {claims}"),
+        },
+    }
 }
 
 fn shown_names(names: &[String]) -> String {

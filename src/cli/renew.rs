@@ -14,7 +14,7 @@ use super::issuance::{
 use super::key::options::{KeyOptions, SelectedContext};
 use super::question::confirm;
 use super::session::{CommandSession, Step};
-use crate::enrollment::{Applicant, of_key, sign_request};
+use crate::enrollment::{Applicant, KeyEvidence, of_key, sign_request};
 use cluster_api::ClusterUser;
 use config::Config;
 use crypto::certificate::{Certificate, ValidityState, minute};
@@ -39,6 +39,9 @@ cluster has let the new one in.")]
 pub(super) struct RenewArguments {
     #[command(flatten)]
     key: KeyOptions,
+    /// Don't put into the request what a YubiKey says of the key: its serial number, firmware and policies
+    #[arg(long)]
+    no_attestation: bool,
     #[command(flatten)]
     issuance: IssuanceOptions,
 }
@@ -78,10 +81,22 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         key.remove(&old, &present)?;
         return show_renewed(&present, &known, &server, session);
     }
+    let evidence = if arguments.no_attestation { None } else { key.evidence()? };
+    if let Some(KeyEvidence { claims, .. }) = &evidence {
+        let text =
+            format!("the request tells the cluster: {claims} (--no-attestation leaves that out)");
+        session.output.step(&Step { title: "evidence", text })?;
+    }
+    let evidence = evidence.map(|known| known.evidence);
     let issued = issuance.obtain(&arguments.issuance, &mut session.output, || {
-        sign_request(KeyPurpose::Signing, applicant, public_key, &open.schemes, |scheme, digest| {
-            keyring.sign(number, scheme, digest.to_owned())
-        })
+        sign_request(
+            KeyPurpose::Signing,
+            evidence.as_ref(),
+            applicant,
+            public_key,
+            &open.schemes,
+            |scheme, digest| keyring.sign(number, scheme, digest.to_owned()),
+        )
     })?;
     confirm_issuer(&present, &issued.certificate)?;
     let known = key.replace(&present, &issued)?;
@@ -170,6 +185,13 @@ impl KeyInUse<'_> {
                 other.der() != present.der() && other.validity.at(now) != ValidityState::Expired
             });
             Ok(others.into_iter().cloned().collect())
+        })
+    }
+
+    /// What the token says of where the key was made.
+    fn evidence(&self) -> Result<Option<KeyEvidence>, Error> {
+        self.keyring.with_token(self.number, |token, reference, _| {
+            Ok(KeyEvidence::of(token, &reference.selector))
         })
     }
 

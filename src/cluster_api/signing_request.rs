@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
 use crate::kind;
+use attestation::evidence::is_evidence;
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
 use messages::error::{Error, Exit, listed};
@@ -315,8 +316,12 @@ impl SigningRequest {
 }
 
 /// Why this request, whose PKCS#10 is `csr`, should not be approved: what an approver has to compare, since the signer
-/// doesn't. Each follows `the request `.
-pub fn objections(request: &SigningRequest, csr: &CertificationRequest) -> Vec<String> {
+/// doesn't. Each follows `the request `. Groups that are `granted` needn't be the requester's.
+pub fn objections(
+    request: &SigningRequest,
+    csr: &CertificationRequest,
+    granted: &[String],
+) -> Vec<String> {
     let spec = &request.spec;
     let mut found = Vec::new();
     // A certificate lives on when the account, or the pod whose token asked, is gone.
@@ -331,7 +336,8 @@ pub fn objections(request: &SigningRequest, csr: &CertificationRequest) -> Vec<S
         Some(name) => found.push(format!("is for {name:?}, who is not the requester")),
         None => found.push("names no user (CN)".to_owned()),
     }
-    let foreign = csr.groups.iter().filter(|group| !spec.groups.contains(group));
+    let is_foreign = |group: &&String| !spec.groups.contains(group) && !granted.contains(group);
+    let foreign = csr.groups.iter().filter(is_foreign);
     let foreign: Vec<_> = foreign.cloned().collect();
     if !foreign.is_empty() {
         let foreign = quoted(&foreign);
@@ -341,7 +347,7 @@ pub fn objections(request: &SigningRequest, csr: &CertificationRequest) -> Vec<S
     for (is_so, text) in [
         (!csr.is_plain, "has a subject with more than one CN, or more than CN and O"),
         // Alternative names, for instance, are copied by the signer.
-        (csr.wants_extensions, "asks for extensions, such as alternative names"),
+        (!csr.attributes.iter().all(is_evidence), "asks for extensions, such as alternative names"),
         // Whoever made it need not have the key.
         (!is_signed_by_its_key(csr), "is not signed with the key that it is for"),
         (usages.is_empty(), "names no usage"),

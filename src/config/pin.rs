@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use messages::error::{Error, Exit, Kind};
+use system::memory::wipe_stack;
 
 /// A person was asked for the PIN, and gave none.
 pub const CANCELLED: Kind = Kind::new("pin cancelled");
@@ -31,7 +32,8 @@ pub enum Answer {
 pub const MAX_PIN_LENGTH: usize = 255;
 
 /// A PIN, never empty: an empty one would tell some modules to use a reader's own keypad. The allocator
-/// wipes it when it is freed, and it can be neither printed nor cloned by accident.
+/// wipes it when it is freed, what has read it is wiped off the stack, and it can be neither printed nor cloned by
+/// accident.
 pub struct Pin(String);
 
 impl Pin {
@@ -57,6 +59,12 @@ impl Pin {
     /// A second copy, for a source that may be asked again.
     pub fn duplicate(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        wipe_stack();
     }
 }
 

@@ -130,7 +130,7 @@ mod tests {
             let mut request = CertificationRequest::from_pem(&pem).unwrap();
             assert_eq!(request.user.as_deref(), Some("jane"));
             assert_eq!(request.groups, ["dev"]);
-            assert!(request.is_plain && !request.wants_extensions);
+            assert!(request.is_plain && request.attributes.is_empty());
             assert!(is_signed_by_its_key(&request));
             *request.signed.last_mut().unwrap() ^= 1;
             assert!(!is_signed_by_its_key(&request));
@@ -153,6 +153,6 @@ mod tests {
         let uid = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
         assert!(!request(uid, Vec::new()).is_plain);
         let named = request(DnType::OrganizationName, vec!["prod.example".to_owned()]);
-        assert!(named.wants_extensions);
+        assert!(!named.attributes.is_empty());
     }
 }

@@ -15,6 +15,7 @@ use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
+use attestation::Evidence;
 use crypto::certificate::{Curve, PublicKey};
 use crypto::scheme::{Scheme, pss};
 use crypto::verify::VerifiedSignature;
@@ -65,6 +66,14 @@ impl Applicant {
         &self.user
     }
 
+    /// The same user in these groups, too.
+    #[must_use]
+    pub fn also_in(&self, groups: &[String]) -> Self {
+        let mut all = self.groups.clone();
+        all.extend(groups.iter().filter(|group| !self.groups.contains(group)).cloned());
+        Self { user: self.user.clone(), groups: all }
+    }
+
     /// The groups that the user is in, each once.
     pub fn groups(&self) -> &[String] {
         &self.groups
@@ -73,9 +82,10 @@ impl Applicant {
 
 /// Makes a request for this user and these groups, as PEM, and has it signed: `sign` gets one of the `schemes`, which the
 /// key can make, and the digest, or for Ed25519 the whole message. Of a key for sealed files the request says so, for a CA that copies
-/// that into the certificate: OpenSC goes by the latter.
+/// that into the certificate: OpenSC goes by the latter. `evidence` of where the key is, if there is any, is in it, too.
 pub fn sign_request(
     purpose: KeyPurpose,
+    evidence: Option<&Evidence>,
     applicant: &Applicant,
     public_key: &PublicKey,
     schemes: &[Scheme],
@@ -85,10 +95,7 @@ pub fn sign_request(
         version: Version::V1,
         subject: subject(applicant).map_err(unencodable)?,
         public_key: public_key_info(public_key).map_err(unencodable)?,
-        attributes: match purpose {
-            KeyPurpose::Signing => SetOfVec::new(),
-            KeyPurpose::Unsealing => unsealing(public_key).map_err(unencodable)?,
-        },
+        attributes: attributes(purpose, evidence, public_key)?,
     };
     let message = info.to_der().map_err(unencodable)?;
     let (scheme, hash, algorithm) = signature_algorithm(public_key, schemes)
@@ -143,8 +150,28 @@ fn subject(applicant: &Applicant) -> der::Result<Name> {
     Ok(Name::hazmat_from_rdn_sequence(names))
 }
 
+/// What the request says beside user and key.
+fn attributes(
+    purpose: KeyPurpose,
+    evidence: Option<&Evidence>,
+    public_key: &PublicKey,
+) -> Result<Attributes, Error> {
+    let mut attributes = Vec::new();
+    if purpose == KeyPurpose::Unsealing {
+        attributes.push(unsealing(public_key).map_err(unencodable)?);
+    }
+    if let Some(evidence) = evidence {
+        let der = evidence.to_attribute().map_err(|refusal| {
+            Error::new(Exit::Object, format!("the token's evidence can't be sent: {refusal}"))
+                .help("leave it out with --no-attestation")
+        })?;
+        attributes.push(Attribute::from_der(&der).map_err(unencodable)?);
+    }
+    SetOfVec::try_from(attributes).map_err(unencodable)
+}
+
 /// The key usage of a certificate for such a key, as an extensionRequest (RFC 2985, section 5.4.2).
-fn unsealing(public_key: &PublicKey) -> der::Result<Attributes> {
+fn unsealing(public_key: &PublicKey) -> der::Result<Attribute> {
     let opens = match public_key {
         PublicKey::Rsa { .. } => KeyUsages::KeyEncipherment,
         _ => KeyUsages::KeyAgreement,
@@ -156,7 +183,7 @@ fn unsealing(public_key: &PublicKey) -> der::Result<Attributes> {
         extn_value: OctetString::new(usage.to_der()?)?,
     };
     let request = ExtensionReq(vec![extension]);
-    SetOfVec::try_from(vec![Attribute::try_from(request)?])
+    Attribute::try_from(request)
 }
 
 fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
@@ -230,11 +257,12 @@ mod tests {
             point: pair.verifying_key().to_sec1_point(false).as_bytes().to_vec(),
         };
         let schemes = &Scheme::of_tls(&key);
-        let request = sign_request(KeyPurpose::Signing, &jane, &key, schemes, |scheme, digest| {
-            let signature: DerSignature = pair.sign_prehash(digest).unwrap();
-            let signature = signature.as_bytes().to_vec();
-            Ok(verify(&key, &scheme, digest, signature).unwrap())
-        });
+        let request =
+            sign_request(KeyPurpose::Signing, None, &jane, &key, schemes, |scheme, digest| {
+                let signature: DerSignature = pair.sign_prehash(digest).unwrap();
+                let signature = signature.as_bytes().to_vec();
+                Ok(verify(&key, &scheme, digest, signature).unwrap())
+            });
         let request = request.unwrap();
         let pem = Pem::iter_from_buffer(request.as_bytes()).next();
         let pem = pem.unwrap().unwrap();

@@ -35,6 +35,16 @@ pub fn harden() -> Rlimit {
     before
 }
 
+/// Wipes the stack that calls from here have used, as far as such calls go: what the compiler has kept there of a secret
+/// that they read is gone.
+#[inline(never)]
+pub fn wipe_stack() {
+    /// In bytes.
+    const DEPTH: usize = 32 * 1024;
+    let used = [0_u8; DEPTH];
+    optimization_barrier(&used);
+}
+
 /// Has all threads share one heap. To be called before there is a second thread.
 pub fn share_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -82,7 +92,11 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that `alloc_zeroed` asks for.
-        unsafe { self.0.alloc_zeroed(layout) }
+        let block = unsafe { self.0.alloc_zeroed(layout) };
+        if block.is_null() {
+            note_own_fault();
+        }
+        block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

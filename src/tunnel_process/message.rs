@@ -23,6 +23,7 @@ use kubeconfig::{Cluster, LocalCluster, local_address, tunnelled, write_command}
 use messages::error::{Error, Exit};
 use messages::help::Help;
 use messages::printable::excerpt;
+use system::memory::wipe_stack;
 use system::process::WatchedProcess;
 use tunnel::{ClientCertificate, ServerIdentity, Trouble, effective_proxy};
 
@@ -243,8 +244,10 @@ impl Conversation {
         if line.pop() != Some(b'\n') {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        serde_json::from_slice(&line)
-            .map_err(|_| io::Error::other("it is another version of this program"))
+        let message = serde_json::from_slice(&line);
+        // There may have been a PIN in it.
+        wipe_stack();
+        message.map_err(|_| io::Error::other("it is another version of this program"))
     }
 
     /// Waits until there is something to be received, unless `other`'s end is closed before that.

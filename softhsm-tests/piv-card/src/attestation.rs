@@ -121,7 +121,7 @@ impl Attestations {
                 "x509 -new -force_pubkey key.pem -CA issuer.pem -CAkey issuer.key -extfile extensions \
                  -days 3650 -outform der -out {slot:02x}.der -subj"
             ),
-            &format!("/CN=Test PIV Attestation {slot:02x}"),
+            &format!("/CN=YubiKey PIV Attestation {slot:02x}"),
         )
     }
 

@@ -1,6 +1,7 @@
 //! `attestation`: what the card says of the keys that were made on it.
 
 use super::cards::{Cards, OPENSC, SLOTS, YKCS11};
+use crate::enroll_cluster::Newcomer;
 use crate::fixture::*;
 
 /// The public key in a certificate of a file, as PEM.
@@ -69,4 +70,58 @@ fn a_key_without_one_is_told() {
             .run()
             .fails(6, &["no attestation of the key with objectId", "Yubico's library", "imported"]);
     }
+}
+
+/// Rights that are bound to such a group are for keys that a card has made, and for no copy of one.
+#[test]
+#[ignore = "scripts/test --all"]
+fn only_what_the_card_has_made_gets_into_the_groups_of_hardware() {
+    let cards = Cards::inserted(1);
+    let root = cards.attestation_root(1);
+    let token = cards.token(YKCS11, 1);
+    let newcomer = token.newcomer(YKCS11).attested_below(&root);
+    let enroll = ["--slot=82", "--hardware-groups"];
+    let with_management_key = |invocation: Invocation| {
+        let mut terminal = invocation.at_terminal();
+        terminal.expect("management key (48 hexadecimal digits").type_line("default");
+        terminal.finish().0
+    };
+    let name = newcomer.ask_with(&enroll, with_management_key);
+
+    // Yubico doesn't vouch for this card, and no option makes up for that.
+    for options in [&[][..], &["--despite-mismatch"]] {
+        let refused = Newcomer::approve(&name, options, false);
+        refused.fails(
+            6,
+            &["hardware            ✘ ", "evidence of hardware doesn't count", "--root FILE"],
+        );
+    }
+    let root = format!("--root={}", root.display());
+    let approved = Newcomer::approve(&name, &[&root], true);
+    approved.says(&[
+        "hardware            ✔ YubiKey 15873456, firmware 6.6.6, slot 82, PIN once, touch never",
+    ]);
+    let enrolled = with_management_key(newcomer.enroll(&enroll)).succeeded();
+    let known = enrolled.step("cluster");
+    assert!(known.contains("dev, hw:attested, hw:yubikey:15873456"), "{known}");
+    newcomer.stop();
+}
+
+/// As somebody asks who has the key in a file.
+#[test]
+#[ignore = "scripts/test --all"]
+fn no_option_opens_a_group_of_hardware_to_a_key_in_a_file() {
+    let cards = Cards::inserted(1);
+    let token = cards.token(YKCS11, 1);
+    let newcomer = token.newcomer(YKCS11);
+    let group = ["--slot=82", "--group=dev", "--group=hw:attested", "--no-attestation"];
+    let name = newcomer.ask_with(&group, |invocation| {
+        let mut terminal = invocation.at_terminal();
+        terminal.expect("management key (48 hexadecimal digits").type_line("default");
+        terminal.finish().0
+    });
+    let root = format!("--root={}", cards.attestation_root(1).display());
+    let refused = Newcomer::approve(&name, &["--despite-mismatch", &root], false);
+    let shown = "hardware            – nothing shows that this key is in hardware";
+    refused.fails(6, &[shown, "evidence doesn't open the groups \"hw:attested\""]);
 }

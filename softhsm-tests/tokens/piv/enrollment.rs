@@ -268,7 +268,7 @@ fn opensc_makes_no_key_and_goes_on_with_one_that_is_there() {
 fn a_cluster_issues_the_certificate_of_a_new_key() {
     let cards = Cards::inserted(1);
     let token = cards.token(YKCS11, 1);
-    let newcomer = token.newcomer(YKCS11);
+    let newcomer = token.newcomer(YKCS11).attested_below(&cards.attestation_root(1));
     // For the key, and for the certificate.
     newcomer.assert_enrolls(&["--slot=82"], &[], |invocation| {
         let mut terminal = invocation.at_terminal();

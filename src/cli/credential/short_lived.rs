@@ -211,13 +211,19 @@ fn certificate(
     let applicant = applicant(&user)?;
     let (secret, public_key) = new_key()?;
     let schemes = &Scheme::of_tls(&public_key);
-    let csr =
-        sign_request(KeyPurpose::Signing, &applicant, &public_key, schemes, |scheme, digest| {
+    let csr = sign_request(
+        KeyPurpose::Signing,
+        None,
+        &applicant,
+        &public_key,
+        schemes,
+        |scheme, digest| {
             let signature: Result<Signature, _> = SigningKey::from(&secret).sign_prehash(digest);
             let der = signature.ok().map(|signature| signature.to_der().as_bytes().to_vec());
             der.and_then(|der| verify(&public_key, &scheme, digest, der))
                 .ok_or_else(|| Error::internal("a signature of a key that was just made"))
-        })?;
+        },
+    )?;
     let name = format!("credential-{}", random_id()?);
     let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
     report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));

@@ -86,6 +86,12 @@ pub(super) struct EnrollArguments {
     /// another one, which is lost; after a yes that is typed
     #[arg(long)]
     replace: bool,
+    /// Don't put into the request what a YubiKey says of the key: its serial number, firmware and policies
+    #[arg(long, conflicts_with_all = ["csr", "certificate", "hardware_groups"])]
+    no_attestation: bool,
+    /// Ask also for the groups that only such evidence opens: hw:attested and hw:yubikey:SERIAL
+    #[arg(long, conflicts_with_all = ["csr", "certificate"])]
+    hardware_groups: bool,
     /// How long one PIN serves kubectl: command, terminal, or a time such as 15m; terminal, if this is run in one
     #[arg(long, value_name = "HOW LONG", conflicts_with_all = ["csr", "certificate"])]
     keep: Option<Keep>,
@@ -234,6 +240,8 @@ fn certify(arguments: &EnrollArguments, session: &mut CommandSession) -> Result<
     };
     let mut enrollment = Enrollment::open(arguments, config, applicant.user(), variables, session)?;
     let EnrolledKey { mut key, is_certified } = enrollment.key(applicant)?;
+    enrollment.show(&mut session.output)?;
+    let applicant = &enrollment.attest(&key, applicant)?;
     enrollment.show(&mut session.output)?;
     if is_certified {
         // An earlier call has got so far, or the certificate is for another cluster.

@@ -10,8 +10,8 @@ use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration
 use crate::cli::question::{confirm, pick};
 use crate::cli::session::{CommandOutput, CommandSession, Step};
 use crate::enrollment::{
-    Applicant, Installation, find_key, fingerprint, for_another, has_valid_certificate, in_groups,
-    installation, intermediates, of_key, selector, sign_request,
+    Applicant, Installation, KeyEvidence, find_key, fingerprint, for_another,
+    has_valid_certificate, in_groups, installation, intermediates, of_key, selector, sign_request,
 };
 use config::pin::Pin;
 use config::{Config, ObjectId, ObjectSelector};
@@ -46,6 +46,8 @@ pub(super) struct Enrollment<'a> {
     candidates: Vec<Candidate>,
     /// What was found and done, and is not [shown](Self::show) yet.
     steps: Vec<Step>,
+    /// What the token says of the key, for the request.
+    evidence: Option<KeyEvidence>,
 }
 
 /// Where an issued certificate is to be.
@@ -78,6 +80,7 @@ pub(super) struct PausedEnrollment<'a> {
     pins: Sources,
     is_usual: bool,
     accepted: Option<Pin>,
+    evidence: Option<KeyEvidence>,
 }
 
 impl<'a> Enrollment<'a> {
@@ -119,7 +122,17 @@ impl<'a> Enrollment<'a> {
         let mut pins = lock.asking_unlocked(&config.library, pins);
         token.log_in_if_required(&format!("to enroll {user}"), &mut pins)?;
         let candidates = token.candidates()?;
-        Ok(Self { arguments, lock, token, config, pins, is_usual, candidates, steps: Vec::new() })
+        Ok(Self {
+            arguments,
+            lock,
+            token,
+            config,
+            pins,
+            is_usual,
+            candidates,
+            steps: Vec::new(),
+            evidence: None,
+        })
     }
 
     /// Prints the steps that are done.
@@ -133,10 +146,10 @@ impl<'a> Enrollment<'a> {
 
     /// Leaves the token.
     pub(super) fn pause(self) -> PausedEnrollment<'a> {
-        let Self { arguments, token, config, pins, is_usual, .. } = self;
+        let Self { arguments, token, config, pins, is_usual, evidence, .. } = self;
         let pins = pins.into_inner();
         let accepted = token.close().map(AcceptedPin::into_pin);
-        PausedEnrollment { arguments, config, pins, is_usual, accepted }
+        PausedEnrollment { arguments, config, pins, is_usual, accepted, evidence }
     }
 
     /// The applicant's key, found or made.
@@ -257,6 +270,36 @@ impl<'a> Enrollment<'a> {
         self.install(issued, &key).map(drop)
     }
 
+    /// Has the token say of the key where it was made, for the request to a cluster, unless that isn't wanted. The
+    /// applicant, in the groups that this opens if they are.
+    pub(super) fn attest(
+        &mut self,
+        key: &KeyReference,
+        applicant: &Applicant,
+    ) -> Result<Applicant, Error> {
+        if !self.arguments.no_attestation {
+            self.evidence = KeyEvidence::of(&self.token, &key.selector);
+        }
+        let Some(KeyEvidence { claims, .. }) = &self.evidence else {
+            if !self.arguments.hardware_groups {
+                return Ok(applicant.clone());
+            }
+            let token = self.token.name();
+            let text =
+                format!("token {token} doesn't say that it has made the key with {}", key.selector);
+            return Err(Error::new(Exit::Object, text).help(
+                "leave --hardware-groups out, or have a YubiKey behind Yubico's library (libykcs11.so) make the key",
+            ));
+        };
+        let text =
+            format!("the request tells the cluster: {claims} (--no-attestation leaves that out)");
+        self.steps.push(Step { title: "evidence", text });
+        Ok(match self.arguments.hardware_groups {
+            true => applicant.also_in(&claims.groups()),
+            false => applicant.clone(),
+        })
+    }
+
     pub(super) fn sign_request(
         &mut self,
         applicant: &Applicant,
@@ -268,6 +311,7 @@ impl<'a> Enrollment<'a> {
         let schemes = token.tls_schemes(&key.public_key)?;
         let request = sign_request(
             self.arguments.purpose.unwrap_or_default(),
+            self.evidence.as_ref().map(|known| &known.evidence),
             applicant,
             &key.public_key,
             &token.allowed_schemes(&open, &schemes)?,
@@ -417,10 +461,11 @@ impl<'a> PausedEnrollment<'a> {
         user: &str,
         session: &mut CommandSession,
     ) -> Result<Enrollment<'a>, Error> {
-        let Self { arguments, config, mut pins, is_usual, accepted, .. } = self;
+        let Self { arguments, config, mut pins, is_usual, accepted, evidence } = self;
         pins.accepted(accepted);
         let (lock, token) = open_token(&config, session)?;
-        Enrollment::begin(arguments, lock, token, config, pins, is_usual, user)
+        let begun = Enrollment::begin(arguments, lock, token, config, pins, is_usual, user)?;
+        Ok(Enrollment { evidence, ..begun })
     }
 }
 

@@ -43,7 +43,10 @@ pub struct CertificationRequest {
     pub groups: Vec<String>,
     /// Whether the subject says no more than one user and groups.
     pub is_plain: bool,
-    pub wants_extensions: bool,
+    /// The types of its attributes: an extension request, evidence of where the key is.
+    pub attributes: Vec<ObjectIdentifier>,
+    /// The whole of it.
+    pub der: Vec<u8>,
     /// What its own key has signed, in DER.
     pub signed: Vec<u8>,
     pub signature: Vec<u8>,
@@ -99,7 +102,8 @@ impl CertificationRequest {
             subject: subject.text,
             user: subject.user,
             groups: subject.groups,
-            wants_extensions: !info.attributes.is_empty(),
+            attributes: info.attributes.iter().map(|attribute| attribute.oid).collect(),
+            der: parsed.to_der().map_err(|_| NOT_CANONICAL)?,
             signed: info.to_der().map_err(|_| NOT_CANONICAL)?,
             signature: parsed.signature.as_bytes().unwrap_or_default().to_vec(),
         })
