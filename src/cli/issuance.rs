@@ -28,7 +28,7 @@ use crypto::certificate::{Certificate, CertificationRequest, PublicKey, minute, 
 use files::{data_file, read_regular};
 use messages::error::{Error, Exit, Kind};
 use messages::help::Help;
-use messages::printable::{excerpt, hex, in_groups_of_eight, shell_word};
+use messages::printable::{excerpt, hex, in_groups_of_eight, printable, shell_word};
 use messages::report;
 use pin_entry::ask;
 use system::clock::unix_time;
@@ -240,13 +240,13 @@ impl Issuance<'_> {
             String::new(),
             format!("    {} approve {}", start::called(), shell_word(&request.metadata.name)),
             String::new(),
-            format!("    in         {}", self.api.cluster()),
+            format!("    in         {}", printable(self.api.cluster())),
             format!("    user       {}", applicant.user()),
             format!("    groups     {groups}"),
-            format!("    requester  {}", request.spec.username),
+            format!("    requester  {}", printable(&request.spec.username)),
         ];
         let credentials = request.credential_ids().iter().map(|id| excerpt(id));
-        lines.extend(credentials.map(|id| format!("    by         {id}")));
+        lines.extend(credentials.map(|id| format!("    by         {}", printable(&id))));
         lines.push(format!("    key        {public_key}, whose SHA-256 is"));
         lines.push(format!("    {}", in_groups_of_eight(&digits)));
         lines.push(String::new());

@@ -230,7 +230,9 @@ impl CommandChoice {
     fn selected(&self, kubeconfig: &Kubeconfig) -> Option<Context> {
         let name = self.context.as_deref().or_else(|| kubeconfig.current_context());
         let known = name.and_then(|name| kubeconfig.context(name).ok());
-        match (known, self.cluster.clone(), self.user.clone()) {
+        // Other commands than kubectl have a --user for something else.
+        let is_entry = |name: &String| kubeconfig.has(EntryKind::User, name);
+        match (known, self.cluster.clone(), self.user.clone().filter(is_entry)) {
             (Some(known), cluster, user) => Some(Context {
                 name: known.name,
                 cluster: cluster.unwrap_or(known.cluster),

@@ -36,6 +36,9 @@ pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// Between two looks at a request that nobody has decided on: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
+/// However long a request is waited for.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// Between two calls that say how long a request is still waited for.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -222,7 +225,7 @@ impl SigningRequest {
         limit: Duration,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, Error> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + limit.min(LONGEST_WAIT);
         let [mut pause, longest] = PAUSES;
         let mut is_approved = false;
         loop {

@@ -152,7 +152,8 @@ impl Token {
             return Ok(());
         }
         let Some(former) = self.login.kept.take_if(|kept| kept.is_accepted) else {
-            // It was entered at the reader.
+            // It was entered at the reader; or there is one that the token was never asked about, which proves nothing.
+            self.login.kept = None;
             self.log_out()?;
             return self.authenticate(UserType::User, &reference.holder(), pins);
         };

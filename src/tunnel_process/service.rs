@@ -311,13 +311,17 @@ impl Service {
             return opened;
         }
         // Libraries that have run for a while don't know what was put in or written since.
-        let process = {
-            let mut state = locked(&self.state);
-            state.used_key(number)?.0.signs_digests = false;
-            state.start(number, config, registration.environment.clone())?
-        };
+        let process = new_process(config, registration.environment.clone())?;
         let asked = process.send(number, &client.open_task(false), Some(conversation));
-        process.opened(asked, conversation)
+        let opened = process.opened(asked, conversation);
+        let mut state = locked(&self.state);
+        let (key, _) = state.used_key(number)?;
+        // The one before goes on where the new one is no better: it has the PIN for when the token is back.
+        if opened.is_ok() || key.open.is_none() {
+            key.signs_digests = false;
+            key.process = Some(process);
+        }
+        opened
     }
 
     /// Keeps the key that was opened for as long as the client wants it, or closes it if it couldn't be opened and nobody
@@ -531,9 +535,7 @@ impl State {
         config: &Config,
         environment: Environment,
     ) -> Result<Arc<TokenProcess>, Error> {
-        let name = token_process::name(config, &environment);
-        let started = TokenProcess::start(name, config, Stdio::null(), environment);
-        let process = Arc::new(started.map_err(shortage)?);
+        let process = new_process(config, environment)?;
         let (key, _) = self.used_key(number)?;
         key.process = Some(Arc::clone(&process));
         Ok(process)
@@ -546,6 +548,13 @@ impl State {
         let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
         Ok((key, usage))
     }
+}
+
+/// A new token process of the library, which serves no key yet.
+fn new_process(config: &Config, environment: Environment) -> Result<Arc<TokenProcess>, Error> {
+    let name = token_process::name(config, &environment);
+    let started = TokenProcess::start(name, config, Stdio::null(), environment);
+    Ok(Arc::new(started.map_err(shortage)?))
 }
 
 /// Whether a library that is initialised now may find what was missing or lost. One that has a PIN beside it isn't

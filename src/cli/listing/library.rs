@@ -156,8 +156,11 @@ impl LibraryLook<'_> {
         let lock = &self.library.lock;
         let mut pins = lock.asking_unlocked(self.trusted, pins);
         let error = match token.log_in_if_required("to see its private objects", &mut pins) {
-            // A person who gives up waits for nothing more, not even for the lock.
-            Err(error) if error.is(&CANCELLED) => return Err(error),
+            Err(error) if error.is(&CANCELLED) => {
+                // For the tokens that are still to be looked at.
+                lock.acquire(self.trusted, limits::LISTING_LOCK, &mut library::note_wait)?;
+                return Err(error);
+            }
             login => login.err(),
         };
         lock.acquire(self.trusted, limits::LISTING_LOCK, &mut library::note_wait)?;
