@@ -3,23 +3,15 @@
 //!
 //! In the words of RFC 9334 the YubiKey is the attester and its attestation certificate the evidence; this is the
 //! verifier.
-//!
-//! The modules are listed from the bottom to the top.
 
 #![forbid(unsafe_code)]
 
-// Why evidence doesn't count.
-mod refusal;
-// A certificate, read strictly.
 mod certificate;
-// Whose word counts: the built-in roots and given ones.
-pub mod roots;
-// The way from an attestation certificate to a root.
 mod chain;
-// What a YubiKey says of a key.
-pub mod yubikey;
-// Where the evidence stands in a request.
 pub mod evidence;
+mod refusal;
+pub mod roots;
+pub mod yubikey;
 
 pub use evidence::Evidence;
 pub use refusal::Refusal;

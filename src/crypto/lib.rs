@@ -1,6 +1,4 @@
 //! Certificates, signature schemes and the verification of what a token has signed. Pure: no file, no network, no token.
-//!
-//! The modules are listed from the bottom to the top.
 
 #![forbid(unsafe_code)]
 

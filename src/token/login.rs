@@ -139,10 +139,11 @@ impl Token {
         }
     }
 
-    /// Has who wants to use this key of a session that is logged in show that they know the PIN. The same one as was
-    /// accepted before is right; another one is sent, for which the login ends. If that one is refused, the login is made
-    /// once more with the PIN that was right, unless somebody else has sent a wrong one: what is open stays so. Handles of
-    /// private objects are invalid then, see [`Token::logins`].
+    /// Admits another client to this key of a session that is logged in already, if the client knows the PIN. The PIN that
+    /// the token accepted before is right without being sent. Any other one is sent, for which the login ends; if the token
+    /// refuses it, the login is made once more with the one that was right, so that what is open stays open, unless
+    /// somebody else has sent a wrong PIN meanwhile. Handles of private objects that were found before a login ended are
+    /// invalid, see [`Token::logins`].
     pub fn prove(
         &mut self,
         reference: &KeyReference,
