@@ -190,7 +190,7 @@ impl Token {
                 self.login.mistakes = 0;
                 return Ok(());
             }
-            self.log_out()?;
+            self.log_out_to_send(&mut sending)?;
             let outcome = self.send(UserType::User, &mut sending);
             if let Ok(None) = outcome {
                 self.login.mistakes = 0;
@@ -209,6 +209,17 @@ impl Token {
             }
             refusal = outcome?;
         }
+    }
+
+    /// Ends the login for a PIN that is sent next, unless that can't be recorded where it has to be: what is open would be
+    /// closed for nothing.
+    fn log_out_to_send(&mut self, sending: &mut Sending) -> Result<(), Error> {
+        if sending.needs_record
+            && let Err(reason) = sending.ledger.begin()
+        {
+            return Err(not_recorded(&self.state.name, &sending.kept.origin, &reason));
+        }
+        self.log_out().inspect_err(|_| sending.ledger.end(PinAnswer::NotLookedAt))
     }
 
     /// Ends the login. An error if the session stays logged in: a library then takes any PIN as the one of that login.
@@ -452,6 +463,8 @@ impl Token {
         let text = format!("enter the PIN at the reader of token {}", self.state.name);
         pins.at_reader(&text);
         let notice = self.module.waiting(Duration::ZERO, &text);
+        // As of any other PIN; without a place for the record the person is asked all the same.
+        let _ = ledger.begin();
         let outcome = self.session.login(user, None);
         drop(notice);
         let answer = answer_of(&outcome, false);
