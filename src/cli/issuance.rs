@@ -15,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::session::{CommandOutput, Step, write_public_file};
 use crate::enrollment::{
-    Applicant, RESERVED, certificates_pem, check_issued, fingerprint, in_groups, intermediates,
-    remark,
+    Applicant, RESERVED, certificates_pem, check_issued, fingerprint, for_any_key, in_groups,
+    intermediates, remark,
 };
 use crate::start;
 use cluster_api::kind;
@@ -428,7 +428,7 @@ pub(super) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error
 
 /// This user of the cluster, unless no certificate is requested for it.
 pub(super) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
-    let (name, groups) = (&user.name, user.assigned_groups());
+    let (name, groups) = (&user.name, for_any_key(user.assigned_groups()));
     if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
         let text =
             format!("user \"{name}\" is in group {group}, for which no certificate is requested");

@@ -2,7 +2,7 @@
 
 use super::key::choice::{key_configuration, names_key};
 use super::key::context::{ContextEntries, undo};
-use super::key::options::{HEADING, KeyOptions, kubeconfig_files, load_kubeconfig, set};
+use super::key::options::{HEADING, KeyOptions, load_kubeconfig, set};
 use super::listing::{Listing, SelectedKey};
 use super::session::CommandSession;
 use config::{Filter, Keep};
@@ -65,13 +65,18 @@ pub(super) fn run(
     Filter::from_map(&mut map)?;
     let pin_source = map.value("pinSource");
     let login = arguments.login.then_some(&variables);
+    // Once: it may come through a pipe.
+    let kubeconfig = match &options.context {
+        Some(_) => Some(load_kubeconfig(options.kubeconfig.as_deref())?),
+        None => None,
+    };
     let listing = options.look(login, session)?;
-    let key = match key_of_context(options, &listing) {
+    let key = match key_of_context(options, kubeconfig.as_ref(), &listing) {
         Some(key) => key,
         None => options.choose(&listing)?,
     };
     let user = &options.user_name(arguments.user.as_deref(), key, session)?;
-    let Some(context) = &options.context else {
+    let (Some(context), Some(kubeconfig)) = (&options.context, &kubeconfig) else {
         let certificate_file = options.certificate_file.as_deref();
         let mut configuration = key_configuration(certificate_file, key, pin_source);
         let keep = arguments.keep.map(|keep| keep.to_string());
@@ -85,20 +90,25 @@ pub(super) fn run(
     let entries =
         ContextEntries { context, options, user, is_user_named, key, keep, usual_keep: None };
     // Refused before anything is written.
-    let kubeconfig = load_kubeconfig(options.kubeconfig.as_deref())?;
     kubeconfig.context(context)?;
     if arguments.write {
         entries.write(&mut session.output)
     } else {
-        session.output.print_document(&entries.excerpt(&kubeconfig)?)
+        session.output.print_document(&entries.excerpt(kubeconfig)?)
     }
 }
 
-/// The key that the user of the named context has already, unless options name one.
-fn key_of_context<'a>(options: &KeyOptions, listing: &'a Listing) -> Option<SelectedKey<'a>> {
-    let context = options.context.as_deref().filter(|_| !options.names_a_key())?;
-    let kubeconfig = Kubeconfig::load(&kubeconfig_files(options.kubeconfig.as_deref())).ok()?;
-    let context = kubeconfig.context(context).ok()?;
+/// The key that the user of the named context has already, unless options name a key or a token.
+fn key_of_context<'a>(
+    options: &KeyOptions,
+    kubeconfig: Option<&Kubeconfig>,
+    listing: &'a Listing,
+) -> Option<SelectedKey<'a>> {
+    if options.selection.names_a_token_or_an_object() {
+        return None;
+    }
+    let kubeconfig = kubeconfig?;
+    let context = kubeconfig.context(options.context.as_deref()?).ok()?;
     let Ok(Provider::ExternalSigner(configuration)) = kubeconfig.provider(&context.user) else {
         return None;
     };

@@ -1,9 +1,15 @@
 //! What a token itself says of where a key was made, as it goes into the request for the key's certificate.
 
+use attestation::yubikey::HARDWARE_GROUPS;
 use attestation::{Evidence, YubiKeyClaims};
 use config::ObjectSelector;
 use messages::report;
 use token::Token;
+
+/// The groups that another key of the same user may be in, too: all but those that evidence opens, to one key.
+pub fn for_any_key(groups: Vec<String>) -> Vec<String> {
+    groups.into_iter().filter(|group| !group.starts_with(HARDWARE_GROUPS)).collect()
+}
 
 /// A YubiKey's attestation of a key.
 #[derive(Clone, Debug)]
@@ -31,5 +37,16 @@ impl KeyEvidence {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_other_key_is_asked_into_the_groups_of_one_in_hardware() {
+        let groups = ["dev", "hw:attested", "hw:yubikey:15873456", "hwlab"].map(str::to_owned);
+        assert_eq!(for_any_key(groups.to_vec()), ["dev", "hwlab"]);
     }
 }

@@ -12,7 +12,7 @@ use crate::cli::key::context::ContextEntries;
 use crate::cli::key::options::{KeyOptions, SelectedContext, Selection};
 use crate::cli::listing::{Listing, list_library};
 use crate::cli::session::CommandSession;
-use crate::enrollment::Applicant;
+use crate::enrollment::{Applicant, for_any_key};
 use cluster_api::{ClusterUser, Kubectl, ResourceAttributes, may, whoami};
 use config::pin::Pin;
 use config::{Config, Filter, Keep, TokenSelector, key_selection};
@@ -69,7 +69,8 @@ impl IssuingCluster {
 }
 
 /// Whom the certificate is for: the user and the groups that the options name, or those of the certificate that has
-/// expired, or else those that the cluster knows. Another user isn't put into the groups of this one.
+/// expired, or else those that the cluster knows. Another user isn't put into the groups of this one, nor another key into
+/// those that evidence opened to this one.
 fn applicant(
     arguments: &EnrollArguments,
     known: &ClusterUser,
@@ -85,9 +86,9 @@ fn applicant(
     } else if user != present_user {
         Vec::new()
     } else if let Some(certificate) = expired {
-        certificate.groups.clone()
+        for_any_key(certificate.groups.clone())
     } else {
-        known.assigned_groups()
+        for_any_key(known.assigned_groups())
     };
     Applicant::new(user.to_owned(), groups)
 }

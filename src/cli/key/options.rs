@@ -88,6 +88,11 @@ impl Selection {
         Self { object_id: None, object_label: None, uri, ..self.clone() }
     }
 
+    /// Whether it says more than which library is meant.
+    pub(in crate::cli) fn names_a_token_or_an_object(&self) -> bool {
+        self.pairs().any(|(_, key, _)| !matches!(key, "pathLib" | "initArgs"))
+    }
+
     /// As option, key of the configuration and value.
     fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         let values = [
