@@ -463,11 +463,13 @@ impl Token {
         let text = format!("enter the PIN at the reader of token {}", self.state.name);
         pins.at_reader(&text);
         let notice = self.module.waiting(Duration::ZERO, &text);
-        // As of any other PIN; without a place for the record the person is asked all the same.
-        let _ = ledger.begin();
         let outcome = self.session.login(user, None);
         drop(notice);
         let answer = answer_of(&outcome, false);
+        if answer == PinAnswer::Refused {
+            // Not before: whoever walks away from the reader has entered none.
+            let _ = ledger.begin();
+        }
         ledger.end(answer);
         match outcome {
             Err(error) if answer == PinAnswer::Refused => {
