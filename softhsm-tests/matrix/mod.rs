@@ -325,12 +325,8 @@ impl Performance {
         }
         ensure(!is_started, "a run that lost its command's exit code")?;
         ensure((2..=9).contains(&code), "an undocumented exit code")?;
-        let is_done = |line: &str| line.starts_with("✔ ") || line.starts_with("    ");
         let output = String::from_utf8_lossy(&outcome.stdout);
-        ensure(
-            output.lines().all(is_done),
-            "something on standard output but steps that are done",
-        )?;
+        ensure(has_steps_alone(&output), "something on standard output but steps that are done")?;
         if case.task == Task::MissingToken {
             // What it asks of the slots and the library only adds to that.
             ensure(code == case.task.exit_code(), "another exit code")?;

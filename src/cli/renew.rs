@@ -82,10 +82,8 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         return show_renewed(&present, &known, &server, session);
     }
     let evidence = if arguments.no_attestation { None } else { key.evidence()? };
-    if let Some(KeyEvidence { claims, .. }) = &evidence {
-        let text =
-            format!("the request tells the cluster: {claims} (--no-attestation leaves that out)");
-        session.output.step(&Step { title: "evidence", text })?;
+    if let Some(known) = &evidence {
+        session.output.step(&Step { title: "evidence", text: known.disclosure() })?;
     }
     let evidence = evidence.map(|known| known.evidence);
     let issued = issuance.obtain(&arguments.issuance, &mut session.output, || {

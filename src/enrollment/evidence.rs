@@ -20,6 +20,12 @@ pub struct KeyEvidence {
 }
 
 impl KeyEvidence {
+    /// What the person is told before the request is sent.
+    pub fn disclosure(&self) -> String {
+        let claims = &self.claims;
+        format!("the request tells the cluster: {claims} (--no-attestation leaves that out)")
+    }
+
     /// Of the key with this selector; `None` for a token that attests nothing, and for a key that was imported. No PIN is
     /// needed for it.
     pub fn of(token: &Token, selector: &ObjectSelector) -> Option<Self> {

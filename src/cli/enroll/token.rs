@@ -280,7 +280,7 @@ impl<'a> Enrollment<'a> {
         if !self.arguments.no_attestation {
             self.evidence = KeyEvidence::of(&self.token, &key.selector);
         }
-        let Some(KeyEvidence { claims, .. }) = &self.evidence else {
+        let Some(known) = &self.evidence else {
             if !self.arguments.hardware_groups {
                 return Ok(applicant.clone());
             }
@@ -291,13 +291,12 @@ impl<'a> Enrollment<'a> {
                 "leave --hardware-groups out, or have a YubiKey behind Yubico's library (libykcs11.so) make the key",
             ));
         };
-        let text =
-            format!("the request tells the cluster: {claims} (--no-attestation leaves that out)");
-        self.steps.push(Step { title: "evidence", text });
-        Ok(match self.arguments.hardware_groups {
-            true => applicant.also_in(&claims.groups()),
-            false => applicant.clone(),
-        })
+        self.steps.push(Step { title: "evidence", text: known.disclosure() });
+        if self.arguments.hardware_groups {
+            Ok(applicant.also_in(&known.claims.groups()))
+        } else {
+            Ok(applicant.clone())
+        }
     }
 
     pub(super) fn sign_request(

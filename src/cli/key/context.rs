@@ -67,16 +67,13 @@ impl ContextEntries<'_> {
                 })
             })?;
         let (context, user, shown) = (self.context, &outcome.name, path.display());
-        let (text, before) = match &copy {
-            Some(copy) => {
-                (format!("\"{context}\" in {shown} uses the key, as user \"{user}\""), Some(copy))
-            }
-            None => {
-                (format!("\"{context}\" in {shown} is there already, with user \"{user}\""), None)
-            }
+        let what_is_so = match copy {
+            Some(_) => format!("uses the key, as user \"{user}\""),
+            None => format!("is there already, with user \"{user}\""),
         };
+        let text = format!("\"{context}\" in {shown} {what_is_so}");
         output.step(&Step { title: "context", text })?;
-        if let Some(copy) = before {
+        if let Some(copy) = &copy {
             output.detail(&format!("what was there is in {}", copy.display()))?;
         }
         let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
