@@ -134,6 +134,11 @@ fn the_clients_of_the_table_are_those_that_are_tested() {
     }
 }
 
+#[test]
+fn the_readmes_evidence_is_what_can_be_counted_and_what_was_measured() {
+    printed(Command::new(at_root("scripts/evidence")).arg("--check"));
+}
+
 /// The names by which a page's headings are linked to.
 fn headings(document: &Path) -> Vec<String> {
     let Ok(text) = fs::read_to_string(document) else {
