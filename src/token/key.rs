@@ -176,7 +176,7 @@ impl Token {
         pins: &mut dyn PinProvider,
     ) -> Result<ObjectHandle, Error> {
         let missing = match self.private_key(reference) {
-            Err(error) if !self.login.is_done && error.is(&kind::NO_KEY) => error,
+            Err(error) if !self.is_logged_in() && error.is(&kind::NO_KEY) => error,
             outcome => return outcome,
         };
         match self.authenticate(UserType::User, &reference.holder(), pins) {

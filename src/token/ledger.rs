@@ -44,6 +44,8 @@ pub(super) enum PinAnswer {
     Accepted,
     /// No PIN helps until a person has unlocked it, which not all libraries say before a login.
     Locked,
+    /// The library itself has refused the PIN's form, and the token has counted none.
+    Malformed,
     /// It has not looked at the PIN.
     NotLookedAt,
     Refused,
@@ -89,13 +91,14 @@ impl Ledger {
         let mut lines = self.before.clone();
         match answer {
             PinAnswer::Locked | PinAnswer::Refused | PinAnswer::Unclear => return,
-            PinAnswer::NotLookedAt => {}
+            PinAnswer::Malformed | PinAnswer::NotLookedAt => {}
             PinAnswer::Accepted => {
                 // The lines of the card's other tokens stay: their PINs may be others.
                 lines.retain(|line| token_of(line).is_some_and(|id| id != self.id));
-                match lines.iter().any(|line| is_of_sent(line)) {
-                    true => lines.push(self.line(ACCEPTED)),
-                    false => lines.clear(),
+                if lines.iter().any(|line| is_of_sent(line)) {
+                    lines.push(self.line(ACCEPTED));
+                } else {
+                    lines.clear();
                 }
             }
         }
@@ -156,15 +159,15 @@ pub(super) struct TriedPins {
 struct Try {
     token: TokenName,
     pin: u64,
-    /// Otherwise the token may not have looked at it.
-    is_refused: bool,
+    /// If it isn't a refusal, the token may not have looked at it.
+    answer: PinAnswer,
 }
 
 impl TriedPins {
-    /// The token hasn't accepted this PIN.
-    pub(super) fn add(&self, token: &TokenName, pin: &Pin, is_refused: bool) {
+    /// The token hasn't accepted this PIN, but has answered this.
+    pub(super) fn add(&self, token: &TokenName, pin: &Pin, answer: PinAnswer) {
         let pin = self.hash.hash_one(pin.expose());
-        self.all().push(Try { token: token.clone(), pin, is_refused });
+        self.all().push(Try { token: token.clone(), pin, answer });
     }
 
     pub(super) fn forget(&self, token: &TokenName) {
@@ -181,7 +184,8 @@ impl TriedPins {
         let pin = self.hash.hash_one(pin.expose());
         let all = self.all();
         let same = all.iter().filter(|tried| tried.token.is_same_token(token) && tried.pin == pin);
-        let (refused, unclear): (Vec<_>, Vec<_>) = same.partition(|tried| tried.is_refused);
+        let (refused, unclear): (Vec<_>, Vec<_>) =
+            same.partition(|tried| tried.answer == PinAnswer::Refused);
         !refused.is_empty() || unclear.len() >= UNCLEAR_LOGINS
     }
 
@@ -327,9 +331,9 @@ mod tests {
     fn all_that_a_token_refused_stays_refused_until_that_token_accepts_one() {
         let tried = TriedPins::default();
         let (one, other) = (token("1", 1), token("2", 2));
-        tried.add(&one, &pin("1111"), true);
-        tried.add(&one, &pin("2222"), true);
-        tried.add(&other, &pin("3333"), true);
+        tried.add(&one, &pin("1111"), PinAnswer::Refused);
+        tried.add(&one, &pin("2222"), PinAnswer::Refused);
+        tried.add(&other, &pin("3333"), PinAnswer::Refused);
         tried.forget(&other);
         // It was put into another reader.
         let moved = token("1", 7);
@@ -347,10 +351,10 @@ mod tests {
     fn one_doubt_is_no_refusal_and_two_are() {
         let tried = TriedPins::default();
         let token = token("1", 1);
-        tried.add(&token, &pin("1111"), false);
-        tried.add(&token, &pin("2222"), false);
+        tried.add(&token, &pin("1111"), PinAnswer::Unclear);
+        tried.add(&token, &pin("2222"), PinAnswer::Unclear);
         assert!(!tried.is_repeated(&token, &pin("1111")));
-        tried.add(&token, &pin("1111"), false);
+        tried.add(&token, &pin("1111"), PinAnswer::Unclear);
         assert!(tried.is_repeated(&token, &pin("1111")));
         assert_eq!(tried.count(&token), 3);
     }

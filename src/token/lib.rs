@@ -117,7 +117,7 @@ impl Token {
     }
 
     pub fn is_logged_in(&self) -> bool {
-        self.login.is_done
+        self.login.is_made()
     }
 
     /// Whether a login that the token requires has not been made.

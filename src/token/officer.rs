@@ -38,61 +38,85 @@ impl Token {
         if !self.state().is_yubikey() {
             return self.log_in_if_required(what, pins);
         }
-        if self.login.is_officer {
+        if self.login.is_officers() {
             return Ok(());
         }
-        // The user's PIN is kept.
-        if self.login.is_done {
-            self.session.logout().map_err(|error| self.call_failure(&error))?;
-            self.login.is_done = false;
-        }
-        let token = self.name();
-        let failed = |text: String, help: &str| Err(Error::new(Exit::Login, text).help(help));
-        let question = format!(
-            "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
-             {PROTECTED} if the card's PIN protects it) for token {token}, {what}: "
-        );
-        let Answer::Typed(typed) = ask(&printable(&question), false) else {
-            return failed(
-                format!(
-                    "token {token} wants its management key, which only a person gives at a terminal"
-                ),
-                "run the command from a terminal (with ssh: -t) and type the key there",
+        self.log_out_user()?;
+        let Answer::Typed(typed) = ask(&printable(&self.question(what)), false) else {
+            let token = self.name();
+            let text = format!(
+                "token {token} wants its management key, which only a person gives at a terminal"
             );
+            return Err(Error::new(Exit::Login, text)
+                .help("run the command from a terminal (with ssh: -t) and type the key there"));
         };
         if typed == PROTECTED.as_bytes() {
-            match self.authenticate(UserType::So, what, pins) {
-                Err(error) if error.is(&kind::PIN_NOT_SET) => {
-                    return failed(
-                        format!("token {token} doesn't keep its management key under its PIN"),
-                        "run the command again and type the management key itself",
-                    );
-                }
-                outcome => outcome?,
-            }
+            self.log_in_with_protected_key(what, pins)
         } else {
-            let Some(key) = management_key(&typed) else {
-                return failed(
-                    format!("that can't be the management key and was not sent to token {token}"),
-                    LOOK_UP,
-                );
-            };
-            let deferral = Deferral::for_login();
-            let outcome = self.session.login(UserType::So, Some(key));
-            drop(deferral);
-            if let Err(error) = outcome {
-                // One of another length is CKR_ARGUMENTS_BAD.
-                let refused = [Some(RvError::PinIncorrect), Some(RvError::ArgumentsBad)];
-                if !refused.contains(&ckr::code(&error)) {
-                    return Err(self.call_failure(&error));
-                }
+            self.log_in_with_key(&typed)
+        }
+    }
+
+    /// Ends the user's login (C_Logout), if there is one. The PIN is kept.
+    fn log_out_user(&mut self) -> Result<(), Error> {
+        if self.is_logged_in() {
+            self.session.logout().map_err(|error| self.call_failure(&error))?;
+            self.login.logout_called(false);
+        }
+        Ok(())
+    }
+
+    fn question(&self, what: &str) -> String {
+        format!(
+            "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
+             {PROTECTED} if the card's PIN protects it) for token {}, {what}: ",
+            self.name()
+        )
+    }
+
+    /// C_Login as the security officer with the user's PIN, by the PIN's rules.
+    fn log_in_with_protected_key(
+        &mut self,
+        what: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<(), Error> {
+        match self.authenticate(UserType::So, what, pins) {
+            Err(error) if error.is(&kind::PIN_NOT_SET) => {
+                let token = self.name();
+                let text = format!("token {token} doesn't keep its management key under its PIN");
+                Err(Error::new(Exit::Login, text)
+                    .help("run the command again and type the management key itself"))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// C_Login as the security officer with the management key, if what was typed can be one.
+    fn log_in_with_key(&mut self, typed: &[u8]) -> Result<(), Error> {
+        let token = self.name();
+        let Some(key) = management_key(typed) else {
+            let text =
+                format!("that can't be the management key and was not sent to token {token}");
+            return Err(Error::new(Exit::Login, text).help(LOOK_UP));
+        };
+        let deferral = Deferral::for_login();
+        let outcome = self.session.login(UserType::So, Some(key));
+        drop(deferral);
+        match outcome {
+            Ok(()) => {
+                self.login.logged_in(UserType::So);
+                Ok(())
+            }
+            // One of another length is CKR_ARGUMENTS_BAD.
+            Err(error)
+                if ckr::is_one_of(&error, &[RvError::PinIncorrect, RvError::ArgumentsBad]) =>
+            {
                 let failure = ckr::failure(&error);
                 let text = format!("token {token} refused the management key: {failure}");
-                return failed(text, LOOK_UP);
+                Err(Error::new(Exit::Login, text).help(LOOK_UP))
             }
+            Err(error) => Err(self.call_failure(&error)),
         }
-        (self.login.is_done, self.login.is_officer) = (true, true);
-        Ok(())
     }
 }
 

@@ -7,11 +7,8 @@ pub(super) const ATTENDED_TRIES: usize = 3;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PinSourceKind {
-    /// The token has accepted this one in this process.
-    Accepted {
-        /// A PIN was sent to the token since, and it has accepted none.
-        is_recorded: bool,
-    },
+    /// The token has accepted this one in this process, and it is kept.
+    Accepted,
     /// A person, who sees whether a PIN was accepted; after so many tries in this process.
     Person { tries: usize },
     /// A program that answers in a person's place, for the first time in this process: perhaps a script.
@@ -26,6 +23,14 @@ pub(super) enum PinSourceKind {
         /// `check --despite-refusal`: the user says that it is another PIN.
         despite_refusal: bool,
     },
+}
+
+impl PinSourceKind {
+    /// Whether the PIN is sent only with a line in the record: nobody sees what becomes of it, nor says that it is another
+    /// one, so that it could be sent again and again.
+    pub(super) fn needs_record(self) -> bool {
+        matches!(self, Self::Stored { despite_refusal: false, .. })
+    }
 }
 
 /// What to do: have the reader ask, or send the PIN; after the person's yes if `confirm`.
@@ -53,6 +58,17 @@ pub(super) fn hopeless(state: PinState) -> Option<WhyNotSent> {
     }
 }
 
+/// Whether a PIN that is kept from an earlier login is dropped, and the next one is got as if there were none: it may have
+/// been changed meanwhile if a PIN was sent since and none was accepted (`is_recorded`), and the last try is never its. A
+/// token that takes no PIN at all is refused by [`next`], whatever PIN there is.
+pub(super) fn drops_kept(state: PinState, is_recorded: bool) -> bool {
+    match state {
+        PinState::CountLow | PinState::Good => is_recorded,
+        PinState::FinalTry => true,
+        PinState::Locked | PinState::ToBeChanged => false,
+    }
+}
+
 /// What to do for a login, by the token's flags for its PIN and who has one.
 pub(super) fn next(
     state: PinState,
@@ -73,16 +89,15 @@ pub(super) fn next(
         PinSourceKind::Person { .. } | PinSourceKind::Program { .. } => {
             Ok(PinStep { at_reader: has_keypad, confirm: is_final })
         }
-        PinSourceKind::Accepted { .. } | PinSourceKind::Stored { .. } if is_final => {
+        PinSourceKind::Accepted | PinSourceKind::Stored { .. } if is_final => {
             Err(WhyNotSent::FinalTry)
         }
-        PinSourceKind::Accepted { is_recorded: true } => Err(WhyNotSent::RefusedBefore),
         PinSourceKind::Stored { is_recorded, despite_refusal: false }
             if is_recorded || state == PinState::CountLow =>
         {
             Err(WhyNotSent::RefusedBefore)
         }
-        PinSourceKind::Accepted { .. } | PinSourceKind::Stored { .. } => {
+        PinSourceKind::Accepted | PinSourceKind::Stored { .. } => {
             Ok(PinStep { at_reader: false, confirm: false })
         }
     }
@@ -91,6 +106,7 @@ pub(super) fn next(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use PinSourceKind::Accepted;
     use PinState::{CountLow, FinalTry, Good, Locked, ToBeChanged};
     use WhyNotSent::{RefusedBefore, TriesSpent};
 
@@ -104,10 +120,6 @@ mod tests {
 
     fn despite_refusal(is_recorded: bool) -> PinSourceKind {
         PinSourceKind::Stored { is_recorded, despite_refusal: true }
-    }
-
-    fn accepted(is_recorded: bool) -> PinSourceKind {
-        PinSourceKind::Accepted { is_recorded }
     }
 
     fn program(is_recorded: bool) -> PinSourceKind {
@@ -137,12 +149,10 @@ mod tests {
             (Good, despite_refusal(true), SEND),
             (CountLow, despite_refusal(true), SEND),
             (FinalTry, despite_refusal(false), Err(WhyNotSent::FinalTry)),
-            // One that the token has accepted is sent again, but not after one of ours that it hasn't, nor as a final try.
-            (Good, accepted(false), SEND),
-            (Good, accepted(true), Err(RefusedBefore)),
-            (CountLow, accepted(false), SEND),
-            (CountLow, accepted(true), Err(RefusedBefore)),
-            (FinalTry, accepted(false), Err(WhyNotSent::FinalTry)),
+            // One that the token has accepted is sent again, but not as a final try.
+            (Good, Accepted, SEND),
+            (CountLow, Accepted, SEND),
+            (FinalTry, Accepted, Err(WhyNotSent::FinalTry)),
             // A program may be a script, which would give the refused one in each process.
             (Good, program(false), SEND),
             (Good, program(true), Err(RefusedBefore)),
@@ -154,18 +164,45 @@ mod tests {
     }
 
     #[test]
+    fn a_kept_pin_is_dropped_after_one_of_ours_that_was_not_accepted_and_before_the_last_try() {
+        for (state, is_recorded, expected) in [
+            (Good, false, false),
+            (Good, true, true),
+            (CountLow, false, false),
+            (CountLow, true, true),
+            (FinalTry, false, true),
+            (FinalTry, true, true),
+            // No other one would help.
+            (Locked, true, false),
+            (ToBeChanged, true, false),
+        ] {
+            assert_eq!(drops_kept(state, is_recorded), expected, "{state:?}, {is_recorded}");
+        }
+    }
+
+    #[test]
+    fn only_a_stored_pin_that_nobody_vouches_for_has_to_be_recorded() {
+        for (source, expected) in [
+            (stored(false), true),
+            (stored(true), true),
+            (despite_refusal(false), false),
+            (person(0), false),
+            (program(false), false),
+            (Accepted, false),
+        ] {
+            assert_eq!(source.needs_record(), expected, "{source:?}");
+        }
+    }
+
+    #[test]
     fn in_some_states_no_pin_is_sent_and_no_reader_asks() {
         for (state, reason) in
             [(Locked, WhyNotSent::Locked), (ToBeChanged, WhyNotSent::ToBeChanged)]
         {
             for has_keypad in [false, true] {
-                for source in [
-                    person(0),
-                    stored(false),
-                    despite_refusal(false),
-                    accepted(false),
-                    program(false),
-                ] {
+                for source in
+                    [person(0), stored(false), despite_refusal(false), Accepted, program(false)]
+                {
                     assert_eq!(next(state, has_keypad, source), Err(reason));
                 }
             }

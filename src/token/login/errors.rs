@@ -1,0 +1,167 @@
+//! What a login that fails says, and what to type next.
+
+use cryptoki::error::{Error as CryptokiError, RvError};
+
+use crate::module::{PinState, pkcs11_tool};
+use crate::pin_rules::WhyNotSent;
+use crate::{Token, ckr, kind};
+use config::TokenName;
+use config::pin::{self, PinOrigin};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::{Help, HelpPart};
+
+const WHICH_PIN: &str = "make sure which PIN the token wants (a YubiKey: the PIV PIN)";
+
+impl Token {
+    /// Why no PIN is sent; `origin` is where it would have come from.
+    pub(super) fn not_sent(&self, reason: WhyNotSent, origin: &PinOrigin) -> Error {
+        match reason {
+            WhyNotSent::FinalTry => pin::final_try(&self.state.name.to_string(), origin),
+            WhyNotSent::Locked => self.locked(),
+            WhyNotSent::RefusedBefore => self.refused_before(origin),
+            WhyNotSent::ToBeChanged => self.to_be_changed("CKF_USER_PIN_TO_BE_CHANGED"),
+            WhyNotSent::TriesSpent => self.tries_spent(),
+        }
+    }
+
+    fn refused_before(&self, origin: &PinOrigin) -> Error {
+        let token = &self.state.name;
+        let text = format!(
+            "token {token} seems to have refused a PIN; the PIN {origin} was not sent to it"
+        );
+        let help = Help::from(format!(
+            "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check"
+        ))
+        .and(HelpPart::Key)
+        .and(format!(" --pin-source prompt`; where nobody can type it, `{PROGRAM} check"))
+        .and(HelpPart::Key)
+        .and(HelpPart::PinSource)
+        .and(" --despite-refusal` sends the stored PIN once");
+        Error::new(Exit::Login, text).help(help)
+    }
+
+    fn tries_spent(&self) -> Error {
+        let token = &self.state.name;
+        let text = format!(
+            "token {token} was sent three PINs and has accepted none, so no other is asked for"
+        );
+        let help = Help::from(format!("make sure which PIN the token wants (`{PROGRAM} check"))
+            .and(HelpPart::Key)
+            .and(" --no-login` shows how it counts), then start the command again");
+        Error::new(Exit::Login, text).help(help)
+    }
+
+    fn locked(&self) -> Error {
+        let text = format!("the PIN of token {} is locked (CKR_PIN_LOCKED)", self.state.name);
+        Error::new(Exit::Login, text).help(self.unblock())
+    }
+
+    fn unblock(&self) -> String {
+        let tool = self.pkcs11_tool();
+        format!(
+            "unblock it with the PUK or the SO PIN: ykman piv access unblock-pin (YubiKey), pkcs15-tool --unblock-pin \
+             (OpenSC), tpm2_dictionarylockout --clear-lockout (TPM), {tool} --login --login-type so --init-pin (others)"
+        )
+    }
+
+    fn pkcs11_tool(&self) -> String {
+        pkcs11_tool(self.state.name.slot, &self.module.path.to_string_lossy())
+    }
+
+    fn to_be_changed(&self, reported: &str) -> Error {
+        let (token, tool) = (&self.state.name, self.pkcs11_tool());
+        let text =
+            format!("the PIN of token {token} must be changed before it can be used ({reported})");
+        Error::new(Exit::Login, text)
+            .help(format!("change it: {tool} --login --change-pin, or the token's own tool"))
+    }
+
+    /// The token has refused the PIN, and is in this state now.
+    pub(super) fn incorrect(
+        &self,
+        origin: &PinOrigin,
+        left: PinState,
+        error: &CryptokiError,
+    ) -> Error {
+        let (token, tries, failure) = (&self.state.name, left.tries_left(), ckr::failure(error));
+        let text = format!("token {token} refused the PIN {origin}{tries}: {failure}");
+        Error::new(Exit::Login, text).help(match origin {
+            _ if left == PinState::Locked => Help::from(self.unblock()),
+            PinOrigin::Person | PinOrigin::Reader => {
+                Help::from(format!("{WHICH_PIN} before you try again"))
+            }
+            PinOrigin::Askpass(_) | PinOrigin::Pinentry(_) => {
+                Help::from(format!("{WHICH_PIN}, or correct what that program answers by itself"))
+            }
+            PinOrigin::Stored(_) => Help::from(format!(
+                "correct the PIN at its source, then log in yourself: `{PROGRAM} check"
+            ))
+            .and(HelpPart::Key)
+            .and(" --pin-source prompt`; until then no stored PIN is sent, since every try counts"),
+        })
+    }
+
+    /// The error of a C_Login that has failed, but for a PIN that was refused.
+    pub(super) fn login_failure(&self, error: &CryptokiError) -> Error {
+        let (token, failure) = (&self.state.name, ckr::failure(error));
+        match ckr::code(error) {
+            Some(RvError::PinLocked) => self.locked(),
+            Some(RvError::PinExpired) => self.to_be_changed(&failure),
+            Some(RvError::Cancel | RvError::FunctionCanceled | RvError::FunctionRejected) => {
+                let text = format!("the login to token {token} was cancelled: {failure}");
+                Error::new(Exit::Login, text).help(
+                    "run the command again and enter the PIN at the reader or in the library's window",
+                )
+            }
+            Some(RvError::UserPinNotInitialized) => {
+                let text = format!("token {token} has no user PIN yet: {failure}");
+                let tool = self.pkcs11_tool();
+                Error::new(Exit::Login, text).kind(kind::PIN_NOT_SET).help(format!(
+                    "initialise the user PIN first: {tool} --login --login-type so --init-pin, or the token's own tool"
+                ))
+            }
+            _ => self.call_failure(error),
+        }
+    }
+
+    /// The error of a C_Login or C_Logout that has failed for a reason of its own.
+    pub(crate) fn call_failure(&self, error: &CryptokiError) -> Error {
+        self.failure(error, |failure| {
+            let text = format!("login to token {} failed: {failure}", self.state.name);
+            Error::new(Exit::Login, text).kind(kind::CALL_FAILED).help(ckr::TAKE_OUT)
+        })
+    }
+}
+
+/// A program gives a PIN again that the token has refused, or may have.
+pub(super) fn repeated(token: &TokenName, origin: &PinOrigin) -> Error {
+    let text = format!(
+        "token {token} seems to have refused the PIN {origin}, which gave the same one again"
+    );
+    Error::new(Exit::Login, text).help(
+        "correct what that program answers before you try again; a PIN that was refused is not sent twice",
+    )
+}
+
+/// The library has refused the form of the PIN, before the token could count it.
+pub(super) fn malformed(token: &TokenName, origin: &PinOrigin, error: &CryptokiError) -> Error {
+    let text = format!(
+        "the library of token {token} did not take the PIN {origin} as it is: {}",
+        ckr::failure(error)
+    );
+    Error::new(Exit::Login, text).help(format!(
+        "{WHICH_PIN}, and how long it is (a PIV PIN has 6 to 8 characters); no try was spent"
+    ))
+}
+
+/// The record has no place for the line that must stand before a stored PIN is sent.
+pub(super) fn not_recorded(token: &TokenName, origin: &PinOrigin, reason: &str) -> Error {
+    let text = format!(
+        "a PIN that token {token} refuses could not be remembered ({reason}), so the PIN {origin} was not \
+         sent to it"
+    );
+    Error::new(Exit::Login, text).help(
+        "see that you can write to .local/state/pkcs11-external-signer in your home, or to one of those \
+         directories, with mode 0700; or type the PIN: set pinSource (--pin-source) to prompt",
+    )
+}

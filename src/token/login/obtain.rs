@@ -1,0 +1,277 @@
+//! Which PIN a login is made with, if any: the one that is kept, or one that is given.
+//!
+//! There are two orders. A PIN that is at hand (kept, or stored somewhere) is got while the record is locked: lock, look
+//! at the token, ask the rules. A person may take their time, during which others are not to wait: so look, ask the
+//! rules, ask the person, then lock and look once more, whether what the person was told still holds.
+
+use super::errors::{not_recorded, repeated};
+use super::state::{KnownPin, SourcedPin};
+use crate::Token;
+use crate::ledger::{Ledger, TRIED_PINS};
+use crate::module::{PinState, TokenState};
+use crate::pin_rules::{self, PinSourceKind};
+use config::TokenName;
+use config::pin::{MAX_PIN_LENGTH, PinOrigin, PinProvider, PinRequest};
+use messages::error::Error;
+
+const LAST_TRY: &str = "This is the last try: another wrong PIN locks the token.";
+const COUNTED: &str = "the token has counted a wrong PIN since the last right one";
+
+/// What the rules allow for a login.
+pub(super) enum Obtained {
+    /// Others have used up all tries but one meanwhile, which who was asked doesn't know.
+    AskAgain,
+    /// The reader is to ask.
+    AtReader(Ledger),
+    Pin(Sending),
+}
+
+/// A PIN that may be sent, once.
+pub(super) struct Sending {
+    pub(super) pin: KnownPin,
+    /// Locked since before the token was looked at last.
+    pub(super) ledger: Ledger,
+    /// Not without a line in the record.
+    pub(super) needs_record: bool,
+    /// What the token said before.
+    pub(super) before: PinState,
+}
+
+impl Sending {
+    /// Records that the PIN is sent. An error if that can't be, where it has to be.
+    pub(super) fn record(&mut self, token: &TokenName) -> Result<(), Error> {
+        match self.ledger.begin() {
+            Err(reason) if self.needs_record => {
+                Err(not_recorded(token, self.pin.origin(), &reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One look at the token before a login, and whose PIN would be sent.
+struct Look {
+    /// What the token says.
+    state: TokenState,
+    origin: PinOrigin,
+    /// Whose PIN it is, in the words of the rules.
+    source: PinSourceKind,
+    record: RecordLock,
+}
+
+/// When the record is locked for a login.
+enum RecordLock {
+    /// It is, since before the look at the token: the PIN is at hand.
+    Held(Ledger),
+    /// Once somebody, who is asked next, has given the PIN.
+    AfterAsking,
+}
+
+impl Token {
+    /// Gets a PIN that the rules allow to be sent: the one that is kept, or another one, which may take as long as a
+    /// person takes. Who is asked is told of the refusal of the one before.
+    pub(super) fn obtain(
+        &mut self,
+        what: &str,
+        refusal: Option<&str>,
+        pins: &mut dyn PinProvider,
+    ) -> Result<Obtained, Error> {
+        let Look { state, origin, source, record } = self.look(pins)?;
+        let step = pin_rules::next(state.pin, state.own_keypad, source)
+            .map_err(|reason| self.not_sent(reason, &origin))?;
+        let request = pin_request(&state, what, refusal, step.confirm);
+        let pin = if step.at_reader {
+            if step.confirm {
+                pins.confirm_at_reader(&request)?;
+            }
+            None
+        } else if let Some(kept) = self.login.take() {
+            Some(kept)
+        } else {
+            Some(KnownPin::Unchecked(given_pin(&state.name, origin, &request, pins)?))
+        };
+        let ledger = match record {
+            RecordLock::Held(ledger) => ledger,
+            RecordLock::AfterAsking => match self.lock_after_asking(&state)? {
+                Some(ledger) => ledger,
+                None => return Ok(Obtained::AskAgain),
+            },
+        };
+        Ok(match pin {
+            None => Obtained::AtReader(ledger),
+            Some(pin) => Obtained::Pin(Sending {
+                pin,
+                ledger,
+                needs_record: source.needs_record(),
+                before: state.pin,
+            }),
+        })
+    }
+
+    /// Looks at the token before a login, once: for the kept PIN or, where that is dropped, for the provider's.
+    fn look(&mut self, pins: &mut dyn PinProvider) -> Result<Look, Error> {
+        let Some(kept) = self.login.kept() else {
+            let origin = pins.origin();
+            let record = if origin.is_attended() {
+                RecordLock::AfterAsking
+            } else {
+                RecordLock::Held(Ledger::open(&self.state)?)
+            };
+            let state = self.same_token()?;
+            return self.look_for_given(state, origin, record);
+        };
+        let ledger = Ledger::open(&self.state)?;
+        let state = self.same_token()?;
+        if !pin_rules::drops_kept(state.pin, ledger.stands()) {
+            let origin = kept.origin().clone();
+            let source = self.source_of_kept(kept, &ledger);
+            return Ok(Look { state, origin, source, record: RecordLock::Held(ledger) });
+        }
+        self.login.drop_kept();
+        let origin = pins.origin();
+        let record = if origin.is_attended() {
+            // At once: whether a line stands may have to be looked at again below.
+            drop(ledger);
+            RecordLock::AfterAsking
+        } else {
+            RecordLock::Held(ledger)
+        };
+        self.look_for_given(state, origin, record)
+    }
+
+    /// The look for a PIN that the provider gives.
+    fn look_for_given(
+        &self,
+        state: TokenState,
+        origin: PinOrigin,
+        record: RecordLock,
+    ) -> Result<Look, Error> {
+        let source = self.source_of_given(&origin, &record)?;
+        Ok(Look { state, origin, source, record })
+    }
+
+    fn source_of_kept(&self, kept: &KnownPin, ledger: &Ledger) -> PinSourceKind {
+        match kept {
+            KnownPin::Accepted(_) => PinSourceKind::Accepted,
+            KnownPin::Unchecked(pin) if pin.origin.is_attended() => self.person(),
+            KnownPin::Unchecked(_) => self.stored(ledger),
+        }
+    }
+
+    fn source_of_given(
+        &self,
+        origin: &PinOrigin,
+        record: &RecordLock,
+    ) -> Result<PinSourceKind, Error> {
+        Ok(match record {
+            RecordLock::Held(ledger) => self.stored(ledger),
+            RecordLock::AfterAsking if self.is_first_of_program(origin) => {
+                // Not kept while it is asked.
+                PinSourceKind::Program { is_recorded: Ledger::open(&self.state)?.stands() }
+            }
+            RecordLock::AfterAsking => self.person(),
+        })
+    }
+
+    /// Whether a program, perhaps a script, is to give its first PIN in this process, which the user hasn't vouched for.
+    fn is_first_of_program(&self, origin: &PinOrigin) -> bool {
+        matches!(origin, PinOrigin::Askpass(_))
+            && TRIED_PINS.count(&self.state.name) == 0
+            && !self.login.disregards_refusals
+    }
+
+    fn person(&self) -> PinSourceKind {
+        PinSourceKind::Person { tries: TRIED_PINS.count(&self.state.name) }
+    }
+
+    fn stored(&self, ledger: &Ledger) -> PinSourceKind {
+        PinSourceKind::Stored {
+            is_recorded: ledger.stands(),
+            despite_refusal: self.login.disregards_refusals,
+        }
+    }
+
+    /// The record, for a PIN that a person was asked for when the token was in this state. `None` if others have
+    /// used up all tries but one meanwhile, which the person doesn't know.
+    fn lock_after_asking(&self, state: &TokenState) -> Result<Option<Ledger>, Error> {
+        let ledger = Ledger::open(state)?;
+        let now = self.same_token()?.pin;
+        self.check_hopeless(now)?;
+        let is_new = now == PinState::FinalTry && state.pin != PinState::FinalTry;
+        Ok((!is_new).then_some(ledger))
+    }
+
+    /// Refuses a login in a state in which no PIN can help.
+    pub(super) fn check_hopeless(&self, state: PinState) -> Result<(), Error> {
+        let reason = pin_rules::hopeless(state);
+        reason.map_or(Ok(()), |reason| Err(self.not_sent(reason, &PinOrigin::Person)))
+    }
+
+    /// The token's state now, if it is the token of the session.
+    pub(super) fn same_token(&self) -> Result<TokenState, Error> {
+        let state = self.module.token_state(self.state.name.slot);
+        let state = state.map_err(|error| self.call_failure(&error))?;
+        if state.name.is_same_token(&self.state.name) {
+            Ok(state)
+        } else {
+            Err(self.removed("another token is in its place"))
+        }
+    }
+}
+
+/// What is asked for: a PIN for the token in this state, or before the last try a person's word.
+fn pin_request<'a>(
+    state: &'a TokenState,
+    what: &'a str,
+    refusal: Option<&'a str>,
+    needs_confirmation: bool,
+) -> PinRequest<'a> {
+    let (shortest, longest) = lengths(state);
+    let counted = (state.pin == PinState::CountLow).then_some(COUNTED);
+    PinRequest {
+        token: state.name.to_string().into(),
+        label: state.name.label.as_str().into(),
+        what: what.into(),
+        shortest,
+        longest,
+        notice: refusal.or(counted).map(Into::into),
+        confirm: needs_confirmation.then(|| LAST_TRY.into()),
+    }
+}
+
+/// The PIN that is given for this request. An error if it comes from a program that gives again what the token has
+/// refused, or may have.
+fn given_pin(
+    token: &TokenName,
+    origin: PinOrigin,
+    request: &PinRequest<'_>,
+    pins: &mut dyn PinProvider,
+) -> Result<SourcedPin, Error> {
+    let pin = pins.pin(request)?;
+    let is_from_program = matches!(origin, PinOrigin::Askpass(_) | PinOrigin::Pinentry(_));
+    if is_from_program && TRIED_PINS.is_repeated(token, &pin) {
+        return Err(repeated(token, &origin));
+    }
+    Ok(SourcedPin { pin, origin })
+}
+
+/// The shortest and the longest PIN that token and program can have.
+fn lengths(state: &TokenState) -> (usize, usize) {
+    let (shortest, longest) = state.pin_lengths;
+    (shortest, if longest == 0 { MAX_PIN_LENGTH } else { longest.min(MAX_PIN_LENGTH) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::module::state_with_label;
+
+    #[test]
+    fn a_pin_is_as_long_as_the_token_and_the_program_can_have_it() {
+        for (reported, longest) in [(8, 8), (0, MAX_PIN_LENGTH), (100_000, MAX_PIN_LENGTH)] {
+            let mut state = state_with_label("token");
+            state.pin_lengths.1 = reported;
+            assert_eq!(lengths(&state), (4, longest));
+        }
+    }
+}
