@@ -66,6 +66,7 @@ impl Token {
         Ok(())
     }
 
+    /// What a person is asked, who may type the management key or a word for it.
     fn question(&self, what: &str) -> String {
         format!(
             "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \

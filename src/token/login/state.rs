@@ -34,6 +34,7 @@ pub(super) struct SourcedPin {
 }
 
 impl SourcedPin {
+    /// A second copy of the PIN, which is wiped as the first one is.
     pub(super) fn duplicate(&self) -> Self {
         Self { pin: self.pin.duplicate(), origin: self.origin.clone() }
     }
@@ -103,10 +104,12 @@ pub(crate) struct Login {
 }
 
 impl Login {
+    /// Whether the user or the security officer is logged in.
     pub(crate) fn is_made(&self) -> bool {
         self.who != LoggedIn::Nobody
     }
 
+    /// Whether the security officer is logged in.
     pub(crate) fn is_officers(&self) -> bool {
         self.who == LoggedIn::SecurityOfficer
     }
@@ -134,10 +137,12 @@ impl Login {
         }
     }
 
+    /// The kept PIN, which stays.
     pub(super) fn kept(&self) -> Option<&KnownPin> {
         self.kept.as_ref()
     }
 
+    /// Keeps the PIN, in place of the one that is kept.
     pub(super) fn keep(&mut self, pin: KnownPin) {
         self.kept = Some(pin);
     }
