@@ -13,7 +13,7 @@ use crate::printable::{excerpt, printable};
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
-/// Of the JSON documents that commands print: fields may be added, none is taken away or changes its meaning.
+/// The version of the JSON documents that commands print: fields may be added, none is taken away or changes its meaning.
 pub const DOCUMENT_VERSION: &str = "pkcs11-external-signer/v1";
 /// The name under which kubectl finds this program.
 pub const PLUGIN: &str = "kubectl-pkcs11";
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// Can be sent to another process.
+/// What failed and why, for people; what to do about it, and the exit code. It can be sent to another process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Error(Box<Parts>);
 
@@ -58,29 +58,32 @@ struct Parts {
 }
 
 impl Error {
-    /// `text` is one line: what failed, with which object, and why. It needs [help](Self::help), too.
+    /// An error that ends the program with this exit code. `text` is one line: what failed, with which object, and why.
+    /// It needs [help](Self::help), too.
     pub fn new(exit: Exit, text: impl Into<String>) -> Self {
         let help = Help::default();
         Self(Box::new(Parts { exit_code: exit as u8, kind: None, text: text.into(), help }))
     }
 
+    /// The error with what to do next.
     pub fn help(mut self, help: impl Into<Help>) -> Self {
         self.0.help = help.into();
         self
     }
 
+    /// The error as one that other code recognises.
     pub fn kind(mut self, kind: Kind) -> Self {
         self.0.kind = Some(kind);
         self
     }
 
-    /// The same, said of this.
+    /// The error with what it is about before its text: `WHAT: text`.
     pub fn about(mut self, what: impl Display) -> Self {
         self.0.text = format!("{what}: {}", self.0.text);
         self
     }
 
-    /// The same for who was told a moment ago: short, and without what to do.
+    /// The error for who was told of it a moment ago: short, and without what to do.
     pub fn again(mut self) -> Self {
         self.0.text = format!("the same again: {}", excerpt(&self.0.text));
         self.0.help = Help::default();
@@ -101,6 +104,7 @@ impl Error {
         error
     }
 
+    /// The exit code of a program that ends with this error.
     pub fn exit_code(&self) -> u8 {
         self.0.exit_code
     }
@@ -117,11 +121,13 @@ impl Error {
 
     /// The error and what to do, if that is to be said, in one line for another program to show.
     pub fn sentence(&self) -> String {
-        let (text, help) = (self.to_string(), self.remedy().to_string());
+        let text = self.to_string();
+        let help = self.remedy().to_string();
         let separator = if help.is_empty() { "" } else { "; " };
         format!("{}{separator}{}", printable(&text), printable(&help))
     }
 
+    /// Whether it was made as an error of this kind.
     pub fn is(&self, kind: &Kind) -> bool {
         self.0.kind.as_ref() == Some(kind)
     }

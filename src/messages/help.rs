@@ -80,7 +80,7 @@ pub struct Remedy {
     pub candidates: Vec<String>,
 }
 
-/// In one line.
+/// The text and the candidates in one line.
 impl Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.candidates.join("; ") {
@@ -112,7 +112,7 @@ pub fn set_call(call: Call) {
     let _ = CALL.set(call);
 }
 
-/// The same for the context that this call names, or uses.
+/// Has the commands that are printed from now on name this context, which this call names, or uses.
 pub fn set_context(name: &str) {
     let _ = CONTEXT.set(shell_word(name).into_owned());
 }
@@ -133,7 +133,7 @@ impl Call {
         }
     }
 
-    /// A command stands between backticks.
+    /// The text with the program's name in its commands, which stand between backticks, as this call has it.
     fn text(&self, text: &str) -> String {
         let program = self.program.unwrap_or(PROGRAM);
         text.replace(&format!("`{PROGRAM} "), &format!("`{program} "))

@@ -5,6 +5,9 @@
 
 use std::borrow::Cow;
 
+/// The longest [`excerpt`] of a text, in characters.
+const EXCERPT_LENGTH: usize = 60;
+
 /// The text with every character made visible; borrowed when there is nothing to change.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful, |character| character.escape_unicode().to_string())
@@ -15,11 +18,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 pub struct PrintableLines(String);
 
 impl PrintableLines {
+    /// These lines, each with its line ending; a line ending within one is made visible.
     pub fn of(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let lines = lines.into_iter();
         Self(lines.map(|line| format!("{}\n", printable(line.as_ref()))).collect())
     }
 
+    /// The lines as one text, with a line ending after each.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -34,7 +39,9 @@ pub fn escaped(
     if !text.chars().any(&is_wanted) {
         return Cow::Borrowed(text);
     }
-    let shown = |it: char| if is_wanted(it) { escape(it) } else { it.to_string() };
+    let shown = |character: char| {
+        if is_wanted(character) { escape(character) } else { character.to_string() }
+    };
     Cow::Owned(text.chars().map(shown).collect())
 }
 
@@ -46,12 +53,13 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
-/// `"a", "b"`: an item with a comma or a quote in it stays one.
+/// The texts as `"a", "b"`: an item with a comma or a quote in it stays one.
 pub fn quoted(texts: &[String]) -> String {
     let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
     quoted.join(", ")
 }
 
+/// The bytes in hexadecimal digits, in lower case and without separators.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -71,9 +79,6 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
     }
     Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
-
-/// In characters.
-const EXCERPT_LENGTH: usize = 60;
 
 /// A JSON document whose strings show no terminal anything but text; as JSON it stays the same.
 pub fn printable_json(document: &str) -> Cow<'_, str> {
@@ -149,7 +154,8 @@ mod tests {
         let value = serde_json::json!({"a": "\u{9b}31m\u{202e}x\u{e0001}\n\x1b\x7f", "b": 1});
         let document = serde_json::to_string_pretty(&value).unwrap();
         let safe = printable_json(&document);
-        let raw = |text: &str| text.chars().any(|it| is_harmful(it) && it != '\n');
+        let raw =
+            |text: &str| text.chars().any(|character| is_harmful(character) && character != '\n');
         assert!(raw(&document) && !raw(&safe), "{safe}");
         let read: serde_json::Value = serde_json::from_str(&safe).unwrap();
         assert_eq!(read, value);

@@ -20,7 +20,7 @@ pub fn error(error: &Error) -> u8 {
     error.exit_code()
 }
 
-/// The same in one line, for a client that shows it. Returns its exit code.
+/// Reports the error and what to do in one line, for a client that shows it. Returns its exit code.
 pub fn error_in_one_line(error: &Error) -> u8 {
     to_standard_error(&message("error: ", &error.sentence()));
     error.exit_code()
@@ -36,14 +36,16 @@ pub fn note(text: &str) {
     to_standard_error(&message("", text));
 }
 
-/// The same with what to do next, one a line.
+/// Something worth knowing, and what to do next, one a line.
 pub fn steps(text: &str, next: &[String]) {
     to_standard_error(&(message("", text) + &indented(next)));
 }
 
 /// A text of several lines, as it stands, to standard error.
 pub fn lines(text: &str) {
-    to_standard_error(&text.lines().map(|it| format!("{}\n", printable(it))).collect::<String>());
+    to_standard_error(
+        &text.lines().map(|line| format!("{}\n", printable(line))).collect::<String>(),
+    );
 }
 
 /// A line at a terminal, in whose place the next one is written.
@@ -95,7 +97,8 @@ impl Log for Steps {
 }
 
 fn error_message(error: &Error) -> String {
-    let (text, help) = (message("error: ", &error.to_string()), error.remedy());
+    let text = message("error: ", &error.to_string());
+    let help = error.remedy();
     format!("{text}help: {}\n{}", printable(&help.text), indented(&help.candidates))
 }
 

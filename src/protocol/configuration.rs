@@ -9,19 +9,22 @@ use super::members::Members;
 use messages::error::Error;
 use messages::printable::excerpt;
 
-/// String to string. One of the values can be a PIN: none can be printed.
+/// The values of a configuration by their keys. One of the values can be a PIN: none can be printed.
 #[derive(Clone, Default)]
 pub struct Configuration(BTreeMap<String, String>);
 
 impl Configuration {
+    /// Takes the value of this key out of the configuration.
     pub fn take(&mut self, key: &str) -> Option<String> {
         self.0.remove(key)
     }
 
+    /// The value of this key, which stays.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
+    /// Gives the key this value, in place of one that it has.
     pub fn set(&mut self, key: &str, value: &str) {
         self.0.insert(key.into(), value.into());
     }

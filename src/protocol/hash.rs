@@ -20,20 +20,16 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Its name, and the length of a digest in bytes.
-    fn facts(self) -> (&'static str, usize) {
-        match self {
-            Self::Md5Sha1 => ("MD5SHA1", 36),
-            Self::Sha1 => ("SHA-1", 20),
-            Self::Sha224 => ("SHA-224", 28),
-            Self::Sha256 => ("SHA-256", 32),
-            Self::Sha384 => ("SHA-384", 48),
-            Self::Sha512 => ("SHA-512", 64),
-        }
-    }
-
+    /// The length of a digest in bytes.
     pub fn length(self) -> usize {
-        self.facts().1
+        match self {
+            Self::Md5Sha1 => 36,
+            Self::Sha1 => 20,
+            Self::Sha224 => 28,
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+            Self::Sha512 => 64,
+        }
     }
 
     /// The digest of these parts together; `None` for TLS 1.0's, which is only ever handed in.
@@ -46,13 +42,23 @@ impl Hash {
             Self::Sha384 => Box::<Sha384>::default(),
             Self::Sha512 => Box::<Sha512>::default(),
         };
-        parts.iter().for_each(|part| state.update(part));
+        for part in parts {
+            state.update(part);
+        }
         Some(state.finalize().into_vec())
     }
 }
 
+/// The name that Go gives it.
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.facts().0)
+        f.write_str(match self {
+            Self::Md5Sha1 => "MD5SHA1",
+            Self::Sha1 => "SHA-1",
+            Self::Sha224 => "SHA-224",
+            Self::Sha256 => "SHA-256",
+            Self::Sha384 => "SHA-384",
+            Self::Sha512 => "SHA-512",
+        })
     }
 }

@@ -21,11 +21,15 @@ pub struct Request {
     pub operation: Operation,
 }
 
+/// What the client asks for.
 pub enum Operation {
+    /// The certificate of the key that the configuration names.
     Certificate,
+    /// A signature of that key.
     Sign(SignRequest),
 }
 
+/// What is to be signed, and how.
 pub struct SignRequest {
     /// As long as the hash in `options`; without one, the message, of any length but none.
     pub digest: Vec<u8>,
@@ -33,10 +37,12 @@ pub struct SignRequest {
 }
 
 impl Request {
+    /// Decodes a request. Fails for the first thing that is wrong with it, and quotes no value of its configuration.
     pub fn decode(text: &str) -> Result<Self, Error> {
         // Where, and no more: the rest of serde_json's text quotes the request.
         let fields: Members<'_> = serde_json::from_str(text).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
+            let line = error.line();
+            let column = error.column();
             no_request(&format!("a JSON object with each key once (line {line}, column {column})"))
         })?;
         let version = fields.read::<String>("apiVersion", "a string")?;

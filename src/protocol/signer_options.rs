@@ -31,6 +31,7 @@ pub enum SaltLength {
 }
 
 impl SignerOptions {
+    /// The hash that the digest was made with; `None` where the message itself is to be signed.
     pub fn hash(self) -> Option<Hash> {
         match self {
             Self::Hashed(hash) | Self::Pss { hash, .. } => Some(hash),
@@ -76,7 +77,7 @@ fn pss(options: &str) -> Result<SignerOptions, Error> {
     Ok(SignerOptions::Pss { hash, salt })
 }
 
-/// By the number of Go's `crypto.Hash`.
+/// The hash of this number in Go's `crypto.Hash`.
 fn hash(number: i64) -> Result<Hash, Error> {
     match number {
         3 => Ok(Hash::Sha1),
