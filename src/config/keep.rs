@@ -18,6 +18,7 @@ pub enum Keep {
     Terminal,
 }
 
+/// The longest time that a key can stay open after its last use.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 impl FromStr for Keep {
@@ -34,7 +35,7 @@ impl FromStr for Keep {
     }
 }
 
-/// As it is parsed.
+/// The text that [`Keep`] is parsed from.
 impl Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -47,11 +48,13 @@ impl Display for Keep {
     }
 }
 
-/// Numbers with units, such as `1h30m`, in whole seconds.
+/// Parses a duration: numbers with units, such as `1h30m`, that make whole seconds and at least one. The error follows
+/// the text that was given.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
-    let duration = humantime::parse_duration(text).ok();
-    let duration = duration.filter(|it| it.as_secs() > 0 && it.subsec_nanos() == 0);
-    duration.ok_or("it is no duration such as 5m or 1h30m")
+    humantime::parse_duration(text)
+        .ok()
+        .filter(|duration| duration.as_secs() > 0 && duration.subsec_nanos() == 0)
+        .ok_or("it is no duration such as 5m or 1h30m")
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub use selector::{ObjectSelector, TokenName, TokenSelector};
 pub use uri::{Uri, without_object, without_pin};
 
 use self::library::Allowed;
+use self::uri::Setting;
 use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use messages::printable::{excerpt, shell_word};
@@ -77,8 +78,15 @@ impl Config {
         selection: KeySelection,
     ) -> Self {
         let KeySelection { token, object, certificate_file } = selection;
-        let (pin, keep) = (PinSource::Prompt, None);
-        Self { library, init_args, token, object, certificate_file, pin, keep }
+        Self {
+            library,
+            init_args,
+            token,
+            object,
+            certificate_file,
+            pin: PinSource::Prompt,
+            keep: None,
+        }
     }
 
     /// Which key of its library it names.
@@ -90,21 +98,22 @@ impl Config {
         }
     }
 
-    /// Takes the values of the keys it knows out of `map` and ignores all other keys.
+    /// Takes the values of the keys it knows out of `map` and ignores all other keys. Fails if library, token or object is
+    /// not named, and for a value that can't be used.
     pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
         let config = Self::of_token(map)?;
-        match config.object.is_given() {
-            true => Ok(config),
-            false => Err(misconfigured(
-                "no object is named: objectId and objectLabel are both missing",
-                Help::from(format!("set objectId or objectLabel; `{PROGRAM} list"))
-                    .and(HelpPart::Token)
-                    .and(" --login` shows them"),
-            )),
+        if config.object.is_given() {
+            return Ok(config);
         }
+        Err(misconfigured(
+            "no object is named: objectId and objectLabel are both missing",
+            Help::from(format!("set objectId or objectLabel; `{PROGRAM} list"))
+                .and(HelpPart::Token)
+                .and(" --login` shows them"),
+        ))
     }
 
-    /// The same where the key follows from something else, so that no object has to be named.
+    /// [`Self::from_map`] where the key follows from something else, so that no object has to be named.
     pub fn of_token(map: &mut Configuration) -> Result<Self, Error> {
         let Filter { library, init_args, token, object } = Filter::from_map(map)?;
         let library = library.ok_or_else(|| {
@@ -174,7 +183,7 @@ impl Filter {
 /// Puts what the URI says, if there is one, under the keys that stand for it.
 fn unfold(map: &mut Configuration) -> Result<Uri, Error> {
     let uri = take(map, "uri", Uri::parse)?.unwrap_or_default();
-    for (attribute, key, value) in uri.settings() {
+    for Setting { attribute, key, value } in uri.settings() {
         if map.value(key).is_some_and(|given| given != value) {
             return Err(misconfigured(
                 format!("uri has another {attribute} than {key}"),
@@ -225,12 +234,12 @@ fn init_args(value: &str) -> Result<CString, Error> {
     })
 }
 
-/// What a configuration says of the key and of its PIN's source, without a PIN.
+/// What a configuration says of the key and of its PIN's source, without a PIN: keys and values.
 pub fn key_selection(map: &Configuration) -> Vec<(String, String)> {
     let is_wanted = |key| key != "keep" && OPTIONS.iter().any(|(known, _)| *known == key);
     let pairs = map.pairs().filter(|(key, _)| is_wanted(*key));
     let value = |key, value: &str| if key == "uri" { without_pin(value) } else { value.to_owned() };
-    pairs.map(|(key, it)| (key.to_owned(), value(key, it))).collect()
+    pairs.map(|(key, given)| (key.to_owned(), value(key, given))).collect()
 }
 
 fn kept(value: &str) -> Result<Keep, Error> {

@@ -25,31 +25,26 @@ pub struct TrustedLibrary {
 }
 
 impl TrustedLibrary {
+    /// Checks the value of `pathLib`. A path that leads nowhere passes, as a library without a file. Fails for a path that
+    /// isn't absolute or leads through what each process sees otherwise, for a library that the administrator doesn't
+    /// allow, and for one that others than root and this user can change.
     pub fn check(value: &str) -> Result<Self, Error> {
         const HELP: &str = "set pathLib (--module) to the library's path as `realpath` prints it; only root and you \
                             may be able to change the file and each directory above it (chown, chmod go-w); in a user \
                             namespace, what is root's outside may be uid 65534's: run this outside";
-        let shown = quoted(value);
-        let wrong = |what: String| misconfigured(format!("pathLib {shown} {what}"), HELP);
+        let wrong = |what: String| misconfigured(format!("pathLib {} {what}", quoted(value)), HELP);
         let unchecked = |error| wrong(format!("can't be checked: {error}"));
         let path = Path::new(value);
         if !path.is_absolute() {
             return Err(wrong("is not an absolute path".to_owned()));
         }
         let allowed = Allowed::read()?;
-        // Into /proc, or into /dev, which has links there: `self/cwd` is where a stranger's files were unpacked.
-        let is_per_process = |(_, place): &(&Path, PathBuf)| {
-            let place = place.to_string_lossy().to_lowercase();
-            ["/proc", "/dev"].iter().any(|it| Path::new(&place).starts_with(it))
-        };
         // Resolved once: what is looked at here is what is checked and loaded.
         let found = path.canonicalize();
-        let above = path.ancestors().skip(1).filter_map(|it| Some((it, it.canonicalize().ok()?)));
-        let mut places = found.iter().map(|it| (path, it.clone())).chain(above);
-        if let Some((ancestor, _)) = places.find(is_per_process) {
-            let ancestor = ancestor.display();
+        if let Some(place) = per_process_place(path, found.as_deref().ok()) {
             return Err(wrong(format!(
-                "leads through {ancestor}, where each process finds something else"
+                "leads through {}, where each process finds something else",
+                place.display()
             )));
         }
         let found = match found {
@@ -59,16 +54,8 @@ impl TrustedLibrary {
             }
             Err(error) => return Err(unchecked(error)),
         };
-        if let Some(allowed) = allowed
-            && !allowed.allows(&found)
-        {
-            let (found, listed) = (found.display(), allowed.0.join(", "));
-            return Err(misconfigured(
-                format!("pathLib {shown} is not allowed by {ALLOWED_LIBRARIES}: it is {found}"),
-                format!(
-                    "name a library that this file lists ({listed}), or have the administrator add it"
-                ),
-            ));
+        if let Some(allowed) = allowed {
+            allowed.check(value, &found)?;
         }
         match weakness(&found, rustix::process::geteuid().as_raw(), true) {
             Ok(None) => Ok(Self { path: found, is_there: true }),
@@ -86,6 +73,22 @@ impl TrustedLibrary {
     pub fn file(&self) -> Option<&Path> {
         self.is_there.then_some(self.path.as_path())
     }
+}
+
+/// The first part of a path, from its end, that leads into what each process sees otherwise; `found` is where the whole
+/// path leads.
+fn per_process_place<'a>(path: &'a Path, found: Option<&Path>) -> Option<&'a Path> {
+    if found.is_some_and(is_per_process) {
+        return Some(path);
+    }
+    let mut above = path.ancestors().skip(1);
+    above.find(|place| place.canonicalize().is_ok_and(|found| is_per_process(&found)))
+}
+
+/// Whether the place is in /proc, or in /dev, which has links there: `self/cwd` is where a stranger's files were unpacked.
+fn is_per_process(place: &Path) -> bool {
+    let place = place.to_string_lossy().to_lowercase();
+    ["/proc", "/dev"].iter().any(|root| Path::new(&place).starts_with(root))
 }
 
 const STICKY: u32 = 0o1000;
@@ -115,9 +118,11 @@ fn weakness(path: &Path, user: u32, accepts_sticky: bool) -> io::Result<Option<S
     Ok(None)
 }
 
-/// For a user who trusts root and `user`.
+/// Why others than root and `user` can change a file or directory with this metadata; in a sticky directory they can
+/// replace nothing of what is there.
 fn weakness_of(found: &Metadata, user: u32, is_sticky: bool) -> Option<String> {
-    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    let owner = found.uid();
+    let mode = found.mode() & 0o7777;
     if owner != 0 && owner != user {
         return Some(format!("belongs to uid {owner}"));
     }
@@ -142,7 +147,7 @@ const FORMER: &str = "/etc/pkcs11-external-signer/config.toml";
 pub(super) struct Allowed(Vec<String>);
 
 impl Allowed {
-    /// `None` where there is no file.
+    /// Reads the administrator's list; `None` where there is no file.
     pub(super) fn read() -> Result<Option<Self>, Error> {
         let found = fs::symlink_metadata(ALLOWED_LIBRARIES);
         if found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -157,14 +162,32 @@ impl Allowed {
         read_trusted().map(Some)
     }
 
+    /// Fails if the library that `pathLib` names by `value`, and that is found at this place, is not allowed.
+    fn check(&self, value: &str, found: &Path) -> Result<(), Error> {
+        if self.allows(found) {
+            return Ok(());
+        }
+        let what = format!(
+            "pathLib {} is not allowed by {ALLOWED_LIBRARIES}: it is {}",
+            quoted(value),
+            found.display()
+        );
+        let listed = self.0.join(", ");
+        let help = format!(
+            "name a library that this file lists ({listed}), or have the administrator add it"
+        );
+        Err(misconfigured(what, help))
+    }
+
     /// Whether the library at this place, to which no symbolic link leads, is allowed.
     fn allows(&self, library: &Path) -> bool {
         self.0.iter().any(|entry| {
             // What is listed may be a link, such as one to the version that is installed.
             let listed = fs::canonicalize(entry).unwrap_or_else(|_| PathBuf::from(entry));
-            match entry.ends_with('/') {
-                true => library != listed && library.starts_with(listed),
-                false => library == listed,
+            if entry.ends_with('/') {
+                library != listed && library.starts_with(listed)
+            } else {
+                library == listed
             }
         })
     }
@@ -183,7 +206,7 @@ fn read_trusted() -> Result<Allowed, Error> {
     parse(&fs::read(&path).map_err(|error| unreadable(&error))?)
 }
 
-/// A line is empty, a comment that begins with `#`, or an absolute path.
+/// Parses a list: a line is empty, a comment that begins with `#`, or an absolute path.
 fn parse(bytes: &[u8]) -> Result<Allowed, Error> {
     let text = str::from_utf8(bytes)
         .map_err(|error| refused(format!("{ALLOWED_LIBRARIES} is not UTF-8: {error}")))?;
@@ -205,7 +228,7 @@ fn unreadable(error: &io::Error) -> Error {
     refused(format!("{ALLOWED_LIBRARIES} can't be read: {error}"))
 }
 
-/// With a remedy for a user who can't change the file.
+/// The error for a list that can't be used, with a remedy for a user who can't change the file.
 fn refused(what: String) -> Error {
     misconfigured(
         what,

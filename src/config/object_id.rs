@@ -12,6 +12,7 @@ use super::{misconfigured, quoted};
 use messages::error::Error;
 use messages::printable::hex;
 
+/// A CKA_ID: any bytes.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ObjectId(Vec<u8>);
 
@@ -23,10 +24,10 @@ impl ObjectId {
             Some(digits) => vec![digits],
             None => value.split(':').collect(),
         };
-        let is_hexadecimal = |it: &&str| {
-            !it.is_empty()
-                && it.len().is_multiple_of(2)
-                && it.bytes().all(|it| it.is_ascii_hexdigit())
+        let is_hexadecimal = |group: &&str| {
+            !group.is_empty()
+                && group.len().is_multiple_of(2)
+                && group.bytes().all(|digit| digit.is_ascii_hexdigit())
         };
         if (prefixed.is_some() || groups.len() > 1) && groups.iter().all(is_hexadecimal) {
             return Ok(Self(bytes(&groups.concat())));
@@ -55,16 +56,19 @@ impl ObjectId {
             _ if escaped.is_empty() => format!("0{text}"),
             _ => return None,
         };
-        let in_uri = |bytes: &[u8]| bytes.iter().map(|it| format!("%{it:02x}")).collect::<String>();
+        let in_uri =
+            |bytes: &[u8]| bytes.iter().map(|byte| format!("%{byte:02x}")).collect::<String>();
         let escaped = in_uri(escaped);
         let meant = in_uri(&bytes(&digits));
         Some(format!("if a URI has id={escaped}{text}, write id={escaped}{meant}"))
     }
 
+    /// The id of an object, as its token has it.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
+    /// The value of CKA_ID.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -80,6 +84,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
+/// The bytes that an even number of hexadecimal digits stand for.
 fn bytes(digits: &str) -> Vec<u8> {
     let value = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default();
     let pair = |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value(digit) as u8);

@@ -94,7 +94,7 @@ pub struct PinRequest<'a> {
 }
 
 impl PinRequest<'_> {
-    /// The same for another thread.
+    /// The request with texts of its own, for another thread.
     pub fn into_owned(self) -> PinRequest<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         PinRequest {
@@ -108,6 +108,7 @@ impl PinRequest<'_> {
         }
     }
 
+    /// Whether the PIN has a length that the token can have.
     pub fn allows(&self, pin: &Pin) -> bool {
         (self.shortest..=self.longest).contains(&pin.0.len())
     }
@@ -146,6 +147,7 @@ impl<P: PinProvider + ?Sized> PinProvider for &mut P {
     }
 }
 
+/// Where a PIN comes from.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum PinOrigin {
     /// This program gave it: a person's answer, or a script's.
@@ -181,12 +183,14 @@ impl fmt::Display for PinOrigin {
     }
 }
 
+/// The error of the kind [`CANCELLED`]: the person who was asked for the token's PIN gave none.
 pub fn cancelled(token: &str) -> Error {
     Error::new(Exit::Login, format!("no PIN was entered for token {token}"))
         .help("run the command again and type the PIN")
         .kind(CANCELLED)
 }
 
+/// The error of the kind [`NO_PIN`]: there is nobody to ask for the token's PIN, and no source of it.
 pub fn no_pin(token: &str) -> Error {
     let text = format!(
         "token {token} wants a PIN, and there is no terminal to ask for it and no pinSource"
@@ -196,7 +200,7 @@ pub fn no_pin(token: &str) -> Error {
     )
 }
 
-/// The last try is a person's, after a yes.
+/// The error for a PIN of this origin that was not sent, since the token has one try left: that is a person's, after a yes.
 pub fn final_try(token: &str, origin: &PinOrigin) -> Error {
     let (text, help) = match origin {
         PinOrigin::Reader => (
@@ -213,7 +217,7 @@ pub fn final_try(token: &str, origin: &PinOrigin) -> Error {
     Error::new(Exit::Login, text).help(help)
 }
 
-/// The terminal is there, and nobody can be asked at it.
+/// The error for a terminal that is there, and at which nobody can be asked.
 pub fn terminal_unusable(reason: impl fmt::Display) -> Error {
     Error::new(Exit::Login, format!("the terminal can't be asked for a PIN: {reason}")).help(
         "run the command in a terminal of your own, or set pinSource (--pin-source) to stdin, file:/path or \

@@ -9,7 +9,7 @@ use crate::pin::{MAX_PIN_LENGTH, Pin};
 use messages::error::Error;
 use protocol::Configuration;
 
-/// `pin` goes before `pinSource`, and without both the PIN is asked for.
+/// Where the PIN comes from: `pin` goes before `pinSource`, and without both the PIN is asked for.
 #[derive(Default)]
 pub enum PinSource {
     /// A program that the environment names.
@@ -30,7 +30,7 @@ impl PinSource {
         Self::take(map)
     }
 
-    /// The same without looking at `uri`.
+    /// [`Self::from_map`] without looking at `uri`.
     pub(super) fn take(map: &mut Configuration) -> Result<Option<Self>, Error> {
         let pin = take(map, "pin", pin)?.map(Self::Configuration);
         Ok(pin.or(take(map, "pinSource", Self::parse)?))
@@ -45,6 +45,7 @@ impl PinSource {
         map.set("pinSource", source);
     }
 
+    /// The environment variable that has the PIN, if one has.
     pub fn variable(&self) -> Option<&str> {
         match self {
             Self::Environment(name) => Some(name),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ObjectId, misconfigured, quoted};
 use messages::error::{Error, listed};
 
-/// What isn't given doesn't matter. A text that is empty is that of a token that says nothing there, as a URI can have it.
+/// Which token is meant. What isn't given doesn't matter. A text that is empty is that of a token that says nothing there, as a URI can have it.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct TokenSelector {
     pub slot: Option<u64>,
@@ -21,7 +21,7 @@ pub struct TokenSelector {
     pub model: Option<String>,
 }
 
-/// What isn't given doesn't matter; the label is not empty.
+/// Which object of a token is meant. What isn't given doesn't matter; the label is not empty.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ObjectSelector {
     /// CKA_ID.
@@ -31,18 +31,20 @@ pub struct ObjectSelector {
 }
 
 impl TokenSelector {
+    /// Whether it says anything of the token.
     pub fn is_given(&self) -> bool {
         *self != Self::default()
     }
 }
 
 impl ObjectSelector {
-    /// An empty CKA_ID is none.
+    /// The selector of the object that has this CKA_ID, which is none if it is empty, and this label.
     pub fn of(id: &[u8], label: Option<&str>) -> Self {
         let id = (!id.is_empty()).then(|| ObjectId::from_bytes(id.to_owned()));
         Self { id, label: label.map(str::to_owned) }
     }
 
+    /// Whether it says anything of the object.
     pub fn is_given(&self) -> bool {
         self.id.is_some() || self.label.is_some()
     }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::mem;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
@@ -19,19 +18,76 @@ use messages::printable::excerpt;
 #[derive(Default)]
 pub struct Uri(BTreeMap<&'static str, String>);
 
-/// The attributes in the order of their printing: name, configuration key, and whether behind the `?`.
-const ATTRIBUTES: [(&str, Option<&str>, bool); 10] = [
-    ("token", Some("tokenLabel"), false),
-    ("manufacturer", None, false),
-    ("model", None, false),
-    ("serial", Some("tokenSerial"), false),
-    ("slot-id", Some("slotId"), false),
-    ("id", Some("objectId"), false),
-    ("object", Some("objectLabel"), false),
-    ("module-path", Some("pathLib"), true),
-    ("pin-source", Some("pinSource"), true),
-    (PIN_VALUE, Some("pin"), true),
+/// An attribute that is matched here.
+struct Attribute {
+    name: &'static str,
+    /// The key of the configuration that stands for the same.
+    key: Option<&'static str>,
+    component: Component,
+}
+
+/// The part of a URI that an attribute stands in.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Component {
+    Path,
+    /// Behind the `?`.
+    Query,
+}
+
+/// The attributes in the order of their printing.
+static ATTRIBUTES: [Attribute; 10] = [
+    in_path("token", Some("tokenLabel")),
+    in_path("manufacturer", None),
+    in_path("model", None),
+    in_path("serial", Some("tokenSerial")),
+    in_path("slot-id", Some("slotId")),
+    in_path("id", Some("objectId")),
+    in_path("object", Some("objectLabel")),
+    in_query("module-path", "pathLib"),
+    in_query("pin-source", "pinSource"),
+    in_query(PIN_VALUE, "pin"),
 ];
+
+const fn in_path(name: &'static str, key: Option<&'static str>) -> Attribute {
+    Attribute { name, key, component: Component::Path }
+}
+
+const fn in_query(name: &'static str, key: &'static str) -> Attribute {
+    Attribute { name, key: Some(key), component: Component::Query }
+}
+
+impl Component {
+    /// What stands between two of its attributes.
+    fn separator(self) -> &'static str {
+        match self {
+            Self::Path => ";",
+            Self::Query => "&",
+        }
+    }
+
+    /// What stands before its first attribute.
+    fn beginning(self) -> &'static str {
+        match self {
+            Self::Path => "",
+            Self::Query => "?",
+        }
+    }
+
+    /// What is escaped in its values when a URI is printed.
+    fn escaped(self) -> &'static AsciiSet {
+        match self {
+            Self::Path => PATH,
+            Self::Query => QUERY,
+        }
+    }
+}
+
+/// What a key of the configuration can say and a URI says.
+pub(super) struct Setting<'a> {
+    pub(super) attribute: &'static str,
+    pub(super) key: &'static str,
+    pub(super) value: &'a str,
+}
 
 /// What a token says of itself, which the standard pads: with blanks, or as some libraries do it with NULs.
 const PADDED: [&str; 4] = ["token", "manufacturer", "model", "serial"];
@@ -71,7 +127,8 @@ fn without(uri: &str, names: [&str; 2]) -> String {
     let (scheme, rest) = uri.split_once(':').unwrap_or((uri, ""));
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let keep = |component: &str, separator: &str| {
-        let stays = |it: &&str| !names.contains(&it.split('=').next().unwrap_or_default());
+        let stays =
+            |attribute: &&str| !names.contains(&attribute.split('=').next().unwrap_or_default());
         let attributes: Vec<_> = component.split(separator).filter(stays).collect();
         attributes.join(separator)
     };
@@ -88,41 +145,30 @@ impl Uri {
         let rest = text.get(SCHEME.len()..).unwrap_or_default();
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut uri = Self::default();
-        for (component, separator, is_query) in [(path, ';', false), (query, '&', true)] {
-            for attribute in component.split(separator).filter(|_| !component.is_empty()) {
-                let (name, value) = attribute
-                    .split_once('=')
-                    .ok_or_else(|| misconfigured("uri has an attribute without a value", HELP))?;
-                let mut known = ATTRIBUTES.iter().filter(|(_, _, it)| *it == is_query);
-                match known.find(|(known, ..)| *known == name) {
-                    Some((name, ..)) => {
-                        if uri.0.insert(name, setting(name, value)?).is_some() {
-                            return Err(problem(name, "occurs twice"));
-                        }
-                    }
-                    // One object stands for the pair that shares its CKA_ID.
-                    None if !is_query && name == "type" => {
-                        if !matches!(value, "cert" | "private" | "public") {
-                            return Err(problem(name, "names no certificate and no key pair"));
-                        }
-                    }
-                    // It says which library p11-kit would have loaded, by a name of p11-kit's.
-                    None if is_query && name == "module-name" => {
-                        return Err(misconfigured("uri: module-name is not known here", BY_PATH));
-                    }
-                    // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
-                    None if is_query && name.starts_with("x-") => {}
-                    None if name.contains(|it: char| it.is_ascii_whitespace()) => {
-                        return Err(misconfigured("uri has a blank or a line end in it", HELP));
-                    }
-                    None => return Err(problem(name, "is not known here")),
-                }
+        for (component, text) in [(Component::Path, path), (Component::Query, query)] {
+            for attribute in text.split(component.separator()).filter(|_| !text.is_empty()) {
+                uri.add(component, attribute)?;
             }
         }
         Ok(uri)
     }
 
-    /// Without those that are empty, or are padding alone.
+    /// Takes over an attribute of this component, as it is written.
+    fn add(&mut self, component: Component, attribute: &str) -> Result<(), Error> {
+        let (name, value) = attribute
+            .split_once('=')
+            .ok_or_else(|| misconfigured("uri has an attribute without a value", HELP))?;
+        let known = |known: &&Attribute| known.component == component && known.name == name;
+        let Some(known) = ATTRIBUTES.iter().find(known) else {
+            return check_unmatched(component, name, value);
+        };
+        match self.0.insert(known.name, setting(name, value)?) {
+            None => Ok(()),
+            Some(_) => Err(problem(name, "occurs twice")),
+        }
+    }
+
+    /// A URI with these attributes, without those that are empty, or are padding alone.
     pub fn of<const N: usize>(attributes: [(&'static str, Option<String>); N]) -> Self {
         let given = attributes.into_iter().filter_map(|(name, value)| {
             let mut value = value?;
@@ -132,14 +178,16 @@ impl Uri {
         Self(given.filter(|(_, value)| !value.is_empty()).collect())
     }
 
+    /// The value of this attribute, as the key of the configuration has it that stands for the same.
     pub fn get(&self, attribute: &str) -> Option<&str> {
         self.0.get(attribute).map(String::as_str)
     }
 
-    /// What keys of the configuration can say: attribute, key and value.
-    pub(super) fn settings(&self) -> impl Iterator<Item = (&str, &str, &str)> {
-        let of_keys = ATTRIBUTES.iter().filter_map(|(name, key, _)| Some((*name, (*key)?)));
-        of_keys.filter_map(move |(name, key)| Some((name, key, self.get(name)?)))
+    /// What it says that keys of the configuration can say, too.
+    pub(super) fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
+        ATTRIBUTES.iter().filter_map(|&Attribute { name, key, .. }| {
+            Some(Setting { attribute: name, key: key?, value: self.get(name)? })
+        })
     }
 }
 
@@ -147,24 +195,57 @@ impl Uri {
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(SCHEME)?;
-        let (mut in_path, mut in_query) = ("", "?");
-        for (name, _, is_query) in ATTRIBUTES {
-            let Some(value) = self.get(name).filter(|_| name != PIN_VALUE) else { continue };
-            let (set, separator) = match is_query {
-                true => (QUERY, mem::replace(&mut in_query, "&")),
-                false => (PATH, mem::replace(&mut in_path, ";")),
-            };
-            write!(f, "{separator}{name}=")?;
-            if name == "id"
-                && let Ok(id) = ObjectId::parse(value)
+        for component in [Component::Path, Component::Query] {
+            let mut separator = component.beginning();
+            for &Attribute { name, .. } in ATTRIBUTES.iter().filter(|of| of.component == component)
             {
-                // Bytes whose letters mean nothing.
-                id.as_bytes().iter().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
-            } else {
-                write!(f, "{}", percent_encode(value.as_bytes(), set))?;
+                if let Some(value) = self.get(name).filter(|_| name != PIN_VALUE) {
+                    write!(f, "{separator}{name}=")?;
+                    write_value(f, name, value, component.escaped())?;
+                    separator = component.separator();
+                }
             }
         }
         Ok(())
+    }
+}
+
+/// Writes an attribute's value with these characters escaped; of an id each byte, whose letters mean nothing.
+fn write_value(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    value: &str,
+    escaped: &'static AsciiSet,
+) -> fmt::Result {
+    if name == "id"
+        && let Ok(id) = ObjectId::parse(value)
+    {
+        return id.as_bytes().iter().try_for_each(|byte| write!(f, "%{byte:02X}"));
+    }
+    write!(f, "{}", percent_encode(value.as_bytes(), escaped))
+}
+
+/// Fails for an attribute that isn't matched here, unless it can be passed over.
+fn check_unmatched(component: Component, name: &str, value: &str) -> Result<(), Error> {
+    match component {
+        // One object stands for the pair that shares its CKA_ID.
+        Component::Path if name == "type" => {
+            if matches!(value, "cert" | "private" | "public") {
+                Ok(())
+            } else {
+                Err(problem(name, "names no certificate and no key pair"))
+            }
+        }
+        // It says which library p11-kit would have loaded, by a name of p11-kit's.
+        Component::Query if name == "module-name" => {
+            Err(misconfigured("uri: module-name is not known here", BY_PATH))
+        }
+        // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
+        Component::Query if name.starts_with("x-") => Ok(()),
+        _ if name.contains(|character: char| character.is_ascii_whitespace()) => {
+            Err(misconfigured("uri has a blank or a line end in it", HELP))
+        }
+        _ => Err(problem(name, "is not known here")),
     }
 }
 
@@ -362,8 +443,8 @@ mod tests {
                 ("token", token),
                 ("manufacturer", manufacturer),
                 ("serial", serial),
-                ("slot-id", slot_id.map(|it| it.to_string())),
-                ("id", id.map(|it| ObjectId::from_bytes(it).to_string())),
+                ("slot-id", slot_id.map(|number| number.to_string())),
+                ("id", id.map(|bytes| ObjectId::from_bytes(bytes).to_string())),
                 ("object", object),
                 ("module-path", path),
             ]);
