@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::{directories, open_regular, read_at_most, replaced_file};
 
-/// In bytes.
+/// The most that is read of a file, in bytes.
 const MAX_SIZE: u64 = 64 * 1024;
 
 /// Where the file of this name is, if this user has a home.
@@ -16,7 +16,8 @@ pub fn path(name: &str) -> Option<PathBuf> {
 /// The content of the file of this name, if there is one. The error is for people: it can't be read, or another
 /// user can read or could have made it.
 pub fn read(name: &str) -> Result<Option<Vec<u8>>, String> {
-    let Some(directory) = directories::data_directory().filter(|it| it.exists()) else {
+    let Some(directory) = directories::data_directory().filter(|directory| directory.exists())
+    else {
         return Ok(None);
     };
     directories::open_owned(&directory)?;

@@ -24,14 +24,14 @@ use tempfile::{Builder, TempDir};
 
 const NAME: &str = "pkcs11-external-signer";
 
-/// For locks, the best one first. They last until the machine is restarted, and are the same whether somebody is logged in
+/// The directories for locks, the best one first. They last until the machine is restarted, and are the same whether somebody is logged in
 /// or not: `/run/user/UID` comes with a user's first session and goes with the last one, a cron job's lock or not.
 pub(super) static LOCKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // Where there is nothing else, a place that not every process has is better than none.
     PUBLIC.iter().cloned().chain(of_session()).chain(named_by_environment()).collect()
 });
 
-/// For the tunnel's control socket and the kubeconfigs of runs, the best one first.
+/// The directories for the tunnel's control socket and the kubeconfigs of runs, the best one first.
 pub static SESSION: LazyLock<Vec<PathBuf>> =
     LazyLock::new(|| named_by_environment().into_iter().chain(SHARED.iter().cloned()).collect());
 
@@ -41,15 +41,19 @@ fn named_by_environment() -> Option<PathBuf> {
     (runtime.is_absolute() && is_ours(&runtime)).then(|| runtime.join(NAME))
 }
 
-/// For what must be known for longer, the best one first.
+/// The directories for what must be known for longer, the best one first.
 pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // As $XDG_STATE_HOME is where it isn't set.
     let state = HOME.as_ref().map(|home| home.join(".local/state").join(NAME));
-    state.iter().filter(|it| !it.exists()).for_each(|it| make_parents(it));
+    if let Some(state) = &state
+        && !state.exists()
+    {
+        make_parents(state);
+    }
     state.iter().chain(SHARED.iter()).cloned().collect()
 });
 
-/// For what is made once and kept; `None` for a user without a home.
+/// The directory for what is made once and kept; `None` for a user without a home.
 pub(super) fn data_directory() -> Option<PathBuf> {
     // As $XDG_DATA_HOME is where it isn't set.
     Some(HOME.as_ref()?.join(".local/share").join(NAME))
@@ -57,23 +61,23 @@ pub(super) fn data_directory() -> Option<PathBuf> {
 
 /// Makes the two directories above one below the home.
 pub(super) fn make_parents(directory: &Path) {
-    for parent in [2, 1].iter().filter_map(|it| directory.ancestors().nth(*it)) {
+    for parent in [2, 1].into_iter().filter_map(|above| directory.ancestors().nth(above)) {
         let _ = mkdir(parent, Mode::RWXU);
     }
 }
 
-/// The user's own, and others for a file system that is full or read-only, or a place that another
+/// The user's own directory, and others for a file system that is full or read-only, or a place that another
 /// user has taken.
 static SHARED: LazyLock<Vec<PathBuf>> =
     LazyLock::new(|| of_session().into_iter().chain(PUBLIC.iter().cloned()).collect());
 
-/// In directories of all users. Not TMPDIR: they must be the same for every process of this user.
+/// This user's directories in those of all users. Not TMPDIR: they must be the same for every process of this user.
 static PUBLIC: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let user = geteuid().as_raw();
     ["/tmp", "/dev/shm"].map(|path| format!("{path}/{NAME}-{user}").into())
 });
 
-/// The user's own, while somebody is logged in.
+/// The user's own directory while somebody is logged in.
 fn of_session() -> Option<PathBuf> {
     let runtime = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
     is_ours(&runtime).then(|| runtime.join(NAME))
@@ -85,9 +89,10 @@ static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     home_in_file(user).or_else(|| home_by_name_service(user)).filter(|home| home.is_absolute())
 });
 
-/// As passwd(5) says. The name service mostly looks here first, too, but costs a request 1 % of its time.
+/// The home directory that /etc/passwd has (passwd(5)). The name service mostly looks here first, too, but costs a request 1 % of its time.
 fn home_in_file(user: u32) -> Option<PathBuf> {
-    let (file, user) = (read_to_string("/etc/passwd").ok()?, user.to_string());
+    let file = read_to_string("/etc/passwd").ok()?;
+    let user = user.to_string();
     let mut lines = file.lines().filter(|line| !line.trim_start().starts_with('#'));
     lines.find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
         [_, _, number, _, _, home, _] if number == user => Some(home.into()),
@@ -95,11 +100,13 @@ fn home_in_file(user: u32) -> Option<PathBuf> {
     })
 }
 
+/// The home directory that getpwuid_r(3) finds.
 fn home_by_name_service(user: u32) -> Option<PathBuf> {
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
     let mut texts = [const { MaybeUninit::<u8>::uninit() }; 16 * 1024];
     let mut found = ptr::null_mut();
-    let (into, room) = (texts.as_mut_ptr().cast(), texts.len());
+    let room = texts.len();
+    let into = texts.as_mut_ptr().cast();
     // SAFETY: the pointers are to local variables, and the length is the room behind one.
     unsafe { libc::getpwuid_r(user, entry.as_mut_ptr(), into, room, &mut found) };
     // SAFETY: null, or the entry above, which was written then.
@@ -111,7 +118,7 @@ fn home_by_name_service(user: u32) -> Option<PathBuf> {
 
 fn is_ours(path: &Path) -> bool {
     let is_directory = |found: &Stat| FileType::from_raw_mode(found.st_mode).is_dir();
-    stat(path).is_ok_and(|it| is_directory(&it) && it.st_uid == geteuid().as_raw())
+    stat(path).is_ok_and(|found| is_directory(&found) && found.st_uid == geteuid().as_raw())
 }
 
 /// Makes a directory with an unpredictable name, readable by this user alone. When this is dropped, it is removed with
@@ -151,7 +158,7 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd, String> {
     Ok(directory)
 }
 
-/// The same to read what is there.
+/// Opens the directory to read what is there, unless another user could have prepared it.
 pub(super) fn open_owned(path: &Path) -> Result<OwnedFd, String> {
     // What is checked is what was opened: the path may lead elsewhere a moment later.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

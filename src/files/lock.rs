@@ -50,9 +50,10 @@ pub fn in_brackets(holder: Option<u32>) -> String {
     holder.map_or_else(String::new, |holder| format!(" (process {holder})"))
 }
 
-/// Others have held the lock on a library or a token for so long.
+/// The error of the kind [`BUSY`]: others have held the lock on a library or a token for so long.
 pub fn busy(holder: Option<u32>, waited: Duration) -> Error {
-    let (holder, seconds) = (in_brackets(holder), waited.as_secs());
+    let holder = in_brackets(holder);
+    let seconds = waited.as_secs();
     let text = format!(
         "the token is in use by another request{holder} and did not become free within {seconds} s"
     );
@@ -61,6 +62,7 @@ pub fn busy(holder: Option<u32>, waited: Duration) -> Error {
     )
 }
 
+/// Why a lock was not taken.
 #[derive(Debug)]
 pub enum LockError {
     /// Others held it all the while: the process number of the last of them, if it is known.
@@ -96,7 +98,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// In the first of these directories that this user can have, on a file system with locks (some network's has none).
+    /// Takes the lock in the first of these directories that this user can have, on a file system with locks (some network's has none).
     fn acquire_in(
         directories: &[PathBuf],
         name: &str,
@@ -124,7 +126,8 @@ impl Lock {
         on_wait: &mut dyn FnMut(Option<u32>),
     ) -> Result<Self, LockError> {
         let start = Instant::now();
-        let (mut pause, mut reported) = (SHORTEST_PAUSE, false);
+        let mut pause = SHORTEST_PAUSE;
+        let mut is_reported = false;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
@@ -136,8 +139,8 @@ impl Lock {
                 }
             }
             let elapsed = start.elapsed();
-            if elapsed >= limits::LOCK_NOTICE && !reported {
-                reported = true;
+            if elapsed >= limits::LOCK_NOTICE && !is_reported {
+                is_reported = true;
                 on_wait(holder(&file));
             }
             if elapsed >= limit {
@@ -221,6 +224,7 @@ fn holder(file: &OwnedFd) -> Option<u32> {
     str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
 }
 
+/// Takes the lock of this name in the directory, which may be one that others can enter.
 #[cfg(any(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, reason = "it is for tests")]
 pub fn in_directory(directory: &Path, name: &str) -> Lock {

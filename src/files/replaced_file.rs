@@ -5,18 +5,24 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
-pub use tempfile::TempPath;
-use tempfile::{Builder, NamedTempFile};
+use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// Makes a file that isn't there yet. It is removed when this is dropped.
-pub fn temporary(path: &Path, mode: u32) -> io::Result<TempPath> {
-    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    TempPath::try_from_path(path)
+/// A file that is removed when this is dropped.
+pub struct TemporaryFile {
+    _path: TempPath,
+}
+
+impl TemporaryFile {
+    /// Makes an empty file that isn't there yet.
+    pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        Ok(Self { _path: TempPath::try_from_path(path)? })
+    }
 }
 
 /// A new file of this content, beside the one of this path and with a name that can't be guessed.
 fn beside(path: &Path, content: &[u8], mode: u32) -> io::Result<NamedTempFile> {
-    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let mut builder = Builder::new();
     builder.permissions(Permissions::from_mode(mode));
     let mut new = builder.tempfile_in(directory.unwrap_or_else(|| Path::new(".")))?;
@@ -64,7 +70,8 @@ pub fn put(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The same, but a regular file that is there leaves its owner and mode to its successor; `mode` is that of a new one.
+/// Makes the file, or puts it in the place of the one that is there: a regular file leaves its owner and mode to its
+/// successor. `mode` is that of a new one.
 pub fn put_like(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let found = path.symlink_metadata().ok().filter(Metadata::is_file);
     let new = match found {

@@ -11,7 +11,7 @@ use std::{slice, thread};
 use super::error::{missing, unwritable};
 use super::load::read;
 use super::{EntryKind, Kubeconfig, yaml};
-use files::replaced_file::{self, TempPath};
+use files::replaced_file::{self, TemporaryFile};
 use messages::error::Error;
 use system::clock::unix_time;
 use system::limits;
@@ -66,7 +66,7 @@ fn file_of<'a>(files: &'a [PathBuf], context: &str) -> Result<&'a Path, Error> {
 
 /// A file that other writers are kept out of.
 struct LockedFile {
-    _lock: TempPath,
+    _lock: TemporaryFile,
     /// Without links.
     path: PathBuf,
     content: Vec<u8>,
@@ -148,11 +148,11 @@ impl LockedFile {
 }
 
 /// Waits for other writers, and keeps them out from then on.
-fn lock(file: &Path) -> Result<TempPath, Error> {
+fn lock(file: &Path) -> Result<TemporaryFile, Error> {
     let path = joined(file, ".lock");
     let started = Instant::now();
     loop {
-        let reason = match replaced_file::temporary(&path, 0) {
+        let reason = match TemporaryFile::create(&path, 0) {
             Ok(lock) => return Ok(lock),
             Err(error) if error.kind() != ErrorKind::AlreadyExists => error.to_string(),
             Err(_) if is_interrupted() => "interrupted".to_owned(),

@@ -39,7 +39,7 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    /// To be called before a library is loaded. `core` is the limit before it was lowered.
+    /// Notes what there is now. To be called before a library is loaded. `core` is the limit before it was lowered.
     pub fn keep(core: Rlimit) -> io::Result<Self> {
         let descriptors = open_descriptors();
         let output = output::duplicate()?;
@@ -57,7 +57,7 @@ impl Inheritance {
 pub struct Signals(SignalsInfo<WithOrigin>);
 
 impl Signals {
-    /// Signals that the parent had ignored (`nohup`) stay ignored, also for the command.
+    /// Keeps signals from now on. Those that the parent had ignored (`nohup`) stay ignored, also for the command.
     pub fn hold() -> io::Result<Self> {
         signals::restore_defaults();
         let wanted = PASSED_ON.into_iter().filter(|signal| !signals::is_ignored(*signal));
@@ -71,6 +71,7 @@ impl Signals {
     }
 }
 
+/// The command of a run, which has been started.
 pub struct Running(Pid);
 
 impl Running {
@@ -111,7 +112,7 @@ impl Running {
         Ok(Self(process))
     }
 
-    /// Waits for its end, and returns its exit code, or 128 and the number of the signal that ended
+    /// Waits for the command's end, and returns its exit code, or 128 and the number of the signal that ended
     /// it, as a shell does. While it is stopped we stop, too: the shell above us waits for that. Its process
     /// number stays its own, as signals are still passed on to it.
     pub fn wait(self) -> io::Result<u8> {

@@ -23,7 +23,7 @@ use rustix::stdio::{stderr, stdin, stdout};
 use crate::leave;
 use messages::error::Exit;
 
-/// How many are sent at once.
+/// The most descriptors that are sent at once.
 const MOST: usize = 2;
 
 /// Has the standard streams lead somewhere, so that no file that is opened later takes the place of one.
@@ -37,7 +37,7 @@ pub fn open_standard() {
     }
 }
 
-/// Sends these over the socket.
+/// Sends these descriptors over the socket, two at most.
 pub fn send(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST))];
     let mut message = SendAncillaryBuffer::new(&mut space);
@@ -46,7 +46,7 @@ pub fn send(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()>
     Ok(())
 }
 
-/// Waits for what [`send`] has sent; an error at the socket's end.
+/// Waits for the descriptors that [`send`] has sent; an error at the socket's end.
 pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
     #[cfg(target_os = "linux")]
     const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
@@ -60,7 +60,7 @@ pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
     if received.bytes == 0 {
         return Err(ErrorKind::UnexpectedEof.into());
     }
-    let descriptors = message.drain().filter_map(|it| match it {
+    let descriptors = message.drain().filter_map(|part| match part {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
@@ -70,11 +70,13 @@ pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
 /// From now on programs inherit the standard streams alone, and what a library's threads open later: for programs of ours.
 pub fn keep_to_this_process() {
     if !close_between_on_exec(&[]) {
-        open_descriptors().into_iter().for_each(close_on_exec);
+        for descriptor in open_descriptors() {
+            close_on_exec(descriptor);
+        }
     }
 }
 
-/// Has the program inherit its standard streams and these.
+/// Has the program inherit its standard streams and these descriptors of this process.
 pub fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
     kept.sort_unstable();
     // For systems that can't do it at once: other threads may open more until the program is started.
@@ -84,7 +86,9 @@ pub fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
     unsafe {
         command.pre_exec(move || {
             if !close_between_on_exec(&kept) {
-                others.iter().copied().for_each(close_on_exec);
+                for descriptor in &others {
+                    close_on_exec(*descriptor);
+                }
             }
             Ok(())
         })
@@ -97,7 +101,8 @@ fn close_between_on_exec(kept: &[RawFd]) -> bool {
     let mut first = 3;
     let ends = kept.iter().map(|descriptor| descriptor.cast_unsigned());
     ends.chain([u32::MAX]).all(|end| {
-        let (begin, flag) = (first, libc::CLOSE_RANGE_CLOEXEC);
+        let begin = first;
+        let flag = libc::CLOSE_RANGE_CLOEXEC;
         first = end.saturating_add(1);
         // SAFETY: it sets a flag of descriptors. Kernels before 5.11 don't know it.
         begin >= end || unsafe { libc::syscall(libc::SYS_close_range, begin, end - 1, flag) == 0 }
@@ -109,7 +114,7 @@ fn close_between_on_exec(_: &[RawFd]) -> bool {
     false
 }
 
-/// Has this process open as many as it may, since each connection takes two; the limit before that.
+/// Has this process open as many descriptors as it may, since each connection takes two. Returns the limit before that.
 pub fn raise_limit() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     // macOS, where the maximum is none, refuses to have none, and takes OPEN_MAX.
@@ -163,7 +168,7 @@ mod tests {
             command.args(["-c", open, "sh"]);
             command.args(kept.iter().chain(&others).map(ToString::to_string));
             let output = command.output().unwrap();
-            let expected: String = kept.iter().map(|it| format!("{it} ")).collect();
+            let expected: String = kept.iter().map(|number| format!("{number} ")).collect();
             assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
         }
     }

@@ -27,6 +27,7 @@ pub fn take(name: &str, _alone: &SingleThreaded) -> Option<OsString> {
     Some(value)
 }
 
+/// Variables and their values, which are gone from the environment.
 #[derive(Default)]
 pub struct TakenVariables(BTreeMap<String, OsString>);
 
@@ -37,7 +38,7 @@ impl TakenVariables {
         Self(names.into_iter().filter_map(taken).collect())
     }
 
-    /// `None` for a variable that was not set.
+    /// The value that the variable had; `None` for one that was not set.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.get(name).map(OsString::as_os_str)
     }

@@ -14,7 +14,7 @@ use zeroize::optimization_barrier;
 use crate::note_own_fault;
 
 /// Makes the process undumpable and untraceable, first of all, by other processes of this user, but not by root or a
-/// debugger that was there first; the limit of core files before that.
+/// debugger that was there first. Returns the limit of core files before that.
 /// Only a filter around the process (seccomp) can refuse it, which is no reason not to answer.
 pub fn harden() -> Rlimit {
     // Also makes /proc/PID/environ and /proc/PID/mem root's own. It alone stops a core_pattern
@@ -65,7 +65,7 @@ pub fn fill_heap() {
         }
         // SAFETY: malloc has no preconditions.
         let block = unsafe { libc::malloc(SIZE) };
-        let page = block.map_addr(|it| it.next_multiple_of(4096));
+        let page = block.map_addr(|address| address.next_multiple_of(4096));
         // SAFETY: the pages keep what they hold. Without a block nothing is mapped there, and the call fails.
         unsafe { libc::madvise(page, SIZE - 4096, libc::MADV_POPULATE_WRITE) };
         // SAFETY: the block is malloc's, and this is its end.

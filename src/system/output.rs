@@ -28,7 +28,7 @@ impl StandardOutput {
         })
     }
 
-    /// Writes it all. A reader that is gone is an error: SIGPIPE is ignored.
+    /// Writes all of the text. A reader that is gone is an error: SIGPIPE is ignored.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
@@ -46,7 +46,7 @@ impl StandardOutput {
     }
 }
 
-/// The answer has nowhere to go.
+/// The error for an answer that could not be written.
 pub fn answer_lost(error: &io::Error) -> Error {
     let text = format!("the answer could not be written to standard output: {error}");
     Error::new(Exit::Request, text)

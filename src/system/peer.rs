@@ -15,6 +15,7 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Whether it is a process of the user whose process this is.
     pub fn is_this_user(self) -> bool {
         self.user == geteuid().as_raw()
     }
@@ -31,7 +32,8 @@ pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
 /// Whose process is at the other end.
 #[cfg(target_os = "macos")]
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
-    let (mut user, mut group) = (0, 0);
+    let mut user = 0;
+    let mut group = 0;
     // SAFETY: both places are valid.
     match unsafe { libc::getpeereid(stream.as_fd().as_raw_fd(), &raw mut user, &raw mut group) } {
         0 => Ok(Peer {
@@ -46,7 +48,8 @@ pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
 fn option<T: Copy>(stream: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<T> {
     let mut found = MaybeUninit::<T>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
-    let (descriptor, value) = (stream.as_raw_fd(), found.as_mut_ptr().cast());
+    let descriptor = stream.as_raw_fd();
+    let value = found.as_mut_ptr().cast();
     // SAFETY: the value is as long as is said, and the kernel writes no more than that.
     match unsafe { libc::getsockopt(descriptor, level, name, value, &raw mut length) } {
         // SAFETY: all zeros are valid numbers, too.

@@ -20,13 +20,15 @@ pub struct WatchedProcess {
 }
 
 impl WatchedProcess {
+    /// The process with this number; an error if there is none, or it can't be watched.
     pub fn new(number: i32) -> io::Result<Self> {
-        let process = Some(number).filter(|it| *it > 0).and_then(Pid::from_raw);
-        let process = process.ok_or_else(|| io::Error::other("it is in another PID namespace"))?;
+        let process =
+            pid(number).ok_or_else(|| io::Error::other("it is in another PID namespace"))?;
         let end = watch(process)?;
         Ok(Self { number, name: name(number).unwrap_or_default(), end })
     }
 
+    /// Its number, which another process may have once it has ended.
     pub fn number(&self) -> i32 {
         self.number
     }
@@ -36,11 +38,12 @@ impl WatchedProcess {
         &self.name
     }
 
+    /// Whether it has ended by now.
     pub fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
 
-    /// Waits for its end; whether it has come.
+    /// Waits for its end, so long at most. Returns whether it has come.
     pub fn ends_within(&self, limit: Duration) -> bool {
         wait_for(&self.end, PollFlags::IN, Instant::now() + limit).unwrap_or(false)
     }
@@ -76,6 +79,11 @@ impl WatchedProcess {
     }
 }
 
+/// A process's number for the system's calls; `None` for 0, which is another PID namespace's, and for what is no number.
+fn pid(number: i32) -> Option<Pid> {
+    if number > 0 { Pid::from_raw(number) } else { None }
+}
+
 /// The number of the session of the process with this number, or of this process for 0: a session has at most one
 /// terminal. 0 if its leader is in another PID namespace, -1 if there is no such process. rustix's panics where the
 /// leader is in another PID namespace, or is the kernel.
@@ -96,8 +104,7 @@ pub fn parent() -> Option<i32> {
 
 /// Whether `caller` is this user's and has started `plugin`, unless Linux hides that (`hidepid`).
 pub fn is_caller(caller: i32, plugin: i32) -> bool {
-    let process = Some(caller).filter(|it| *it > 0).and_then(Pid::from_raw);
-    let is_own = process.is_some_and(|process| test_kill_process(process).is_ok());
+    let is_own = pid(caller).is_some_and(|process| test_kill_process(process).is_ok());
     is_own && parent_of(plugin).is_none_or(|parent| parent == caller)
 }
 
@@ -189,7 +196,8 @@ mod tests {
         let this = WatchedProcess::new(i32::try_from(std::process::id()).unwrap()).unwrap();
         // The kernel keeps fifteen bytes of it.
         assert!(this.name().starts_with("pkcs11_external"), "{}", this.name());
-        let (parent, this) = (parent().unwrap(), this.number());
+        let parent = parent().unwrap();
+        let this = this.number();
         assert!(WatchedProcess::new(parent).is_ok());
         assert!(is_caller(parent, this) && !is_caller(0, this));
         assert!(!is_caller(this, this) || cfg!(target_os = "macos"));
