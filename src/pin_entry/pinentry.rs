@@ -49,7 +49,7 @@ pub(super) fn ask(
 }
 
 /// How pinentry has answered a command.
-enum Reply {
+enum AssuanReply {
     /// The data of the `D` lines before `OK`, decoded: of GETPIN, what the person has typed.
     Ok(Vec<u8>),
     /// The line that begins with `ERR`.
@@ -70,8 +70,8 @@ impl<I: Write, O: Read> Dialog<I, O> {
     /// The person's answer to the command; `None` for one who has cancelled it.
     fn ask(&mut self, command: &str) -> io::Result<Option<Vec<u8>>> {
         let line = match self.send(command)? {
-            Reply::Ok(data) => return Ok(Some(data)),
-            Reply::Err(line) => line,
+            AssuanReply::Ok(data) => return Ok(Some(data)),
+            AssuanReply::Err(line) => line,
         };
         // Its upper half says which program speaks.
         let number = line.split(' ').nth(1).and_then(|number| number.parse::<u32>().ok());
@@ -82,14 +82,14 @@ impl<I: Write, O: Read> Dialog<I, O> {
         }
     }
 
-    fn send(&mut self, command: &str) -> io::Result<Reply> {
+    fn send(&mut self, command: &str) -> io::Result<AssuanReply> {
         self.input.write_all(format!("{command}\n").as_bytes())?;
         self.input.flush()?;
         self.reply()
     }
 
     /// Reads up to the line that ends the answer; a line of another kind says nothing to us.
-    fn reply(&mut self) -> io::Result<Reply> {
+    fn reply(&mut self) -> io::Result<AssuanReply> {
         let mut data = Vec::new();
         loop {
             let line = self.line()?;
@@ -97,9 +97,9 @@ impl<I: Write, O: Read> Dialog<I, O> {
                 // What doesn't fit any more is no PIN anyway.
                 data.extend(percent_decode(piece).take(LINE as usize - data.len()));
             } else if line.starts_with(b"OK") {
-                return Ok(Reply::Ok(data));
+                return Ok(AssuanReply::Ok(data));
             } else if line.starts_with(b"ERR") {
-                return Ok(Reply::Err(String::from_utf8_lossy(&line).into_owned()));
+                return Ok(AssuanReply::Err(String::from_utf8_lossy(&line).into_owned()));
             }
         }
     }

@@ -37,6 +37,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// The longest line a terminal hands over.
 const LINE: usize = 4096;
 
+/// How an entry ended without a line.
 enum End {
     Failed(Error),
     /// Ctrl-D, or Enter and nothing before it.
@@ -78,7 +79,7 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    /// As [`PromptSlot::take`] does. `None` where the process has no terminal.
+    /// Waits for the terminal, as [`PromptSlot::take`] does. `None` where the process has no terminal.
     pub(super) fn open(
         token: &str,
         since: SystemTime,
@@ -103,7 +104,7 @@ impl Prompt {
             match pin_of(&entry) {
                 Some(pin) if request.allows(&pin) => return Ok(pin),
                 _ => {
-                    let (shortest, longest) = (request.shortest, request.longest);
+                    let PinRequest { shortest, longest, .. } = request;
                     notice = Some(format!(
                         "that can't be the PIN and was not sent to the token: its PINs have {shortest} to {longest} \
                          bytes"
@@ -143,7 +144,9 @@ impl Prompt {
         };
         self.slot.leave(CANCELLED);
         // Its handler is the process's own; one that comes back ends the prompt.
-        signal.into_iter().for_each(signals::raise);
+        if let Some(signal) = signal {
+            signals::raise(signal);
+        }
         Err(pin::cancelled(&self.slot.token))
     }
 

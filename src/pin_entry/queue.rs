@@ -58,7 +58,8 @@ impl PromptSlot {
         deadline: Instant,
     ) -> Result<Self, Error> {
         let slot = Self::wait(kind, token, deadline)?;
-        let (group, now) = (getpgrp().as_raw_nonzero().get(), SystemTime::now());
+        let group = getpgrp().as_raw_nonzero().get();
+        let now = SystemTime::now();
         for line in slot.lock.borrow().iter().flat_map(Lock::lines) {
             if let Some(left) = LeftPrompt::parse(&line)
                 && left.token == slot.token
@@ -87,7 +88,8 @@ impl PromptSlot {
             Ok(lock) => Some(lock),
             Err(LockError::Unavailable(_)) => None,
             Err(LockError::Busy(holder)) => {
-                let (holder, seconds) = (lock::in_brackets(holder), limit.as_secs());
+                let holder = lock::in_brackets(holder);
+                let seconds = limit.as_secs();
                 return Err(pin::terminal_unusable(format!(
                     "another prompt{holder} has had it for {seconds} s"
                 )));
@@ -99,7 +101,8 @@ impl PromptSlot {
     /// The prompt ended so. To be called before a signal ends the process.
     pub(super) fn leave(&self, how: &'static str) {
         if let Some(lock) = self.lock.borrow_mut().as_mut() {
-            let (at, token) = (SystemTime::now(), self.token.clone());
+            let at = SystemTime::now();
+            let token = self.token.clone();
             let mut lines = lock.lines();
             lines.retain(|line| {
                 LeftPrompt::parse(line)
@@ -107,8 +110,10 @@ impl PromptSlot {
             });
             let group = getpgrp().as_raw_nonzero().get();
             let left = LeftPrompt { at, group, how: how.into(), token };
-            lines.extend(serde_json::to_string(&left));
             // Without it the next process asks at once.
+            if let Ok(line) = serde_json::to_string(&left) {
+                lines.push(line);
+            }
             let _ = lock.write(&lines);
         }
     }

@@ -19,6 +19,7 @@ use system::locked;
 /// Where a person has entered a PIN last, and for which token.
 static ENTERED: Mutex<Option<(PromptKind, String)>> = Mutex::new(None);
 
+/// The source that a configuration names, as a provider of PINs.
 pub struct Sources {
     source: PinSource,
     /// What stood in the variable that the source names.
@@ -37,7 +38,7 @@ impl Sources {
         Self { since: Some(SystemTime::now()), ..Self::for_run(source, variables, Arc::default()) }
     }
 
-    /// One of several. Once `unattended` is set, no question is asked at the terminal.
+    /// The sources of one of several keys of a run. Once `unattended` is set, no question is asked at the terminal.
     pub fn for_run(
         source: PinSource,
         variables: &TakenVariables,
@@ -69,7 +70,8 @@ impl Sources {
         none: impl FnOnce() -> Error,
     ) -> Result<Prompt, Error> {
         let deadline = Instant::now() + limits::PERSON;
-        let (since, token) = (self.since(), &request.token);
+        let since = self.since();
+        let token = &request.token;
         if !self.is_left() {
             return Prompt::open(token, since, deadline)?.ok_or_else(none);
         }

@@ -20,6 +20,7 @@ use messages::error::{Error, Exit};
 use system::limits;
 use system::wait_for;
 
+/// The first line of the file, which must be this user's or root's, and closed to others.
 pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
     let failure = |reason: &str| {
         Error::new(Exit::Login, format!("pinSource: file {}: {reason}", path.display())).help(
@@ -51,7 +52,8 @@ pub(super) fn read_line() -> Result<Pin, Error> {
             .help("write the PIN and a newline to it, or choose another pinSource (--pin-source)")
     };
     let mut input = TimedInput { input: stdin(), deadline: Instant::now() + limits::PIN_LINE };
-    let (mut line, mut byte) = (Vec::new(), [0]);
+    let mut line = Vec::new();
+    let mut byte = [0];
     while line.len() <= MAX_PIN_LENGTH + 2 && !line.ends_with(b"\n") {
         let length = input.read(&mut byte).map_err(|error| match error.kind() {
             ErrorKind::TimedOut => failure("held no line within a minute"),
@@ -65,7 +67,7 @@ pub(super) fn read_line() -> Result<Pin, Error> {
     first_line(&line).ok_or_else(|| failure("holds no PIN (empty, too long, or not text)"))
 }
 
-/// What is waited for until the deadline.
+/// An input that is waited for until the deadline.
 pub(super) struct TimedInput<I> {
     pub(super) input: I,
     pub(super) deadline: Instant,
