@@ -17,20 +17,20 @@ use const_oid::db::{rfc5753, rfc5911, rfc5912};
 use der::asn1::{BitString, OctetString};
 use der::{Any, Encode as _};
 
-/// In bytes: AES-256.
+/// The length of the content's key, an AES-256 key's, in bytes.
 pub(super) const CONTENT_KEY_LENGTH: usize = 32;
 
 /// AES-GCM's authentication tag, in bytes.
 pub(super) const TAG_LENGTH: u8 = 16;
 
-/// What AES key wrap adds (RFC 3394).
+/// The bytes that AES key wrap adds to what it wraps (RFC 3394).
 const WRAP_LENGTH: usize = 8;
 
 /// ECC-CMS-SharedInfo in DER (RFC 5753, section 7.2) for AES-256 key wrap, whose key has 256 bits.
 const SHARED_INFO: &[u8] =
     b"\x30\x15\x30\x0b\x06\x09\x60\x86\x48\x01\x65\x03\x04\x01\x2d\xa2\x06\x04\x04\0\0\x01\0";
 
-/// RFC 5084, section 3.2.
+/// GCMParameters (RFC 5084, section 3.2).
 #[derive(der::Sequence)]
 pub(super) struct GcmParameters {
     pub(super) nonce: OctetString,
@@ -42,7 +42,7 @@ fn default_tag_length() -> u8 {
     12
 }
 
-/// RFC 8017, appendix A.2.1, without a label.
+/// RSAES-OAEP-params (RFC 8017, appendix A.2.1), without a label.
 #[derive(der::Sequence)]
 struct OaepParameters {
     #[asn1(context_specific = "0", tag_mode = "EXPLICIT")]
@@ -88,8 +88,7 @@ pub(super) fn agreed(
             KeyAgreeRecipientIdentifier::IssuerAndSerialNumber(named)
         }
         RecipientIdentifier::SubjectKeyIdentifier(subject_key_identifier) => {
-            let (date, other) = (None, None);
-            let named = RecipientKeyIdentifier { subject_key_identifier, date, other };
+            let named = RecipientKeyIdentifier { subject_key_identifier, date: None, other: None };
             KeyAgreeRecipientIdentifier::RKeyId(named)
         }
     };
@@ -146,14 +145,15 @@ fn wrapping_key(secret: &[u8]) -> Option<AesKek> {
     AesKek::new(&AES_256, hash.finish().as_ref()).ok()
 }
 
-/// `None` if that fails, which it doesn't with keys of these lengths.
+/// The content's key, wrapped with what ECDH's secret gives; `None` if that fails, which it doesn't with keys of these
+/// lengths.
 pub(super) fn wrap(secret: &[u8], content_key: &[u8]) -> Option<Vec<u8>> {
     let mut wrapped = vec![0; content_key.len() + WRAP_LENGTH];
     wrapping_key(secret)?.wrap(content_key, &mut wrapped).ok()?;
     Some(wrapped)
 }
 
-/// `None` if anything is wrong with it.
+/// The content's key that [`wrap`] has wrapped; `None` if anything is wrong with it.
 pub(super) fn unwrap(secret: &[u8], wrapped: &[u8]) -> Option<Vec<u8>> {
     let mut content_key = vec![0; CONTENT_KEY_LENGTH];
     let length = wrapping_key(secret)?.unwrap(wrapped, &mut content_key).ok()?.len();

@@ -7,8 +7,8 @@ use cms::cert::x509::certificate::{CertificateInner, Raw};
 use cms::cert::x509::serial_number::SerialNumber;
 use cms::content_info::ContentInfo;
 use cms::enveloped_data::{
-    KeyAgreeRecipientIdentifier, KeyAgreeRecipientInfo, OriginatorIdentifierOrKey,
-    RecipientIdentifier, RecipientInfo,
+    KeyAgreeRecipientIdentifier, KeyAgreeRecipientInfo, KeyTransRecipientInfo,
+    OriginatorIdentifierOrKey, RecipientIdentifier, RecipientInfo,
 };
 use const_oid::db::rfc5911;
 use der::{Any, Decode as _, Encode as _, pem};
@@ -33,16 +33,18 @@ pub struct SealedFile {
     pub name: String,
     pub recipients: Vec<Recipient>,
     nonce: [u8; NONCE_LEN],
-    /// With the tag.
+    /// The encrypted content, with AES-GCM's tag behind it.
     ciphertext: Vec<u8>,
 }
 
+/// One of the keys that a file is sealed to.
 #[derive(Debug)]
 pub struct Recipient {
+    /// By which it knows the key's certificate.
     pub name: RecipientIdentifier,
     /// The content's key, or the secret by which that is wrapped.
     pub locked: LockedSecret,
-    /// Of ECDH.
+    /// The content's key, wrapped by ECDH's secret; `None` where the locked secret is that key itself.
     wrapped: Option<Vec<u8>>,
 }
 
@@ -55,23 +57,23 @@ impl SealedFile {
         };
         let decoded = pem::decode_vec(bytes).ok().filter(|(label, _)| *label == LABEL);
         let (_, der) = decoded.ok_or_else(|| refused("it is not CMS in PEM"))?;
-        let info = ContentInfo::from_der(&der).ok();
-        let info = info.filter(|it| it.content_type == rfc5911::ID_CT_AUTH_ENVELOPED_DATA);
-        let data = info.and_then(|it| it.content.decode_as::<AuthEnvelopedData>().ok());
+        let data = ContentInfo::from_der(&der)
+            .ok()
+            .filter(|info| info.content_type == rfc5911::ID_CT_AUTH_ENVELOPED_DATA)
+            .and_then(|info| info.content.decode_as::<AuthEnvelopedData>().ok());
         let data = data.ok_or_else(|| {
             refused("it is not AuthEnvelopedData, without which changes would go unnoticed")
         })?;
         let recipients = data.recip_infos.0.iter().map(Recipient::of);
         let recipients = recipients.collect::<Result<_, _>>().map_err(refused)?;
         let content = data.auth_encrypted_content_info;
-        let parameters = content.content_enc_alg.parameters;
-        let parameters = parameters.and_then(|it| it.decode_as::<GcmParameters>().ok());
-        let nonce = parameters.and_then(|it| <[u8; NONCE_LEN]>::try_from(it.nonce.as_bytes()).ok());
+        let nonce = content.content_enc_alg.parameters.as_ref().and_then(nonce_of);
         let sealed = nonce.zip(content.encrypted_content).filter(|(nonce, ciphertext)| {
-            let (ciphertext, tag) = (ciphertext.as_bytes(), data.mac.as_bytes());
+            let tag = data.mac.as_bytes();
             // What could be written in another way could be changed without being noticed.
             tag.len() == usize::from(TAG_LENGTH)
-                && enveloped(data.recip_infos, nonce, ciphertext, tag).is_ok_and(|it| it == der)
+                && enveloped(data.recip_infos, nonce, ciphertext.as_bytes(), tag)
+                    .is_ok_and(|only_form| only_form == der)
         });
         let (nonce, ciphertext) = sealed.ok_or_else(|| {
             refused("it is not plain data alone, encrypted with AES-256-GCM and a tag of 16 bytes, in DER")
@@ -82,10 +84,10 @@ impl SealedFile {
 
     /// The place of the first recipient with one of these names.
     pub fn recipient(&self, names: &[RecipientIdentifier]) -> Option<usize> {
-        self.recipients.iter().position(|it| names.contains(&it.name))
+        self.recipients.iter().position(|recipient| names.contains(&recipient.name))
     }
 
-    /// The registries, with what the recipient's token has made of its secret. Whatever is wrong with it is the same error.
+    /// Opens the file's content, with what the recipient's token has made of its secret. Whatever is wrong with it is the same error.
     pub fn open(&self, recipient: &Recipient, decrypted: &[u8]) -> Result<Registries, Error> {
         let content = self.content(recipient, decrypted).ok_or_else(|| {
             Error::new(
@@ -97,6 +99,7 @@ impl SealedFile {
         Registries::from_config(&content, &format!("what is sealed in {}", self.name))
     }
 
+    /// The content; `None` if the secret opens none.
     fn content(&self, recipient: &Recipient, decrypted: &[u8]) -> Option<Vec<u8>> {
         let key = match &recipient.wrapped {
             None => decrypted.to_owned(),
@@ -111,19 +114,18 @@ impl SealedFile {
     }
 }
 
+/// The nonce in the parameters of AES-GCM.
+fn nonce_of(parameters: &Any) -> Option<[u8; NONCE_LEN]> {
+    let parameters: GcmParameters = parameters.decode_as().ok()?;
+    parameters.nonce.as_bytes().try_into().ok()
+}
+
 impl Recipient {
+    /// The recipient that a file has; an error for one that no file made here has.
     fn of(info: &RecipientInfo) -> Result<Self, &'static str> {
         let recipient = match info {
-            RecipientInfo::Ktri(it) => {
-                let (name, encrypted) = (&it.rid, it.enc_key.as_bytes());
-                let mut encodings = [Some(Any::null()), None].into_iter();
-                let is_ours = encodings.any(|of_hash| {
-                    transported(name.clone(), encrypted, of_hash).as_ref() == Ok(info)
-                });
-                let locked = LockedSecret::Oaep(encrypted.to_owned());
-                is_ours.then(|| Self { name: name.clone(), locked, wrapped: None })
-            }
-            RecipientInfo::Kari(it) => Self::agreed(it),
+            RecipientInfo::Ktri(transport) => Self::transported(transport),
+            RecipientInfo::Kari(agreement) => Self::agreed(agreement),
             _ => None,
         };
         recipient.ok_or(
@@ -132,6 +134,19 @@ impl Recipient {
         )
     }
 
+    /// The owner of an RSA key.
+    fn transported(info: &KeyTransRecipientInfo) -> Option<Self> {
+        let name = &info.rid;
+        let encrypted = info.enc_key.as_bytes();
+        let is_ours = [Some(Any::null()), None].into_iter().any(|of_hash| {
+            let ours = transported(name.clone(), encrypted, of_hash);
+            matches!(&ours, Ok(RecipientInfo::Ktri(ours)) if ours == info)
+        });
+        let locked = LockedSecret::Oaep(encrypted.to_owned());
+        is_ours.then(|| Self { name: name.clone(), locked, wrapped: None })
+    }
+
+    /// The owner of an EC key.
     fn agreed(info: &KeyAgreeRecipientInfo) -> Option<Self> {
         let OriginatorIdentifierOrKey::OriginatorKey(sender) = &info.originator else {
             return None;
@@ -145,9 +160,10 @@ impl Recipient {
                 RecipientIdentifier::SubjectKeyIdentifier(named.subject_key_identifier)
             }
         };
-        let point = sender.public_key.as_bytes().filter(|it| it.first() == Some(&4))?.to_owned();
+        let point = sender.public_key.as_bytes()?;
+        let point = Some(point).filter(|point| point.first() == Some(&4))?.to_owned();
         let mut curves = [Curve::P256, Curve::P384, Curve::P521].into_iter();
-        let curve = curves.find(|it| it.point_length() == point.len())?;
+        let curve = curves.find(|curve| curve.point_length() == point.len())?;
         let wrapped = key.enc_key.as_bytes().to_owned();
         let ours = agreed(name.clone(), &point, &wrapped).ok()?;
         let is_ours = matches!(&ours, RecipientInfo::Kari(ours) if ours == info);
@@ -156,7 +172,7 @@ impl Recipient {
     }
 }
 
-/// With serial numbers of any length.
+/// A parsed certificate, with a serial number of any length.
 pub(super) type Parsed = CertificateInner<Raw>;
 
 /// The names of a certificate, by one of which a sealed file may know its key. First the identifier in it, where it has one: it

@@ -65,11 +65,12 @@ impl Registries {
                  registry and user: seal --registry HOST --username USER")
         };
         let file: ConfigFile = serde_json::from_slice(bytes).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
+            let line = error.line();
+            let column = error.column();
             refused(format!("it is not the JSON of a config.json (line {line}, column {column})"))
         })?;
-        let has_store = file.creds_store.is_some_and(|it| !it.is_empty());
-        if has_store || file.cred_helpers.is_some_and(|it| !it.is_empty()) {
+        let has_store = file.creds_store.is_some_and(|store| !store.is_empty());
+        if has_store || file.cred_helpers.is_some_and(|helpers| !helpers.is_empty()) {
             return Err(refused("a credential helper has the passwords in its stead".to_owned()));
         }
         let mut logins = BTreeMap::new();
@@ -83,10 +84,10 @@ impl Registries {
                 return Err(refused(format!("there are two entries for {registry}")));
             }
         }
-        match logins.is_empty() {
-            true => Err(refused("it has no entries (auths)".to_owned())),
-            false => Ok(Self { logins: logins.into_values().collect() }),
+        if logins.is_empty() {
+            return Err(refused("it has no entries (auths)".to_owned()));
         }
+        Ok(Self { logins: logins.into_values().collect() })
     }
 
     /// The login for an image with the longest fitting path; `None` if there is none for it.
@@ -106,7 +107,7 @@ impl Registries {
         Some(ImageLogin { login, is_for_image_alone })
     }
 
-    /// As a `config.json` that [`Registries::from_config`], docker and kubelet read, with spaces at its end.
+    /// The text of a `config.json` that [`Registries::from_config`], docker and kubelet read, with spaces at its end.
     pub fn to_config(&self) -> String {
         let entries = self.logins.iter().map(|login| {
             let auth = STANDARD.encode(format!("{}:{}", login.username, login.password));
@@ -138,11 +139,11 @@ impl AuthEntry {
     /// User name and password; or what the entry has in their stead.
     fn login(self) -> Result<(String, String), &'static str> {
         const NONE: &str = "no user name and password";
-        let is_given = |it: Option<String>| it.is_some_and(|it| !it.is_empty());
+        let is_given = |token: Option<String>| token.is_some_and(|token| !token.is_empty());
         if is_given(self.identitytoken) || is_given(self.registrytoken) {
             return Err(NONE);
         }
-        let Some(auth) = self.auth.filter(|it| !it.is_empty()) else {
+        let Some(auth) = self.auth.filter(|auth| !auth.is_empty()) else {
             return self.username.zip(self.password).ok_or(NONE);
         };
         let decoded = decoded(&auth).ok_or("an auth that is not base64")?;
@@ -154,7 +155,7 @@ impl AuthEntry {
     }
 }
 
-/// As kubelet and docker decode it, in Go: padded or not, line breaks passed over, the last bits not looked at.
+/// An entry's `auth`, decoded as kubelet and docker do it, in Go: padded or not, line breaks passed over, the last bits not looked at.
 fn decoded(auth: &str) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_login_that_fits_best_is_chosen_by_whole_segments() {
-        let login = |it: &str| RegistryLogin::new(it.into(), "u".into(), "p".into()).unwrap();
+        let login = |key: &str| RegistryLogin::new(key.into(), "u".into(), "p".into()).unwrap();
         let logins = [
             "registry.example:5000",
             "registry.example",

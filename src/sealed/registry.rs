@@ -16,7 +16,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// `None` for a text that names no registry.
+    /// The registry that an entry's key names; `None` for a text that names none.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix("https://").unwrap_or(text);
         let text = text.strip_prefix("http://").unwrap_or(text);
@@ -35,11 +35,12 @@ impl Registry {
             _ => (authority, None),
         };
         let mut host = host.to_ascii_lowercase();
-        let is_of_host =
-            |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-._[]:".contains(&it);
+        let is_of_host = |byte: u8| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._[]:".contains(&byte)
+        };
         let path = path.strip_suffix('/').unwrap_or(path);
-        let is_of_path = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
-        let is_segment = |it: &str| !it.is_empty() && it.bytes().all(is_of_path);
+        let is_of_path = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let is_segment = |segment: &str| !segment.is_empty() && segment.bytes().all(is_of_path);
         if host.is_empty()
             || !host.bytes().all(is_of_host)
             || !path.is_empty() && !path.split('/').all(is_segment)
@@ -57,7 +58,8 @@ impl Registry {
     /// host keeps its spelling, in which kubelet looks for the answer's.
     pub fn of_image(text: &str) -> Option<Self> {
         // Not what only an entry's name may have.
-        let is_name = |it: &str| it.starts_with(|it: char| it.is_ascii_alphanumeric());
+        let is_name =
+            |segment: &str| segment.starts_with(|first: char| first.is_ascii_alphanumeric());
         let (authority, path) = text.split_once('/')?;
         let image = Self::of_parts(authority, path)?;
         let is_image = image.path == path && path.split('/').all(is_name);
@@ -85,7 +87,7 @@ mod tests {
     use super::*;
 
     fn named(text: &str) -> Option<String> {
-        Registry::parse(text).map(|it| it.to_string())
+        Registry::parse(text).map(|registry| registry.to_string())
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct NewEnvelope {
 }
 
 impl NewEnvelope {
+    /// A new key, encrypted to the key of each certificate. Fails for a key that is named twice, or that nothing can be sealed
+    /// to.
     pub fn new(certificates: &[Certificate]) -> Result<Self, Error> {
         // On the heap, which is wiped.
         let mut content_key = vec![0; CONTENT_KEY_LENGTH];
@@ -29,31 +31,15 @@ impl NewEnvelope {
         let mut recipients = Vec::new();
         for (index, certificate) in certificates.iter().enumerate() {
             let key = certificate.public_key();
-            let refused = |reason: &str| {
-                let subject = &certificate.subject;
-                let text = format!("nothing can be sealed to {subject}: {reason}");
-                Error::new(Exit::Configuration, text).help(
-                    "name each node's certificate once, of an RSA key of 2048 to 8192 bits or an EC key on P-256, P-384 \
-                     or P-521, with a subject key identifier or a serial number of 20 bytes at most",
-                )
-            };
-            if certificates.iter().take(index).any(|it| it.public_key() == key) {
-                return Err(refused("its key is named twice"));
+            if certificates.iter().take(index).any(|earlier| earlier.public_key() == key) {
+                return Err(refused(certificate, "its key is named twice"));
             }
-            let name = names(certificate).into_iter().next().ok_or_else(|| {
-                refused("it has no subject key identifier, and its serial number has more than 20 bytes")
-            })?;
-            let recipient = recipient(name, certificate, &content_key);
-            recipients.push(recipient.ok_or_else(|| {
-                refused(&match key {
-                    PublicKey::Ecdsa { curve, .. } => format!("its key is no point on {curve}"),
-                    _ => format!("its key is {key}"),
-                })
-            })?);
+            recipients.push(recipient(certificate, &content_key)?);
         }
         Ok(Self { content_key, recipients })
     }
 
+    /// The text of a file in which these registries are sealed.
     pub fn seal(self, registries: &Registries) -> Result<String, Error> {
         let sealed = || {
             let key = RandomizedNonceKey::new(&AES_256_GCM, &self.content_key).ok()?;
@@ -68,8 +54,31 @@ impl NewEnvelope {
     }
 }
 
-/// `None` if nothing can be encrypted to the certificate's key.
-fn recipient(
+/// The content's key, encrypted to the certificate's.
+fn recipient(certificate: &Certificate, content_key: &[u8]) -> Result<RecipientInfo, Error> {
+    let name = names(certificate).into_iter().next().ok_or_else(|| {
+        let reason =
+            "it has no subject key identifier, and its serial number has more than 20 bytes";
+        refused(certificate, reason)
+    })?;
+    encrypted(name, certificate, content_key).ok_or_else(|| match certificate.public_key() {
+        PublicKey::Ecdsa { curve, .. } => {
+            refused(certificate, &format!("its key is no point on {curve}"))
+        }
+        key => refused(certificate, &format!("its key is {key}")),
+    })
+}
+
+fn refused(certificate: &Certificate, reason: &str) -> Error {
+    let text = format!("nothing can be sealed to {}: {reason}", certificate.subject);
+    Error::new(Exit::Configuration, text).help(
+        "name each node's certificate once, of an RSA key of 2048 to 8192 bits or an EC key on P-256, P-384 \
+         or P-521, with a subject key identifier or a serial number of 20 bytes at most",
+    )
+}
+
+/// The content's key for the recipient of this name; `None` if nothing can be encrypted to the certificate's key.
+fn encrypted(
     name: RecipientIdentifier,
     certificate: &Certificate,
     content_key: &[u8],

@@ -29,10 +29,7 @@ impl Node {
         };
         let key = key.unwrap();
         let mut parameters = CertificateParams::default();
-        parameters.is_ca = match has_identifier {
-            true => IsCa::ExplicitNoCa,
-            false => IsCa::NoCa,
-        };
+        parameters.is_ca = if has_identifier { IsCa::ExplicitNoCa } else { IsCa::NoCa };
         let certificate = parameters.self_signed(&key).unwrap();
         Self {
             certificate: Certificate::from_der(certificate.der(), "the node").unwrap(),
@@ -48,7 +45,7 @@ impl Node {
                 let key = OaepPrivateDecryptingKey::new(key).ok()?;
                 let mut out = vec![0; key.min_output_size()];
                 let opened = key.decrypt(&OAEP_SHA256_MGF1SHA256, ciphertext, &mut out, None);
-                opened.ok().map(|it| it.to_vec())
+                opened.ok().map(|secret| secret.to_vec())
             }
             LockedSecret::Ecdh { point, .. } => {
                 let key = PrivateKey::from_private_key_der(&ECDH_P256, &self.key).ok()?;
@@ -60,7 +57,7 @@ impl Node {
 
     fn recipient<'a>(&self, file: &'a SealedFile) -> Option<&'a Recipient> {
         let names = names(&self.certificate);
-        file.recipients.iter().find(|it| names.contains(&it.name))
+        file.recipients.iter().find(|recipient| names.contains(&recipient.name))
     }
 }
 
@@ -74,7 +71,8 @@ fn sealed_to(node: &Node) -> String {
 
 #[test]
 fn another_recipients_result_opens_nothing() {
-    let (one, other) = (Node::new("P-256", true), Node::new("P-256", true));
+    let one = Node::new("P-256", true);
+    let other = Node::new("P-256", true);
     let text = sealed_to(&one);
     let file = SealedFile::read(text.as_bytes(), "the file").unwrap();
     let recipient = &file.recipients[0];
@@ -110,9 +108,10 @@ fn no_bit_of_the_envelope_can_be_flipped() {
             let changed = SealedFile::read(text.as_bytes(), "the file").ok()?;
             let recipient = node.recipient(&changed)?;
             // The private key is slow, and so used only for what has changed.
-            let decrypted = match recipient.locked == original.locked {
-                true => known.clone(),
-                false => node.decrypt(recipient)?,
+            let decrypted = if recipient.locked == original.locked {
+                known.clone()
+            } else {
+                node.decrypt(recipient)?
             };
             changed.open(recipient, &decrypted).ok()
         };
