@@ -24,7 +24,9 @@ use cluster_api::signing_request::{Progress, RequestState, SHORTEST, SigningRequ
 use cluster_api::{ClusterApi, ClusterUser};
 use config::duration;
 use config::pin::PinProvider;
-use crypto::certificate::{Certificate, CertificationRequest, PublicKey, minute, rfc_3339};
+use crypto::certificate::{
+    Certificate, CertificateChain, CertificationRequest, PublicKey, minute, rfc_3339,
+};
 use files::{data_file, read_regular};
 use messages::error::{Error, Exit, Kind};
 use messages::help::Help;
@@ -273,8 +275,9 @@ impl Issuance<'_> {
             return Err(refused("in the cluster is for another key"));
         }
         let RequestState::Issued(pem) = request.state()? else { return Ok(None) };
-        let (certificate, chain) = Certificate::chain_from_pem_or_der(pem.as_bytes(), "it")
-            .map_err(|error| refused(&format!("was answered with no certificate: {error}")))?;
+        let CertificateChain { leaf: certificate, issuers: chain } =
+            CertificateChain::from_pem_or_der(pem.as_bytes(), "it")
+                .map_err(|error| refused(&format!("was answered with no certificate: {error}")))?;
         if certificate.public_key() != self.public_key {
             return Err(refused("was answered with a certificate for another key"));
         }
@@ -355,7 +358,8 @@ impl IssuedCertificate {
     pub(super) fn from_file(path: &Path) -> Result<Self, Error> {
         let bytes = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
         let source = path.display().to_string();
-        let (certificate, chain) = Certificate::chain_from_pem_or_der(&bytes, &source)?;
+        let CertificateChain { leaf: certificate, issuers: chain } =
+            CertificateChain::from_pem_or_der(&bytes, &source)?;
         Ok(Self { certificate, chain, origin: format!("the certificate in {source}") })
     }
 

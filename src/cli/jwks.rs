@@ -29,7 +29,7 @@ pub(super) fn run(
     options.set_call();
     let key = match &options.certificate_file {
         Some(file) if !options.names_a_key() && options.context.is_none() => {
-            read_certificates(Path::new(file))?.0.public_key().clone()
+            read_certificates(Path::new(file))?.leaf.public_key().clone()
         }
         _ => {
             let (mut source, _) = options.whole_source(true, session)?;

@@ -15,26 +15,41 @@ use crate::verify::VerifiedSignature;
 use messages::error::{Error, Exit};
 use protocol::hash::Hash;
 
-/// In bits (RFC 7518, section 3.3).
+/// The shortest RSA modulus of a key that signs tokens, in bits (RFC 7518, section 3.3).
 const SHORTEST_MODULUS: usize = 2048;
 
-/// How a key signs tokens (RFC 7518, section 3.1): the algorithm, its hash, and its scheme. There is one for each type, for
-/// RSA the one that every server and almost every token has.
-pub fn algorithm(key: &PublicKey) -> Result<(&'static str, Hash, Scheme), Error> {
-    Ok(match key {
-        PublicKey::Ecdsa { curve, .. } => {
-            let (name, hash) = match curve {
-                Curve::P256 => ("ES256", Hash::Sha256),
-                Curve::P384 => ("ES384", Hash::Sha384),
-                Curve::P521 => ("ES512", Hash::Sha512),
-            };
-            (name, hash, Scheme::Ecdsa { curve: *curve })
+/// How a key signs tokens (RFC 7518, section 3.1).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TokenAlgorithm {
+    /// Its name in a token's header (`alg`).
+    pub name: &'static str,
+    /// The hash of what is signed.
+    pub hash: Hash,
+    pub scheme: Scheme,
+}
+
+impl TokenAlgorithm {
+    /// The algorithm of this key. There is one for each type, for RSA the one that every server and almost every token has;
+    /// an error for a key whose tokens no server takes.
+    pub fn of(key: &PublicKey) -> Result<Self, Error> {
+        match key {
+            PublicKey::Ecdsa { curve, .. } => Ok(Self::on_curve(*curve)),
+            PublicKey::Rsa { .. } if key.modulus_bits() >= SHORTEST_MODULUS => {
+                let hash = Hash::Sha256;
+                Ok(Self { name: "RS256", hash, scheme: Scheme::RsaPkcs1 { hash } })
+            }
+            PublicKey::Rsa { .. } | PublicKey::Ed25519(_) => Err(unfit(key)),
         }
-        PublicKey::Rsa { .. } if key.modulus_bits() >= SHORTEST_MODULUS => {
-            ("RS256", Hash::Sha256, Scheme::RsaPkcs1 { hash: Hash::Sha256 })
+    }
+
+    fn on_curve(curve: Curve) -> Self {
+        let scheme = Scheme::Ecdsa { curve };
+        match curve {
+            Curve::P256 => Self { name: "ES256", hash: Hash::Sha256, scheme },
+            Curve::P384 => Self { name: "ES384", hash: Hash::Sha384, scheme },
+            Curve::P521 => Self { name: "ES512", hash: Hash::Sha512, scheme },
         }
-        PublicKey::Rsa { .. } | PublicKey::Ed25519(_) => return Err(unfit(key)),
-    })
+    }
 }
 
 fn unfit(key: &PublicKey) -> Error {
@@ -50,7 +65,7 @@ fn jwk(key: &PublicKey) -> Result<Value, Error> {
                 let text = format!("the public key is malformed: its point is not on {curve}");
                 Error::new(Exit::Object, text).help("write the key's certificate again; `openssl x509 -noout -pubkey` shows its public key")
             })?;
-            let [x, y] = coordinates.map(|it| base64url(&it));
+            let [x, y] = coordinates.map(|coordinate| base64url(&coordinate));
             Ok(json!({"crv": curve.to_string(), "kty": "EC", "x": x, "y": y}))
         }
         PublicKey::Ed25519(_) => Err(unfit(key)),
@@ -60,7 +75,7 @@ fn jwk(key: &PublicKey) -> Result<Value, Error> {
     }
 }
 
-/// The thumbprint (RFC 7638), as which the key is named in tokens.
+/// The thumbprint (RFC 7638) of a key, by which tokens name it.
 fn id(jwk: &Value) -> String {
     base64url(&Sha256::digest(jwk.to_string()))
 }
@@ -82,26 +97,30 @@ pub fn issuer(text: &str) -> Result<String, &'static str> {
     // The parser drops fragments.
     let is_issuer = text.starts_with("https://")
         && !text.contains(['?', '#'])
-        && authority.is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'));
-    match is_issuer {
-        true => Ok(text.to_owned()),
-        false => {
-            Err("it is no URL such as https://keys.example/jane, without user, query and fragment")
-        }
+        && authority.is_some_and(|authority| {
+            !authority.host().is_empty() && !authority.as_str().contains('@')
+        });
+    if is_issuer {
+        Ok(text.to_owned())
+    } else {
+        Err("it is no URL such as https://keys.example/jane, without user, query and fragment")
     }
 }
 
-/// A token of these claims (RFC 7519, in the compact form of RFC 7515); `sign` gets the scheme and the digest.
+/// A token of these claims (RFC 7519, in the compact form of RFC 7515), signed with this key; `sign` gets the scheme and the
+/// digest.
 pub fn token(
     key: &PublicKey,
     claims: &Value,
     sign: impl FnOnce(Scheme, &[u8]) -> Result<VerifiedSignature, Error>,
 ) -> Result<String, Error> {
-    let (name, hash, scheme) = algorithm(key)?;
+    let TokenAlgorithm { name, hash, scheme } = TokenAlgorithm::of(key)?;
     let header = json!({"alg": name, "kid": id(&jwk(key)?), "typ": "JWT"});
-    let [header, claims] = [&header, claims].map(|it| base64url(it.to_string().as_bytes()));
+    let [header, claims] = [&header, claims].map(|part| base64url(part.to_string().as_bytes()));
     let unsigned = format!("{header}.{claims}");
-    let signature = sign(scheme, &hash.digest(&[unsigned.as_bytes()]).unwrap_or_default())?;
+    let digest = hash.digest(&[unsigned.as_bytes()]);
+    let digest = digest.ok_or_else(|| Error::internal("a token's hash has no digest"))?;
+    let signature = sign(scheme, &digest)?;
     let raw = match scheme {
         Scheme::Ecdsa { curve } => ecdsa::from_der(signature.as_bytes(), curve),
         _ => Some(signature.into_bytes()),
@@ -141,8 +160,8 @@ mod tests {
             (rsa(1024), None),
             (PublicKey::Ed25519([0; 32]), None),
         ] {
-            match (algorithm(&key), name) {
-                (Ok((found, ..)), Some(name)) => assert_eq!(found, name),
+            match (TokenAlgorithm::of(&key), name) {
+                (Ok(found), Some(name)) => assert_eq!(found.name, name),
                 (found, _) => assert_eq!(found.unwrap_err().exit_code(), 6),
             }
         }

@@ -26,12 +26,14 @@ impl VerifiedSignature {
         &self.0
     }
 
+    /// [`Self::as_bytes`], taken out.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }
 
-/// ECDSA signatures are in DER; for Ed25519 the digest is the message. `None` if it isn't valid.
+/// The signature, if the key accepts it for this digest; ECDSA signatures are in DER, and for Ed25519 the digest is the
+/// message. `None` if it isn't valid.
 pub fn verify(
     key: &PublicKey,
     scheme: &Scheme,
@@ -43,18 +45,10 @@ pub fn verify(
         PublicKey::Rsa { .. } => with_leading_zeros(&signature, key.modulus_length())?,
         PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => signature,
     };
-    let accepted = match (key, scheme) {
+    let is_accepted = match (key, scheme) {
         (PublicKey::Rsa { modulus, exponent }, Scheme::RsaPss { hash, salt }) => {
             let key = rsa_key(modulus, exponent)?;
-            let accepts = match hash {
-                Hash::Md5Sha1 => return None,
-                Hash::Sha1 => pss_accepts::<Sha1>,
-                Hash::Sha224 => pss_accepts::<Sha224>,
-                Hash::Sha256 => pss_accepts::<Sha256>,
-                Hash::Sha384 => pss_accepts::<Sha384>,
-                Hash::Sha512 => pss_accepts::<Sha512>,
-            };
-            accepts(&key, *salt, digest, &signature)
+            pss_verifier(*hash)?(&key, *salt, digest, &signature)
         }
         (PublicKey::Rsa { modulus, exponent }, Scheme::RsaPkcs1 { hash }) => {
             let key = rsa_key(modulus, exponent)?;
@@ -63,9 +57,9 @@ pub fn verify(
         }
         (PublicKey::Ecdsa { curve, point }, Scheme::Ecdsa { .. }) => {
             let digest = ecdsa::digest_for(*curve, digest);
-            with_crate_of!(*curve, it => {
-                let key = it::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
-                let signature = it::ecdsa::Signature::from_der(&signature).ok()?;
+            with_crate_of!(*curve, curve_crate => {
+                let key = curve_crate::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
+                let signature = curve_crate::ecdsa::Signature::from_der(&signature).ok()?;
                 key.verify_prehash(&digest, &signature).is_ok()
             })
         }
@@ -76,12 +70,27 @@ pub fn verify(
         }
         _ => false,
     };
-    accepted.then_some(VerifiedSignature(signature))
+    is_accepted.then_some(VerifiedSignature(signature))
 }
 
 fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Option<rsa::PublicKey> {
     let [n, e] = [modulus, exponent].map(BoxedUint::from_be_slice_vartime);
     rsa::PublicKey::new(n, e).ok()
+}
+
+/// Whether a key accepts a signature of this digest with a salt of this length in bytes.
+type PssVerifier = fn(&rsa::PublicKey, usize, &[u8], &[u8]) -> bool;
+
+/// The verification of RSA-PSS with this hash; `None` for one that PSS isn't used with.
+fn pss_verifier(hash: Hash) -> Option<PssVerifier> {
+    match hash {
+        Hash::Md5Sha1 => None,
+        Hash::Sha1 => Some(pss_accepts::<Sha1>),
+        Hash::Sha224 => Some(pss_accepts::<Sha224>),
+        Hash::Sha256 => Some(pss_accepts::<Sha256>),
+        Hash::Sha384 => Some(pss_accepts::<Sha384>),
+        Hash::Sha512 => Some(pss_accepts::<Sha512>),
+    }
 }
 
 fn pss_accepts<D: Digest + FixedOutputReset>(

@@ -43,14 +43,18 @@ pub const STORED_PIN_NOTICE: Duration = seconds(24 * 60 * 60);
 // A PKCS#11 library and its lock.
 
 /// Most calls of a PKCS#11 function. A token that waits for a touch gives up long before.
-pub const CALL: Limit = Limit(60, "60 s");
+pub const CALL: Limit = Limit { seconds: 60, text: "60 s" };
 
 /// C_GenerateKeyPair, which takes minutes for RSA on some cards.
-pub const GENERATION: Limit = Limit(300, "300 s");
+pub const GENERATION: Limit = Limit { seconds: 300, text: "300 s" };
 
-/// How long a call may take, in seconds and in words.
+/// How long a call of a library may take.
 #[derive(Clone, Copy)]
-pub struct Limit(pub u32, pub &'static str);
+pub struct Limit {
+    pub seconds: u32,
+    /// The same for people.
+    pub text: &'static str,
+}
 
 /// C_Finalize at the end of the process, in seconds.
 pub const FINALIZE: u32 = 2;
@@ -62,7 +66,7 @@ pub const LOGIN_AFTER_SIGNAL: u32 = 2;
 pub const FILES_AFTER_SIGNAL: u32 = 10;
 
 /// What a library writes to a token after a signal, in seconds: as long as a token may take to make a key.
-pub const WRITING_AFTER_SIGNAL: u32 = GENERATION.0;
+pub const WRITING_AFTER_SIGNAL: u32 = GENERATION.seconds;
 
 /// Another process that holds a lock: longer than a question may stay unanswered, such as whether something is to be
 /// replaced. While a person is asked for a PIN nobody has a library's.
@@ -216,8 +220,8 @@ const _: () = assert!(is_less(PERSON, ATTENDED_LISTING));
 const _: () = assert!(is_less(ANSWER, LOCK));
 const _: () = assert!(is_less(ANSWER, LEFT_PROMPT));
 // The process that hangs in a call ends before those are told who wait for it.
-const _: () = assert!(is_less(seconds(CALL.0 as u64), LOCK));
-const _: () = assert!(is_at_most(seconds(CALL.0 as u64), REPLY));
+const _: () = assert!(is_less(seconds(CALL.seconds as u64), LOCK));
+const _: () = assert!(is_at_most(seconds(CALL.seconds as u64), REPLY));
 const _: () = assert!(is_less(REPLY, TOKEN_PROCESS));
 // What is to be finalised has the time for it.
 const _: () = assert!(is_at_most(seconds(FINALIZE as u64), LIBRARY_END));

@@ -6,20 +6,23 @@ use cryptoki::object::{Attribute, AttributeType, ObjectClass};
 
 use super::Token;
 use super::key::{KeyReference, mismatch};
+use super::object::ObjectValue;
 use crate::kind;
 use config::pin::NO_PIN;
 use config::pin::PinProvider;
 use config::{Config, ObjectId, ObjectSelector};
-use crypto::certificate::{Certificate, best_per_key, issuer_among, issuer_of, minute};
+use crypto::certificate::{
+    Certificate, CertificateChain, best_per_key, issuer_among, issuer_of, minute,
+};
 use files::read_regular;
 use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use system::clock::unix_time;
 
-/// Certificates above the first one.
+/// The most certificates above the first one.
 const LONGEST_CHAIN: usize = 8;
 
-/// In bytes.
+/// The longest file of certificates, in bytes.
 const LONGEST_CERTIFICATE_FILE: u64 = 1 << 20;
 
 /// A certificate, and a reference to its key.
@@ -32,36 +35,44 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of the public keys under the certificate's CKA_ID, if any, one must be the certificate's.
+    /// Fails if there are public keys under the certificate's CKA_ID, and none is the certificate's.
     pub fn check_public_key(&self, token: &Token) -> Result<(), Error> {
         let public_key = self.certificate.public_key();
-        match token.contradicts(&self.key.neighbours(), public_key)? {
-            true => Err(self.key.mismatch()),
-            false => Ok(()),
+        if token.contradicts(&self.key.neighbours(), public_key)? {
+            return Err(self.key.mismatch());
         }
+        Ok(())
     }
 
     /// The certificate and its issuers from `certificateFile` or the token, in DER. Issuers from
     /// the token don't include the root, which a server must have anyway.
     pub fn chain(&self, token: &Token) -> Result<Vec<Vec<u8>>, Error> {
         let mut chain = vec![self.certificate.der().to_owned()];
-        match self.file_chain.is_empty() {
-            true => chain.extend(token.issuers(&self.certificate)?),
-            false => chain.extend(self.file_chain.iter().cloned()),
+        if self.file_chain.is_empty() {
+            chain.extend(token.issuers(&self.certificate)?);
+        } else {
+            chain.extend(self.file_chain.iter().cloned());
         }
         Ok(chain)
     }
 }
 
-/// See [`Certificate::chain_from_pem_or_der`].
-pub fn read_certificates(path: &Path) -> Result<(Certificate, Vec<Vec<u8>>), Error> {
+/// A key whose certificate was wanted.
+pub struct WantedKey<T> {
+    pub key: KeyReference,
+    /// What the certificate is wanted for.
+    pub reason: T,
+}
+
+/// Reads the certificates of the file that `certificateFile` names.
+pub fn read_certificates(path: &Path) -> Result<CertificateChain, Error> {
     let source = format!("certificateFile {}", path.display());
     let bytes = read_regular(path, LONGEST_CERTIFICATE_FILE).map_err(|error| {
         Error::new(Exit::Object, format!("{source}: {error}")).help(
             "certificateFile (--certificate-file) must name a readable file with one certificate, PEM or DER",
         )
     })?;
-    Certificate::chain_from_pem_or_der(&bytes, &source)
+    CertificateChain::from_pem_or_der(&bytes, &source)
 }
 
 impl Token {
@@ -74,7 +85,7 @@ impl Token {
     ) -> Result<Identity, Error> {
         let selector = &config.object;
         let Some(path) = &config.certificate_file else { return self.certificate(selector, pins) };
-        let (certificate, file_chain) = read_certificates(path)?;
+        let CertificateChain { leaf: certificate, issuers: file_chain } = read_certificates(path)?;
         if self.contradicts(selector, certificate.public_key())? {
             let key = format!("the key with {selector} on token {}", self.name());
             return Err(mismatch(&format!("the certificate in {}", path.display()), &key));
@@ -99,13 +110,18 @@ impl Token {
             log::info!("certificate of {}, with {selector}", identity.certificate.subject);
             return Ok(identity);
         }
-        let (kind, why) = match self.may_hide_objects() {
-            // It may be a private object, or it may not be there.
-            true => (
+        Err(self.no_certificate(selector))
+    }
+
+    /// The error for a certificate that isn't visible: it may be a private object, or it may not be there.
+    fn no_certificate(&self, selector: &ObjectSelector) -> Error {
+        let (kind, why) = if self.may_hide_objects() {
+            (
                 kind::CERTIFICATE_UNSEEN,
                 " without a login, and there is no terminal to ask for the PIN and no pinSource",
-            ),
-            false => (kind::NO_CERTIFICATE, ""),
+            )
+        } else {
+            (kind::NO_CERTIFICATE, "")
         };
         let text = format!("no certificate with {selector} on token {}{why}", self.name());
         let help = Help::from(format!("correct the name (`{PROGRAM} list"))
@@ -116,22 +132,24 @@ impl Token {
             .and(HelpPart::Token)
             .and(" --certificate=FILE`), or set certificateFile (--certificate-file)")
             .and(selector.misspelling());
-        Err(Error::new(Exit::Object, text).kind(kind).help(help))
+        Error::new(Exit::Object, text).kind(kind).help(help)
     }
 
-    /// The key of the first certificate that fits and that is `wanted`, and what makes it so.
-    pub fn certificate_with<T>(
+    /// The key of the first certificate that fits and that is `wanted`.
+    pub fn key_with_certificate<T>(
         &self,
         selector: &ObjectSelector,
         wanted: impl Fn(&Certificate) -> Option<T>,
-    ) -> Result<Option<(KeyReference, T)>, Error> {
+    ) -> Result<Option<WantedKey<T>>, Error> {
         let stored = self.find_stored(ObjectClass::CERTIFICATE, selector)?;
-        for (object, der) in self.with_values(stored, AttributeType::Value)? {
+        for ObjectValue { object, value: der } in self.with_values(stored, AttributeType::Value)? {
             let Ok(certificate) = Certificate::from_der(&der, "it") else { continue };
             let Some(reason) = wanted(&certificate) else { continue };
-            let (id, label) = (self.bytes(object, AttributeType::Id)?, self.label(object)?);
+            let id = self.bytes(object, AttributeType::Id)?;
+            let label = self.label(object)?;
             let named = ObjectSelector::of(&id, Some(&*label).filter(|label| !label.is_empty()));
-            return Ok(Some((KeyReference::of_certificate(&certificate, &named, id), reason)));
+            let key = KeyReference::of_certificate(&certificate, &named, id);
+            return Ok(Some(WantedKey { key, reason }));
         }
         Ok(None)
     }
@@ -170,7 +188,7 @@ impl Token {
         let stored = self.find_stored(ObjectClass::CERTIFICATE, selector)?;
         let stored = self.with_values(stored, AttributeType::Value)?;
         let mut found = Vec::with_capacity(stored.len());
-        for (object, der) in &stored {
+        for ObjectValue { object, value: der } in &stored {
             match Certificate::from_der(der, &format!("the certificate with {selector}")) {
                 Ok(certificate) => found.push((*object, certificate)),
                 // Among several, one that can't be read is no candidate.
@@ -209,7 +227,7 @@ impl Token {
             let template =
                 [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Subject(subject)];
             let found = self.with_values(self.search(&template)?, AttributeType::Value)?;
-            let found: Vec<_> = found.into_iter().map(|(_, der)| der).collect();
+            let found: Vec<_> = found.into_iter().map(|found| found.value).collect();
             let Some(issuer) = issuer_among(&found, last) else { break };
             chain.push(issuer.clone());
         }

@@ -4,9 +4,9 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
-use super::key::{KeyReference, no_public_key};
+use super::key::{KeyReference, ShownKey, no_public_key};
 use super::object::ED25519_PARAMETERS;
-use super::raw::ObjectHandle;
+use super::raw::{KeyPair, ObjectHandle};
 use super::yubikey::SlotOptions;
 use super::{Token, ckr};
 use config::ObjectId;
@@ -18,8 +18,14 @@ use system::signals::Deferral;
 /// 65537, which every token takes.
 const PUBLIC_EXPONENT: [u8; 3] = [1, 0, 1];
 
-/// Of an RSA key, which some libraries would let decrypt, too.
-const SIGNING_ONLY: [Attribute; 2] = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
+/// What an RSA key that signs may not do: some libraries would let it decrypt, too.
+static SIGNING_ONLY: [Attribute; 2] = [Attribute::Decrypt(false), Attribute::Unwrap(false)];
+
+/// What an RSA key that opens sealed files may do.
+static DECRYPTING: [Attribute; 1] = [Attribute::Decrypt(true)];
+
+/// What a key on an elliptic curve that opens sealed files may do.
+static DERIVING: [Attribute; 1] = [Attribute::Derive(true)];
 
 /// What is true of a private key that has never been outside of its token.
 const PROMISES: [(AttributeType, &str); 3] = [
@@ -28,6 +34,7 @@ const PROMISES: [(AttributeType, &str); 3] = [
     (AttributeType::NeverExtractable, "it was never extractable (CKA_NEVER_EXTRACTABLE)"),
 ];
 
+/// The type of a new key, and its curve or its length.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyKind {
     #[default]
@@ -40,33 +47,37 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
+    /// All kinds, the usual one first.
     pub const ALL: [Self; 6] =
         [Self::EcP256, Self::EcP384, Self::Ed25519, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
 
-    /// Its name for `--key`, and as a public key's `Display` has it.
-    fn names(self) -> [&'static str; 2] {
+    /// Its name, as `--key` takes it.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::EcP256 => ["ec-p256", "ECDSA P-256"],
-            Self::EcP384 => ["ec-p384", "ECDSA P-384"],
-            Self::Ed25519 => ["ed25519", "Ed25519"],
-            Self::Rsa2048 => ["rsa-2048", "RSA-2048"],
-            Self::Rsa3072 => ["rsa-3072", "RSA-3072"],
-            Self::Rsa4096 => ["rsa-4096", "RSA-4096"],
+            Self::EcP256 => "ec-p256",
+            Self::EcP384 => "ec-p384",
+            Self::Ed25519 => "ed25519",
+            Self::Rsa2048 => "rsa-2048",
+            Self::Rsa3072 => "rsa-3072",
+            Self::Rsa4096 => "rsa-4096",
         }
     }
 
-    /// As `--key` takes it.
-    pub fn name(self) -> &'static str {
-        self.names()[0]
-    }
-
+    /// The kind of this [name](Self::name).
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// As a public key's `Display` has it.
+    /// What the `Display` of a public key of this kind gives.
     pub fn description(self) -> &'static str {
-        self.names()[1]
+        match self {
+            Self::EcP256 => "ECDSA P-256",
+            Self::EcP384 => "ECDSA P-384",
+            Self::Ed25519 => "Ed25519",
+            Self::Rsa2048 => "RSA-2048",
+            Self::Rsa3072 => "RSA-3072",
+            Self::Rsa4096 => "RSA-4096",
+        }
     }
 
     /// What the token needs to make the key and to use it; RSA keys sign and decrypt in several ways.
@@ -87,27 +98,58 @@ impl KeyKind {
         }
     }
 
-    /// CKA_KEY_TYPE, and the attributes that say which of that type.
-    fn shape(self) -> (KeyType, Vec<Attribute>) {
-        let rsa = |bits: u64| {
-            let exponent = Attribute::PublicExponent(PUBLIC_EXPONENT.to_vec());
-            (KeyType::RSA, vec![Attribute::ModulusBits(bits.into()), exponent])
-        };
+    /// The attributes that say which key it is.
+    fn shape(self) -> KeyShape {
         match self {
-            Self::EcP256 => (KeyType::EC, on_curve(Curve::P256.parameters())),
-            Self::EcP384 => (KeyType::EC, on_curve(Curve::P384.parameters())),
-            Self::Ed25519 => (KeyType::EC_EDWARDS, on_curve(ED25519_PARAMETERS[0])),
-            Self::Rsa2048 => rsa(2048),
-            Self::Rsa3072 => rsa(3072),
-            Self::Rsa4096 => rsa(4096),
+            Self::EcP256 => KeyShape::on_curve(KeyType::EC, Curve::P256.parameters()),
+            Self::EcP384 => KeyShape::on_curve(KeyType::EC, Curve::P384.parameters()),
+            Self::Ed25519 => KeyShape::on_curve(KeyType::EC_EDWARDS, ED25519_PARAMETERS[0]),
+            Self::Rsa2048 => KeyShape::rsa(2048),
+            Self::Rsa3072 => KeyShape::rsa(3072),
+            Self::Rsa4096 => KeyShape::rsa(4096),
         }
     }
 }
 
-fn on_curve(parameters: &[u8]) -> Vec<Attribute> {
-    vec![Attribute::EcParams(parameters.to_owned())]
+/// What a template says of the type of a key.
+struct KeyShape {
+    /// CKA_KEY_TYPE.
+    key_type: KeyType,
+    /// Which key of that type; the public key's template has them.
+    attributes: Vec<Attribute>,
 }
 
+impl KeyShape {
+    fn rsa(bits: u64) -> Self {
+        let exponent = Attribute::PublicExponent(PUBLIC_EXPONENT.to_vec());
+        let attributes = vec![Attribute::ModulusBits(bits.into()), exponent];
+        Self { key_type: KeyType::RSA, attributes }
+    }
+
+    fn on_curve(key_type: KeyType, parameters: &[u8]) -> Self {
+        Self { key_type, attributes: vec![Attribute::EcParams(parameters.to_owned())] }
+    }
+
+    fn mechanism(&self) -> Mechanism<'static> {
+        match self.key_type {
+            KeyType::RSA => Mechanism::RsaPkcsKeyPairGen,
+            KeyType::EC_EDWARDS => Mechanism::EccEdwardsKeyPairGen,
+            _ => Mechanism::EccKeyPairGen,
+        }
+    }
+
+    /// What the private key may do beside signing, or may not.
+    fn uses(&self, purpose: KeyPurpose) -> &'static [Attribute] {
+        match (self.key_type, purpose) {
+            (KeyType::RSA, KeyPurpose::Signing) => &SIGNING_ONLY,
+            (KeyType::RSA, KeyPurpose::Unsealing) => &DECRYPTING,
+            (KeyType::EC, KeyPurpose::Unsealing) => &DERIVING,
+            _ => &[],
+        }
+    }
+}
+
+/// What a new key is for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyPurpose {
     /// Clients of TLS.
@@ -117,14 +159,17 @@ pub enum KeyPurpose {
     Unsealing,
 }
 
+/// A key that is to be made.
 pub struct NewKey<'a> {
     pub kind: KeyKind,
     pub purpose: KeyPurpose,
+    /// CKA_ID.
     pub id: &'a ObjectId,
     /// CKA_LABEL.
     pub label: &'a str,
 }
 
+/// A key that was made, as the token shows it afterwards.
 pub struct GeneratedKey {
     pub key: KeyReference,
     /// What the token doesn't confirm of it, as in `it was made on the token (CKA_LOCAL)`.
@@ -150,83 +195,88 @@ impl Token {
     /// overwritten, and reads it back. Private objects have to be visible: [`Token::log_in_to_write`].
     pub fn generate(&self, new: &NewKey<'_>, options: SlotOptions) -> Result<GeneratedKey, Error> {
         self.check_generation(new.kind, new.purpose)?;
-        let is_yubikey = self.state().is_yubikey();
-        if self.is_in_use(new.id)? && !(options.replaces && is_yubikey) {
+        if self.is_in_use(new.id)? && !(options.replaces && self.state().is_yubikey()) {
             return Err(id_in_use(new.id, &self.name()));
         }
-        let made = self.make_pair(new, options).map_err(|error| {
-            let is_unknown = ckr::code(&error) == Some(RvError::AttributeTypeInvalid);
-            if is_yubikey && is_unknown && !options.policies().is_empty() {
-                let (token, failure) = (self.name(), ckr::failure(&error));
-                let text = format!(
-                    "the library of token {token} knows no PIN and touch policies: {failure}"
-                );
-                return Error::new(Exit::Object, text)
-                    .help("update the library (ykcs11 2.3 or later), or leave the policies out");
-            }
-            self.writing_failure("making the key", &error)
-        });
-        let (public, private) = made?;
+        let made = self.make_pair(new, options);
+        let made = made.map_err(|error| self.generation_failure(options, &error))?;
         log::info!("key: made, {}", new.kind.description());
-        let public_key = self.public_key(public)?;
+        let public_key = self.public_key(made.public)?;
         let public_key = public_key
             .ok_or_else(|| no_public_key(format_args!("objectId \"{}\"", new.id), &self.name()))?;
         let mut unconfirmed = Vec::new();
         for (kind, promise) in PROMISES {
-            let shown = self.flag(private, kind)?;
-            if shown != Some(true) {
+            if self.flag(made.private, kind)? != Some(true) {
                 unconfirmed.push(promise);
             }
         }
-        let key = self.named(private, public_key)?;
+        let key = self.named(ShownKey { object: made.private, public_key })?;
         Ok(GeneratedKey { key, unconfirmed })
     }
 
-    /// C_GenerateKeyPair. Signals wait: a library that is killed while it writes may lose the whole token.
+    /// The error of a key that could not be made.
+    fn generation_failure(&self, options: SlotOptions, error: &CryptokiError) -> Error {
+        let is_unknown = ckr::code(error) == Some(RvError::AttributeTypeInvalid);
+        if !self.state().is_yubikey() || !is_unknown || options.policies().is_empty() {
+            return self.writing_failure("making the key", error);
+        }
+        let text = format!(
+            "the library of token {} knows no PIN and touch policies: {}",
+            self.name(),
+            ckr::failure(error)
+        );
+        Error::new(Exit::Object, text)
+            .help("update the library (ykcs11 2.3 or later), or leave the policies out")
+    }
+
+    /// C_GenerateKeyPair, and once more where the library may take another template. Signals wait: a library that is killed
+    /// while it writes may lose the whole token.
     fn make_pair(
         &self,
         new: &NewKey<'_>,
         options: SlotOptions,
-    ) -> Result<(ObjectHandle, ObjectHandle), CryptokiError> {
+    ) -> Result<KeyPair<ObjectHandle>, CryptokiError> {
         let text = format!("the token {} makes the key", self.name());
         let _notice = self.module.waiting(limits::GENERATION_NOTICE, &text);
         let _deferral = Deferral::for_token();
-        let (key_type, shape) = new.kind.shape();
-        let (mechanism, to_open, to_sign): (_, &[_], &[_]) = match key_type {
-            KeyType::RSA => {
-                (Mechanism::RsaPkcsKeyPairGen, &[Attribute::Decrypt(true)], &SIGNING_ONLY)
-            }
-            KeyType::EC_EDWARDS => (Mechanism::EccEdwardsKeyPairGen, &[], &[]),
-            _ => (Mechanism::EccKeyPairGen, &[Attribute::Derive(true)], &[]),
+        let shape = new.kind.shape();
+        let error = match self.make_pair_of(&shape, shape.uses(new.purpose), new, options) {
+            Err(error) if may_take_another(&error) => error,
+            outcome => return outcome,
         };
-        let generate = |shape: &[Attribute], uses: &[Attribute]| {
-            let (public, mut private) = templates(new, key_type, shape);
-            private.extend_from_slice(uses);
-            if self.state().is_yubikey() {
-                // ykcs11 2.2 refuses the attribute; its keys never leave the card, and do everything.
-                let refused = [
-                    Attribute::Extractable(false),
-                    Attribute::Decrypt(true),
-                    Attribute::Derive(true),
-                ];
-                private.retain(|attribute| !refused.contains(attribute));
-                private.extend(options.policies());
-            }
-            self.session.generate_key_pair(&mechanism, &public, &private)
-        };
-        let opens = new.purpose == KeyPurpose::Unsealing;
-        let made = generate(&shape, if opens { to_open } else { to_sign });
-        match (made, key_type) {
-            // The standard allows both, and each has libraries that take it alone.
-            (Err(error), KeyType::EC_EDWARDS) if may_take_another(&error) => {
-                generate(&on_curve(ED25519_PARAMETERS[1]), &[])
+        match shape.key_type {
+            // The standard allows both names of the curve, and each has libraries that take it alone.
+            KeyType::EC_EDWARDS => {
+                let shape = KeyShape::on_curve(KeyType::EC_EDWARDS, ED25519_PARAMETERS[1]);
+                self.make_pair_of(&shape, &[], new, options)
             }
             // tpm2-pkcs11 can't make a key that signs and doesn't decrypt.
-            (Err(error), KeyType::RSA) if may_take_another(&error) && !opens => {
-                generate(&shape, &[])
+            KeyType::RSA if new.purpose == KeyPurpose::Signing => {
+                self.make_pair_of(&shape, &[], new, options)
             }
-            (made, _) => made,
+            _ => Err(error),
         }
+    }
+
+    /// C_GenerateKeyPair of keys of this shape, of which the private one may do what `uses` says.
+    fn make_pair_of(
+        &self,
+        shape: &KeyShape,
+        uses: &[Attribute],
+        new: &NewKey<'_>,
+        options: SlotOptions,
+    ) -> Result<KeyPair<ObjectHandle>, CryptokiError> {
+        let mut templates = templates(new, shape);
+        let private = &mut templates.private;
+        private.extend_from_slice(uses);
+        if self.state().is_yubikey() {
+            // ykcs11 2.2 refuses the attribute; its keys never leave the card, and do everything.
+            let refused =
+                [Attribute::Extractable(false), Attribute::Decrypt(true), Attribute::Derive(true)];
+            private.retain(|attribute| !refused.contains(attribute));
+            private.extend(options.policies());
+        }
+        self.session.generate_key_pair(&shape.mechanism(), &templates)
     }
 }
 
@@ -237,21 +287,17 @@ pub fn id_in_use(id: &ObjectId, token: &str) -> Error {
     )
 }
 
-/// For the public and the private key. The latter never leaves the token, and signs.
-fn templates(
-    new: &NewKey<'_>,
-    key_type: KeyType,
-    shape: &[Attribute],
-) -> (Vec<Attribute>, Vec<Attribute>) {
+/// The templates of a new key pair. The private key never leaves the token, and signs.
+fn templates(new: &NewKey<'_>, shape: &KeyShape) -> KeyPair<Vec<Attribute>> {
     let names = [
         Attribute::Token(true),
-        Attribute::KeyType(key_type),
+        Attribute::KeyType(shape.key_type),
         Attribute::Id(new.id.as_bytes().to_owned()),
         Attribute::Label(new.label.as_bytes().to_owned()),
     ];
     let mut public = vec![Attribute::Class(ObjectClass::PUBLIC_KEY), Attribute::Verify(true)];
     public.extend(names.clone());
-    public.extend_from_slice(shape);
+    public.extend_from_slice(&shape.attributes);
     let mut private = vec![
         Attribute::Class(ObjectClass::PRIVATE_KEY),
         Attribute::Private(true),
@@ -260,7 +306,7 @@ fn templates(
         Attribute::Sign(true),
     ];
     private.extend(names);
-    (public, private)
+    KeyPair { public, private }
 }
 
 /// Whether the library may take another template. Any other failure may have made a key.
@@ -296,7 +342,7 @@ mod tests {
             id: &ObjectId::from_bytes(vec![7]),
             label: "jane",
         };
-        let (public, private) = templates(&new, KeyType::EC, &[]);
+        let KeyPair { public, private } = templates(&new, &new.kind.shape());
         for wanted in [
             Attribute::Sensitive(true),
             Attribute::Extractable(false),

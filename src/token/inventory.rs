@@ -53,66 +53,70 @@ impl Token {
         let mut keys = self.keys()?;
         let mut candidates: Vec<Candidate> = Vec::new();
         for object in self.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())? {
-            let label = self.label(object)?;
-            let id = self.bytes(object, AttributeType::Id)?;
-            let certificate =
-                Certificate::from_der(&self.bytes(object, AttributeType::Value)?, "it");
-            let public_key = certificate.as_ref().ok().map(Certificate::public_key);
-            let belongs = |key: &KeyObject| self.belongs_to(key.object, public_key?).ok().flatten();
-            let matching = match KeyObject::elsewhere(&keys, &id, &label, belongs) {
-                Some((id, label)) => KeyObject::taken(&mut keys, &id, &label, belongs),
-                None => KeyObject::taken(&mut keys, &id, &label, belongs),
-            };
-            let answers: Vec<_> = matching.iter().map(|key| belongs(key)).collect();
-            // A public key that doesn't show whose it is stands beside each of cackey's.
-            let has_key =
-                matching.iter().any(|key| key.shown.is_private) || answers.contains(&Some(true));
-            candidates.push(Candidate {
-                key: matching.first().map(|key| key.shown.clone()),
-                public_key: public_key.cloned(),
-                is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
-                is_authority: !has_key
-                    && certificate.as_ref().is_ok_and(|certificate| certificate.is_ca),
-                id,
-                label,
-                certificate: Some(certificate),
-                ..Candidate::default()
-            });
+            candidates.push(self.with_certificate(object, &mut keys)?);
         }
-        for key in keys.iter().filter(|key| !key.is_listed) {
-            let mut same = keys.iter().filter(|other| other.belongs_to(&key.id, &key.label));
-            let public_key = same.find_map(|other| self.public_key(other.object).ok().flatten());
-            let KeyObject { shown, id, label, .. } = key.clone();
-            let key = Some(shown);
-            candidates.push(Candidate { key, public_key, id, label, ..Candidate::default() });
-        }
+        let keys_alone = keys.iter().filter(|key| !key.is_listed);
+        candidates.extend(keys_alone.map(|key| self.without_certificate(key, &keys)));
         // Short ids first, so that 2 stands before 0x0101.
         candidates.sort_by_cached_key(|candidate| {
             (candidate.id.len(), candidate.id.clone(), candidate.label.clone())
         });
-        // The same certificate twice is one.
-        candidates.dedup_by(|one, other| {
-            let same = one.certificate().zip(other.certificate());
-            same.is_some_and(|(one, other)| one.der() == other.der())
-                && (&one.id, &one.label) == (&other.id, &other.label)
-        });
+        candidates.dedup_by(|one, other| one.is_same(other));
         let standings: Vec<_> =
             candidates.iter().map(|candidate| candidate.standing_among(&candidates)).collect();
         for (candidate, standing) in candidates.iter_mut().zip(standings) {
             candidate.standing = standing;
         }
         if self.state.is_yubikey() {
-            candidates.retain(|candidate| candidate.id != ATTESTATION_KEY);
-            for candidate in &mut candidates {
-                candidate
-                    .certificate
-                    .take_if(|certificate| certificate.as_ref().is_ok_and(is_placeholder));
-            }
+            remove_made_up(&mut candidates);
         }
         Ok(candidates)
     }
 
-    /// Private keys, and public keys, which are listed if the private one isn't seen.
+    /// A certificate with the key that a request takes for its, which is listed with it then.
+    fn with_certificate(
+        &self,
+        object: ObjectHandle,
+        keys: &mut [KeyObject],
+    ) -> Result<Candidate, Error> {
+        let label = self.label(object)?;
+        let id = self.bytes(object, AttributeType::Id)?;
+        let names = ObjectNames { id, label };
+        let certificate = Certificate::from_der(&self.bytes(object, AttributeType::Value)?, "it");
+        let public_key = certificate.as_ref().ok().map(Certificate::public_key);
+        let belongs = |key: &KeyObject| self.belongs_to(key.object, public_key?).ok().flatten();
+        let key_names = KeyObject::elsewhere(keys, &names, belongs);
+        let matching = KeyObject::taken(keys, key_names.as_ref().unwrap_or(&names), belongs);
+        let answers: Vec<_> = matching.iter().map(|key| belongs(key)).collect();
+        // A public key that doesn't show whose it is stands beside each of cackey's.
+        let has_key =
+            matching.iter().any(|key| key.shown.is_private) || answers.contains(&Some(true));
+        Ok(Candidate {
+            key: matching.first().map(|key| key.shown.clone()),
+            public_key: public_key.cloned(),
+            is_contradicted: answers.contains(&Some(false)) && !answers.contains(&Some(true)),
+            is_authority: !has_key
+                && certificate.as_ref().is_ok_and(|certificate| certificate.is_ca),
+            id: names.id,
+            label: names.label,
+            certificate: Some(certificate),
+            ..Candidate::default()
+        })
+    }
+
+    /// A key alone; its public key is what any of the key objects shows that has its names.
+    fn without_certificate(&self, key: &KeyObject, keys: &[KeyObject]) -> Candidate {
+        let mut same = keys.iter().filter(|other| other.belongs_to(&key.names));
+        Candidate {
+            key: Some(key.shown.clone()),
+            public_key: same.find_map(|other| self.public_key(other.object).ok().flatten()),
+            id: key.names.id.clone(),
+            label: key.names.label.clone(),
+            ..Candidate::default()
+        }
+    }
+
+    /// The private keys, and the public keys, which are listed if the private one isn't seen.
     fn keys(&self) -> Result<Vec<KeyObject>, Error> {
         let mut keys: Vec<KeyObject> = Vec::new();
         for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
@@ -123,16 +127,17 @@ impl Token {
                 if id.is_empty() && label.is_empty() {
                     continue; // No configuration can name it.
                 }
-                let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&id, &label));
+                let names = ObjectNames { id, label };
+                let is_listed = !is_private && keys.iter().any(|key| key.belongs_to(&names));
                 let own = |kind| self.flag(object, kind).ok().flatten().filter(|_| is_private);
                 let shown = VisibleKey {
-                    id: id.clone(),
+                    id: names.id.clone(),
                     is_private,
                     kind: self.key_kind(object),
                     always_authenticate: own(AttributeType::AlwaysAuthenticate) == Some(true),
                     can_sign: own(AttributeType::Sign) != Some(false),
                 };
-                keys.push(KeyObject { object, shown, id, label, is_listed });
+                keys.push(KeyObject { object, shown, names, is_listed });
             }
         }
         Ok(keys)
@@ -143,6 +148,13 @@ impl Candidate {
     /// The certificate, if there is one and it can be used.
     pub fn certificate(&self) -> Option<&Certificate> {
         self.certificate.as_ref()?.as_ref().ok()
+    }
+
+    /// Whether both are the same certificate under the same names, which is one.
+    fn is_same(&self, other: &Self) -> bool {
+        let both = self.certificate().zip(other.certificate());
+        both.is_some_and(|(one, other)| one.der() == other.der())
+            && (&self.id, &self.label) == (&other.id, &other.label)
     }
 
     /// What a request that names this candidate would choose among all of them.
@@ -172,6 +184,14 @@ impl Candidate {
         } else {
             Standing::Ambiguous
         }
+    }
+}
+
+/// Removes a YubiKey's attesting key, and the certificates that its library has made up.
+fn remove_made_up(candidates: &mut Vec<Candidate>) {
+    candidates.retain(|candidate| candidate.id != ATTESTATION_KEY);
+    for candidate in candidates {
+        candidate.certificate.take_if(|certificate| certificate.as_ref().is_ok_and(is_placeholder));
     }
 }
 
@@ -228,13 +248,20 @@ impl Choice {
     }
 }
 
-/// A key object while certificates are paired with keys.
+/// By what objects that belong together are known.
 #[derive(Clone)]
+struct ObjectNames {
+    /// CKA_ID.
+    id: Vec<u8>,
+    /// CKA_LABEL.
+    label: String,
+}
+
+/// A key object while certificates are paired with keys.
 struct KeyObject {
     object: ObjectHandle,
     shown: VisibleKey,
-    id: Vec<u8>,
-    label: String,
+    names: ObjectNames,
     /// It is listed with its certificate, or with another object of the same key.
     is_listed: bool,
 }
@@ -244,30 +271,27 @@ impl KeyObject {
     /// public key.
     fn elsewhere(
         keys: &[Self],
-        id: &[u8],
-        label: &str,
+        names: &ObjectNames,
         belongs: impl Fn(&Self) -> Option<bool>,
-    ) -> Option<(Vec<u8>, String)> {
-        if keys.iter().any(|key| key.belongs_to(id, label)) {
+    ) -> Option<ObjectNames> {
+        if keys.iter().any(|key| key.belongs_to(names)) {
             return None;
         }
-        let key = keys.iter().find(|key| belongs(key) == Some(true))?;
-        Some((key.id.clone(), key.label.clone()))
+        keys.iter().find(|key| belongs(key) == Some(true)).map(|key| key.names.clone())
     }
 
-    /// Those that a request takes for a certificate's, which are listed with it: the private key, by
+    /// The keys that a request takes for a certificate's of these names, which are listed with it: the private key, by
     /// what it shows and by its label where several have the CKA_ID, and all public keys.
     fn taken<'k>(
         keys: &'k mut [Self],
-        id: &[u8],
-        label: &str,
+        names: &ObjectNames,
         belongs: impl Fn(&Self) -> Option<bool>,
     ) -> Vec<&'k mut Self> {
-        let matching = keys.iter_mut().filter(|key| key.belongs_to(id, label));
+        let matching = keys.iter_mut().filter(|key| key.belongs_to(names));
         let mut matching: Vec<_> = matching.collect();
         matching.sort_by_cached_key(|key| {
             let is_unfit = !key.shown.can_sign || belongs(key) == Some(false);
-            (!key.shown.is_private, is_unfit, key.label != label)
+            (!key.shown.is_private, is_unfit, key.names.label != names.label)
         });
         // The private ones are in front by now: the first of them stays, with all public ones.
         let private_count = matching.partition_point(|key| key.shown.is_private);
@@ -280,8 +304,8 @@ impl KeyObject {
         matching
     }
 
-    /// By CKA_ID; by the label where there is none.
-    fn belongs_to(&self, id: &[u8], label: &str) -> bool {
-        self.id == id && (!id.is_empty() || self.label == label)
+    /// Whether it is the key of what has these names: by CKA_ID, and by the label where there is none.
+    fn belongs_to(&self, names: &ObjectNames) -> bool {
+        self.names.id == names.id && (!names.id.is_empty() || self.names.label == names.label)
     }
 }

@@ -40,10 +40,14 @@ impl KeyReference {
         selector: &ObjectSelector,
         id: Vec<u8>,
     ) -> Self {
-        let (public_key, selector) = (certificate.public_key().clone(), selector.clone());
-        let subject = Some(certificate.subject.clone());
-        let (label, user) = (String::new(), certificate.user.clone());
-        Self { public_key, selector, id, label, subject, user }
+        Self {
+            public_key: certificate.public_key().clone(),
+            selector: selector.clone(),
+            id,
+            label: String::new(),
+            subject: Some(certificate.subject.clone()),
+            user: certificate.user.clone(),
+        }
     }
 
     /// The objects that stand beside the key: those with its CKA_ID.
@@ -82,11 +86,18 @@ pub(super) fn no_public_key(selector: impl Display, token: &str) -> Error {
         .help("write the public key or the certificate to the token under the private key's CKA_ID")
 }
 
+/// A private key that was found on the token, for as long as the session lasts.
 pub struct PrivateKey {
     pub reference: KeyReference,
     /// CKA_ALWAYS_AUTHENTICATE, if the token says so.
     pub always_authenticate: bool,
     pub(super) object: ObjectHandle,
+}
+
+/// A key object, and the public key that the token shows of it or beside it.
+pub(super) struct ShownKey {
+    pub(super) object: ObjectHandle,
+    pub(super) public_key: PublicKey,
 }
 
 impl Token {
@@ -102,13 +113,13 @@ impl Token {
         let found = self.visible_or_hidden(&selector.to_string(), pins, find)?;
         let missing = || {
             let private = self.find(ObjectClass::PRIVATE_KEY, selector);
-            match private.is_ok_and(|found| !found.is_empty()) {
-                true => no_public_key(selector, &self.name()),
-                false => self.no_key(&selector.to_string(), &selector.misspelling()),
+            if private.is_ok_and(|found| !found.is_empty()) {
+                no_public_key(selector, &self.name())
+            } else {
+                self.no_key(&selector.to_string(), &selector.misspelling())
             }
         };
-        let (object, public_key) = found.ok_or_else(missing)?;
-        self.named(object, public_key)
+        self.named(found.ok_or_else(missing)?)
     }
 
     /// Finds the key with the public key of `holder`; logs in only if it must, and with `pins`.
@@ -120,12 +131,11 @@ impl Token {
     ) -> Result<KeyReference, Error> {
         let find = |token: &Self| {
             let mut found = token.public_keys(&ObjectSelector::default())?.into_iter();
-            Ok(found.find(|(_, found)| found == public_key))
+            Ok(found.find(|found| found.public_key == *public_key))
         };
         let found = self.visible_or_hidden(holder, pins, find)?;
         let missing = || self.no_key(&format!("the public key of {holder}"), "");
-        let (object, public_key) = found.ok_or_else(missing)?;
-        self.named(object, public_key)
+        self.named(found.ok_or_else(missing)?)
     }
 
     /// What the search finds without a login, or else after one for this purpose; without `pins` there is none.
@@ -204,7 +214,8 @@ impl Token {
                 if self.belongs_to(object, key)? != Some(true) {
                     continue;
                 }
-                let found = self.private_keys(&self.named(object, key.clone())?)?;
+                let shown = ShownKey { object, public_key: key.clone() };
+                let found = self.private_keys(&self.named(shown)?)?;
                 if !found.is_empty() {
                     return Ok(found);
                 }
@@ -213,7 +224,7 @@ impl Token {
         Ok(Vec::new())
     }
 
-    /// `hint` is appended to the help.
+    /// The error for a private key that isn't there; `hint` is appended to the help.
     fn no_key(&self, wanted: &str, hint: &str) -> Error {
         let text = format!("no private key with {wanted} on token {}", self.state.name);
         let help = Help::from(format!(
@@ -242,22 +253,29 @@ impl Token {
                 found = self.unless_false(found, kind)?;
             }
         }
+        if found.len() > 1 { self.most_likely(found, reference) } else { Ok(found) }
+    }
+
+    /// Of these private keys those that can be the reference's, and of these the ones with its label. If none can, all of them:
+    /// the error says then that the key is another certificate's.
+    fn most_likely(
+        &self,
+        keys: Vec<ObjectHandle>,
+        reference: &KeyReference,
+    ) -> Result<Vec<ObjectHandle>, Error> {
         let label = reference.selector.label.as_deref();
-        if found.len() > 1 {
-            let (mut possible, mut labelled) = (Vec::new(), Vec::new());
-            for object in &found {
-                if self.belongs_to(*object, &reference.public_key)? != Some(false) {
-                    possible.push(*object);
-                    let is_labelled = label == Some(self.label(*object)?.as_str());
-                    labelled.extend(is_labelled.then_some(*object));
+        let mut possible = Vec::new();
+        let mut labelled = Vec::new();
+        for object in &keys {
+            if self.belongs_to(*object, &reference.public_key)? != Some(false) {
+                possible.push(*object);
+                if label == Some(self.label(*object)?.as_str()) {
+                    labelled.push(*object);
                 }
             }
-            // If none is left, the error says that the key is another certificate's.
-            if let Some(fewer) = [labelled, possible].into_iter().find(|keys| !keys.is_empty()) {
-                found = fewer;
-            }
         }
-        Ok(found)
+        let fewer = [labelled, possible].into_iter().find(|keys| !keys.is_empty());
+        Ok(fewer.unwrap_or(keys))
     }
 
     /// Whether the token shows another public key than the certificate's, and not that.
@@ -274,29 +292,24 @@ impl Token {
 
     /// The keys under the selector whose public key can be read: from the public key object, or from the
     /// private key, which shows it if it is an RSA key. Each public key once.
-    fn public_keys(
-        &self,
-        selector: &ObjectSelector,
-    ) -> Result<Vec<(ObjectHandle, PublicKey)>, Error> {
-        let mut found: Vec<(_, PublicKey)> = Vec::new();
+    fn public_keys(&self, selector: &ObjectSelector) -> Result<Vec<ShownKey>, Error> {
+        let mut found: Vec<ShownKey> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
             for object in self.find_stored(class, selector)? {
                 let Some(public_key) = self.public_key(object)? else { continue };
-                if found.iter().all(|(_, known)| *known != public_key) {
-                    found.push((object, public_key));
+                if found.iter().all(|known| known.public_key != public_key) {
+                    found.push(ShownKey { object, public_key });
                 }
             }
         }
         Ok(found)
     }
 
-    /// A key object by its names.
-    pub(super) fn named(
-        &self,
-        object: ObjectHandle,
-        public_key: PublicKey,
-    ) -> Result<KeyReference, Error> {
-        let (id, label) = (self.bytes(object, AttributeType::Id)?, self.label(object)?);
+    /// A reference to a key without a certificate, by the names of its object.
+    pub(super) fn named(&self, shown: ShownKey) -> Result<KeyReference, Error> {
+        let ShownKey { object, public_key } = shown;
+        let id = self.bytes(object, AttributeType::Id)?;
+        let label = self.label(object)?;
         let selector = ObjectSelector::of(&id, id.is_empty().then_some(&*label));
         Ok(KeyReference { public_key, selector, id, label, subject: None, user: None })
     }
@@ -319,7 +332,7 @@ impl Token {
     }
 }
 
-/// CKA_EC_POINT is a DER OCTET STRING, or the point alone, as some libraries have it.
+/// The public key of CKA_EC_PARAMS and CKA_EC_POINT; the latter is a DER OCTET STRING, or the point alone, as some libraries have it.
 fn of_curve(parameters: &[u8], point: &[u8]) -> Option<PublicKey> {
     let unwrapped = match point {
         [0x04, length, rest @ ..] if rest.len() == usize::from(*length) => rest,

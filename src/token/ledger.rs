@@ -23,9 +23,9 @@ use system::clock::unix_time;
 use system::limits;
 use system::locked;
 
-/// What a line is about. Any other line is taken for the first.
+/// What a line says that stands for a PIN that was sent. A line that says neither this nor the next is taken for one.
 const SENT: &str = "PIN sent to";
-/// While the line of another token of the same card stands.
+/// What a line says that stands while the line of another token of the same card does.
 const ACCEPTED: &str = "PIN accepted by";
 
 /// The record of one card, locked until this is dropped.
@@ -39,6 +39,7 @@ pub(super) struct Ledger {
     id: String,
 }
 
+/// How a token has answered a PIN.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PinAnswer {
     Accepted,
@@ -113,14 +114,14 @@ impl Ledger {
         token_of(line) == Some(&self.id)
     }
 
-    /// For people, too, who find the file.
+    /// A line that says `what` of this token now; for people, too, who find the file.
     fn line(&self, what: &str) -> String {
-        let (token, now) = (printable(&self.token), unix_time());
-        format!("{what} token {token} at {now} ({})", self.id)
+        let now = unix_time();
+        format!("{what} token {} at {now} ({})", printable(&self.token), self.id)
     }
 }
 
-/// What can't be read is taken for a PIN that was sent.
+/// Whether the line stands for a PIN that was sent, as what can't be read does.
 fn is_of_sent(line: &str) -> bool {
     !line.starts_with(ACCEPTED)
 }
@@ -330,7 +331,8 @@ mod tests {
     #[test]
     fn all_that_a_token_refused_stays_refused_until_that_token_accepts_one() {
         let tried = TriedPins::default();
-        let (one, other) = (token("1", 1), token("2", 2));
+        let one = token("1", 1);
+        let other = token("2", 2);
         tried.add(&one, &pin("1111"), PinAnswer::Refused);
         tried.add(&one, &pin("2222"), PinAnswer::Refused);
         tried.add(&other, &pin("3333"), PinAnswer::Refused);

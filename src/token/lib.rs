@@ -23,7 +23,7 @@ pub mod watchdog;
 mod writing;
 mod yubikey;
 
-pub use certificate::{Identity, read_certificates};
+pub use certificate::{Identity, WantedKey, read_certificates};
 pub use generation::{GeneratedKey, KeyKind, KeyPurpose, NewKey, id_in_use};
 pub use inventory::{Candidate, Standing, VisibleKey};
 pub use key::{KeyReference, PrivateKey};
@@ -53,12 +53,12 @@ const WRITABLE: &str = "name another token, or have it opened for writing (NSS: 
 pub struct Token {
     module: Arc<Module>,
     session: Session,
-    /// As it was when the session was opened.
+    /// The token's description when the session was opened.
     state: TokenState,
     login: Login,
-    /// What it offers; `None` if it doesn't say.
+    /// The mechanisms that it offers; `None` if it doesn't say.
     mechanisms: OnceCell<Option<Vec<MechanismType>>>,
-    /// The last one, until a private key was looked for in what it has found.
+    /// The last search before a login, until a private key was looked for in what it has found.
     search_before_login: RefCell<Option<SearchBeforeLogin>>,
 }
 
@@ -104,6 +104,7 @@ impl Token {
         self.state.name.to_string()
     }
 
+    /// The token's description, as it was when the session was opened.
     pub fn state(&self) -> &TokenState {
         &self.state
     }
@@ -116,6 +117,7 @@ impl Token {
         offered.as_ref().is_none_or(|offered| offered.contains(&mechanism))
     }
 
+    /// Whether a login has been made in this session.
     pub fn is_logged_in(&self) -> bool {
         self.login.is_made()
     }

@@ -50,6 +50,7 @@ pub struct TokenState {
 }
 
 impl TokenState {
+    /// Whether it is a token that the selector means.
     pub fn fits(&self, selector: &TokenSelector) -> bool {
         let same = |wanted: &Option<String>, actual: &str| {
             wanted.as_deref().is_none_or(|wanted| unpadded(wanted) == actual)
@@ -86,6 +87,7 @@ impl PinState {
     }
 }
 
+/// A slot that holds a token.
 pub struct OccupiedSlot {
     /// CK_SLOT_ID.
     pub slot: u64,
@@ -203,7 +205,7 @@ impl Module {
         described.map(|info| unpadded(info.slot_description())).collect()
     }
 
-    /// Why no token can be chosen; `unread` says which slots could not be looked at.
+    /// The error for a selector that no token fits; `unread` says which slots could not be looked at.
     fn no_token(&self, selector: &TokenSelector, occupied: &[u64], unread: &str) -> Error {
         let states = occupied.iter().filter_map(|slot| self.token_state(*slot).ok());
         let (present, new): (Vec<_>, Vec<_>) = states.partition(|state| state.initialized);
@@ -238,7 +240,8 @@ impl Module {
     pub fn find_token(&self, selector: &TokenSelector) -> Result<TokenState, Error> {
         // Some libraries know no slot before they were asked for the list.
         let occupied = self.slots_with_token()?;
-        let (mut found, mut unread) = (Vec::new(), String::new());
+        let mut found = Vec::new();
+        let mut unread = String::new();
         let numbered = |slot: &&u64| selector.slot.is_none_or(|id| id == **slot);
         for slot in occupied.iter().filter(numbered).copied() {
             match self.token_state(slot) {

@@ -23,16 +23,23 @@ pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
 /// A search by CKA_ID before a login, in all classes.
 pub(super) struct SearchBeforeLogin {
     selector: ObjectSelector,
-    /// What was found, each with the value of its CKA_CLASS.
-    objects: Vec<(ObjectHandle, Vec<u8>)>,
+    /// What was found, with CKA_CLASS.
+    objects: Vec<ObjectValue>,
 }
 
 impl SearchBeforeLogin {
     fn of_class(&self, class: ObjectClass) -> Vec<ObjectHandle> {
         let class = CK_OBJECT_CLASS::from(class).to_ne_bytes();
-        let of_class = self.objects.iter().filter(|(_, shown)| *shown == class);
-        of_class.map(|(object, _)| *object).collect()
+        let of_class = self.objects.iter().filter(|found| found.value == class);
+        of_class.map(|found| found.object).collect()
     }
+}
+
+/// An object, and what it has of an attribute that was asked for.
+pub(super) struct ObjectValue {
+    pub(super) object: ObjectHandle,
+    /// Empty if the object doesn't have the attribute, or doesn't show it.
+    pub(super) value: Vec<u8>,
 }
 
 /// What decides how a private key is used.
@@ -72,6 +79,7 @@ impl Token {
         Ok(found)
     }
 
+    /// The objects that have all of these attributes.
     pub(super) fn search(&self, template: &[Attribute]) -> Result<Vec<ObjectHandle>, Error> {
         self.session.find(template).map_err(|error| self.object_failure(&error))
     }
@@ -101,16 +109,18 @@ impl Token {
         kind: AttributeType,
     ) -> Result<Vec<ObjectHandle>, Error> {
         let mut left = self.with_values(objects, kind)?;
-        left.retain(|(_, shown)| boolean(shown) != Some(false));
-        Ok(left.into_iter().map(|(object, _)| object).collect())
+        left.retain(|found| boolean(&found.value) != Some(false));
+        Ok(left.into_iter().map(|found| found.object).collect())
     }
 
+    /// The objects with what they have of this attribute.
     pub(super) fn with_values(
         &self,
         objects: Vec<ObjectHandle>,
         kind: AttributeType,
-    ) -> Result<Vec<(ObjectHandle, Vec<u8>)>, Error> {
-        objects.into_iter().map(|object| Ok((object, self.bytes(object, kind)?))).collect()
+    ) -> Result<Vec<ObjectValue>, Error> {
+        let with_value = |object| Ok(ObjectValue { object, value: self.bytes(object, kind)? });
+        objects.into_iter().map(with_value).collect()
     }
 
     /// An attribute's value; empty if the object doesn't have it or doesn't show it.

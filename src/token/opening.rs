@@ -8,7 +8,7 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
 use super::key::PrivateKey;
 use super::raw::{KeyOperation, Session};
-use super::sign::{Outcome, refuses_mechanism};
+use super::sign::{OperationOutcome, refuses_mechanism};
 use super::{Token, ckr};
 use config::pin::PinProvider;
 use crypto::certificate::{Curve, PublicKey, with_leading_zeros};
@@ -16,7 +16,7 @@ use crypto::scheme::{LockedSecret, ecdsa, oaep};
 use messages::error::{Error, Exit, listed};
 use protocol::hash::Hash;
 
-/// In bytes, of AES-256.
+/// The length of what OAEP encrypts, an AES-256 key, in bytes.
 const KEY_LENGTH: usize = 32;
 
 impl Token {
@@ -56,7 +56,7 @@ impl Token {
         opened.ok_or_else(|| not_opened(key))
     }
 
-    /// A key that isn't for it is named before the token is asked: its refusal has many names.
+    /// Fails for a key that isn't for opening, before the token is asked: its refusal has many names.
     fn check_usage(&self, key: &PrivateKey, locked: &LockedSecret) -> Result<(), Error> {
         let (kind, attribute) = match locked {
             LockedSecret::Oaep(_) => (AttributeType::Decrypt, "CKA_DECRYPT"),
@@ -76,20 +76,21 @@ impl Token {
         }
     }
 
-    /// By the token's OAEP or, where it has none or none with these hashes, by its bare RSA.
+    /// Decrypts by the token's OAEP or, where it has none or none with these hashes, by its bare RSA.
     fn decrypt(
         &mut self,
         key: &PrivateKey,
         pins: &mut dyn PinProvider,
         ciphertext: &[u8],
     ) -> Result<Option<Vec<u8>>, Error> {
-        let mut decrypt = |token: &mut Self, mechanism: &Mechanism<'_>| -> Outcome {
+        let mut decrypt = |token: &mut Self, mechanism: &Mechanism<'_>| -> OperationOutcome {
             token.perform(KeyOperation::Decrypt, key, mechanism, ciphertext, pins)
         };
         let has_bare = self.offers(MechanismType::RSA_X_509);
         if self.offers(MechanismType::RSA_PKCS_OAEP) {
-            let (hash, mask) = (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256);
-            let parameters = PkcsOaepParams::new(hash, mask, PkcsOaepSource::empty());
+            let mask = PkcsMgfType::MGF1_SHA256;
+            let parameters =
+                PkcsOaepParams::new(MechanismType::SHA256, mask, PkcsOaepSource::empty());
             match decrypt(self, &Mechanism::RsaPkcsOaep(parameters))? {
                 Ok(message) => {
                     return Ok(Some(message).filter(|message| message.len() == KEY_LENGTH));
@@ -146,9 +147,10 @@ impl Token {
     }
 
     fn no_opening_mechanism(&self, wanted: &[&str]) -> Error {
-        let (token, wanted) = (self.name(), listed(wanted, "or"));
         let text = format!(
-            "token {token} can't open what was sealed to such a key: it offers no {wanted}"
+            "token {} can't open what was sealed to such a key: it offers no {}",
+            self.name(),
+            listed(wanted, "or")
         );
         Error::new(Exit::Signing, text).help(
             "use a token or a library that decrypts (RSA) or derives keys (EC), or a key of the other kind",

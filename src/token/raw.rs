@@ -27,7 +27,7 @@ use cryptoki_sys::{
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
-use crate::watchdog::{self, Call};
+use crate::watchdog::{self, TimedCall};
 use messages::error::{self, Exit};
 use system::limits;
 use system::memory;
@@ -36,7 +36,7 @@ use system::memory;
 const LONGEST_OUTPUT: usize = 4096;
 /// An attribute of more bytes is no certificate and no key of a size that we sign with.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
-/// In bytes, for an attribute that is read at once: more than most certificates have.
+/// The room for an attribute that is read at once, in bytes: more than most certificates have.
 const ROOM: usize = 4096;
 /// No library has more slots or more mechanisms.
 const LONGEST_LIST: usize = 4096;
@@ -55,7 +55,9 @@ macro_rules! call {
         match $list.$name {
             None => Err(Error::NullFunctionPointer),
             Some(function) => {
-                let _call = watchdog::call(const { &Call(stringify!($name), limit(Function::$function)) });
+                const CALL: TimedCall =
+                    TimedCall { name: stringify!($name), limit: limit(Function::$function) };
+                let _call = watchdog::call(&CALL);
                 // SAFETY: the function has the type that the standard gives it. Numbers and null are valid wherever
                 // they are passed; each pointer is to what outlives the call, with the length that is passed beside
                 // it, and is only read where the standard says so, though its prototypes are not const-correct.
@@ -65,7 +67,7 @@ macro_rules! call {
     };
 }
 
-/// The same in a session.
+/// Calls a function of the list in a session, whose handle is the first argument.
 macro_rules! call_in {
     ($session:expr, $name:ident, $function:ident $(, $argument:expr)* $(,)?) => {
         call!($session.functions, $name, $function, $session.handle $(, $argument)*)
@@ -87,7 +89,7 @@ pub(super) struct Functions(CK_FUNCTION_LIST);
 impl Functions {
     /// Takes the function list once: p11-kit's proxy makes another instance of itself each time.
     pub(super) fn load(path: &Path) -> Result<&'static Self, error::Error> {
-        let _call = watchdog::call(&Call("loading it", limits::CALL));
+        let _call = watchdog::call(&TimedCall { name: "loading it", limit: limits::CALL });
         // SAFETY: constructors run, of a library that only root and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let library = library.map_err(|error| not_loaded(path, &error))?;
@@ -282,7 +284,9 @@ impl Session {
         let mut found = Vec::new();
         loop {
             let mut handles: [CK_OBJECT_HANDLE; BATCH] = [0; BATCH];
-            let (into, room, mut count) = (handles.as_mut_ptr(), BATCH as CK_ULONG, 0);
+            let room = handles.len() as CK_ULONG;
+            let into = handles.as_mut_ptr();
+            let mut count = 0;
             call_in!(self, C_FindObjects, FindObjects, into, room, &raw mut count)?;
             let count = at_most(BATCH, count, function)?;
             if count == 0 {
@@ -306,7 +310,7 @@ impl Session {
         }
     }
 
-    /// All of them in one call; `None` unless each is shown and shorter than the room for it.
+    /// Reads the attributes in one call; `None` unless each is shown and shorter than the room for it.
     fn read_at_once(
         &self,
         object: ObjectHandle,
@@ -325,7 +329,7 @@ impl Session {
         reading.shown_of(values).map(Some)
     }
 
-    /// Asks for the lengths first, and then for the values of those that have one.
+    /// Asks for the attributes' lengths first, and then for the values of those that have one.
     fn read_by_length(
         &self,
         object: ObjectHandle,
@@ -357,7 +361,8 @@ impl Session {
             ulValueLen: value.len() as CK_ULONG,
         };
         let mut template: Vec<_> = values.iter_mut().map(attribute).collect();
-        let (into, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
+        let count = template.len() as CK_ULONG;
+        let into = template.as_mut_ptr();
         let outcome = call_in!(self, C_GetAttributeValue, GetAttributeValue, object.0, into, count);
         let is_whole = match outcome {
             Ok(()) => true,
@@ -387,8 +392,10 @@ impl Session {
     pub(super) fn end(&self, operation: KeyOperation, input: &[u8]) -> CallResult<Vec<u8>> {
         let mut output = vec![0; LONGEST_OUTPUT];
         let mut length = output.len() as CK_ULONG;
-        let (from, count) = (input.as_ptr().cast_mut(), input.len() as CK_ULONG);
-        let (into, room) = (output.as_mut_ptr(), &raw mut length);
+        let from = input.as_ptr().cast_mut();
+        let count = input.len() as CK_ULONG;
+        let into = output.as_mut_ptr();
+        let room = &raw mut length;
         let function = match operation {
             KeyOperation::Sign => {
                 call_in!(self, C_Sign, Sign, from, count, into, room).map(|()| Function::Sign)?
@@ -406,23 +413,26 @@ impl Session {
         key: ObjectHandle,
         template: &[Attribute],
     ) -> CallResult<ObjectHandle> {
-        let (mechanism, mut template) = (&mut mechanism.into(), attributes(template));
-        let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
+        let mechanism = &mut mechanism.into();
+        let mut template = attributes(template);
+        let count = template.len() as CK_ULONG;
+        let template = template.as_mut_ptr();
         let mut made = CK_INVALID_HANDLE;
         let object = &raw mut made;
         call_in!(self, C_DeriveKey, DeriveKey, mechanism, key.0, template, count, object)?;
         valid(made, Function::DeriveKey)
     }
 
-    /// C_GenerateKeyPair, in a session that can write: the public key and the private key.
+    /// C_GenerateKeyPair by these templates, in a session that can write.
     pub(super) fn generate_key_pair(
         &self,
         mechanism: &Mechanism<'_>,
-        public: &[Attribute],
-        private: &[Attribute],
-    ) -> CallResult<(ObjectHandle, ObjectHandle)> {
-        let [mut public, mut private] = [public, private].map(attributes);
-        let (mut public_key, mut private_key) = (CK_INVALID_HANDLE, CK_INVALID_HANDLE);
+        templates: &KeyPair<Vec<Attribute>>,
+    ) -> CallResult<KeyPair<ObjectHandle>> {
+        let mut public = attributes(&templates.public);
+        let mut private = attributes(&templates.private);
+        let mut public_key = CK_INVALID_HANDLE;
+        let mut private_key = CK_INVALID_HANDLE;
         call_in!(
             self,
             C_GenerateKeyPair,
@@ -436,13 +446,14 @@ impl Session {
             &raw mut private_key
         )?;
         let function = Function::GenerateKeyPair;
-        Ok((valid(public_key, function)?, valid(private_key, function)?))
+        Ok(KeyPair { public: valid(public_key, function)?, private: valid(private_key, function)? })
     }
 
     /// C_CreateObject, in a session that can write.
     pub(super) fn create(&self, template: &[Attribute]) -> CallResult<ObjectHandle> {
         let mut template = attributes(template);
-        let (template, count) = (template.as_mut_ptr(), template.len() as CK_ULONG);
+        let count = template.len() as CK_ULONG;
+        let template = template.as_mut_ptr();
         let mut made = CK_INVALID_HANDLE;
         call_in!(self, C_CreateObject, CreateObject, template, count, &raw mut made)?;
         valid(made, Function::CreateObject)
@@ -452,6 +463,12 @@ impl Session {
     pub(super) fn destroy(&self, object: ObjectHandle) -> CallResult<()> {
         call_in!(self, C_DestroyObject, DestroyObject, object.0)
     }
+}
+
+/// What belongs to the two keys of a pair, such as their templates.
+pub(super) struct KeyPair<T> {
+    pub(super) public: T,
+    pub(super) private: T,
 }
 
 /// What a call of C_GetAttributeValue has said of the buffers that it was given.

@@ -35,8 +35,16 @@ enum Padding {
     Tokens,
 }
 
+/// How a token can pad for a signature.
+struct Paddings {
+    /// The better way.
+    first: Padding,
+    /// Another way, if it has both.
+    second: Option<Padding>,
+}
+
 /// What the calls of an operation came to; an error of its own is one of the login between them.
-pub(super) type Outcome = Result<CallResult<Vec<u8>>, Error>;
+pub(super) type OperationOutcome = Result<CallResult<Vec<u8>>, Error>;
 
 impl Token {
     /// The schemes of TLS that key and token can make, those that TLS prefers first; an error if there is none.
@@ -50,7 +58,7 @@ impl Token {
         }
     }
 
-    /// Those of the schemes that this key may be used for (CKA_ALLOWED_MECHANISMS), which few keys say; an error if there
+    /// The schemes among these that this key may be used for (CKA_ALLOWED_MECHANISMS), which few keys say; an error if there
     /// is none.
     pub fn allowed_schemes(
         &self,
@@ -68,7 +76,8 @@ impl Token {
         let left: Vec<_> = schemes.iter().filter(is_allowed).copied().collect();
         match schemes.first() {
             Some(best) if left.is_empty() => {
-                let (key, missing) = (key.reference.describe(), named(mechanisms(best), "or"));
+                let key = key.reference.describe();
+                let missing = named(mechanisms(best), "or");
                 let allowed = match allowed.as_slice() {
                     [] => "unknown here".to_owned(),
                     some => named(some, "and"),
@@ -89,22 +98,24 @@ impl Token {
         self.paddings(scheme).map(drop)
     }
 
-    /// How this token can pad for such a signature: the better way, and the other one if it has both.
-    fn paddings(&self, scheme: &Scheme) -> Result<(Padding, Option<Padding>), Error> {
+    /// How this token can pad for such a signature; an error if it can't make one.
+    fn paddings(&self, scheme: &Scheme) -> Result<Paddings, Error> {
         let mechanisms = mechanisms(scheme);
-        let ours =
+        let has_bare =
             mechanisms.contains(&MechanismType::RSA_X_509) && self.offers(MechanismType::RSA_X_509);
-        let ours = ours.then_some(Padding::Ours);
-        match (mechanisms.first().is_some_and(|mechanism| self.offers(*mechanism)), ours) {
-            (true, ours) => Ok((Padding::Tokens, ours)),
-            (false, Some(ours)) => Ok((ours, None)),
-            (false, None) => {
-                let (token, missing) = (self.name(), named(mechanisms, "or"));
-                let text =
-                    format!("token {token} can't make {scheme} signatures: it offers no {missing}");
-                Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
-            }
+        if mechanisms.first().is_some_and(|mechanism| self.offers(*mechanism)) {
+            let second = has_bare.then_some(Padding::Ours);
+            return Ok(Paddings { first: Padding::Tokens, second });
         }
+        if has_bare {
+            return Ok(Paddings { first: Padding::Ours, second: None });
+        }
+        let text = format!(
+            "token {} can't make {scheme} signatures: it offers no {}",
+            self.name(),
+            named(mechanisms, "or")
+        );
+        Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
     }
 
     /// Signs (C_SignInit, C_Sign) and verifies. For Ed25519 the digest is the whole message.
@@ -133,7 +144,8 @@ impl Token {
         })
     }
 
-    /// ECDSA as PKCS#11's raw `r ‖ s`. With the first padding, or with the other one if the token refuses that.
+    /// Signs with the first padding, or with the second one if the token refuses that. ECDSA signatures are PKCS#11's raw
+    /// `r ‖ s`.
     fn sign_unverified(
         &mut self,
         key: &PrivateKey,
@@ -141,20 +153,21 @@ impl Token {
         digest: &[u8],
         pins: &mut dyn PinProvider,
     ) -> Result<Vec<u8>, Error> {
-        let (padding, other) = self.paddings(scheme)?;
-        let mut sign_padded = |token: &mut Self, padding| -> Outcome {
+        let Paddings { first, second } = self.paddings(scheme)?;
+        let mut sign_padded = |token: &mut Self, padding| -> OperationOutcome {
             log::debug!("signature: {scheme}, padding: {padding:?}");
-            let (mechanism, input) = prepared(scheme, padding, digest, &key.reference.public_key)?;
+            let public_key = &key.reference.public_key;
+            let SigningInput { mechanism, input } = prepared(scheme, padding, digest, public_key)?;
             token.perform(KeyOperation::Sign, key, &mechanism, &input, pins)
         };
-        let mut outcome = sign_padded(self, padding)?;
-        if let (Err(refused), Some(other)) = (&outcome, other)
+        let mut outcome = sign_padded(self, first)?;
+        if let (Err(refused), Some(second)) = (&outcome, second)
             && refuses_mechanism(refused)
         {
-            let second = sign_padded(self, other)?;
+            let again = sign_padded(self, second)?;
             // Some libraries keep the first operation active, and fail for that.
-            if second.as_ref().map_or_else(ckr::is_removed, |_| true) {
-                outcome = second;
+            if again.as_ref().map_or_else(ckr::is_removed, |_| true) {
+                outcome = again;
             }
         }
         outcome.map_err(|error| {
@@ -200,7 +213,7 @@ impl Token {
         mechanism: &Mechanism<'_>,
         input: &[u8],
         pins: &mut dyn PinProvider,
-    ) -> Outcome {
+    ) -> OperationOutcome {
         if !key.always_authenticate {
             let was_logged_in = self.is_logged_in();
             let outcome = self.perform_at_once(key, pins, &|session| {
@@ -234,7 +247,7 @@ impl Token {
         key: &PrivateKey,
         pins: &mut dyn PinProvider,
         call: &dyn Fn(&Session) -> CallResult<Vec<u8>>,
-    ) -> Outcome {
+    ) -> OperationOutcome {
         let call = |token: &Self| {
             let _notice = token.touch_notice();
             call(&token.session)
@@ -263,7 +276,7 @@ fn mechanisms(scheme: &Scheme) -> &'static [MechanismType] {
     }
 }
 
-/// As `CKM_RSA_PKCS_PSS or CKM_RSA_X_509`.
+/// The mechanisms' names in a sentence: `CKM_RSA_PKCS_PSS or CKM_RSA_X_509`.
 fn named(mechanisms: &[MechanismType], last: &str) -> String {
     listed(&mechanisms.iter().map(MechanismType::to_string).collect::<Vec<_>>(), last)
 }
@@ -272,7 +285,7 @@ fn wants_login(outcome: &CallResult<Vec<u8>>) -> bool {
     outcome.as_ref().err().and_then(ckr::code) == Some(RvError::UserNotLoggedIn)
 }
 
-/// The library has the mechanism, but not for this key or with these parameters.
+/// Whether the error says that the library has the mechanism, but not for this key or with these parameters.
 pub(super) fn refuses_mechanism(error: &CryptokiError) -> bool {
     let codes = [
         RvError::ArgumentsBad,
@@ -285,7 +298,7 @@ pub(super) fn refuses_mechanism(error: &CryptokiError) -> bool {
     ckr::is_one_of(error, &codes)
 }
 
-/// A signature that the certificate's public key doesn't accept.
+/// The error for a signature that the certificate's public key doesn't accept.
 pub fn invalid_signature(key: &str, scheme: &Scheme) -> Error {
     let text = format!(
         "the signature made by {key} ({scheme}) does not verify with its certificate and was withheld"
@@ -312,36 +325,28 @@ fn other_token(scheme: &Scheme) -> &'static str {
     }
 }
 
-/// The mechanism with its parameters, and the input prepared for it. For Ed25519 the digest is the whole message.
+/// What a token is asked to sign, and how.
+struct SigningInput {
+    /// With its parameters.
+    mechanism: Mechanism<'static>,
+    input: Vec<u8>,
+}
+
+/// The digest, prepared for the mechanism of the scheme. For Ed25519 the digest is the whole message.
 fn prepared(
     scheme: &Scheme,
     padding: Padding,
     digest: &[u8],
     key: &PublicKey,
-) -> Result<(Mechanism<'static>, Vec<u8>), Error> {
+) -> Result<SigningInput, Error> {
     let malformed = || malformed(scheme, digest.len());
-    Ok(match (scheme, padding) {
+    let (mechanism, input) = match (scheme, padding) {
         (Scheme::RsaPss { hash, salt }, Padding::Tokens) => {
-            // The same hash for the digest and the mask: tokens refuse two different ones.
-            let (hash_alg, mgf) = match hash {
-                Hash::Md5Sha1 => return Err(malformed()),
-                Hash::Sha1 => (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1),
-                Hash::Sha224 => (MechanismType::SHA224, PkcsMgfType::MGF1_SHA224),
-                Hash::Sha256 => (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256),
-                Hash::Sha384 => (MechanismType::SHA384, PkcsMgfType::MGF1_SHA384),
-                Hash::Sha512 => (MechanismType::SHA512, PkcsMgfType::MGF1_SHA512),
-            };
-            let s_len = (*salt).try_into().map_err(|_| malformed())?;
-            let parameters = PkcsPssParams { hash_alg, mgf, s_len };
+            let parameters = pss_parameters(*hash, *salt).ok_or_else(malformed)?;
             (Mechanism::RsaPkcsPss(parameters), digest.to_owned())
         }
         (Scheme::RsaPss { hash, salt }, Padding::Ours) => {
-            let mut random = vec![0; *salt];
-            getrandom::fill(&mut random).map_err(|error| {
-                Error::new(Exit::Signing, format!("no random salt for RSA-PSS: {error}"))
-                    .help("the operating system's random source is not available")
-            })?;
-            let block = pss::encode(*hash, digest, &random, key.modulus_bits());
+            let block = pss::encode(*hash, digest, &random_salt(*salt)?, key.modulus_bits());
             (Mechanism::RsaX509, block.ok_or_else(malformed)?)
         }
         (Scheme::RsaPkcs1 { hash }, Padding::Tokens) => {
@@ -357,5 +362,30 @@ fn prepared(
         (Scheme::Ed25519, _) => {
             (Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)), digest.to_owned())
         }
-    })
+    };
+    Ok(SigningInput { mechanism, input })
+}
+
+/// The parameters of CKM_RSA_PKCS_PSS, with the same hash for the digest and the mask: tokens refuse two different ones.
+/// `None` for what PSS isn't used with.
+fn pss_parameters(hash: Hash, salt: usize) -> Option<PkcsPssParams> {
+    let (hash_alg, mgf) = match hash {
+        Hash::Md5Sha1 => return None,
+        Hash::Sha1 => (MechanismType::SHA1, PkcsMgfType::MGF1_SHA1),
+        Hash::Sha224 => (MechanismType::SHA224, PkcsMgfType::MGF1_SHA224),
+        Hash::Sha256 => (MechanismType::SHA256, PkcsMgfType::MGF1_SHA256),
+        Hash::Sha384 => (MechanismType::SHA384, PkcsMgfType::MGF1_SHA384),
+        Hash::Sha512 => (MechanismType::SHA512, PkcsMgfType::MGF1_SHA512),
+    };
+    Some(PkcsPssParams { hash_alg, mgf, s_len: salt.try_into().ok()? })
+}
+
+/// So many random bytes.
+fn random_salt(length: usize) -> Result<Vec<u8>, Error> {
+    let mut salt = vec![0; length];
+    getrandom::fill(&mut salt).map_err(|error| {
+        Error::new(Exit::Signing, format!("no random salt for RSA-PSS: {error}"))
+            .help("the operating system's random source is not available")
+    })?;
+    Ok(salt)
 }

@@ -17,8 +17,12 @@ use system::clock::unix_time;
 use system::limits::Limit;
 use system::{leave, say, signals};
 
-/// A call's name and its limit.
-pub struct Call(pub &'static str, pub Limit);
+/// A call of a library whose time is limited.
+pub struct TimedCall {
+    /// As in `C_Sign`.
+    pub name: &'static str,
+    pub limit: Limit,
+}
 
 const HELP: &str = "\nhelp: check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), \
                     then try again\n";
@@ -26,7 +30,7 @@ const HELP: &str = "\nhelp: check that the token is still inserted, restart the 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
 /// The call that is timed, if any.
-static CALL: AtomicPtr<Call> = AtomicPtr::new(ptr::null_mut());
+static CALL: AtomicPtr<TimedCall> = AtomicPtr::new(ptr::null_mut());
 
 /// When its limit is over, by the clock: one that was set forward gives it more.
 static DUE: AtomicI64 = AtomicI64::new(0);
@@ -51,14 +55,16 @@ pub fn stop() {
     set_alarm(0);
 }
 
-pub fn call(call: &'static Call) -> Guard {
+/// To be called before the library is: its time ends when the result is dropped.
+pub fn call(call: &'static TimedCall) -> Guard {
     if IS_ON.load(Ordering::Relaxed) {
-        set_alarm(call.1.0);
+        set_alarm(call.limit.seconds);
         CALL.store(ptr::from_ref(call).cast_mut(), Ordering::Release);
     }
     Guard
 }
 
+/// A call that is being made.
 #[must_use]
 pub struct Guard;
 
@@ -70,7 +76,7 @@ impl Drop for Guard {
     }
 }
 
-/// In so many seconds, or never. An interrupted process has an alarm of its own, to end by.
+/// Has the alarm come in so many seconds, or never for 0. An interrupted process has an alarm of its own, to end by.
 fn set_alarm(seconds: libc::c_uint) {
     if !signals::is_interrupted() {
         DUE.store(unix_time() + i64::from(seconds), Ordering::Relaxed);
@@ -82,13 +88,13 @@ fn set_alarm(seconds: libc::c_uint) {
 
 extern "C" fn on_alarm(_alarm: libc::c_int) {
     // SAFETY: null, or a value that lives as long as the process.
-    let Some(Call(name, limit)) = (unsafe { CALL.load(Ordering::Acquire).as_ref() }) else {
+    let Some(TimedCall { name, limit }) = (unsafe { CALL.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
     if unix_time() > DUE.load(Ordering::Relaxed) + 1 {
-        return set_alarm(limit.0);
+        return set_alarm(limit.seconds);
     }
     let library = exit_guard::library().unwrap_or_default();
-    say([library, "hangs: ", name, " has taken ", limit.1, HELP]);
+    say([library, "hangs: ", name, " has taken ", limit.text, HELP]);
     leave(Exit::Library as u8)
 }

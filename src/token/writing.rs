@@ -8,7 +8,7 @@ use super::key::KeyReference;
 use super::raw::ObjectHandle;
 use super::{Token, WRITABLE, ckr};
 use config::{ObjectId, ObjectSelector};
-use crypto::certificate::Certificate;
+use crypto::certificate::{Certificate, CertificateNames};
 use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use system::signals::Deferral;
@@ -23,7 +23,7 @@ impl Token {
     /// A CKA_ID of one byte that no object has. Private objects have to be visible: [`Token::log_in_if_required`].
     pub fn unused_id(&self) -> Result<ObjectId, Error> {
         let all = self.with_values(self.search(&[])?, AttributeType::Id)?;
-        let is_free = |id: &Vec<u8>| all.iter().all(|(_, used)| used != id);
+        let is_free = |id: &Vec<u8>| all.iter().all(|used| used.value != *id);
         let free = (1..=u8::MAX).map(|number| vec![number]).find(is_free);
         free.map(ObjectId::from_bytes).ok_or_else(|| {
             let text = format!("token {} has keys under every objectId of one byte", self.name());
@@ -60,30 +60,26 @@ impl Token {
             return Ok(());
         }
         let present = self.with_values(same, AttributeType::Id)?;
-        if present.iter().any(|(_, present)| present == id) {
+        if present.iter().any(|present| present.value == id) {
             return Ok(());
         }
-        let mut template = vec![
-            Attribute::Class(ObjectClass::CERTIFICATE),
-            Attribute::CertificateType(CertificateType::X_509),
-            Attribute::Token(true),
-            Attribute::Label(label.as_bytes().to_owned()),
-            Attribute::Value(certificate.der().to_owned()),
-        ];
-        if let Some([subject, issuer, serial_number]) = certificate.names() {
-            template.extend([
-                Attribute::Subject(subject),
-                Attribute::Issuer(issuer),
-                Attribute::SerialNumber(serial_number),
-            ]);
-        }
-        template.extend((!id.is_empty()).then(|| Attribute::Id(id.to_owned())));
         let object = {
             // A library that is killed while it writes may lose the whole token.
             let _deferral = Deferral::for_token();
-            self.session.create(&template).map_err(|error| self.certificate_failure(&error))?
+            let made = self.session.create(&template(certificate, label, id));
+            made.map_err(|error| self.certificate_failure(&error))?
         };
         log::info!("certificate: written");
+        self.check_kept(object, certificate, id)
+    }
+
+    /// Fails if the object is not the certificate under this CKA_ID.
+    fn check_kept(
+        &self,
+        object: ObjectHandle,
+        certificate: &Certificate,
+        id: &[u8],
+    ) -> Result<(), Error> {
         let kept = |attribute| {
             let kept = self.bytes(object, attribute);
             kept.map_err(|error| self.not_kept(certificate, &format!(": {error}")))
@@ -94,11 +90,12 @@ impl Token {
         Ok(())
     }
 
-    /// `why`: the call by which it shows, behind a colon; or nothing.
+    /// The error for a certificate that the token hasn't. `why` is the call by which it shows, behind a colon, or nothing.
     fn not_kept(&self, certificate: &Certificate, why: &str) -> Error {
-        let (token, subject) = (self.name(), &certificate.subject);
         let text = format!(
-            "token {token} has not kept the certificate of {subject} as it was written{why}"
+            "token {} has not kept the certificate of {} as it was written{why}",
+            self.name(),
+            certificate.subject
         );
         Error::new(Exit::Object, text).help(
             "make room for the library's objects (on a full disk), or update it, and run the command again",
@@ -128,11 +125,11 @@ impl Token {
     fn same_certificates(&self, certificate: &Certificate) -> Result<Vec<ObjectHandle>, Error> {
         let all = self.find_stored(ObjectClass::CERTIFICATE, &ObjectSelector::default())?;
         let mut same = self.with_values(all, AttributeType::Value)?;
-        same.retain(|(_, value)| certificate.is_in(value));
-        Ok(same.into_iter().map(|(object, _)| object).collect())
+        same.retain(|found| certificate.is_in(&found.value));
+        Ok(same.into_iter().map(|found| found.object).collect())
     }
 
-    /// A token that takes no certificate, which each library says in its own way, unless it is full or gone.
+    /// The error of a token that takes no certificate, which each library says in its own way, unless it is full or gone.
     fn certificate_failure(&self, error: &CryptokiError) -> Error {
         if ckr::is_gone(error) || ckr::is_one_of(error, &[RvError::DeviceMemory, ckr::NO_HANDLE]) {
             return self.writing_failure("writing the certificate", error);
@@ -168,4 +165,26 @@ impl Token {
             }
         })
     }
+}
+
+/// The attributes of a certificate that is to be written; an empty CKA_ID is left out.
+fn template(certificate: &Certificate, label: &str, id: &[u8]) -> Vec<Attribute> {
+    let mut template = vec![
+        Attribute::Class(ObjectClass::CERTIFICATE),
+        Attribute::CertificateType(CertificateType::X_509),
+        Attribute::Token(true),
+        Attribute::Label(label.as_bytes().to_owned()),
+        Attribute::Value(certificate.der().to_owned()),
+    ];
+    if let Some(CertificateNames { subject, issuer, serial_number }) = certificate.names() {
+        template.extend([
+            Attribute::Subject(subject),
+            Attribute::Issuer(issuer),
+            Attribute::SerialNumber(serial_number),
+        ]);
+    }
+    if !id.is_empty() {
+        template.push(Attribute::Id(id.to_owned()));
+    }
+    template
 }

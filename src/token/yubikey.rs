@@ -41,15 +41,17 @@ pub(super) fn is_placeholder(certificate: &Certificate) -> bool {
         && certificate.subject.starts_with("CN=YubiKey PIV Slot ")
 }
 
+/// A slot of a PIV card for a user's key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PivSlot(u8);
 
 impl PivSlot {
+    /// PIV authentication: the key of a user who logs in.
     pub const AUTHENTICATION: Self = Self(0x9a);
     /// Key management: what is encrypted to others.
     pub const KEY_MANAGEMENT: Self = Self(0x9d);
 
-    /// By its number in hexadecimal digits.
+    /// The slot of this number in hexadecimal digits.
     pub fn named(name: &str) -> Option<Self> {
         numbers().map(Self).find(|slot| slot.name() == name.to_lowercase())
     }
@@ -65,7 +67,7 @@ impl PivSlot {
         ObjectId::from_bytes(vec![before as u8 + 1])
     }
 
-    /// As `--slot` takes it.
+    /// Its number, as `--slot` takes it.
     pub fn name(self) -> String {
         format!("{:02x}", self.0)
     }
@@ -79,11 +81,12 @@ pub struct SlotPolicy {
 }
 
 impl SlotPolicy {
+    /// The policy of this name: how often the card wants its PIN.
     pub fn of_pin(name: &str) -> Option<Self> {
         Self::named(name, PIN_POLICY, &["default", "never", "once", "always"])
     }
 
-    /// `cached`: once within fifteen seconds.
+    /// The policy of this name: how often the card wants a touch. `cached` is once within fifteen seconds.
     pub fn of_touch(name: &str) -> Option<Self> {
         Self::named(name, TOUCH_POLICY, &["default", "never", "always", "cached"])
     }
@@ -104,7 +107,7 @@ pub struct SlotOptions {
 }
 
 impl SlotOptions {
-    /// Without what the card does anyway.
+    /// The attributes of the policies, without what the card does anyway.
     pub(super) fn policies(self) -> Vec<Attribute> {
         let given = [self.pin_policy, self.touch_policy].into_iter().flatten();
         let attribute = |SlotPolicy { attribute, value }| {

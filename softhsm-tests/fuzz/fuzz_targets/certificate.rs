@@ -3,7 +3,9 @@
 
 #![no_main]
 
-use crypto::certificate::{Certificate, CertificationRequest, PublicKey, ValidityState, issuer_of};
+use crypto::certificate::{
+    Certificate, CertificateChain, CertificationRequest, PublicKey, ValidityState, issuer_of,
+};
 use crypto::scheme::Scheme;
 use crypto::verify::verify;
 use libfuzzer_sys::fuzz_target;
@@ -24,11 +26,13 @@ fuzz_target!(|bytes: &[u8]| {
         named.info.subject = name;
         request(&named.to_der().expect("a request"));
     }
-    let Ok((certificate, chain)) = Certificate::chain_from_pem_or_der(bytes, "it") else {
+    let Ok(CertificateChain { leaf: certificate, issuers }) =
+        CertificateChain::from_pem_or_der(bytes, "it")
+    else {
         return;
     };
     let der = certificate.der();
-    for above in &chain {
+    for above in &issuers {
         let _ = issuer_of(above);
     }
     // Cut off behind its end, and nowhere else.

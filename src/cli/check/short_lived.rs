@@ -8,7 +8,7 @@ use cluster_api::{
     CERTIFICATES, ClusterUser, ResourceAttributes, ServiceAccount, TokenConnection, may,
 };
 use crypto::certificate::PublicKey;
-use crypto::jose;
+use crypto::jose::TokenAlgorithm;
 use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use messages::printable::quoted;
@@ -20,8 +20,9 @@ impl Checklist<'_> {
     /// Which algorithm tokens are signed with, and what no look from here shows.
     pub(super) fn check_jwt(&mut self, token: &Token, key: &PublicKey) {
         let step = "mechanisms";
-        let algorithm = jose::algorithm(key)
-            .and_then(|(name, _, scheme)| token.check_mechanism(&scheme).map(|()| name));
+        let algorithm = TokenAlgorithm::of(key).and_then(|algorithm| {
+            token.check_mechanism(&algorithm.scheme).map(|()| algorithm.name)
+        });
         if let Some(algorithm) = self.keep(step, algorithm) {
             self.good(step, format!("tokens are signed with {algorithm}"));
             let text =

@@ -12,7 +12,7 @@ use clap::ValueHint;
 use crate::cli::key::options::{self, HEADING, KeyOptions, Selection};
 use config::Config;
 use config::pin::PinProvider;
-use crypto::certificate::Certificate;
+use crypto::certificate::{Certificate, CertificateChain};
 use files::read_regular;
 use messages::error::{Error, Exit};
 use messages::help::Help;
@@ -56,12 +56,12 @@ pub(in crate::cli) fn content(path: &Path) -> Result<Vec<u8>, Error> {
 /// A node's certificate from a file of PEM or DER; the others of a chain are passed over.
 pub(in crate::cli) fn certificate(path: &Path) -> Result<Certificate, Error> {
     let name = path.display().to_string();
-    let parsed = Certificate::chain_from_pem_or_der(&content(path)?, &name);
+    let parsed = CertificateChain::from_pem_or_der(&content(path)?, &name);
     let unusable = |error: Error| {
         Error::new(Exit::Configuration, error.to_string())
             .help("name a node's certificate, in PEM or DER")
     };
-    Ok(parsed.map_err(unusable)?.0)
+    Ok(parsed.map_err(unusable)?.leaf)
 }
 
 /// A key of the token that opens a file.
@@ -83,10 +83,10 @@ pub(in crate::cli) fn recipient_key(
     let Some(path) = &config.certificate_file else {
         let recipient = |certificate: &Certificate| file.recipient(&names(certificate));
         // Any object is meant if the options name none.
-        let visible = |token: &Token| token.certificate_with(selector, recipient);
+        let visible = |token: &Token| token.key_with_certificate(selector, recipient);
         let found = token.visible_or_hidden("the key of a sealed file", pins, visible)?;
-        let (key, recipient) = found.ok_or_else(|| no_recipient(token, file))?;
-        return Ok(RecipientKey { key, recipient });
+        let found = found.ok_or_else(|| no_recipient(token, file))?;
+        return Ok(RecipientKey { key: found.key, recipient: found.reason });
     };
     let certificate = certificate(path)?;
     let recipient = file.recipient(&names(&certificate));
@@ -103,8 +103,8 @@ fn no_recipient(token: &Token, file: &SealedFile) -> Error {
     let names: Vec<_> = file.recipients.iter().map(|recipient| describe(&recipient.name)).collect();
     let help = "seal the passwords to the certificate of a key of this token, or name the certificate with \
                 --certificate-file if the token doesn't hold it; the file is for:";
-    let (name, token) = (&file.name, token.name());
-    let text = format!("none of the recipients of {name} is a key of token {token}");
+    let text =
+        format!("none of the recipients of {} is a key of token {}", file.name, token.name());
     Error::new(Exit::Object, text).help(Help::from(help).with_candidates(&names))
 }
 

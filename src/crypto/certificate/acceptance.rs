@@ -35,7 +35,7 @@ const KNOWN: [ObjectIdentifier; 13] = [
     rfc5280::ID_PE_AUTHORITY_INFO_ACCESS,
 ];
 
-/// See [`super::Certificate::objections`].
+/// The value of [`super::Certificate::objections`].
 pub(super) fn objections(certificate: &Parsed) -> Vec<String> {
     let signed = certificate.tbs_certificate();
     let mut found = Vec::new();
@@ -54,8 +54,9 @@ pub(super) fn objections(certificate: &Parsed) -> Vec<String> {
     if let Some((_, hash)) = BROKEN.iter().find(|(oid, _)| *oid == algorithm) {
         found.push(format!("API servers refuse its signature, which is made with {hash}"));
     }
-    let critical = signed.extensions().into_iter().flatten().filter(|it| it.critical);
-    for unknown in critical.filter(|it| !KNOWN.contains(&it.extn_id)) {
+    let extensions = signed.extensions().into_iter().flatten();
+    let critical = extensions.filter(|extension| extension.critical);
+    for unknown in critical.filter(|extension| !KNOWN.contains(&extension.extn_id)) {
         let oid = unknown.extn_id;
         found.push(format!(
             "API servers refuse its critical extension {oid}, which they don't know"
@@ -68,7 +69,8 @@ pub(super) fn objections(certificate: &Parsed) -> Vec<String> {
 fn forbidden_text(name: &Name) -> Option<String> {
     let is_printable = |byte: &u8| byte.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(byte);
     let mut values = name.iter().map(|attribute| &attribute.value);
-    let forbidden = values
-        .find(|it| it.tag() == Tag::PrintableString && !it.value().iter().all(is_printable))?;
+    let forbidden = values.find(|value| {
+        value.tag() == Tag::PrintableString && !value.value().iter().all(is_printable)
+    })?;
     Some(String::from_utf8_lossy(forbidden.value()).into_owned())
 }

@@ -8,12 +8,14 @@ use super::{Parsed, fingerprint};
 /// Yubico's extensions stand below this.
 const YUBICO: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3");
 
-/// What an attestation certificate says; each part is missing where it says nothing of it. That the
-/// certificate is Yubico's is for whoever has Yubico's root to check.
+/// What an attestation certificate says, to be shown: each part is missing where it says nothing of it, or says it in a way
+/// that isn't known. Nothing may be decided by it: that the certificate is Yubico's is for whoever has Yubico's root to
+/// check, and nothing that is missing is a reason to refuse it here.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub struct KeyAttestation {
     /// The device's.
     pub serial_number: Option<u64>,
+    /// `5.7.4`.
     pub firmware: Option<String>,
     /// `never`, `once` or `always`.
     pub pin_policy: Option<&'static str>,

@@ -4,11 +4,13 @@
 
 mod acceptance;
 mod attestation;
+mod chain;
 mod name;
 mod request;
 mod validity;
 
 pub use attestation::KeyAttestation;
+pub use chain::CertificateChain;
 pub use request::{CertificationRequest, SignatureAlgorithm, fingerprint};
 pub use validity::{Validity, ValidityState, minute, rfc_3339};
 
@@ -27,25 +29,20 @@ use x509_cert::ext::pkix::{
     AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, SubjectKeyIdentifier,
 };
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
-use x509_cert::time::Time;
-use x509_parser::pem::Pem;
 
 use self::name::Subject;
 
-/// RSA keys that are signed with, in bits.
+/// The lengths of RSA keys that are signed with, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
 
-/// Of extended key usage, each of which allows TLS clients.
+/// The extended key usages each of which allows TLS clients.
 const CLIENT_USAGES: [ObjectIdentifier; 2] =
     [rfc5912::ID_KP_CLIENT_AUTH, rfc5912::ANY_EXTENDED_KEY_USAGE];
-
-/// What a certificate is called in PEM (RFC 7468, section 5), now and before.
-const PEM_LABELS: [&str; 2] = ["CERTIFICATE", "X509 CERTIFICATE"];
 
 /// The tag of a certificate's extensions (RFC 5280, section 4.1).
 const EXTENSIONS: Tag = Tag::ContextSpecific { constructed: true, number: TagNumber(3) };
 
-/// With serial numbers of any length.
+/// A parsed certificate, with a serial number of any length.
 type Parsed = CertificateInner<Raw>;
 
 /// One X.509 certificate (RFC 5280) that TLS clients can sign with. Its texts may hold anything.
@@ -71,98 +68,47 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Parses a certificate. `source` says in messages where it comes from.
+    /// Parses a certificate, behind which zeros may stand. `source` says in messages where it comes from. Fails for what
+    /// isn't in DER's only form, for a key that isn't signed with here, and for a subject that parsers read differently.
     pub fn from_der(der: &[u8], source: &str) -> Result<Self, Error> {
-        let unusable = |reason: &str| unusable(source, reason);
+        let unparsed = |error| unusable(source, &format!("its DER does not parse ({error})"));
         if der.is_empty() {
-            return Err(unusable("it is empty"));
+            return Err(unusable(source, "it is empty"));
         }
-        let unparsed = |error| unusable(&format!("its DER does not parse ({error})"));
         let (parsed, rest) = Parsed::from_der_partial(der).map_err(unparsed)?;
         // Some tokens fill up with zeros.
         if rest.iter().any(|byte| *byte != 0) {
-            return Err(unusable("something follows it"));
+            return Err(unusable(source, "something follows it"));
         }
         let der = der.strip_suffix(rest).unwrap_or(der).to_owned();
-        let canonical = parsed.to_der().map_err(unparsed)?;
-        if canonical != der && !without_explicit_false(&der).is_ok_and(|it| it == canonical) {
-            return Err(unusable(
-                "it is not in DER's only form, and servers may read it otherwise",
-            ));
+        if !is_canonical(&parsed, &der).map_err(unparsed)? {
+            let reason = "it is not in DER's only form, and servers may read it otherwise";
+            return Err(unusable(source, reason));
         }
         let signed = parsed.tbs_certificate();
-        let public_key = PublicKey::from_info(signed.subject_public_key_info());
-        let public_key = public_key.map_err(|algorithm| {
-            let text = format!("{source} holds a key of an unsupported type: {algorithm}");
-            Error::new(Exit::Object, text).help(
-                "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an Ed25519 key",
-            )
-        })?;
+        let public_key = PublicKey::from_info(signed.subject_public_key_info())
+            .map_err(|algorithm| unsupported_key(source, &algorithm))?;
         let subject = Subject::of(signed.subject()).map_err(|reason| {
-            unusable(&reason).help("have its CA issue another one, with names in UTF-8")
+            unusable(source, &reason).help("have its CA issue another one, with names in UTF-8")
         })?;
         let constraints = signed.get_extension::<BasicConstraints>().map_err(unparsed)?;
         let usages = signed.get_extension::<ExtendedKeyUsage>().map_err(unparsed)?;
-        let time = |time: Time| time.to_unix_duration().as_secs().cast_signed();
         Ok(Self {
             public_key,
-            is_ca: constraints.is_some_and(|(_, it)| it.ca),
+            is_ca: constraints.is_some_and(|(_, constraints)| constraints.ca),
             serial_number: hex(signed.serial_number().as_bytes()).to_uppercase(),
             subject: subject.text,
             user: subject.user,
             groups: subject.groups,
             issuer_text: name::text(signed.issuer()),
-            validity: Validity {
-                not_before: time(signed.validity().not_before),
-                not_after: time(signed.validity().not_after),
-            },
-            is_for_clients: usages
-                .is_none_or(|(_, usages)| usages.0.iter().any(|it| CLIENT_USAGES.contains(it))),
+            validity: Validity::of(signed.validity()),
+            is_for_clients: usages.is_none_or(|(_, usages)| allows_clients(&usages)),
             objections: acceptance::objections(&parsed),
             der,
         })
     }
 
-    /// The certificate of a file of PEM or DER that is no CA's, and the DER of the others, its issuer first.
-    pub fn chain_from_pem_or_der(
-        bytes: &[u8],
-        source: &str,
-    ) -> Result<(Self, Vec<Vec<u8>>), Error> {
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        if bytes.first() == Some(&0x30) {
-            return Ok((Self::from_der(bytes, source)?, Vec::new()));
-        }
-        let certificates = Pem::iter_from_buffer(bytes)
-            .flatten()
-            .filter(|block| PEM_LABELS.contains(&block.label.as_str()));
-        let mut certificates: Vec<_> = certificates.map(|block| block.contents).collect();
-        // Of other blocks, such as an encrypted key, nothing is asked.
-        let text = String::from_utf8_lossy(bytes);
-        let begins = |line: &&str| {
-            PEM_LABELS.iter().any(|label| line.starts_with(&format!("-----BEGIN {label}-----")))
-        };
-        if text.lines().filter(begins).count() != certificates.len() {
-            return Err(unusable(source, "a CERTIFICATE in it is damaged, or has no end")
-                .help("copy the file again, whole"));
-        }
-        let Some(first) = certificates.first() else {
-            return Err(unusable(source, "it has no CERTIFICATE in PEM, and is no DER").help(
-                "give the certificate in PEM or DER: `openssl pkcs7 -print_certs -in FILE` takes it out of a .p7b (-inform DER if \
-                 that is no text), `openssl pkcs12 -nokeys -in FILE` out of a .p12",
-            ));
-        };
-        let is_leaf = |der: &Vec<u8>| Self::from_der(der, source).is_ok_and(|it| !it.is_ca);
-        let leaf = match Self::from_der(first, source)?.is_ca {
-            true => certificates.iter().position(is_leaf).unwrap_or(0),
-            false => 0,
-        };
-        // What stands before the leaf begins with the root.
-        let mut chain = certificates.split_off(leaf);
-        let leaf = Self::from_der(&chain.remove(0), source)?;
-        chain.extend(certificates.into_iter().rev());
-        Ok((leaf, chain))
-    }
-
+    /// The certificate itself, without what stood behind it.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
@@ -172,16 +118,20 @@ impl Certificate {
         value.strip_prefix(self.der()).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
     }
 
+    /// The key that it certifies.
     pub fn public_key(&self) -> &PublicKey {
         &self.public_key
     }
 
-    /// Its subject, its issuer and its serial number in DER, which a token keeps beside it.
-    pub fn names(&self) -> Option<[Vec<u8>; 3]> {
+    /// What it is named by.
+    pub fn names(&self) -> Option<CertificateNames> {
         let parsed = Parsed::from_der(&self.der).ok()?;
         let signed = parsed.tbs_certificate();
-        let (subject, issuer) = (signed.subject().to_der().ok()?, signed.issuer().to_der().ok()?);
-        Some([subject, issuer, signed.serial_number().to_der().ok()?])
+        Some(CertificateNames {
+            subject: signed.subject().to_der().ok()?,
+            issuer: signed.issuer().to_der().ok()?,
+            serial_number: signed.serial_number().to_der().ok()?,
+        })
     }
 
     /// Its name in an API server's audit log, the `credential-id` of those who come with it.
@@ -221,13 +171,22 @@ impl Certificate {
         self.renewal(now).map(|expiry| of_subject(&self.subject, format!("{expiry}; {help}")))
     }
 
-    /// All that should not stay as it is.
+    /// All that should not stay as it is at `now`, in seconds since 1970.
     pub fn warnings(&self, now: i64) -> Vec<String> {
-        let concerns = self.concerns(now).into_iter().map(|it| of_subject(&self.subject, it));
+        let concerns = self.concerns(now).into_iter();
+        let concerns = concerns.map(|concern| of_subject(&self.subject, concern));
         concerns.chain(self.renewal_warning(now)).collect()
     }
 }
 
+/// What names a certificate, each in DER. A token keeps it beside the certificate.
+pub struct CertificateNames {
+    pub subject: Vec<u8>,
+    pub issuer: Vec<u8>,
+    pub serial_number: Vec<u8>,
+}
+
+/// A public key of a kind that TLS clients sign with here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PublicKey {
     /// The point as SEC 1 encodes it.
@@ -253,18 +212,13 @@ impl Curve {
         all.find(|curve| curve.parameters() == parameters)
     }
 
-    /// Its name, CKA_EC_PARAMS, and the length of a field element in bytes.
-    fn facts(self) -> (&'static str, &'static [u8], usize) {
-        match self {
-            Self::P256 => ("P-256", b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07", 32),
-            Self::P384 => ("P-384", b"\x06\x05\x2b\x81\x04\x00\x22", 48),
-            Self::P521 => ("P-521", b"\x06\x05\x2b\x81\x04\x00\x23", 66),
-        }
-    }
-
     /// The length of a field element in bytes.
     pub fn field_length(self) -> usize {
-        self.facts().2
+        match self {
+            Self::P256 => 32,
+            Self::P384 => 48,
+            Self::P521 => 66,
+        }
     }
 
     /// The length in bytes of a point that isn't compressed (SEC 1, section 2.3.3).
@@ -272,13 +226,18 @@ impl Curve {
         1 + 2 * self.field_length()
     }
 
-    /// [`Curve::from_parameters`], the other way round.
+    /// Its CKA_EC_PARAMS (PKCS#11, section 6.3.3): the DER of its object identifier.
     pub fn parameters(self) -> &'static [u8] {
-        self.facts().1
+        match self {
+            Self::P256 => b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07",
+            Self::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",
+            Self::P521 => b"\x06\x05\x2b\x81\x04\x00\x23",
+        }
     }
 }
 
 impl PublicKey {
+    /// The length of an RSA modulus in bits; 0 for other keys.
     pub fn modulus_bits(&self) -> usize {
         match self {
             Self::Rsa { modulus, .. } => bits(modulus),
@@ -291,7 +250,7 @@ impl PublicKey {
         self.modulus_bits().div_ceil(8)
     }
 
-    /// The error names the algorithm.
+    /// Reads a SubjectPublicKeyInfo. The error names the algorithm of a key that isn't signed with here.
     fn from_info(info: &SubjectPublicKeyInfoOwned) -> Result<Self, String> {
         let algorithm = info.algorithm.oid;
         let bits = info.subject_public_key.as_bytes().unwrap_or_default();
@@ -318,8 +277,8 @@ impl PublicKey {
         let [modulus, exponent] = numbers.as_slice() else {
             return Err("RSA with a malformed key".to_owned());
         };
-        let [modulus, exponent] =
-            [modulus, exponent].map(|it| without_leading_zeros(it.as_bytes()));
+        let modulus = without_leading_zeros(modulus.as_bytes());
+        let exponent = without_leading_zeros(exponent.as_bytes());
         let bits = self::bits(&modulus);
         Self::of_rsa(modulus, exponent).ok_or_else(|| format!("RSA of {bits} bits"))
     }
@@ -343,14 +302,20 @@ impl fmt::Display for PublicKey {
 
 impl fmt::Display for Curve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.facts().0)
+        f.write_str(match self {
+            Self::P256 => "P-256",
+            Self::P384 => "P-384",
+            Self::P521 => "P-521",
+        })
     }
 }
 
+/// What is said of a certificate, which its subject names.
 pub fn of_subject(subject: &str, concern: impl fmt::Display) -> String {
     format!("the certificate of {subject}: {concern}")
 }
 
+/// What to do about a certificate that expires soon.
 pub fn renewal_remedy() -> Help {
     Help::from(format!("renew it: `{PROGRAM} renew")).and(HelpPart::Key).and("`")
 }
@@ -359,12 +324,11 @@ pub fn renewal_remedy() -> Help {
 /// each public key the one that is valid at `now` (seconds since 1970), or else the one that is valid
 /// longest. Certificates of CAs are ignored if there are others.
 pub fn best_per_key(certificates: &[&Certificate], now: i64) -> Vec<usize> {
-    let has_others = certificates.iter().any(|it| !it.is_ca);
+    let has_others = certificates.iter().any(|certificate| !certificate.is_ca);
     let rank = |certificate: &Certificate| {
         let validity = certificate.validity;
         let is_valid = matches!(validity.at(now), ValidityState::Valid | ValidityState::RenewalDue);
-        let (not_before, not_after) = (validity.not_before, validity.not_after);
-        (is_valid, certificate.is_for_clients, not_after, not_before)
+        (is_valid, certificate.is_for_clients, validity.not_after, validity.not_before)
     };
     let mut best: Vec<(usize, &Certificate)> = Vec::new();
     for (index, certificate) in certificates.iter().enumerate() {
@@ -382,6 +346,17 @@ pub fn best_per_key(certificates: &[&Certificate], now: i64) -> Vec<usize> {
     best.into_iter().map(|(index, _)| index).collect()
 }
 
+/// Whether the DER is the only form of what it says, but for an extension that says `critical FALSE`.
+fn is_canonical(parsed: &Parsed, der: &[u8]) -> der::Result<bool> {
+    let canonical = parsed.to_der()?;
+    Ok(canonical == der || without_explicit_false(der).is_ok_and(|plain| plain == canonical))
+}
+
+/// Whether this extended key usage allows TLS clients.
+fn allows_clients(usages: &ExtendedKeyUsage) -> bool {
+    usages.0.iter().any(|usage| CLIENT_USAGES.contains(usage))
+}
+
 /// The certificate with each extension that says `critical FALSE` as DER has it, which leaves the default out. Go and
 /// OpenSSL read both alike.
 fn without_explicit_false(der: &[u8]) -> der::Result<Vec<u8>> {
@@ -389,7 +364,7 @@ fn without_explicit_false(der: &[u8]) -> der::Result<Vec<u8>> {
     if let Some(signed) = certificate.first_mut() {
         let mut fields: Vec<Any> = signed.decode_as()?;
         // Explicitly tagged, and nothing comes behind them.
-        if let Some(tagged) = fields.last_mut().filter(|it| it.tag() == EXTENSIONS) {
+        if let Some(tagged) = fields.last_mut().filter(|last| last.tag() == EXTENSIONS) {
             let extensions = Vec::<Any>::from_der(tagged.value())?;
             let extensions = extensions.iter().map(|extension| {
                 let mut parts: Vec<Any> = extension.decode_as()?;
@@ -402,6 +377,13 @@ fn without_explicit_false(der: &[u8]) -> der::Result<Vec<u8>> {
         *signed = Any::encode_from(&fields)?;
     }
     certificate.to_der()
+}
+
+fn unsupported_key(source: &str, algorithm: &str) -> Error {
+    let text = format!("{source} holds a key of an unsupported type: {algorithm}");
+    Error::new(Exit::Object, text).help(
+        "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an Ed25519 key",
+    )
 }
 
 fn unusable(source: &str, reason: &str) -> Error {
@@ -426,7 +408,7 @@ pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec
     let parsed = Parsed::from_der(der).ok()?;
     let certificate = parsed.tbs_certificate();
     let authority = certificate.get_extension::<AuthorityKeyIdentifier>().ok()?;
-    let wanted = authority.and_then(|(_, it)| it.key_identifier);
+    let wanted = authority.and_then(|(_, authority)| authority.key_identifier);
     let fitting = candidates.iter().filter_map(|candidate| {
         let parsed = Parsed::from_der(candidate).ok()?;
         let issuer = parsed.tbs_certificate();
@@ -441,12 +423,12 @@ pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec
     fitting.max_by_key(|(end, _)| *end).map(|(_, found)| found)
 }
 
-/// Bits of a big-endian number without leading zeros.
+/// The length in bits of a big-endian number without leading zeros.
 pub fn bits(number: &[u8]) -> usize {
     number.first().map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
 }
 
-/// A big-endian number in so many bytes; `None` if it takes more.
+/// A big-endian number in so many bytes, with zeros in front; `None` if it takes more.
 pub fn with_leading_zeros(number: &[u8], length: usize) -> Option<Vec<u8>> {
     let missing = length.checked_sub(number.len())?;
     Some([&vec![0; missing], number].concat())
@@ -459,8 +441,6 @@ pub fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
     use rcgen::{
         BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa,
         KeyPair, date_time_ymd,
@@ -507,42 +487,11 @@ mod tests {
         assert_eq!(issuer_among(&all, new.der()), None);
     }
 
-    #[test]
-    fn what_is_no_certificate_says_so() {
-        let reason = |bytes: &[u8]| {
-            Certificate::chain_from_pem_or_der(bytes, "the file").unwrap_err().to_string()
-        };
-        assert!(reason(b"").contains("no CERTIFICATE in PEM"));
-        assert!(reason(b"hello").contains("no CERTIFICATE in PEM"));
-        assert!(reason(&[0x30, 0x82, 0x01, 0x00]).contains("does not parse"));
-        let key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
-        assert!(reason(key).contains("no CERTIFICATE in PEM"));
-        assert!(reason(b"-----BEGIN CERTIFICATE-----\nMAA=\n").contains("has no end"));
-    }
-
-    /// The next certificate of the file would stand for it, and the chain would have a hole.
-    #[test]
-    fn a_damaged_certificate_is_not_passed_over_and_another_block_is() {
-        let pem = |der: &[u8]| {
-            let text = STANDARD.encode(der);
-            format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
-        };
-        let [jane, otto] = ["jane", "otto"].map(issued);
-        let read = |text: &str| Certificate::chain_from_pem_or_der(text.as_bytes(), "the file");
-        let damaged = pem(&jane).replacen("MII", "M*I", 1) + &pem(&otto);
-        let error = read(&damaged).unwrap_err();
-        assert!(error.to_string().contains("a CERTIFICATE in it is damaged"), "{error}");
-        let key = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAA==\n\
-                   -----END RSA PRIVATE KEY-----\n";
-        let (found, _) = read(&(key.to_owned() + &pem(&jane))).unwrap();
-        assert_eq!(found.user.as_deref(), Some("jane"));
-    }
-
     /// Another file or form of it changes nothing.
     #[test]
     fn one_with_a_name_that_can_be_read_in_two_ways_is_to_be_issued_anew() {
         let mut certificate = issued("J@rgen");
-        let at = certificate.windows(6).rposition(|it| it == b"J@rgen").unwrap();
+        let at = certificate.windows(6).rposition(|bytes| bytes == b"J@rgen").unwrap();
         // ü in Latin-1, which TeletexString is taken for by some.
         certificate[at + 1] = 0xfc;
         certificate[at - 2] = 0x14;
@@ -552,7 +501,7 @@ mod tests {
     }
 
     /// A self-signed certificate with this CN.
-    fn issued(user: &str) -> Vec<u8> {
+    pub(super) fn issued(user: &str) -> Vec<u8> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, user);

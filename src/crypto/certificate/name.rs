@@ -56,45 +56,48 @@ impl Subject {
         if name.iter_rdn().any(|relative| relative.is_empty()) {
             return Err("its subject has an empty part, at which some stop reading".to_owned());
         }
-        let (mut user, mut groups) = (None, Vec::new());
+        let mut user = None;
+        let mut groups = Vec::new();
         for attribute in name.iter() {
-            let kind = short(attribute).filter(|it| [COMMON_NAME, ORGANIZATION].contains(it));
-            let Some(kind) = kind else { continue };
+            let Some(kind @ (COMMON_NAME | ORGANIZATION)) = short(attribute) else { continue };
             let Some(value) = value(attribute) else {
                 return Err(format!("the {kind} of its subject is no text that all read alike"));
             };
-            match kind {
-                COMMON_NAME => user = Some(value),
-                _ => groups.push(value),
+            if kind == COMMON_NAME {
+                user = Some(value);
+            } else {
+                groups.push(value);
             }
         }
-        Ok(Self { text: text(name), user: user.filter(|it| !it.is_empty()), groups })
+        Ok(Self { text: text(name), user: user.filter(|user| !user.is_empty()), groups })
     }
 }
 
+/// The short name of an attribute's type.
 fn short(attribute: &AttributeTypeAndValue) -> Option<&'static str> {
     let known = SHORT.iter().find(|(oid, _)| *oid == attribute.oid);
     known.map(|(_, short)| *short)
 }
 
-/// `None` for a value that is no text, or one that not every version of Go reads alike.
+/// An attribute's text; `None` for a value that is no text, or one that not every version of Go reads alike.
 fn value(attribute: &AttributeTypeAndValue) -> Option<String> {
     let value = &attribute.value;
     let text = || String::from_utf8(value.value().to_owned()).ok();
     match value.tag() {
         Tag::Utf8String => text(),
         Tag::PrintableString | Tag::Ia5String | Tag::NumericString | Tag::TeletexString => {
-            text().filter(|it| it.is_ascii())
+            text().filter(|text| text.is_ascii())
         }
         Tag::BmpString => {
             let text = value.decode_as::<BmpString>().ok()?;
             // Go takes a NUL for its end.
-            Some(text.chars().collect::<String>()).filter(|it| !it.contains('\0'))
+            Some(text.chars().collect::<String>()).filter(|text| !text.contains('\0'))
         }
         _ => None,
     }
 }
 
+/// The value with a backslash before each character that would end it, or be taken for another one's beginning.
 fn escaped(value: &str) -> String {
     let mut text = String::new();
     for (index, character) in value.char_indices() {
@@ -102,7 +105,9 @@ fn escaped(value: &str) -> String {
         let is_special = matches!(character, '"' | '+' | ',' | ';' | '<' | '>' | '\\')
             || index == 0 && matches!(character, ' ' | '#')
             || is_last && character == ' ';
-        text.extend(is_special.then_some('\\'));
+        if is_special {
+            text.push('\\');
+        }
         text.push(character);
     }
     text

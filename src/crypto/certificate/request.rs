@@ -14,7 +14,7 @@ use crate::scheme::{Scheme, pss};
 use messages::printable::hex;
 use protocol::hash::Hash;
 
-/// What signature algorithms are called (RFC 3279, RFC 5758, RFC 8410). Of RSA, PKCS #1 v1.5.
+/// The signature algorithms (RFC 3279, RFC 5758, RFC 8410) and their hashes. Those of RSA are PKCS #1 v1.5.
 const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [
     (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Hash::Sha256),
     (rfc5912::SHA_384_WITH_RSA_ENCRYPTION, Hash::Sha384),
@@ -30,7 +30,7 @@ const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [
 const NOT_CANONICAL: &str =
     "it is not one CERTIFICATE REQUEST in canonical PEM and DER, with nothing else in the text";
 
-/// Texts are as they stand in it, not yet fit for a terminal.
+/// A request for a certificate. Texts are as they stand in it, not yet fit for a terminal.
 #[derive(Debug)]
 pub struct CertificationRequest {
     pub public_key: PublicKey,
@@ -54,6 +54,7 @@ pub struct CertificationRequest {
     pub algorithm: Option<SignatureAlgorithm>,
 }
 
+/// How a request is signed.
 #[derive(Clone, Copy, Debug)]
 pub struct SignatureAlgorithm {
     pub scheme: Scheme,
@@ -62,10 +63,11 @@ pub struct SignatureAlgorithm {
 }
 
 impl SignatureAlgorithm {
-    /// By its name, for a key of this kind.
+    /// The algorithm of this name, for a key of this kind.
     fn of(name: &AlgorithmIdentifierOwned, key: &PublicKey) -> Option<Self> {
         let is_pss = || {
-            let parameters = name.parameters.as_ref().and_then(|it| it.to_der().ok());
+            let parameters = name.parameters.as_ref();
+            let parameters = parameters.and_then(|parameters| parameters.to_der().ok());
             name.oid == rfc5912::ID_RSASSA_PSS && parameters.as_deref() == Some(pss::WITH_SHA_256)
         };
         if is_pss() {
@@ -87,7 +89,8 @@ impl CertificationRequest {
     /// block in it, or DER that parsers read differently, could show an approver another request.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let parsed = CertReq::from_pem(pem).ok();
-        let is_canonical = |it: &CertReq| it.to_pem(LineEnding::LF).is_ok_and(|again| again == pem);
+        let is_canonical =
+            |parsed: &CertReq| parsed.to_pem(LineEnding::LF).is_ok_and(|again| again == pem);
         let parsed = parsed.filter(is_canonical).ok_or(NOT_CANONICAL)?;
         let info = &parsed.info;
         let public_key = PublicKey::from_info(&info.public_key)

@@ -2,6 +2,8 @@
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use x509_cert::certificate::Raw;
+use x509_cert::time::Time;
 
 /// The time in which a certificate counts (RFC 5280, section 4.1.2.5), in seconds since 1970.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -10,6 +12,7 @@ pub struct Validity {
     pub not_after: i64,
 }
 
+/// Where a moment lies in a certificate's time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ValidityState {
     NotYetValid,
@@ -20,13 +23,20 @@ pub enum ValidityState {
 }
 
 impl Validity {
-    /// From when on it is to be renewed.
+    /// The validity of a certificate that was parsed.
+    pub(super) fn of(parsed: &x509_cert::time::Validity<Raw>) -> Self {
+        let seconds = |time: Time| time.to_unix_duration().as_secs().cast_signed();
+        Self { not_before: seconds(parsed.not_before), not_after: seconds(parsed.not_after) }
+    }
+
+    /// From when on it is to be renewed, in seconds since 1970.
     pub fn renewal_due(&self) -> i64 {
         const LONGEST_RENEWAL_PERIOD: i64 = 30 * 24 * 60 * 60;
         let life = self.not_after.saturating_sub(self.not_before);
         self.not_after.saturating_sub((life / 5).min(LONGEST_RENEWAL_PERIOD)).saturating_add(1)
     }
 
+    /// Where `now`, in seconds since 1970, lies in it.
     pub fn at(&self, now: i64) -> ValidityState {
         if now > self.not_after {
             ValidityState::Expired
@@ -39,7 +49,7 @@ impl Validity {
         }
     }
 
-    /// Why a server refuses it at `now`.
+    /// Why a server refuses the certificate at `now`, in seconds since 1970.
     pub fn concern(&self, now: i64) -> Option<String> {
         match self.at(now) {
             ValidityState::Expired => Some(format!("it expired {}", minute(self.not_after))),
@@ -60,7 +70,7 @@ pub fn rfc_3339(seconds: i64) -> String {
         .unwrap_or_default()
 }
 
-/// For people: `2026-11-22 14:05 UTC`.
+/// The moment, in seconds since 1970, for people: `2026-11-22 14:05 UTC`; empty for what no calendar has.
 pub fn minute(seconds: i64) -> String {
     let text = rfc_3339(seconds);
     text.get(..16).map_or_else(String::new, |minute| minute.replacen('T', " ", 1) + " UTC")

@@ -9,10 +9,12 @@ use crate::certificate::{Curve, with_leading_zeros};
 pub fn digest_for(curve: Curve, digest: &[u8]) -> Vec<u8> {
     let length = curve.field_length();
     let digest = digest.get(..length).unwrap_or(digest);
-    match curve {
-        Curve::P256 | Curve::P384 => with_leading_zeros(digest, length).unwrap_or_default(),
-        Curve::P521 => digest.to_owned(),
+    if curve == Curve::P521 {
+        return digest.to_owned();
     }
+    let mut padded = vec![0; length - digest.len()];
+    padded.extend(digest);
+    padded
 }
 
 /// What this is with the curve's crate, under the name that is given.
@@ -39,26 +41,26 @@ pub(crate) use with_crate_of;
 /// A token's signature as DER; `None` for what can't be one on this curve. Tokens that answer in
 /// DER already, or leave out leading zeros, are understood.
 pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
-    with_crate_of!(curve, it => {
-        if it::ecdsa::Signature::from_der(&signature).is_ok() {
+    with_crate_of!(curve, curve_crate => {
+        if curve_crate::ecdsa::Signature::from_der(&signature).is_ok() {
             return Some(signature);
         }
         let raw = widen(&signature, curve.field_length())?;
-        Some(it::ecdsa::Signature::from_slice(&raw).ok()?.to_der().as_bytes().to_owned())
+        Some(curve_crate::ecdsa::Signature::from_slice(&raw).ok()?.to_der().as_bytes().to_owned())
     })
 }
 
 /// A signature in DER as `r ‖ s` (RFC 7518, section 3.4); `None` for one of no such curve.
 pub fn from_der(signature: &[u8], curve: Curve) -> Option<Vec<u8>> {
-    with_crate_of!(curve, it => {
-        Some(it::ecdsa::Signature::from_der(signature).ok()?.to_bytes().to_vec())
+    with_crate_of!(curve, curve_crate => {
+        Some(curve_crate::ecdsa::Signature::from_der(signature).ok()?.to_bytes().to_vec())
     })
 }
 
 /// A point's coordinates, as long as a field element; `None` for none of this curve.
 pub fn coordinates(point: &[u8], curve: Curve) -> Option<[Vec<u8>; 2]> {
-    with_crate_of!(curve, it => {
-        let key = it::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
+    with_crate_of!(curve, curve_crate => {
+        let key = curve_crate::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;
         let point = key.to_sec1_point(false);
         Some([point.x()?.to_vec(), point.y()?.to_vec()])
     })
