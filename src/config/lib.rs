@@ -89,7 +89,7 @@ impl Config {
         }
     }
 
-    /// Which key of its library it names.
+    /// The key of its library that it names.
     pub fn selection(&self) -> KeySelection {
         KeySelection {
             token: self.token.clone(),
@@ -98,8 +98,8 @@ impl Config {
         }
     }
 
-    /// Takes the values of the keys it knows out of `map` and ignores all other keys. Fails if library, token or object is
-    /// not named, and for a value that can't be used.
+    /// Takes the values of the keys it knows out of `map` and ignores all other keys. Fails if library, token or object
+    /// is not named, and for a value that can't be used.
     pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
         let config = Self::of_token(map)?;
         if config.object.is_given() {
@@ -217,7 +217,7 @@ fn take<T>(
 /// configuration file of its own, such as NSS. A library that it names is refused: it may come with a stranger's
 /// kubeconfig, and only `pathLib` is checked.
 fn init_args(value: &str) -> Result<CString, Error> {
-    /// In bytes; a longer text is no library's parameters.
+    /// The longest parameters of a library, in bytes.
     const LONGEST: usize = 4096;
     if value.to_ascii_lowercase().contains("library=") {
         return Err(misconfigured(

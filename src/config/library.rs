@@ -25,9 +25,9 @@ pub struct TrustedLibrary {
 }
 
 impl TrustedLibrary {
-    /// Checks the value of `pathLib`. A path that leads nowhere passes, as a library without a file. Fails for a path that
-    /// isn't absolute or leads through what each process sees otherwise, for a library that the administrator doesn't
-    /// allow, and for one that others than root and this user can change.
+    /// Checks the value of `pathLib`. A path that leads nowhere passes, as a library without a file. Fails for a path
+    /// that isn't absolute or leads through what each process sees otherwise, for a library that the administrator
+    /// doesn't allow, and for one that others than root and this user can change.
     pub fn check(value: &str) -> Result<Self, Error> {
         const HELP: &str = "set pathLib (--module) to the library's path as `realpath` prints it; only root and you \
                             may be able to change the file and each directory above it (chown, chmod go-w); in a user \
@@ -85,7 +85,8 @@ fn per_process_place<'a>(path: &'a Path, found: Option<&Path>) -> Option<&'a Pat
     above.find(|place| place.canonicalize().is_ok_and(|found| is_per_process(&found)))
 }
 
-/// Whether the place is in /proc, or in /dev, which has links there: `self/cwd` is where a stranger's files were unpacked.
+/// Whether the place is in /proc, or in /dev, which has links there: `self/cwd` is where a stranger's files were
+/// unpacked.
 fn is_per_process(place: &Path) -> bool {
     let place = place.to_string_lossy().to_lowercase();
     ["/proc", "/dev"].iter().any(|root| Path::new(&place).starts_with(root))

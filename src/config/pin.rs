@@ -37,7 +37,7 @@ pub const MAX_PIN_LENGTH: usize = 255;
 pub struct Pin(String);
 
 impl Pin {
-    /// `None` for a text that can't be a PIN: empty, longer than [`MAX_PIN_LENGTH`], or with a control
+    /// The text as a PIN; `None` for one that can't be a PIN: empty, longer than [`MAX_PIN_LENGTH`], or with a control
     /// character. A line ending that a file or a variable has at its end would cost a try.
     pub fn new(text: &str) -> Option<Self> {
         let can_be_one =
@@ -200,7 +200,8 @@ pub fn no_pin(token: &str) -> Error {
     )
 }
 
-/// The error for a PIN of this origin that was not sent, since the token has one try left: that is a person's, after a yes.
+/// The error for a PIN of this origin that was not sent, since the token has one try left: that is a person's, after a
+/// yes.
 pub fn final_try(token: &str, origin: &PinOrigin) -> Error {
     let (text, help) = match origin {
         PinOrigin::Reader => (

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{ObjectId, misconfigured, quoted};
 use messages::error::{Error, listed};
 
-/// Which token is meant. What isn't given doesn't matter. A text that is empty is that of a token that says nothing there, as a URI can have it.
+/// Which token is meant. What isn't given doesn't matter. A text that is empty is that of a token that says nothing
+/// there, as a URI can have it.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct TokenSelector {
     pub slot: Option<u64>,
@@ -49,7 +50,7 @@ impl ObjectSelector {
         self.id.is_some() || self.label.is_some()
     }
 
-    /// To append to the help where nothing has these names: how the id may have been meant.
+    /// What to append to the help where nothing has these names: how the id may have been meant.
     pub fn misspelling(&self) -> String {
         let misspelling = self.id.as_ref().and_then(ObjectId::misspelling);
         misspelling.map(|text| format!("; {text}")).unwrap_or_default()

@@ -183,7 +183,7 @@ impl Uri {
         self.0.get(attribute).map(String::as_str)
     }
 
-    /// What it says that keys of the configuration can say, too.
+    /// The settings of the URI that keys of the configuration can say, too.
     pub(super) fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
         ATTRIBUTES.iter().filter_map(|&Attribute { name, key, .. }| {
             Some(Setting { attribute: name, key: key?, value: self.get(name)? })

@@ -29,8 +29,8 @@ pub struct TokenAlgorithm {
 }
 
 impl TokenAlgorithm {
-    /// The algorithm of this key. There is one for each type, for RSA the one that every server and almost every token has;
-    /// an error for a key whose tokens no server takes.
+    /// The algorithm of this key. There is one for each type, for RSA the one that every server and almost every token
+    /// has; an error for a key whose tokens no server takes.
     pub fn of(key: &PublicKey) -> Result<Self, Error> {
         match key {
             PublicKey::Ecdsa { curve, .. } => Ok(Self::on_curve(*curve)),
@@ -107,8 +107,8 @@ pub fn issuer(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// A token of these claims (RFC 7519, in the compact form of RFC 7515), signed with this key; `sign` gets the scheme and the
-/// digest.
+/// A token of these claims (RFC 7519, in the compact form of RFC 7515), signed with this key; `sign` gets the scheme
+/// and the digest.
 pub fn token(
     key: &PublicKey,
     claims: &Value,

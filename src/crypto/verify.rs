@@ -21,7 +21,7 @@ use protocol::hash::Hash;
 pub struct VerifiedSignature(Vec<u8>);
 
 impl VerifiedSignature {
-    /// As TLS carries it: ECDSA in DER, RSA as long as the modulus.
+    /// The signature as TLS carries it: ECDSA in DER, RSA as long as the modulus.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

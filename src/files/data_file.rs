@@ -8,7 +8,7 @@ use crate::{directories, open_regular, read_at_most, replaced_file};
 /// The most that is read of a file, in bytes.
 const MAX_SIZE: u64 = 64 * 1024;
 
-/// Where the file of this name is, if this user has a home.
+/// The path of the file of this name, if this user has a home.
 pub fn path(name: &str) -> Option<PathBuf> {
     directories::data_directory().map(|directory| directory.join(name))
 }

@@ -24,8 +24,9 @@ use tempfile::{Builder, TempDir};
 
 const NAME: &str = "pkcs11-external-signer";
 
-/// The directories for locks, the best one first. They last until the machine is restarted, and are the same whether somebody is logged in
-/// or not: `/run/user/UID` comes with a user's first session and goes with the last one, a cron job's lock or not.
+/// The directories for locks, the best one first. They last until the machine is restarted, and are the same whether
+/// somebody is logged in or not: `/run/user/UID` comes with a user's first session and goes with the last one, a cron
+/// job's lock or not.
 pub(super) static LOCKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // Where there is nothing else, a place that not every process has is better than none.
     PUBLIC.iter().cloned().chain(of_session()).chain(named_by_environment()).collect()
@@ -89,7 +90,8 @@ static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     home_in_file(user).or_else(|| home_by_name_service(user)).filter(|home| home.is_absolute())
 });
 
-/// The home directory that /etc/passwd has (passwd(5)). The name service mostly looks here first, too, but costs a request 1 % of its time.
+/// The home directory that /etc/passwd has (passwd(5)). The name service mostly looks here first, too, but costs a
+/// request 1 % of its time.
 fn home_in_file(user: u32) -> Option<PathBuf> {
     let file = read_to_string("/etc/passwd").ok()?;
     let user = user.to_string();

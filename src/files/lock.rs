@@ -98,7 +98,8 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Takes the lock in the first of these directories that this user can have, on a file system with locks (some network's has none).
+    /// Takes the lock in the first of these directories that this user can have, on a file system with locks (some
+    /// network's has none).
     fn acquire_in(
         directories: &[PathBuf],
         name: &str,

@@ -13,7 +13,8 @@ use crate::printable::{excerpt, printable};
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
-/// The version of the JSON documents that commands print: fields may be added, none is taken away or changes its meaning.
+/// The version of the JSON documents that commands print: fields may be added, none is taken away or changes its
+/// meaning.
 pub const DOCUMENT_VERSION: &str = "pkcs11-external-signer/v1";
 /// The name under which kubectl finds this program.
 pub const PLUGIN: &str = "kubectl-pkcs11";

@@ -52,7 +52,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// That of `PKCS11_EXTERNAL_SIGNER_ASKPASS`, else of `SSH_ASKPASS`, else pinentry. One that is
+    /// The program of `PKCS11_EXTERNAL_SIGNER_ASKPASS`, else of `SSH_ASKPASS`, else pinentry. One that is
     /// named and isn't there is an error: the user means it.
     pub(super) fn find() -> Result<Self, Error> {
         for variable in ["PKCS11_EXTERNAL_SIGNER_ASKPASS", "SSH_ASKPASS"] {

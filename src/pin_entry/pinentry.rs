@@ -11,7 +11,7 @@ use messages::printable::printable;
 /// The longest line of the protocol.
 const LINE: u64 = 1000;
 
-/// By which a person gives no PIN: GPG_ERR_TIMEOUT, CANCELED, NOT_CONFIRMED and FULLY_CANCELED.
+/// The codes of the errors by which a person gives no PIN: GPG_ERR_TIMEOUT, CANCELED, NOT_CONFIRMED and FULLY_CANCELED.
 const CANCELLED: [u32; 4] = [62, 99, 114, 198];
 
 /// The PIN; `None` where a person has given none. Fails where the program can't be talked with, or can't ask.

@@ -127,7 +127,8 @@ impl Prompt {
         Err(pin::final_try(&request.token, &origin))
     }
 
-    /// One line, without its ending and never empty. It is asked for once more after each stop.
+    /// Asks for one line, which is returned without its ending and never empty. It is asked for once more after each
+    /// stop.
     fn enter(&self, text: &str, echo: bool) -> Result<Vec<u8>, Error> {
         let signal = loop {
             match self.enter_once(text, echo) {
@@ -281,7 +282,7 @@ pub fn show_after(delay: Duration, text: &str) -> Box<dyn Any> {
     Box::new(guard)
 }
 
-/// Not while a program draws on it (`k9s`): a line from elsewhere would be in its way.
+/// Whether no program draws on the terminal (`k9s`): a line from elsewhere would be in its way.
 fn is_free(terminal: &File) -> bool {
     tcgetattr(terminal).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ICANON))
 }

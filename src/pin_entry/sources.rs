@@ -33,7 +33,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// To be made before a library's lock is taken. `variables` must have the one that it names.
+    /// The source of a command. To be made before a library's lock is taken. `variables` must have the one that it
+    /// names.
     pub fn new(source: PinSource, variables: &TakenVariables) -> Self {
         Self { since: Some(SystemTime::now()), ..Self::for_run(source, variables, Arc::default()) }
     }

@@ -21,7 +21,7 @@ use messages::error::{Error, Exit};
 /// The only version there is, in the proposal and in the reference implementation.
 pub const API_VERSION: &str = "external-signer.authentication.k8s.io/v1alpha1";
 
-/// Whose names for the kinds a client uses; it is answered in the same.
+/// The names for the kinds that a client uses; it is answered in the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spelling {
     /// `CertificateRequest`, `SignRequest`.

@@ -87,7 +87,8 @@ impl SealedFile {
         self.recipients.iter().position(|recipient| names.contains(&recipient.name))
     }
 
-    /// Opens the file's content, with what the recipient's token has made of its secret. Whatever is wrong with it is the same error.
+    /// Opens the file's content, with what the recipient's token has made of its secret. Whatever is wrong with it is
+    /// the same error.
     pub fn open(&self, recipient: &Recipient, decrypted: &[u8]) -> Result<Registries, Error> {
         let content = self.content(recipient, decrypted).ok_or_else(|| {
             Error::new(

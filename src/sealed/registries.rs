@@ -155,7 +155,8 @@ impl AuthEntry {
     }
 }
 
-/// An entry's `auth`, decoded as kubelet and docker do it, in Go: padded or not, line breaks passed over, the last bits not looked at.
+/// An entry's `auth`, decoded as kubelet and docker do it, in Go: padded or not, line breaks passed over, the last bits
+/// not looked at.
 fn decoded(auth: &str) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

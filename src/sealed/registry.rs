@@ -54,8 +54,8 @@ impl Registry {
         Some(Self { authority: host + &port, path: path.to_owned() })
     }
 
-    /// Where an image is, as kubelet names it: with its registry, without tag and digest. `None` for another name. The
-    /// host keeps its spelling, in which kubelet looks for the answer's.
+    /// The place of an image, as kubelet names it: with its registry, without tag and digest. `None` for another name.
+    /// The host keeps its spelling, in which kubelet looks for the answer's.
     pub fn of_image(text: &str) -> Option<Self> {
         // Not what only an entry's name may have.
         let is_name =
@@ -66,7 +66,7 @@ impl Registry {
         is_image.then(|| Self { authority: authority.to_owned(), ..image })
     }
 
-    /// The same host and port as they are compared: in lower case, Docker Hub by one name. `None` for what is no host.
+    /// Host and port as they are compared: in lower case, Docker Hub by one name. `None` for what is no host.
     pub(super) fn canonical_authority(&self) -> Option<String> {
         Some(Self::of_parts(&self.authority, "")?.authority)
     }

@@ -22,8 +22,8 @@ pub struct NewEnvelope {
 }
 
 impl NewEnvelope {
-    /// A new key, encrypted to the key of each certificate. Fails for a key that is named twice, or that nothing can be sealed
-    /// to.
+    /// A new key, encrypted to the key of each certificate. Fails for a key that is named twice, or that nothing can be
+    /// sealed to.
     pub fn new(certificates: &[Certificate]) -> Result<Self, Error> {
         // On the heap, which is wiped.
         let mut content_key = vec![0; CONTENT_KEY_LENGTH];

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 pub struct SingleThreaded(PhantomData<*const ()>);
 
 impl SingleThreaded {
-    /// For `main`.
+    /// A proof that `main` gives.
     ///
     /// # Safety
     /// The process has one thread, and starts no other one before this value is dropped.

@@ -68,7 +68,7 @@ pub fn shortage(reason: impl Display) -> Error {
 /// Whether this program itself is at fault for an abort that may follow.
 static IS_OWN_FAULT: AtomicBool = AtomicBool::new(false);
 
-/// From now on an abort is not a library's: this program has panicked, or gets no memory, and has said so.
+/// Notes that an abort from now on is not a library's: this program has panicked, or gets no memory, and has said so.
 pub fn note_own_fault() {
     IS_OWN_FAULT.store(true, Ordering::Relaxed);
 }

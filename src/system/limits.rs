@@ -122,7 +122,7 @@ pub const FIRST_USE: Duration = seconds(15);
 /// What `list` asks a library if no PIN is asked for.
 pub const LISTING: Duration = seconds(20);
 
-/// The same if a person may have to type PINs.
+/// What `list` asks a library if a person may have to type PINs.
 pub const ATTENDED_LISTING: Duration = seconds(300);
 
 /// Another process's use of a library that `list` asks: it is named, before this one is taken for one that hangs.
@@ -153,7 +153,7 @@ pub mod tunnel {
     /// A server's acceptance of a connection: as long as kubectl gives it. The addresses of a name share it.
     pub const CONNECT: Duration = seconds(30);
 
-    /// The same, with the name's lookup before and a proxy's answer behind it.
+    /// A connection to a server, with the name's lookup before and a proxy's answer behind its acceptance.
     pub const DIAL: Duration = seconds(40);
 
     /// A server that is silent for longer in a step holds up no other connection to it.
@@ -174,7 +174,7 @@ pub mod tunnel {
     /// A certificate about to end may still be renewed: how often that is looked for, for the connections made with it.
     pub const LAST_RENEWAL: Duration = seconds(10);
 
-    /// The same for one that has ended.
+    /// How often a renewed certificate is looked for once the old one has ended.
     pub const LATE_RENEWAL: Duration = seconds(60);
 
     /// A timer of hours stands still while the machine sleeps, and is set anew so often.
@@ -190,7 +190,7 @@ pub mod tunnel {
     /// A client that is told why it has no connection may take so long to ask and to read the answer.
     pub const TOLD: Duration = seconds(10);
 
-    /// The same, to send the body of its request.
+    /// A client that is told why it has no connection may take so long to send the body of its request.
     pub const TOLD_BODY: Duration = seconds(5);
 
     /// A server's answer to a request of our own, once there is a connection.

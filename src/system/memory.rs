@@ -39,7 +39,7 @@ pub fn harden() -> Rlimit {
 /// that they read is gone.
 #[inline(never)]
 pub fn wipe_stack() {
-    /// In bytes.
+    /// How much of the stack is wiped, in bytes.
     const DEPTH: usize = 32 * 1024;
     let used = [0_u8; DEPTH];
     optimization_barrier(&used);

@@ -79,7 +79,8 @@ impl WatchedProcess {
     }
 }
 
-/// A process's number for the system's calls; `None` for 0, which is another PID namespace's, and for what is no number.
+/// A process's number for the system's calls; `None` for 0, which is another PID namespace's, and for what is no
+/// number.
 fn pid(number: i32) -> Option<Pid> {
     if number > 0 { Pid::from_raw(number) } else { None }
 }

@@ -229,8 +229,8 @@ impl Token {
             .help("update the library (ykcs11 2.3 or later), or leave the policies out")
     }
 
-    /// C_GenerateKeyPair, and once more where the library may take another template. Signals wait: a library that is killed
-    /// while it writes may lose the whole token.
+    /// C_GenerateKeyPair, and once more where the library may take another template. Signals wait: a library that is
+    /// killed while it writes may lose the whole token.
     fn make_pair(
         &self,
         new: &NewKey<'_>,

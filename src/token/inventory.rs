@@ -248,7 +248,7 @@ impl Choice {
     }
 }
 
-/// By what objects that belong together are known.
+/// The names that objects of the same key have in common.
 #[derive(Clone)]
 struct ObjectNames {
     /// CKA_ID.

@@ -55,13 +55,13 @@ impl KeyReference {
         if self.id.is_empty() { self.selector.clone() } else { ObjectSelector::of(&self.id, None) }
     }
 
-    /// For messages: `the key with objectId "2" (CN=jane)`, or its kind without a certificate.
+    /// What messages call the key: `the key with objectId "2" (CN=jane)`, or its kind without a certificate.
     pub fn describe(&self) -> String {
         let holder = self.subject.clone().unwrap_or_else(|| self.public_key.to_string());
         format!("the key with {} ({holder})", self.selector)
     }
 
-    /// For prompts: `jane`, or `objectId "2"` without a certificate.
+    /// What prompts call the key: `jane`, or `objectId "2"` without a certificate.
     pub(super) fn holder(&self) -> String {
         self.user.clone().unwrap_or_else(|| self.selector.to_string())
     }
@@ -256,8 +256,8 @@ impl Token {
         if found.len() > 1 { self.most_likely(found, reference) } else { Ok(found) }
     }
 
-    /// Of these private keys those that can be the reference's, and of these the ones with its label. If none can, all of them:
-    /// the error says then that the key is another certificate's.
+    /// Of these private keys those that can be the reference's, and of these the ones with its label. If none can, all
+    /// of them: the error says then that the key is another certificate's.
     fn most_likely(
         &self,
         keys: Vec<ObjectHandle>,
@@ -332,7 +332,8 @@ impl Token {
     }
 }
 
-/// The public key of CKA_EC_PARAMS and CKA_EC_POINT; the latter is a DER OCTET STRING, or the point alone, as some libraries have it.
+/// The public key of CKA_EC_PARAMS and CKA_EC_POINT; the latter is a DER OCTET STRING, or the point alone, as some
+/// libraries have it.
 fn of_curve(parameters: &[u8], point: &[u8]) -> Option<PublicKey> {
     let unwrapped = match point {
         [0x04, length, rest @ ..] if rest.len() == usize::from(*length) => rest,

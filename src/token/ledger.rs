@@ -126,7 +126,8 @@ fn is_of_sent(line: &str) -> bool {
     !line.starts_with(ACCEPTED)
 }
 
-/// Whose the line is, by its end: a label could hold the same. An earlier release wrote more behind it.
+/// The id of the token whose line it is, from its end: a label could hold the same. An earlier release wrote more
+/// behind it.
 fn token_of(line: &str) -> Option<&str> {
     line.strip_suffix(')')?.rsplit_once(" (")?.1.split(' ').next()
 }

@@ -76,7 +76,7 @@ pub enum PinState {
 }
 
 impl PinState {
-    /// To append to a sentence on a PIN that was refused.
+    /// What to append to a sentence on a PIN that was refused.
     pub(super) fn tries_left(self) -> &'static str {
         match self {
             Self::CountLow => "; the token has counted a wrong PIN since the last right one",
@@ -321,12 +321,12 @@ pub(super) fn pkcs11_tool(slot: u64, library: &str) -> String {
     format!("pkcs11-tool --module {} --slot {slot}", shell_word(library))
 }
 
-/// Without the blanks the standard pads with, and the NULs that some libraries pad with instead.
+/// The text without the blanks the standard pads with, and the NULs that some libraries pad with instead.
 fn unpadded(text: &str) -> String {
     text.trim_end_matches([' ', '\0']).to_owned()
 }
 
-/// For tests of what is done by a token's state.
+/// A token's state, for tests of what is done by it.
 #[cfg(test)]
 pub(super) fn state_with_label(label: &str) -> TokenState {
     TokenState {

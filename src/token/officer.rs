@@ -121,7 +121,8 @@ impl Token {
     }
 }
 
-/// A PIN can't stand in its place: the token would count it.
+/// The management key that was typed; `None` for what can't be one. A PIN can't stand in its place: the token would
+/// count it.
 fn management_key(typed: &[u8]) -> Option<&str> {
     let text = str::from_utf8(typed).ok()?;
     let is_key = DIGITS.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -58,8 +58,8 @@ impl Token {
         }
     }
 
-    /// The schemes among these that this key may be used for (CKA_ALLOWED_MECHANISMS), which few keys say; an error if there
-    /// is none.
+    /// The schemes among these that this key may be used for (CKA_ALLOWED_MECHANISMS), which few keys say; an error if
+    /// there is none.
     pub fn allowed_schemes(
         &self,
         key: &PrivateKey,
@@ -144,8 +144,8 @@ impl Token {
         })
     }
 
-    /// Signs with the first padding, or with the second one if the token refuses that. ECDSA signatures are PKCS#11's raw
-    /// `r ‖ s`.
+    /// Signs with the first padding, or with the second one if the token refuses that. ECDSA signatures are PKCS#11's
+    /// raw `r ‖ s`.
     fn sign_unverified(
         &mut self,
         key: &PrivateKey,
@@ -366,8 +366,8 @@ fn prepared(
     Ok(SigningInput { mechanism, input })
 }
 
-/// The parameters of CKM_RSA_PKCS_PSS, with the same hash for the digest and the mask: tokens refuse two different ones.
-/// `None` for what PSS isn't used with.
+/// The parameters of CKM_RSA_PKCS_PSS, with the same hash for the digest and the mask: tokens refuse two different
+/// ones. `None` for what PSS isn't used with.
 fn pss_parameters(hash: Hash, salt: usize) -> Option<PkcsPssParams> {
     let (hash_alg, mgf) = match hash {
         Hash::Md5Sha1 => return None,

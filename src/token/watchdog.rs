@@ -32,7 +32,7 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 /// The call that is timed, if any.
 static CALL: AtomicPtr<TimedCall> = AtomicPtr::new(ptr::null_mut());
 
-/// When its limit is over, by the clock: one that was set forward gives it more.
+/// When the limit of the timed call is over, by the clock: one that was set forward gives it more.
 static DUE: AtomicI64 = AtomicI64::new(0);
 
 /// From now on a call that takes longer than its limit ends the process with the exit code of a library error and

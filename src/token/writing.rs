@@ -90,7 +90,8 @@ impl Token {
         Ok(())
     }
 
-    /// The error for a certificate that the token hasn't. `why` is the call by which it shows, behind a colon, or nothing.
+    /// The error for a certificate that the token hasn't. `why` is the call by which it shows, behind a colon, or
+    /// nothing.
     fn not_kept(&self, certificate: &Certificate, why: &str) -> Error {
         let text = format!(
             "token {} has not kept the certificate of {} as it was written{why}",
@@ -129,7 +130,8 @@ impl Token {
         Ok(same.into_iter().map(|found| found.object).collect())
     }
 
-    /// The error of a token that takes no certificate, which each library says in its own way, unless it is full or gone.
+    /// The error of a token that takes no certificate, which each library says in its own way, unless it is full or
+    /// gone.
     fn certificate_failure(&self, error: &CryptokiError) -> Error {
         if ckr::is_gone(error) || ckr::is_one_of(error, &[RvError::DeviceMemory, ckr::NO_HANDLE]) {
             return self.writing_failure("writing the certificate", error);

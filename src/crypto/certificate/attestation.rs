@@ -8,9 +8,9 @@ use super::{Parsed, fingerprint};
 /// Yubico's extensions stand below this.
 const YUBICO: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3");
 
-/// What an attestation certificate says, to be shown: each part is missing where it says nothing of it, or says it in a way
-/// that isn't known. Nothing may be decided by it: that the certificate is Yubico's is for whoever has Yubico's root to
-/// check, and nothing that is missing is a reason to refuse it here.
+/// What an attestation certificate says, to be shown: each part is missing where it says nothing of it, or says it in a
+/// way that isn't known. Nothing may be decided by it: that the certificate is Yubico's is for whoever has Yubico's
+/// root to check, and nothing that is missing is a reason to refuse it here.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub struct KeyAttestation {
     /// The device's.

@@ -18,8 +18,8 @@ pub struct CertificateChain {
 }
 
 impl CertificateChain {
-    /// Reads a file of DER, or of PEM with any number of certificates, in either order, and other blocks. `source` says in
-    /// messages where it comes from. Where all are of CAs, the first one is the leaf.
+    /// Reads a file of DER, or of PEM with any number of certificates, in either order, and other blocks. `source` says
+    /// in messages where it comes from. Where all are of CAs, the first one is the leaf.
     pub fn from_pem_or_der(bytes: &[u8], source: &str) -> Result<Self, Error> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.first() == Some(&0x30) {
@@ -53,7 +53,7 @@ fn certificates_in_pem(text: &[u8], source: &str) -> Result<Vec<Vec<u8>>, Error>
     Ok(certificates)
 }
 
-/// Which of the certificates is the first that is no CA's; the first one, if all are.
+/// The position of the first certificate that is no CA's; of the first one, if all are.
 fn leaf_position(certificates: &[Vec<u8>], source: &str) -> Result<usize, Error> {
     let Some(first) = certificates.first() else {
         return Err(unusable(source, "it has no CERTIFICATE in PEM, and is no DER").help(

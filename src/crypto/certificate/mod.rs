@@ -68,8 +68,9 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Parses a certificate, behind which zeros may stand. `source` says in messages where it comes from. Fails for what
-    /// isn't in DER's only form, for a key that isn't signed with here, and for a subject that parsers read differently.
+    /// Parses a certificate, behind which zeros may stand. `source` says in messages where it comes from. Fails for
+    /// what isn't in DER's only form, for a key that isn't signed with here, and for a subject that parsers read
+    /// differently.
     pub fn from_der(der: &[u8], source: &str) -> Result<Self, Error> {
         let unparsed = |error| unusable(source, &format!("its DER does not parse ({error})"));
         if der.is_empty() {
@@ -123,7 +124,7 @@ impl Certificate {
         &self.public_key
     }
 
-    /// What it is named by.
+    /// The certificate's names.
     pub fn names(&self) -> Option<CertificateNames> {
         let parsed = Parsed::from_der(&self.der).ok()?;
         let signed = parsed.tbs_certificate();
@@ -139,7 +140,7 @@ impl Certificate {
         format!("X509SHA256={}", fingerprint(&self.der))
     }
 
-    /// When it expires, if it should be renewed by now; `now` in seconds since 1970.
+    /// What to say of the certificate's end, if it should be renewed by now; `now` in seconds since 1970.
     pub fn renewal(&self, now: i64) -> Option<String> {
         let is_due = self.validity.at(now) == ValidityState::RenewalDue;
         is_due.then(|| format!("it expires {}", minute(self.validity.not_after)))
@@ -283,7 +284,7 @@ impl PublicKey {
         Self::of_rsa(modulus, exponent).ok_or_else(|| format!("RSA of {bits} bits"))
     }
 
-    /// From numbers without leading zeros; `None` if the key is too small or too large to sign with.
+    /// An RSA key of these numbers, which have no leading zeros; `None` if it is too small or too large to sign with.
     pub fn of_rsa(modulus: Vec<u8>, exponent: Vec<u8>) -> Option<Self> {
         let is_fit = RSA_BITS.contains(&bits(&modulus)) && !exponent.is_empty();
         is_fit.then_some(Self::Rsa { modulus, exponent })
@@ -401,7 +402,7 @@ pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
     (!is_own).then(|| signed.issuer().to_der().ok())?
 }
 
-/// Of certificates in DER, the issuer of this one: by its name, and by the identifiers of keys, since an
+/// The issuer of this certificate among these, all in DER: by its name, and by the identifiers of keys, since an
 /// authority may have had several (RFC 5280, section 4.2.1.1). Of several, the one that is valid longest.
 /// No root: every server that trusts it has it.
 pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec<u8>> {

@@ -29,14 +29,14 @@ impl Validity {
         Self { not_before: seconds(parsed.not_before), not_after: seconds(parsed.not_after) }
     }
 
-    /// From when on it is to be renewed, in seconds since 1970.
+    /// The moment from which on the certificate is to be renewed, in seconds since 1970.
     pub fn renewal_due(&self) -> i64 {
         const LONGEST_RENEWAL_PERIOD: i64 = 30 * 24 * 60 * 60;
         let life = self.not_after.saturating_sub(self.not_before);
         self.not_after.saturating_sub((life / 5).min(LONGEST_RENEWAL_PERIOD)).saturating_add(1)
     }
 
-    /// Where `now`, in seconds since 1970, lies in it.
+    /// The state of the certificate at `now`, in seconds since 1970.
     pub fn at(&self, now: i64) -> ValidityState {
         if now > self.not_after {
             ValidityState::Expired

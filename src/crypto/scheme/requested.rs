@@ -6,8 +6,8 @@ use messages::error::Error;
 use protocol::hash::Hash;
 use protocol::{SaltLength, SignerOptions, refused};
 
-/// The scheme that these options ask for with this key; an error where it can't make one. It keeps the length of a salt as
-/// far as the key has room for it.
+/// The scheme that these options ask for with this key; an error where it can't make one. It keeps the length of a salt
+/// as far as the key has room for it.
 pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Error> {
     let contradiction = |wanted: &str| {
         Err(refused(
