@@ -15,12 +15,12 @@ use super::{
 use crate::kind;
 use keyring::{KeyNumber, OpenKeys};
 use messages::error::{Error, Exit};
-use tunnel::{ServerExchange, TunnelObserver, TunnelTarget, tunnel_error};
+use tunnel::{ServerAnswer, ServerExchange, TunnelObserver, TunnelTarget, tunnel_error};
 
 /// Whom an API server takes a request without credentials for.
 const ANONYMOUS: &str = "system:anonymous";
 
-/// In characters, of a namespace.
+/// The longest name of a namespace, in characters.
 const LONGEST_LABEL: usize = 63;
 
 /// The cluster, asked by the bearer of a token's key.
@@ -30,7 +30,7 @@ pub struct TokenConnection {
 }
 
 impl TokenConnection {
-    /// Nothing is sent yet.
+    /// A connection to this cluster with this key of the keyring. Nothing is sent yet.
     pub fn new(
         cluster: TunnelTarget,
         key: KeyNumber,
@@ -42,7 +42,7 @@ impl TokenConnection {
         Ok(Self { exchange, cluster: described })
     }
 
-    /// For whom the cluster takes the bearer, which is somebody.
+    /// The user for whom the cluster takes the bearer; an error if that is nobody.
     pub fn whoami(&self) -> Result<ClusterUser, Error> {
         match whoami(self)? {
             user if user.name == ANONYMOUS => Err(not_recognised().about(&self.cluster)),
@@ -78,12 +78,13 @@ impl TokenConnection {
         purpose: &str,
     ) -> Result<Value, Error> {
         let body = body.map(ToString::to_string);
-        let (status, body) = self.exchange.send(method, path, body.as_deref())?;
+        let ServerAnswer { status, body } = self.exchange.send(method, path, body.as_deref())?;
         if (200..300).contains(&status) {
             return parsed(&self.cluster, purpose, &body);
         }
-        let refusal = Refusal::of(status, &body).map_err(|error| error.about(&self.cluster))?;
-        let Refusal { reason, message } = refusal;
+        let refusal =
+            ServerRefusal::of(status, &body).map_err(|error| error.about(&self.cluster))?;
+        let ServerRefusal { reason, message } = refusal;
         let cluster = &self.cluster;
         let text = format!("{cluster}: the API server refuses to {purpose}: {message}");
         let error = Error::new(Exit::Cluster, text);
@@ -151,13 +152,15 @@ pub struct ServiceAccountToken {
     pub ends: i64,
 }
 
+/// The token in the answer to a request for one.
 fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<ServiceAccountToken, Error> {
     let text = |field: &str| answer["status"][field].as_str();
-    let ends = text("expirationTimestamp").and_then(|it| OffsetDateTime::parse(it, &Rfc3339).ok());
-    let (token, ends) = text("token")
-        .filter(|it| !it.is_empty())
-        .zip(ends)
-        .ok_or_else(|| unusable(cluster, purpose, "it holds no token with its end"))?;
+    let token = text("token").filter(|token| !token.is_empty());
+    let ends =
+        text("expirationTimestamp").and_then(|end| OffsetDateTime::parse(end, &Rfc3339).ok());
+    let (Some(token), Some(ends)) = (token, ends) else {
+        return Err(unusable(cluster, purpose, "it holds no token with its end"));
+    };
     Ok(ServiceAccountToken { token: token.to_owned(), ends: ends.unix_timestamp() })
 }
 
@@ -167,12 +170,12 @@ fn not_recognised() -> Error {
 
 /// Why an API server refuses a request that it has understood: the fields of a Kubernetes Status, empty where it has none.
 #[derive(Debug)]
-struct Refusal {
+struct ServerRefusal {
     reason: String,
     message: String,
 }
 
-impl Refusal {
+impl ServerRefusal {
     /// The refusal by an answer with this HTTP status, which is none of success. An error if the API server doesn't know
     /// the bearer, or if it isn't the API server that answers.
     fn of(status: u16, body: &[u8]) -> Result<Self, Error> {
@@ -205,9 +208,9 @@ mod tests {
     use super::*;
 
     fn outcome(status: u16, body: &str) -> String {
-        match Refusal::of(status, body.as_bytes()) {
+        match ServerRefusal::of(status, body.as_bytes()) {
             Err(failure) => format!("{failure:?}"),
-            Ok(Refusal { reason, .. }) => format!("refused {reason}"),
+            Ok(ServerRefusal { reason, .. }) => format!("refused {reason}"),
         }
     }
 

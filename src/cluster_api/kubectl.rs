@@ -28,17 +28,17 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// With this context of `file` if that is given, or else of the kubeconfig that kubectl finds. As the user and for the
-    /// cluster that the context had `before`, if that is given.
+    /// kubectl with this context of `file` if that is given, or else of the kubeconfig that kubectl finds. As the user
+    /// and for the cluster that the context had `before`, if that is given.
     pub fn new(context: &str, file: Option<&Path>, before: Option<&OriginalContext>) -> Self {
         // One word each: a name could begin with a hyphen. A server that doesn't answer has an end.
         let mut options: Vec<OsString> =
             vec![format!("--context={context}").into(), "--request-timeout=60s".into()];
-        options.extend(file.map(|file| {
+        if let Some(file) = file {
             let mut option = OsString::from("--kubeconfig=");
             option.push(file);
-            option
-        }));
+            options.push(option);
+        }
         if let Some(OriginalContext { cluster, user }) = before {
             options.push(format!("--cluster={cluster}").into());
             options.push(format!("--user={}", user.as_deref().unwrap_or_default()).into());
@@ -54,7 +54,7 @@ impl Kubectl {
         self.run(&["replace", "--raw", &path], Some(&object), purpose).map(drop)
     }
 
-    /// What kubectl prints.
+    /// Runs kubectl, for a purpose that messages name. Returns what it prints.
     fn run(
         &self,
         arguments: &[&str],
@@ -87,8 +87,9 @@ impl Kubectl {
         }
         // The server can't be reached or refuses, or a credential plugin failed.
         let text = format!("{}: kubectl could not {purpose}; it says why above", self.cluster);
-        let options = self.options.iter().map(|it| shell_word(&it.to_string_lossy()).into_owned());
-        let options = options.collect::<Vec<_>>().join(" ");
+        let words =
+            self.options.iter().map(|option| shell_word(&option.to_string_lossy()).into_owned());
+        let options = words.collect::<Vec<_>>().join(" ");
         let help = format!("`kubectl auth whoami {options}` must succeed first");
         Err(Error::new(Exit::Cluster, text).help(help))
     }

@@ -51,17 +51,17 @@ pub struct ClusterUser {
 impl ClusterUser {
     /// The groups that a certificate can name: all but the one that every user is in.
     pub fn assigned_groups(&self) -> Vec<String> {
-        self.groups.iter().filter(|it| *it != AUTHENTICATED).cloned().collect()
+        self.groups.iter().filter(|group| *group != AUTHENTICATED).cloned().collect()
     }
 
-    /// In one line, of the server that was asked.
+    /// A line that says it of the server that was asked.
     pub fn describe(&self, server: &str) -> String {
         let Self { name, groups, .. } = self;
         format!("{server} knows us as user \"{name}\", groups {}", groups.join(", "))
     }
 }
 
-/// For whom the cluster takes us.
+/// The user for whom the cluster takes us.
 pub fn whoami(api: &dyn ClusterApi) -> Result<ClusterUser, Error> {
     let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -81,7 +81,7 @@ pub struct ResourceAttributes<'a> {
 }
 
 impl<'a> ResourceAttributes<'a> {
-    /// To do this with CertificateSigningRequests.
+    /// What a user wants who does this with CertificateSigningRequests.
     pub fn of_requests(verb: &'a str) -> Self {
         let resource = "certificatesigningrequests";
         Self { verb, group: CERTIFICATES, resource, ..Self::default() }
@@ -120,7 +120,7 @@ fn decoded<T: DeserializeOwned>(cluster: &str, purpose: &str, object: Value) -> 
     serde_json::from_value(object).map_err(|error| unusable(cluster, purpose, error))
 }
 
-/// Not the object that was asked for: a login page's answer, or a wrapped kubectl's.
+/// The error of an answer that isn't the object that was asked for: a login page's, or a wrapped kubectl's.
 fn unusable(cluster: &str, purpose: &str, reason: impl Display) -> Error {
     let text = format!("{cluster}: unexpected answer to the request to {purpose}: {reason}");
     Error::new(Exit::Cluster, text).help(

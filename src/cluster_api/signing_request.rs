@@ -30,7 +30,7 @@ pub const SHORTEST: u32 = 600;
 const CLUSTERS_OWN: &str = "system:";
 /// What a client certificate of the signer can be for; the first is a must.
 const ALLOWED: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
-/// By which the API server tells the certificate that a request came with (1.32 and later).
+/// The key in `extra` by which the API server tells the certificate that a request came with (1.32 and later).
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Between two looks at a request that nobody has decided on: at first, and at most.
@@ -66,6 +66,7 @@ pub struct SigningRequest {
     pub pem: String,
 }
 
+/// Which request it is.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
@@ -73,7 +74,7 @@ pub struct Metadata {
     /// No other request has it, not even one of the same name.
     pub uid: String,
     resource_version: String,
-    /// RFC 3339
+    /// As RFC 3339 writes it.
     #[serde(default)]
     pub creation_timestamp: Option<String>,
 }
@@ -195,7 +196,8 @@ impl SigningRequest {
     /// What became of it; an error if it was denied, or the signer will not sign it.
     pub fn state(&self) -> Result<RequestState, Error> {
         let name = &self.metadata.name;
-        let condition = |kind: &str| self.status.conditions.iter().find(|it| it.kind == kind);
+        let condition =
+            |kind: &str| self.status.conditions.iter().find(|condition| condition.kind == kind);
         let refusals = [
             ("Denied", format!("the request {name} was denied")),
             ("Failed", format!("the cluster's signer has not signed the request {name}")),
@@ -203,7 +205,7 @@ impl SigningRequest {
         let refusal = refusals.iter().find_map(|(kind, text)| Some((text, condition(kind)?)));
         if let Some((text, Condition { reason, message, .. })) = refusal {
             let texts = [text, reason, message].map(String::as_str);
-            let texts: Vec<_> = texts.into_iter().filter(|it| !it.is_empty()).collect();
+            let texts: Vec<_> = texts.into_iter().filter(|text| !text.is_empty()).collect();
             let text = texts.join(": ");
             return Err(Error::new(Exit::Cluster, text).help(
                 "ask who approves requests in the cluster; the requester's command makes another one with --again",
@@ -226,17 +228,11 @@ impl SigningRequest {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, Error> {
         let deadline = Instant::now() + limit.min(LONGEST_WAIT);
-        let [mut pause, longest] = PAUSES;
+        let [shortest, longest] = PAUSES;
+        let mut pause = shortest;
         let mut is_approved = false;
         loop {
-            let name = &self.metadata.name;
-            let found = Self::read(api, name)?;
-            // The cluster clears requests away: decided ones after an hour, others after a day.
-            let Some(found) = found.filter(|found| found.metadata.uid == self.metadata.uid) else {
-                let text = format!("the request {name} was removed from the cluster");
-                return Err(Error::new(Exit::Cluster, text)
-                    .help("run the same command again: it makes another request"));
-            };
+            let found = self.read_again(api)?;
             let left = deadline.saturating_duration_since(Instant::now());
             match found.state() {
                 Ok(RequestState::Pending) => {}
@@ -244,7 +240,7 @@ impl SigningRequest {
                 Ok(RequestState::Approved) => {
                     is_approved = true;
                     // A signer takes no time to speak of.
-                    pause = PAUSES[0];
+                    pause = shortest;
                     progress(Progress::Approved);
                 }
                 Ok(RequestState::Issued(_)) | Err(_) => return Ok(found),
@@ -264,8 +260,20 @@ impl SigningRequest {
         }
     }
 
-    /// That there is no certificate after so much time, in words: nobody has approved the request, which `help` is for, or no
-    /// signer has signed it.
+    /// The request as it is now; an error if it is no longer there.
+    fn read_again(&self, api: &dyn ClusterApi) -> Result<Self, Error> {
+        let name = &self.metadata.name;
+        let found = Self::read(api, name)?;
+        // The cluster clears requests away: decided ones after an hour, others after a day.
+        found.filter(|found| found.metadata.uid == self.metadata.uid).ok_or_else(|| {
+            let text = format!("the request {name} was removed from the cluster");
+            Error::new(Exit::Cluster, text)
+                .help("run the same command again: it makes another request")
+        })
+    }
+
+    /// The error that there is no certificate after so much time, in words: nobody has approved the request, which
+    /// `help` is for, or no signer has signed it.
     pub fn late(&self, limit: &str, help: &str) -> Error {
         let name = &self.metadata.name;
         if matches!(self.state(), Ok(RequestState::Approved)) {
@@ -280,9 +288,10 @@ impl SigningRequest {
         Error::new(Exit::Cluster, text).help(help)
     }
 
+    /// Whether both are the same request, and nothing of it has changed between them.
     pub fn is_version_of(&self, other: &Self) -> bool {
-        let version = |it: &Self| (it.metadata.uid.clone(), it.metadata.resource_version.clone());
-        version(self) == version(other)
+        self.metadata.uid == other.metadata.uid
+            && self.metadata.resource_version == other.metadata.resource_version
     }
 
     /// The request with its approval, else as it was read.
@@ -326,47 +335,83 @@ pub fn objections(
     granted: &[String],
 ) -> Vec<String> {
     let spec = &request.spec;
-    let mut found = Vec::new();
-    // A certificate lives on when the account, or the pod whose token asked, is gone.
-    if spec.username.starts_with(CLUSTERS_OWN) {
-        found.push(format!(
+    let found = [
+        own_account(spec),
+        another_user(spec, csr),
+        foreign_groups(spec, csr, granted),
+        more_than_a_user(csr),
+        extensions(csr),
+        another_signature(csr),
+        no_usage(spec),
+        another_signer(spec),
+        other_usages(spec),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// A certificate lives on when the account, or the pod whose token asked, is gone.
+fn own_account(spec: &RequestSpec) -> Option<String> {
+    spec.username.starts_with(CLUSTERS_OWN).then(|| {
+        format!(
             "is made by {:?}, an account of the cluster itself, whose credentials are to be short-lived",
             spec.username
-        ));
-    }
+        )
+    })
+}
+
+fn another_user(spec: &RequestSpec, csr: &CertificationRequest) -> Option<String> {
     match &csr.user {
-        Some(name) if *name == spec.username => {}
-        Some(name) => found.push(format!("is for {name:?}, who is not the requester")),
-        None => found.push("names no user (CN)".to_owned()),
+        Some(name) if *name == spec.username => None,
+        Some(name) => Some(format!("is for {name:?}, who is not the requester")),
+        None => Some("names no user (CN)".to_owned()),
     }
+}
+
+fn foreign_groups(
+    spec: &RequestSpec,
+    csr: &CertificationRequest,
+    granted: &[String],
+) -> Option<String> {
     let is_foreign = |group: &&String| !spec.groups.contains(group) && !granted.contains(group);
-    let foreign = csr.groups.iter().filter(is_foreign);
-    let foreign: Vec<_> = foreign.cloned().collect();
-    if !foreign.is_empty() {
-        let foreign = quoted(&foreign);
-        found.push(format!("names groups that the requester isn't in: {foreign}"));
-    }
+    let foreign: Vec<_> = csr.groups.iter().filter(is_foreign).cloned().collect();
+    (!foreign.is_empty())
+        .then(|| format!("names groups that the requester isn't in: {}", quoted(&foreign)))
+}
+
+fn more_than_a_user(csr: &CertificationRequest) -> Option<String> {
+    let text = "has a subject with more than one CN, or more than CN and O";
+    (!csr.is_plain).then(|| text.to_owned())
+}
+
+/// Alternative names, for instance, are copied by the signer.
+fn extensions(csr: &CertificationRequest) -> Option<String> {
+    let text = "asks for extensions, such as alternative names";
+    (!csr.attributes.iter().all(is_evidence)).then(|| text.to_owned())
+}
+
+/// Whoever made it need not have the key.
+fn another_signature(csr: &CertificationRequest) -> Option<String> {
+    let text = "is not signed with the key that it is for";
+    (!is_signed_by_its_key(csr)).then(|| text.to_owned())
+}
+
+fn no_usage(spec: &RequestSpec) -> Option<String> {
+    spec.usages.is_empty().then(|| "names no usage".to_owned())
+}
+
+fn another_signer(spec: &RequestSpec) -> Option<String> {
+    (spec.signer_name != SIGNER)
+        .then(|| format!("is for the signer {:?}, not {SIGNER}", spec.signer_name))
+}
+
+fn other_usages(spec: &RequestSpec) -> Option<String> {
     let usages: Vec<_> = spec.usages.iter().map(String::as_str).collect();
-    for (is_so, text) in [
-        (!csr.is_plain, "has a subject with more than one CN, or more than CN and O"),
-        // Alternative names, for instance, are copied by the signer.
-        (!csr.attributes.iter().all(is_evidence), "asks for extensions, such as alternative names"),
-        // Whoever made it need not have the key.
-        (!is_signed_by_its_key(csr), "is not signed with the key that it is for"),
-        (usages.is_empty(), "names no usage"),
-    ] {
-        found.extend(is_so.then(|| text.to_owned()));
-    }
-    if spec.signer_name != SIGNER {
-        found.push(format!("is for the signer {:?}, not {SIGNER}", spec.signer_name));
-    }
-    let is_allowed = |usage: &&str| ALLOWED.contains(usage);
     let has_client_auth = usages.is_empty() || usages.contains(&ALLOWED[0]);
-    if !has_client_auth || !usages.iter().all(is_allowed) {
-        let usages = listed(&usages, "and");
-        found.push(format!("is for the usages {usages}, not for client auth alone"));
+    if has_client_auth && usages.iter().all(|usage| ALLOWED.contains(usage)) {
+        return None;
     }
-    found
+    let usages = listed(&usages, "and");
+    Some(format!("is for the usages {usages}, not for client auth alone"))
 }
 
 fn from_base64(text: &str) -> Option<String> {

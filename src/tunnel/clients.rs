@@ -16,7 +16,7 @@ use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
 use x509_cert::der::{Encode as _, EncodePem as _};
 use x509_cert::ext::pkix::ExtendedKeyUsage;
 
-use super::issued::IssuedCertificate;
+use super::issued::CertificateWithKey;
 use super::server_identity::ServerIdentity;
 use super::trust;
 use keyring::KeyNumber;
@@ -32,9 +32,12 @@ pub struct ClientCertificate {
     pub key_pem: String,
 }
 
+/// How a key is used: the connections of the client that has it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct KeyUsage {
+    /// The connections that are open.
     pub open: usize,
+    /// All connections that were made.
     pub made: usize,
     /// When the last one ended that has ended, in [`time_since_boot`].
     pub last_end: Option<Duration>,
@@ -42,7 +45,7 @@ pub struct KeyUsage {
 
 /// The users of the tunnels of one process, and the CA that knows them.
 pub struct Clients {
-    authority: IssuedCertificate,
+    authority: CertificateWithKey,
     pub(super) config: ServerConfig,
     users: Mutex<HashMap<KeyNumber, User>>,
 }
@@ -56,14 +59,14 @@ struct User {
 }
 
 impl Clients {
-    /// Of tunnels with this identity. Fails if its certificate and its key don't belong together.
+    /// The clients of tunnels with this identity. Fails if its certificate and its key don't belong together.
     pub(super) fn new(identity: &ServerIdentity) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
         let key = identity.key_of_clients_authority()?;
         // With a name of its own: a certificate of another one is of an unknown CA, and not one with a wrong signature.
         let point = key.verifying_key().to_sec1_bytes();
         let name =
             format!("pkcs11-external-signer clients {}", hex(point.get(1..9).unwrap_or_default()));
-        let authority = IssuedCertificate::authority(&name, key, |_| Ok(()))?;
+        let authority = CertificateWithKey::authority(&name, key, |_| Ok(()))?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.to_der()?.into())?;
         let provider = trust::provider();
@@ -90,7 +93,7 @@ impl Clients {
     }
 
     fn issue(&self) -> Result<User, Box<dyn std::error::Error>> {
-        let issued = IssuedCertificate::new("command", &self.authority, |builder| {
+        let issued = CertificateWithKey::new("command", &self.authority, |builder| {
             builder.add_extension(&ExtendedKeyUsage(vec![ID_KP_CLIENT_AUTH]))
         })?;
         // In SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
@@ -121,6 +124,7 @@ impl Clients {
         Some(ClientConnection { clients: Arc::clone(self), key: *key, number })
     }
 
+    /// The connections of the user with this key; none if there is no such user.
     pub fn usage(&self, key: KeyNumber) -> KeyUsage {
         let users = locked(&self.users);
         let usage = |user: &User| KeyUsage { open: user.connections.len(), ..user.usage };

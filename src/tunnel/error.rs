@@ -12,15 +12,15 @@ use keyring::OpenKey;
 use messages::error::{Error, Exit, Kind};
 use messages::help::Help;
 
-/// Of a server: it may be away for a moment.
+/// A server can't be reached: it may be away for a moment.
 pub(crate) const UNREACHABLE: Kind = Kind::new("unreachable");
 
-/// An error with exit code 9.
+/// An error with exit code 9: what failed, and what to do.
 pub fn tunnel_error(text: impl Into<String>, help: impl Into<Help>) -> Error {
     Error::new(Exit::Cluster, text).help(help)
 }
 
-/// The server takes us for nobody.
+/// The error of a server that takes us for nobody.
 pub fn not_recognised() -> Error {
     tunnel_error(
         "the server does not take the certificate for a user",

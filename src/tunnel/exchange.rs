@@ -20,7 +20,7 @@ use keyring::{KeyNumber, OpenKeys};
 use messages::error::{Error, PROGRAM};
 use system::locked;
 
-/// In bytes. An object with a thousand groups is far shorter.
+/// The longest answer that is read, in bytes. An object with a thousand groups is far shorter.
 const LONGEST_ANSWER: usize = 1 << 20;
 
 /// An API server that is sent requests, one after the other. The connection is made with the first one, and
@@ -33,11 +33,22 @@ pub struct ServerExchange {
     connection: Mutex<Option<HttpConnection>>,
 }
 
-/// A connection, and the task that serves it.
-type HttpConnection = (SendRequest<String>, JoinHandle<hyper::Result<()>>);
+/// A connection to the server.
+struct HttpConnection {
+    sender: SendRequest<String>,
+    /// The task that serves it.
+    task: JoinHandle<hyper::Result<()>>,
+}
+
+/// What the server has answered.
+pub struct ServerAnswer {
+    /// The HTTP status.
+    pub status: u16,
+    pub body: Vec<u8>,
+}
 
 impl ServerExchange {
-    /// Nothing is sent yet.
+    /// An exchange with the server of this cluster. Nothing is sent yet.
     pub fn new(
         cluster: TunnelTarget,
         key: KeyNumber,
@@ -61,7 +72,7 @@ impl ServerExchange {
         method: &Method,
         path: &str,
         body: Option<&str>,
-    ) -> Result<(u16, Vec<u8>), Error> {
+    ) -> Result<ServerAnswer, Error> {
         let request = || {
             Request::builder()
                 .method(method)
@@ -77,7 +88,7 @@ impl ServerExchange {
         self.network.handle.block_on(async {
             // A server closes a connection that was idle for long.
             if let Some(mut kept) = connection.take()
-                && kept.0.ready().await.is_ok()
+                && kept.sender.ready().await.is_ok()
             {
                 let answer = self.ask(&mut kept, request()?).await;
                 // It may have done so just now, and what is only read can be asked for once more.
@@ -108,18 +119,19 @@ impl ServerExchange {
         }
         let made = http1::handshake(TokioIo::new(connection.stream)).await;
         let (sender, connection) = made.map_err(|error| self.upstream.error(&error))?;
-        Ok((sender, tokio::spawn(connection)))
+        Ok(HttpConnection { sender, task: tokio::spawn(connection) })
     }
 
     async fn ask(
         &self,
-        (sender, connection): &mut HttpConnection,
+        connection: &mut HttpConnection,
         request: Request<String>,
-    ) -> Result<(u16, Vec<u8>), Error> {
+    ) -> Result<ServerAnswer, Error> {
         let exchange = async {
-            let response = sender.send_request(request).await?;
+            let response = connection.sender.send_request(request).await?;
             let status = response.status().as_u16();
-            let (mut incoming, mut body) = (response.into_body(), Vec::new());
+            let mut incoming = response.into_body();
+            let mut body = Vec::new();
             while body.len() <= LONGEST_ANSWER
                 && let Some(frame) =
                     poll_fn(|context| Pin::new(&mut incoming).poll_frame(context)).await
@@ -128,14 +140,14 @@ impl ServerExchange {
                     body.extend_from_slice(&data);
                 }
             }
-            hyper::Result::Ok((status, body))
+            hyper::Result::Ok(ServerAnswer { status, body })
         };
         match timeout(limits::OWN_ANSWER, exchange).await {
-            Ok(Ok((_, body))) if body.len() > LONGEST_ANSWER => {
+            Ok(Ok(answer)) if answer.body.len() > LONGEST_ANSWER => {
                 Err(self.error(unusable("its answer is too long")))
             }
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => match timeout(limits::OWN_END, connection).await {
+            Ok(Err(error)) => match timeout(limits::OWN_END, &mut connection.task).await {
                 // How the connection has ended tells more.
                 Ok(Ok(Err(end))) => Err(self.upstream.error(&end)),
                 _ => Err(self.upstream.error(&error)),

@@ -19,12 +19,12 @@ use x509_cert::spki::{SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
 use x509_cert::time::{Time, Validity};
 
 /// A certificate and its key, on P-256.
-pub(super) struct IssuedCertificate {
+pub(super) struct CertificateWithKey {
     pub(super) certificate: Certificate,
     pub(super) key: SigningKey,
 }
 
-impl IssuedCertificate {
+impl CertificateWithKey {
     /// A CA with this key that issues no other CA; `extend` says for what it is good.
     pub(super) fn authority(
         name: &str,
@@ -38,7 +38,7 @@ impl IssuedCertificate {
         })
     }
 
-    /// One with a new key. `extend` says what it is good for.
+    /// A certificate with a new key, issued by this authority. `extend` says what it is good for.
     pub(super) fn new(
         name: &str,
         authority: &Self,

@@ -25,7 +25,7 @@ mod wire;
 
 pub use clients::{ClientCertificate, KeyUsage};
 pub use error::{not_recognised, tunnel_error};
-pub use exchange::ServerExchange;
+pub use exchange::{ServerAnswer, ServerExchange};
 pub use local::{PAUSE_AFTER_FAILURE, preferred_ports};
 pub use route::effective_proxy;
 pub use server_identity::ServerIdentity;
@@ -48,6 +48,7 @@ use messages::help::{Help, HelpPart};
 use system::limits::tunnel as limits;
 use system::{locked, shortage, signals};
 
+/// A cluster that a tunnel leads to.
 #[derive(Clone)]
 pub struct TunnelTarget {
     /// The cluster's name in the kubeconfig.
@@ -142,7 +143,7 @@ impl Tunnels {
         Ok(address)
     }
 
-    /// What was last wrong with a connection by this address.
+    /// What was last wrong with a connection that came in by this address.
     pub fn last_trouble(&self, address: SocketAddr) -> Option<Trouble> {
         let ports = locked(&self.ports);
         ports.iter().find(|port| port.address == address)?.server.last_trouble()
@@ -169,7 +170,7 @@ pub fn check_port(cluster: &str, address: SocketAddr) -> Result<(), Error> {
     outcome.map(drop).map_err(|reason| listen_error(&reason, cluster, Some(address)))
 }
 
-/// Why the cluster can't be served at this address, or else at any of 127.0.0.1.
+/// The error of a cluster that can't be served at this address, or else at any of 127.0.0.1.
 fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) -> Error {
     if let Some(address) = address.filter(|_| reason.kind() == io::ErrorKind::AddrInUse) {
         let help = Help::from(format!(
@@ -184,9 +185,10 @@ fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) 
             help,
         );
     }
-    let help = match local::is_shortage(reason) {
-        true => local::MORE_FILES,
-        false => "check that this user may listen on 127.0.0.1",
+    let help = if local::is_shortage(reason) {
+        local::MORE_FILES
+    } else {
+        "check that this user may listen on 127.0.0.1"
     };
     tunnel_error(format!("no port on 127.0.0.1: {reason}"), help)
 }

@@ -63,6 +63,7 @@ pub fn preferred_ports(cluster: &str, owner: Option<&str>) -> impl Iterator<Item
     })
 }
 
+/// Listens at the first of these addresses that is free.
 pub(super) fn bind(addresses: &[SocketAddr]) -> io::Result<StdListener> {
     let listener = StdListener::bind(addresses)?;
     listener.set_nonblocking(true)?;
@@ -72,8 +73,8 @@ pub(super) fn bind(addresses: &[SocketAddr]) -> io::Result<StdListener> {
 /// On the heap, as a server's, so that the tasks which hand it on stay small.
 type ClientStream = Box<TlsStream<Wire<TcpStream>>>;
 
-/// A client whose certificate is one of ours.
-enum Admission {
+/// What becomes of a client whose certificate is one of ours.
+enum ClientAdmission {
     Client {
         stream: ClientStream,
         counted: ClientConnection,
@@ -102,6 +103,7 @@ pub(super) struct Handshakes {
     is_shortage_reported: AtomicBool,
 }
 
+/// A port that leads to a cluster.
 pub(super) struct Port {
     pub(super) address: SocketAddr,
     pub(super) server: Arc<Server>,
@@ -156,10 +158,10 @@ impl Port {
         // Boxed: what making a connection needs is freed before the connection is used.
         let (mut client, counted, has_choice) = match Box::pin(self.admit(connection, number)).await
         {
-            Some(Admission::Client { stream, counted, has_choice }) => {
+            Some(ClientAdmission::Client { stream, counted, has_choice }) => {
                 (stream, counted, has_choice)
             }
-            Some(Admission::Outdated(client)) => {
+            Some(ClientAdmission::Outdated(client)) => {
                 return Box::pin(self.answer(client, accepted, Vec::new(), &outdated())).await;
             }
             None => return,
@@ -190,7 +192,7 @@ impl Port {
     }
 
     /// A client that has shown its certificate.
-    async fn admit(&self, connection: TcpStream, number: u64) -> Option<Admission> {
+    async fn admit(&self, connection: TcpStream, number: u64) -> Option<ClientAdmission> {
         let _ = connection.set_nodelay(true);
         #[cfg(target_os = "linux")]
         // BBR would pace it for a network: 3 % of a stream's throughput.
@@ -214,11 +216,11 @@ impl Port {
         let task = locked(&self.handshakes.tasks).get(&number).cloned()?;
         let shown = client.get_ref().1.peer_certificates()?.first()?;
         let Some(counted) = self.clients.connected(shown, number, task) else {
-            return Some(Admission::Outdated(client));
+            return Some(ClientAdmission::Outdated(client));
         };
         // It is no longer one of those that make room.
         locked(&self.handshakes.tasks).remove(&number);
-        Some(Admission::Client { stream: client, counted, has_choice })
+        Some(ClientAdmission::Client { stream: client, counted, has_choice })
     }
 
     /// A connection for the client to the server; `None` if the client has gone.

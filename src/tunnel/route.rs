@@ -109,13 +109,13 @@ pub(super) async fn dial(cluster: &Cluster, server: &Uri) -> Result<Box<dyn Stre
     match cluster.proxy_url.as_deref().unwrap_or_default() {
         "" => Ok(Box::new(connect(server).await.map_err(|error| not_connected(&*error))?)),
         url => {
-            let (proxy, address) = proxy(url, server).ok_or_else(|| {
+            let Proxy { intercept, address } = Proxy::of(url, server).ok_or_else(|| {
                 // Not the text itself: it can hold a password.
                 proxy_failure(
                     "its proxy-url or HTTPS_PROXY is not the URL of an http, https or socks5 proxy",
                 )
             })?;
-            let stream = through(&proxy, &address, server).await;
+            let stream = through(&intercept, &address, server).await;
             stream.map_err(|error| {
                 let name = format!(
                     "{}://{}",
@@ -146,31 +146,43 @@ fn not_connected(error: &(dyn StandardError + 'static)) -> Error {
             "check the cluster's server in the kubeconfig, and DNS or the VPN that provides it",
         );
     }
-    let error = match is_late(error) {
-        true => timed_out("connecting", limits::CONNECT.as_secs()),
-        false => tunnel_error(format!("no connection: {reason}"), NO_WAY),
+    let error = if is_late(error) {
+        timed_out("connecting", limits::CONNECT.as_secs())
+    } else {
+        tunnel_error(format!("no connection: {reason}"), NO_WAY)
     };
     error.kind(UNREACHABLE)
 }
 
-/// Host and port.
+/// Host and port of a URL.
 pub(super) fn authority(url: &Uri) -> &str {
     url.authority().map_or("", uri::Authority::as_str)
 }
 
-/// The proxy of this URL, with its address; without a scheme it is an http proxy.
-fn proxy(url: &str, server: &Uri) -> Option<(Intercept, Uri)> {
-    let proxy = Matcher::builder().all(url).build().intercept(server)?;
-    let (scheme, usual_port) = match proxy.uri().scheme_str()? {
-        "http" => ("http", 80),
-        "https" => ("https", 443),
-        "socks5" | "socks5h" => ("socks5", 1080),
-        _ => return None,
-    };
-    let address = with_port(proxy.uri(), scheme, usual_port)?;
-    Some((proxy, address))
+/// A proxy.
+struct Proxy {
+    /// With its credentials, if it has any.
+    intercept: Intercept,
+    /// A URL with a scheme and a port.
+    address: Uri,
 }
 
+impl Proxy {
+    /// The proxy of this URL for the server; without a scheme it is an http proxy. `None` if that is no URL of one.
+    fn of(url: &str, server: &Uri) -> Option<Self> {
+        let intercept = Matcher::builder().all(url).build().intercept(server)?;
+        let (scheme, usual_port) = match intercept.uri().scheme_str()? {
+            "http" => ("http", 80),
+            "https" => ("https", 443),
+            "socks5" | "socks5h" => ("socks5", 1080),
+            _ => return None,
+        };
+        let address = with_port(intercept.uri(), scheme, usual_port)?;
+        Some(Self { intercept, address })
+    }
+}
+
+/// A connection to the server through the proxy at this address.
 async fn through(
     proxy: &Intercept,
     address: &Uri,

@@ -25,6 +25,14 @@ pub(super) struct Server {
     last_trouble: Mutex<Option<Trouble>>,
 }
 
+/// Where a server is, and how it is known.
+pub(super) struct ServerAddress {
+    /// The URL to dial.
+    url: Uri,
+    /// The name that the server's certificate must bear.
+    pub(super) name: ServerName<'static>,
+}
+
 /// What a server chooses where it is offered HTTP/1.1 and HTTP/2.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Preference {
@@ -38,11 +46,15 @@ pub(super) enum Preference {
 
 impl Server {
     pub(super) fn new(target: TunnelTarget, observer: Arc<dyn TunnelObserver>) -> Arc<Self> {
-        let (preference, last_trouble) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { target, observer, preference, last_trouble })
+        Arc::new(Self {
+            target,
+            observer,
+            preference: Mutex::default(),
+            last_trouble: Mutex::default(),
+        })
     }
 
-    /// What it chooses of the protocols (ALPN) that a client offers; until that is known, what all speak.
+    /// The protocol that the server chooses of those (ALPN) that a client offers; until that is known, what all speak.
     pub(super) fn choice(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
         let preferred = match *locked(&self.preference) {
             Preference::Http2 => HTTP_2,
@@ -70,20 +82,20 @@ impl Server {
         *locked(&self.preference) = preference;
     }
 
-    /// The URL to dial, and the name that the server's certificate must bear.
-    pub(super) fn address(&self) -> Result<(Uri, ServerName<'static>), Error> {
+    /// Where the server is.
+    pub(super) fn address(&self) -> Result<ServerAddress, Error> {
         let unusable = |reason: &str| self.error(error::unusable(reason));
         let cluster = &self.target.cluster;
         let url = route::server_url(cluster).map_err(unusable)?;
         let name = cluster.tls_server_name.as_deref().unwrap_or_else(|| route::host(&url));
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| unusable("its server or tls-server-name is not a name"))?;
-        Ok((url, name))
+        Ok(ServerAddress { url, name })
     }
 
     /// A connection, through a proxy where there is one.
     pub(super) async fn dial(&self) -> Result<Box<dyn Stream>, Error> {
-        let (url, _) = self.address()?;
+        let url = self.address()?.url;
         let dialled = timeout(limits::DIAL, route::dial(&self.target.cluster, &url)).await;
         let late = |_| Err(timed_out("connecting", limits::DIAL.as_secs()));
         dialled.unwrap_or_else(late).map_err(|error| self.error(error))

@@ -15,7 +15,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{ExtendedKeyUsage, NameConstraints, SubjectAltName};
 use x509_parser::{extensions, parse_x509_certificate};
 
-use super::issued::IssuedCertificate;
+use super::issued::CertificateWithKey;
 use kubeconfig::TunnelEndpoint;
 use messages::error::Error;
 use messages::printable::hex;
@@ -67,6 +67,7 @@ impl ServerIdentity {
         }
     }
 
+    /// The name in the certificate, by which a client may ask for it.
     pub fn server_name(&self) -> &str {
         &self.server_name
     }
@@ -105,7 +106,7 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
         .chain([Ok(name.clone())])
         .map(|name| name.map(|base| GeneralSubtree { base, minimum: 0, maximum: None }));
     let permitted_subtrees = Some(permitted.collect::<Result<_, _>>()?);
-    let authority = IssuedCertificate::authority(
+    let authority = CertificateWithKey::authority(
         "pkcs11-external-signer tunnel",
         SigningKey::try_generate()?,
         |builder| {
@@ -114,7 +115,7 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
         },
     )?;
     let names = addresses.iter().map(|address| GeneralName::from(*address)).chain([name]);
-    let server = IssuedCertificate::new("tunnel", &authority, |builder| {
+    let server = CertificateWithKey::new("tunnel", &authority, |builder| {
         builder.add_extension(&SubjectAltName(names.collect()))?;
         builder.add_extension(&usage)
     })?;

@@ -25,7 +25,7 @@ use protocol::hash::Hash;
 use system::locked;
 
 tokio::task_local! {
-    /// Of this task's handshake: rustls resumes sessions only with the same resolver.
+    /// What became of the signature in this task's handshake: rustls resumes sessions only with the same resolver.
     pub(super) static SIGNATURE: Arc<Mutex<SignatureState>>;
 }
 
@@ -37,13 +37,14 @@ pub(super) enum SignatureState {
     NotAsked,
     /// It has asked, and there is none. A handshake that ends so has authenticated nobody.
     Missing,
-    /// It takes none that this key can make.
+    /// The server takes none that this key can make.
     NoScheme,
     UnderWay,
     /// After so long.
     Made(Duration),
 }
 
+/// Notes what became of the signature in this task's handshake.
 fn note(state: SignatureState) {
     let _ = SIGNATURE.try_with(|signature| *locked(signature) = state);
 }
@@ -64,8 +65,8 @@ impl TokenIdentity {
         number: KeyNumber,
         key: Arc<OpenKey>,
     ) -> Arc<Self> {
-        let (sessions, has_failed) = (Arc::default(), AtomicBool::new(false));
-        Arc::new(Self { keyring, number, key, sessions, has_failed })
+        let has_failed = AtomicBool::new(false);
+        Arc::new(Self { keyring, number, key, sessions: Arc::default(), has_failed })
     }
 
     /// The one certificate, for any issuers that a server names.

@@ -8,12 +8,12 @@ use files::directories::fnv_1a;
 use files::lock::Lock;
 use system::limits;
 
-/// More often than so it makes no difference.
+/// How often a text is told before it makes no difference any more.
 const OFTEN: usize = 2;
 /// How often to look into the system's table of connections.
 #[cfg(target_os = "linux")]
 const TABLES: usize = 3;
-/// So many lines fit into a lock's file.
+/// How many lines fit into a lock's file.
 const MOST: usize = 60;
 
 /// What a process was told, as a line: `1795818798 4711 8c7b2a0f5e3d1c9b`.
@@ -29,7 +29,8 @@ struct Told {
 impl Told {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
-        let (at, process) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let at = words.next()?.parse().ok()?;
+        let process = words.next()?.parse().ok()?;
         let text = u64::from_str_radix(words.next()?, 16).ok()?;
         words.next().is_none().then_some(Self { at, process, text })
     }
@@ -113,6 +114,7 @@ fn table_address(address: SocketAddr) -> Option<String> {
     Some(format!("{host:08X}:{:04X}", address.port()))
 }
 
+/// The process of this user's that has made this connection: the system doesn't say it.
 #[cfg(not(target_os = "linux"))]
 pub fn client_process(_: Accepted) -> Option<i32> {
     None

@@ -75,6 +75,25 @@ impl fmt::Display for Authentication {
     }
 }
 
+/// A key, and the right to make a handshake with it.
+struct Turn {
+    shown: Shown,
+    permit: HandshakePermit,
+}
+
+/// Who waits for a connection.
+type Wanted = oneshot::Sender<Result<Connection, Error>>;
+
+/// Waits until nobody waits for the connection, and no signature is asked for: one is worth a session, even if it is no
+/// longer wanted.
+async fn unwanted(wanted: &mut Wanted, signature: &Mutex<SignatureState>) {
+    wanted.closed().await;
+    let state = *locked(signature);
+    if matches!(state, SignatureState::UnderWay | SignatureState::Made(_)) {
+        pending::<()>().await;
+    }
+}
+
 type ServerStream = Box<TlsStream<Wire<Box<dyn Stream>>>>;
 
 impl Upstream {
@@ -88,9 +107,9 @@ impl Upstream {
         self.server.prefers(preference);
     }
 
-    /// What it prefers; `None` if it can't be reached just now.
+    /// The protocol that the server prefers; `None` if it can't be reached just now.
     async fn preference(&self) -> Option<Preference> {
-        let (_, name) = self.server.address().ok()?;
+        let name = self.server.address().ok()?.name;
         let mut config = self.client_config(None).ok()?.with_no_client_auth();
         config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()];
         let stream = self.server.dial().await.ok()?;
@@ -112,43 +131,44 @@ impl Upstream {
         self: &Arc<Self>,
         protocol: Option<Vec<u8>>,
     ) -> oneshot::Receiver<Result<Connection, Error>> {
-        let (mut wanted, connection) = oneshot::channel();
-        let upstream = Arc::clone(self);
-        tokio::spawn(async move {
-            let signature = Arc::new(Mutex::new(SignatureState::NotAsked));
-            let outcome = {
-                let unwanted = pin!(async {
-                    wanted.closed().await;
-                    // A signature is worth a session, even if it is no longer wanted.
-                    let is_used =
-                        |state| matches!(state, SignatureState::UnderWay | SignatureState::Made(_));
-                    if is_used(*locked(&signature)) {
-                        pending::<()>().await;
-                    }
-                });
-                let made = pin!(upstream.make(protocol, &signature));
-                match select(made, unwanted).await {
-                    Either::Left((outcome, _)) => outcome,
-                    Either::Right(_) => return,
-                }
-            };
-            let Err(unwanted) = wanted.send(outcome) else { return };
-            if let SignatureState::Made(took) = *locked(&signature)
-                && let took @ 1.. = took.as_secs()
-            {
-                upstream.server.concern(&format!(
-                    "the signature came after {took} s, and the command had given up"
-                ));
-            }
-            match unwanted {
-                Err(error) => upstream.server.observer.trouble(&error),
-                // In TLS 1.3 its tickets are still to come; rustls takes them in when it is read from.
-                Ok(mut connection) => {
-                    let _ = timeout(limits::UNWANTED, connection.stream.read_u8()).await;
-                }
-            }
-        });
+        let (wanted, connection) = oneshot::channel();
+        tokio::spawn(Arc::clone(self).connect_for(wanted, protocol));
         connection
+    }
+
+    /// Makes a connection for this receiver.
+    async fn connect_for(self: Arc<Self>, mut wanted: Wanted, protocol: Option<Vec<u8>>) {
+        let signature = Arc::new(Mutex::new(SignatureState::NotAsked));
+        let outcome = {
+            let made = pin!(self.make(protocol, &signature));
+            let unwanted = pin!(unwanted(&mut wanted, &signature));
+            match select(made, unwanted).await {
+                Either::Left((outcome, _)) => outcome,
+                Either::Right(_) => return,
+            }
+        };
+        if let Err(outcome) = wanted.send(outcome) {
+            let signature = *locked(&signature);
+            self.end_unwanted(outcome, signature).await;
+        }
+    }
+
+    /// Reports what came of a connection that nobody waits for any more, and takes in its sessions.
+    async fn end_unwanted(&self, outcome: Result<Connection, Error>, signature: SignatureState) {
+        if let SignatureState::Made(took) = signature
+            && let took @ 1.. = took.as_secs()
+        {
+            self.server.concern(&format!(
+                "the signature came after {took} s, and the command had given up"
+            ));
+        }
+        match outcome {
+            Err(error) => self.server.observer.trouble(&error),
+            // In TLS 1.3 its tickets are still to come; rustls takes them in when it is read from.
+            Ok(mut connection) => {
+                let _ = timeout(limits::UNWANTED, connection.stream.read_u8()).await;
+            }
+        }
     }
 
     /// Makes a connection with this protocol: waits for the turn, then shakes hands, and notes what became of the signature.
@@ -157,8 +177,8 @@ impl Upstream {
         protocol: Option<Vec<u8>>,
         signature: &Arc<Mutex<SignatureState>>,
     ) -> Result<Connection, Error> {
-        let (_, name) = self.server.address()?;
-        let (shown, permit) = self.turn().await?;
+        let name = self.server.address()?.name;
+        let Turn { shown, permit } = self.turn().await?;
         let connector = TlsConnector::from(shown.config);
         let connector = connector.with_alpn(protocol.clone().into_iter().collect());
         // Not before the turn: the server would wait for a greeting, and not for ever.
@@ -248,14 +268,14 @@ impl Upstream {
         })
     }
 
-    /// The key, and the right to make a handshake with it. What was opened before the wait for that may be gone by then.
-    async fn turn(&self) -> Result<(Shown, HandshakePermit), Error> {
+    /// Waits for the turn. A key that was opened before the wait may be gone by then.
+    async fn turn(&self) -> Result<Turn, Error> {
         loop {
             let waiting = self.open().await?;
             let permit = waiting.identity.sessions.permit().await;
             let shown = self.open().await?;
             if Arc::ptr_eq(&shown.identity, &waiting.identity) {
-                return Ok((shown, permit));
+                return Ok(Turn { shown, permit });
             }
         }
     }
@@ -268,7 +288,8 @@ impl Upstream {
         if let Some(shown) = usable.as_ref().filter(|shown| !shown.key.may_be_renewed()) {
             return Ok(shown.clone());
         }
-        let (keyring, number) = (Arc::clone(&self.keyring), self.number);
+        let keyring = Arc::clone(&self.keyring);
+        let number = self.number;
         let opened = spawn_blocking(move || keyring.open_in_time(number)).await;
         let opened = opened.map_err(|error| Error::internal(format!("opening a key: {error}")))?;
         let key = match (opened, usable) {
@@ -324,9 +345,10 @@ impl Upstream {
         let provider = trust::server_provider();
         let verifier =
             ServerVerifier::new(&self.server.target.cluster, &provider).map_err(unusable)?;
-        let versions = match key.is_none_or(OpenKey::serves_tls_1_3) {
-            true => &[&version::TLS13, &version::TLS12][..],
-            false => &[&version::TLS12],
+        let versions = if key.is_none_or(OpenKey::serves_tls_1_3) {
+            &[&version::TLS13, &version::TLS12][..]
+        } else {
+            &[&version::TLS12]
         };
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
