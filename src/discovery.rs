@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use files::read_regular;
 
-/// Where distributions and installers put libraries, below each library directory.
+/// The places where distributions and installers put libraries, below each library directory.
 const LIBRARIES: &[&str] = &[
     // SoftHSM
     "softhsm/libsofthsm2.so",
@@ -42,7 +42,8 @@ const DIRECTORIES: &[&str] = &[
     "/Library/OpenSC/lib",
 ];
 
-/// p11-kit's, with one file for each library (pkcs11.conf(5)). Later ones win, option by option, as p11-kit has it.
+/// p11-kit's directories, with one file for each library (pkcs11.conf(5)). Later ones win, option by option, as p11-kit
+/// has it.
 const REGISTRIES: &[&str] = &[
     "/usr/share/p11-kit/modules",
     "/usr/local/share/p11-kit/modules",
@@ -55,7 +56,7 @@ const REGISTRIES: &[&str] = &[
 /// The option with a command or a socket to talk to, in place of a library to load.
 const REMOTE: &str = "remote";
 
-/// In bytes; a longer file is no registration.
+/// The longest registration that is read, in bytes.
 const LONGEST_FILE: u64 = 64 * 1024;
 
 /// A library, and its parameters for C_Initialize.
@@ -71,14 +72,15 @@ pub fn remote(home: Option<&Path>) -> Vec<String> {
     remote_among(&registrations(registries(home)))
 }
 
-/// Where that proxy is.
+/// The path of p11-kit's proxy, if it is installed.
 pub fn proxy() -> Option<PathBuf> {
-    let places = library_directories().into_iter().map(|it| it.join("p11-kit-proxy.so"));
+    let directories = library_directories().into_iter();
+    let places = directories.map(|directory| directory.join("p11-kit-proxy.so"));
     places.into_iter().find(|path| path.is_file())
 }
 
-/// The libraries, each once with the same parameters, under the path they are installed as: links are not followed,
-/// since their targets have a version in their names. Registered ones come first.
+/// The libraries of this machine, each once with the same parameters, under the path they are installed as: links are
+/// not followed, since their targets have a version in their names. Registered ones come first.
 pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
     let directories = library_directories();
@@ -99,7 +101,7 @@ pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
         .collect()
 }
 
-/// With Debian's directory for this processor's architecture.
+/// The directories with libraries, and Debian's for this processor's architecture.
 fn library_directories() -> Vec<PathBuf> {
     let debian = PathBuf::from(format!("/usr/lib/{TRIPLET}"));
     DIRECTORIES.iter().map(PathBuf::from).chain([debian]).collect()
@@ -124,6 +126,7 @@ const TRIPLET: &str = if cfg!(target_arch = "x86") {
     "loongarch64-linux-gnu"
 };
 
+/// The directories with registrations, those of the user last.
 fn registries(home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
     let of_user = home.map(|home| home.join(".config/pkcs11/modules"));
     REGISTRIES.iter().map(PathBuf::from).chain(of_user)
@@ -132,9 +135,10 @@ fn registries(home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
 /// Registrations by the names of their files, each with its options.
 type Registrations = BTreeMap<OsString, BTreeMap<String, String>>;
 
+/// What is registered in these directories.
 fn registrations(registries: impl Iterator<Item = PathBuf>) -> Registrations {
     let mut registrations = Registrations::new();
-    for entry in registries.filter_map(|it| fs::read_dir(it).ok()).flatten().flatten() {
+    for entry in registries.filter_map(|registry| fs::read_dir(registry).ok()).flatten().flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "module")
             && let Ok(text) = read_regular(&path, LONGEST_FILE)
@@ -157,7 +161,7 @@ fn remote_among(registrations: &Registrations) -> Vec<String> {
 
 fn registered(registrations: &Registrations, library_directories: &[PathBuf]) -> Vec<Installed> {
     let with_keys = registrations.values().filter(|options| {
-        let is_anchors = options.get("trust-policy").is_some_and(|it| it == "yes");
+        let is_anchors = options.get("trust-policy").is_some_and(|policy| policy == "yes");
         !is_anchors && !options.contains_key(REMOTE)
     });
     let found = with_keys.filter_map(|options| {

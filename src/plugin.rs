@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use config::pin::PinProvider;
 use config::{Config, Keep, PinSource, key_selection};
 use crypto::certificate::{Certificate, of_subject};
 use crypto::scheme::requested;
@@ -19,13 +20,14 @@ use system::clock::unix_time;
 use system::environment::{SingleThreaded, TakenVariables};
 use system::limits;
 use system::output::{StandardOutput, answer_lost};
-use token::invalid_signature;
+use token::{Identity, Token, invalid_signature};
 use tunnel_process::{self, Registration};
 
 /// Answers the request, or reports why not; the exit code.
 pub fn run(request: OsString, alone: SingleThreaded) -> u8 {
     // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
-    let (mut library, mut pins) = (None, None);
+    let mut library = None;
+    let mut pins = None;
     let code = match answer(request, alone, &mut pins, &mut library) {
         Ok(()) => 0,
         Err(error) => {
@@ -45,6 +47,7 @@ pub fn run(request: OsString, alone: SingleThreaded) -> u8 {
     code
 }
 
+/// Answers the request. Leaves what it has opened to the caller, who ends it when the answer is out.
 fn answer(
     request: OsString,
     alone: SingleThreaded,
@@ -59,8 +62,7 @@ fn answer(
     let selection = selection.then(|| key_selection(&request.configuration));
     let mut config = Config::from_map(&mut request.configuration)?;
     let pin_source = std::mem::take(&mut config.pin);
-    let asks_a_person = matches!(pin_source, PinSource::Askpass | PinSource::Prompt);
-    let pin_in_configuration = matches!(pin_source, PinSource::Configuration(_));
+    let source = SourceTraits::of(&pin_source);
     let variables = TakenVariables::take(pin_source.variable(), alone);
     let pins = pins.insert(Sources::new(pin_source, &variables));
     drop(variables);
@@ -69,44 +71,85 @@ fn answer(
     {
         let registration =
             Registration { configuration: key, keep, signs: true, ..Registration::default() };
-        let signature = kept_signature(registration, sign, pins, pin_in_configuration)?;
+        let signature = kept_signature(registration, sign, pins, source)?;
         return Response::Signature(&signature).send(request.spelling, client);
     }
     let init_args = config.init_args.as_deref();
-    let library = library::open(&config.library, init_args, limits::LOCK)?;
-    let library = opened.insert(library);
+    let library = opened.insert(library::open(&config.library, init_args, limits::LOCK)?);
+    answer_by_token(&request, client, &config, source, library, pins)
+}
+
+/// Answers the request with a certificate or a signature of the token that it names.
+fn answer_by_token(
+    request: &Request,
+    client: StandardOutput,
+    config: &Config,
+    source: SourceTraits,
+    library: &Library,
+    pins: &mut Sources,
+) -> Result<(), Error> {
     let mut token = library.token(&config.token)?;
     let pins = &mut library.lock.asking_unlocked(&config.library, pins);
-    let identity = token.identity(&config, Some(pins))?;
-    let certificate = &identity.certificate;
+    let identity = token.identity(config, Some(pins))?;
     match &request.operation {
         Operation::Certificate => {
+            let certificate = &identity.certificate;
             for concern in certificate.concerns(unix_time()) {
                 report::warning(&of_subject(&certificate.subject, concern));
             }
             Response::Certificate(certificate.der()).send(request.spelling, client)
         }
         Operation::Sign(sign) => {
-            // Before a PIN is sent.
-            certificate.check_end(unix_time())?;
-            if pin_in_configuration {
-                // A client makes a signature for each connection.
-                let notice = format!("stored PIN of token {}", token.name());
-                if notice::is_due(&notice, limits::STORED_PIN_NOTICE) {
-                    warn_of_stored_pin();
-                }
-            }
-            // Who is asked for the PIN can renew it; a script can't.
-            if asks_a_person && let Some(warning) = certificate.renewal_warning(unix_time()) {
-                report::warning(&warning);
-            }
-            let scheme = requested(&sign.options, certificate.public_key())?;
-            token.check_mechanism(&scheme)?;
-            let key = token.key(identity.key, pins)?;
-            let signature = token.sign(&key, scheme, &sign.digest, pins)?;
+            let signature = signature(&mut token, identity, sign, source, pins)?;
             Response::Signature(&signature).send(request.spelling, client)
         }
     }
+}
+
+/// What is said of the source of a PIN to the person who has chosen it.
+#[derive(Clone, Copy)]
+struct SourceTraits {
+    asks_a_person: bool,
+    is_in_configuration: bool,
+}
+
+impl SourceTraits {
+    fn of(source: &PinSource) -> Self {
+        Self {
+            asks_a_person: matches!(source, PinSource::Askpass | PinSource::Prompt),
+            is_in_configuration: matches!(source, PinSource::Configuration(_)),
+        }
+    }
+}
+
+/// Signs with the key of this certificate, and warns before of what should not stay as it is.
+fn signature(
+    token: &mut Token,
+    identity: Identity,
+    sign: &SignRequest,
+    source: SourceTraits,
+    pins: &mut dyn PinProvider,
+) -> Result<VerifiedSignature, Error> {
+    let certificate = &identity.certificate;
+    // Before a PIN is sent.
+    certificate.check_end(unix_time())?;
+    if source.is_in_configuration {
+        // A client makes a signature for each connection.
+        let notice = format!("stored PIN of token {}", token.name());
+        if notice::is_due(&notice, limits::STORED_PIN_NOTICE) {
+            warn_of_stored_pin();
+        }
+    }
+    // Who is asked for the PIN can renew it; a script can't.
+    if source.asks_a_person
+        && let Some(warning) = certificate.renewal_warning(unix_time())
+    {
+        report::warning(&warning);
+    }
+    let scheme = requested(&sign.options, certificate.public_key())?;
+    token.check_mechanism(&scheme)?;
+    let key = token.key(identity.key, pins)?;
+    token.sign(&key, scheme, &sign.digest, pins)
 }
 
 /// Signs with a key that stays open in the tunnel process, and verifies the signature here.
@@ -115,13 +158,13 @@ fn kept_signature(
     registration: Registration,
     sign: &SignRequest,
     pins: &mut Sources,
-    pin_in_configuration: bool,
+    source: SourceTraits,
 ) -> Result<VerifiedSignature, Error> {
     let (key, conversation) = tunnel_process::register(registration, pins)?;
     for warning in &key.warnings {
         report::warning(warning);
     }
-    if pin_in_configuration && key.is_new {
+    if source.is_in_configuration && key.is_new {
         warn_of_stored_pin();
     }
     let certificate = Certificate::from_der(&key.token_certificate, "the tunnel process")?;

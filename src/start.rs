@@ -68,7 +68,7 @@ pub fn run(alone: SingleThreaded, work: impl FnOnce(Started) -> u8) -> u8 {
     outcome.unwrap_or(Exit::Internal as u8)
 }
 
-/// Fails only; the exit code.
+/// Becomes the program of the commands. Returns only if that fails, with the exit code.
 fn become_commands() -> u8 {
     let mut arguments = std::env::args_os();
     // A caller may give none at all.

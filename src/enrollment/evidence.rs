@@ -26,8 +26,8 @@ impl KeyEvidence {
         format!("the request tells the cluster: {claims} (--no-attestation leaves that out)")
     }
 
-    /// Of the key with this selector; `None` for a token that attests nothing, and for a key that was imported. No PIN is
-    /// needed for it.
+    /// The evidence of the key with this selector; `None` for a token that attests nothing, and for a key that was
+    /// imported. No PIN is needed for it.
     pub fn of(token: &Token, selector: &ObjectSelector) -> Option<Self> {
         if !token.state().is_yubikey() {
             return None;

@@ -96,7 +96,8 @@ pub fn for_another(issued: &str, expected: &str) -> Error {
     )
 }
 
-/// Those of `others` (DER) that lead from the certificate towards its root, without the root, which servers have.
+/// The certificates among `others` (DER) that lead from the certificate towards its root, without the root, which
+/// servers have.
 pub fn intermediates(certificate: &Certificate, others: &[Vec<u8>]) -> Vec<Certificate> {
     let mut chain: Vec<Certificate> = Vec::new();
     while let Some(der) = issuer_among(others, chain.last().unwrap_or(certificate).der())
@@ -109,7 +110,7 @@ pub fn intermediates(certificate: &Certificate, others: &[Vec<u8>]) -> Vec<Certi
     chain
 }
 
-/// Seconds that may pass between the request and its answer.
+/// The seconds that may pass between the request and its answer.
 const MARGIN: u64 = 600;
 
 fn sorted(groups: &[String]) -> Vec<&str> {
@@ -119,7 +120,7 @@ fn sorted(groups: &[String]) -> Vec<&str> {
     groups
 }
 
-/// As in `groups "dev", "ops"`.
+/// The groups in a sentence, as in `groups "dev", "ops"`.
 pub fn in_groups(groups: &[String]) -> String {
     match groups {
         [] => "no groups".to_owned(),

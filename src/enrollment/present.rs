@@ -37,7 +37,7 @@ pub fn selector(candidate: &Candidate) -> ObjectSelector {
     ObjectSelector::of(id, id.is_empty().then_some(&candidate.label))
 }
 
-/// CKA_ID of the key, or else of the certificate.
+/// The candidate's CKA_ID: the key's, or else the certificate's.
 fn key_id(candidate: &Candidate) -> &[u8] {
     candidate.key.as_ref().map_or(&candidate.id, |key| &key.id)
 }
@@ -52,7 +52,7 @@ pub fn has_valid_certificate(candidate: &Candidate, now: i64) -> bool {
 pub struct Installation<'a> {
     /// The certificate itself.
     pub is_there: bool,
-    /// The others of its key that it takes the place of.
+    /// The other certificates of its key, of which it takes the place.
     pub replaced: Vec<&'a Certificate>,
 }
 

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use const_oid::db::{rfc4519, rfc5912, rfc8410};
 use sha2::{Digest as _, Sha256};
 use x509_cert::attr::{Attribute, AttributeTypeAndValue, Attributes};
-use x509_cert::der::asn1::{Any, AnyRef, BitString, OctetString, SetOfVec, UintRef};
+use x509_cert::der::asn1::{
+    Any, AnyRef, BitString, ObjectIdentifier, OctetString, SetOfVec, UintRef,
+};
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::der::pem::{LineEnding, encode_string};
 use x509_cert::der::{Decode as _, Encode as _, EncodePem as _, Tag};
@@ -66,7 +68,7 @@ impl Applicant {
         &self.user
     }
 
-    /// The same user in these groups, too.
+    /// The applicant in these groups, too.
     #[must_use]
     pub fn also_in(&self, groups: &[String]) -> Self {
         let mut all = self.groups.clone();
@@ -98,7 +100,7 @@ pub fn sign_request(
         attributes: attributes(purpose, evidence, public_key)?,
     };
     let message = info.to_der().map_err(unencodable)?;
-    let (scheme, hash, algorithm) = signature_algorithm(public_key, schemes)
+    let RequestSignature { scheme, hash, algorithm } = RequestSignature::of(public_key, schemes)
         .map_err(unencodable)?
         .ok_or_else(|| Error::internal("a key that is too small for a signature"))?;
     let digest = match hash {
@@ -137,7 +139,7 @@ fn unencodable(error: der::Error) -> Error {
     Error::internal(format!("the request's DER: {error}"))
 }
 
-/// As `/O=dev/O=ops/CN=jane`: one name in each set, as API servers read it.
+/// The subject of a request, as `/O=dev/O=ops/CN=jane`: one name in each set, as API servers read it.
 fn subject(applicant: &Applicant) -> der::Result<Name> {
     let groups = applicant.groups().iter().map(|group| (rfc4519::O, group.as_str()));
     let mut names = RdnSequence::default();
@@ -186,6 +188,7 @@ fn unsealing(public_key: &PublicKey) -> der::Result<Attribute> {
     Attribute::try_from(request)
 }
 
+/// The SubjectPublicKeyInfo of a key.
 fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
     let (oid, parameters, bits) = match key {
         PublicKey::Ecdsa { curve, point } => {
@@ -205,35 +208,54 @@ fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
     })
 }
 
-/// How such a key signs a request, what is hashed with what, and its name; `None` for a key that can't. RSA signs with
-/// PKCS #1 v1.5, which every CA takes and almost every token makes, and with RSA-PSS if that alone is among the schemes.
-fn signature_algorithm(
-    key: &PublicKey,
-    schemes: &[Scheme],
-) -> der::Result<Option<(Scheme, Option<Hash>, AlgorithmIdentifierOwned)>> {
-    let (scheme, hash, oid, parameters) = match key {
-        PublicKey::Ecdsa { curve, .. } => {
-            let (hash, oid) = match curve {
-                Curve::P256 => (Hash::Sha256, rfc5912::ECDSA_WITH_SHA_256),
-                Curve::P384 => (Hash::Sha384, rfc5912::ECDSA_WITH_SHA_384),
-                Curve::P521 => (Hash::Sha512, rfc5912::ECDSA_WITH_SHA_512),
-            };
-            (Scheme::Ecdsa { curve: *curve }, Some(hash), oid, None)
-        }
-        PublicKey::Ed25519(_) => (Scheme::Ed25519, None, rfc8410::ID_ED_25519, None),
-        PublicKey::Rsa { .. } => {
-            let hash = Hash::Sha256;
-            let pss = Scheme::RsaPss { hash, salt: hash.length() };
-            let Some(pkcs1) = Scheme::rsa_pkcs1(hash, key) else { return Ok(None) };
-            if schemes.contains(&pss) && !schemes.contains(&pkcs1) {
-                let parameters = Any::from_der(pss::WITH_SHA_256)?;
-                (pss, Some(hash), rfc5912::ID_RSASSA_PSS, Some(parameters))
-            } else {
-                (pkcs1, Some(hash), rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(Any::null()))
+/// How a key signs a request.
+struct RequestSignature {
+    scheme: Scheme,
+    /// What the request is hashed with; `None` where the request itself is signed.
+    hash: Option<Hash>,
+    /// What the request calls it.
+    algorithm: AlgorithmIdentifierOwned,
+}
+
+impl RequestSignature {
+    /// How such a key signs a request; `None` for a key that can't.
+    fn of(key: &PublicKey, schemes: &[Scheme]) -> der::Result<Option<Self>> {
+        match key {
+            PublicKey::Ecdsa { curve, .. } => Ok(Some(Self::ecdsa(*curve))),
+            PublicKey::Ed25519(_) => {
+                let algorithm = named(rfc8410::ID_ED_25519, None);
+                Ok(Some(Self { scheme: Scheme::Ed25519, hash: None, algorithm }))
             }
+            PublicKey::Rsa { .. } => Self::rsa(key, schemes),
         }
-    };
-    Ok(Some((scheme, hash, AlgorithmIdentifierOwned { oid, parameters })))
+    }
+
+    fn ecdsa(curve: Curve) -> Self {
+        let (hash, oid) = match curve {
+            Curve::P256 => (Hash::Sha256, rfc5912::ECDSA_WITH_SHA_256),
+            Curve::P384 => (Hash::Sha384, rfc5912::ECDSA_WITH_SHA_384),
+            Curve::P521 => (Hash::Sha512, rfc5912::ECDSA_WITH_SHA_512),
+        };
+        Self { scheme: Scheme::Ecdsa { curve }, hash: Some(hash), algorithm: named(oid, None) }
+    }
+
+    /// PKCS #1 v1.5, which every CA takes and almost every token makes, or RSA-PSS if that alone is among the schemes.
+    fn rsa(key: &PublicKey, schemes: &[Scheme]) -> der::Result<Option<Self>> {
+        let hash = Hash::Sha256;
+        let pss = Scheme::RsaPss { hash, salt: hash.length() };
+        let Some(pkcs1) = Scheme::rsa_pkcs1(hash, key) else { return Ok(None) };
+        let (scheme, algorithm) = if schemes.contains(&pss) && !schemes.contains(&pkcs1) {
+            let parameters = Any::from_der(pss::WITH_SHA_256)?;
+            (pss, named(rfc5912::ID_RSASSA_PSS, Some(parameters)))
+        } else {
+            (pkcs1, named(rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(Any::null())))
+        };
+        Ok(Some(Self { scheme, hash: Some(hash), algorithm }))
+    }
+}
+
+fn named(oid: ObjectIdentifier, parameters: Option<Any>) -> AlgorithmIdentifierOwned {
+    AlgorithmIdentifierOwned { oid, parameters }
 }
 
 #[cfg(test)]
