@@ -338,8 +338,10 @@ impl Served {
         let connections = Arc::new(Connections::default());
         let observer: Arc<dyn TunnelObserver> = connections.clone();
         let tunnels = Tunnels::start(&identity, keyring.clone(), &observer).unwrap();
-        let target =
-            TunnelTarget { name: "test".to_owned(), cluster: given.cluster("test").unwrap().1 };
+        let target = TunnelTarget {
+            name: "test".to_owned(),
+            cluster: given.cluster("test").unwrap().cluster,
+        };
         Self {
             address: tunnels.listen(target, None).unwrap().to_string(),
             connections,

@@ -310,7 +310,10 @@ users: [{name: j, user: {client-certificate: ./cert.pem, client-key: keys/../key
     assert_alike(&Files::new(&files, &["link/config"]), "link");
     assert_alike(&Files::new(&files, &["sub/../link/config"]), "parent");
     let linked = Files::new(&files, &["link/config"]);
-    assert_eq!(linked.loaded().cluster("a").ok().unwrap().1.authority.unwrap(), b"ca beside sub");
+    assert_eq!(
+        linked.loaded().cluster("a").ok().unwrap().cluster.authority.unwrap(),
+        b"ca beside sub"
+    );
 
     // Where kubectl shows no content, its complaint about a missing file shows the path.
     for field in [
@@ -397,7 +400,7 @@ current-context: jane@prod
     let mut config = files.loaded();
     // What was written for the plugin leads to the real cluster.
     for (name, server) in [("prod", "https://r"), ("other", "https://other")] {
-        assert_eq!(config.cluster(name).ok().unwrap().1.server, server);
+        assert_eq!(config.cluster(name).ok().unwrap().cluster.server, server);
     }
     config.redirect("prod", &endpoint("127.0.0.1:1001"), is_for);
     config.redirect("other", &endpoint("[::1]:1002"), is_for);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::key::choice::key_and_user;
+use super::key::choice::NamedKey;
 use super::key::options::KeyOptions;
 use super::session::CommandSession;
 use config::Config;
@@ -35,7 +35,7 @@ pub(super) fn run(
             let (mut source, _) = options.whole_source(true, session)?;
             let config = &Config::from_map(&mut source.configuration)?;
             let mut token = session.open(config)?.token(&config.token)?;
-            key_and_user(&mut token, config, None)?.0.public_key
+            NamedKey::find(&mut token, config, None)?.key.public_key
         }
     };
     session.output.print_json(&key_set(&key)?)

@@ -77,18 +77,18 @@ pub(super) fn run(
     };
     let user = &options.user_name(arguments.user.as_deref(), key, session)?;
     let (Some(context), Some(kubeconfig)) = (&options.context, &kubeconfig) else {
-        let certificate_file = options.certificate_file.as_deref();
-        let mut configuration = key_configuration(certificate_file, key, pin_source);
-        let keep = arguments.keep.map(|keep| keep.to_string());
-        set(&mut configuration, "keep", keep.as_deref());
-        let excerpt = user_excerpt(user, &configuration, !arguments.external_signer)?;
-        return session.output.print_document(&excerpt);
+        return print_user(arguments, user, key, pin_source, session);
     };
     let pin_source = pin_source.map(str::to_owned);
-    let options = &KeyOptions { pin_source, ..options.clone() };
-    let (is_user_named, keep) = (arguments.user.is_some(), arguments.keep);
-    let entries =
-        ContextEntries { context, options, user, is_user_named, key, keep, usual_keep: None };
+    let entries = ContextEntries {
+        context,
+        options: &KeyOptions { pin_source, ..options.clone() },
+        user,
+        is_user_named: arguments.user.is_some(),
+        key,
+        keep: arguments.keep,
+        usual_keep: None,
+    };
     // Refused before anything is written.
     kubeconfig.context(context)?;
     if arguments.write {
@@ -96,6 +96,22 @@ pub(super) fn run(
     } else {
         session.output.print_document(&entries.excerpt(kubeconfig)?)
     }
+}
+
+/// Prints a user of this name that has the key, for a kubeconfig that isn't named.
+fn print_user(
+    arguments: &KubeconfigArguments,
+    name: &str,
+    key: SelectedKey<'_>,
+    pin_source: Option<&str>,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    let certificate_file = arguments.key.certificate_file.as_deref();
+    let mut configuration = key_configuration(certificate_file, key, pin_source);
+    let keep = arguments.keep.map(|keep| keep.to_string());
+    set(&mut configuration, "keep", keep.as_deref());
+    let excerpt = user_excerpt(name, &configuration, !arguments.external_signer)?;
+    session.output.print_document(&excerpt)
 }
 
 /// The key that the user of the named context has already, unless options name a key or a token.

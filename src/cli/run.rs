@@ -16,7 +16,9 @@ use config::Config;
 use files::directories::run_directory;
 use files::replaced_file;
 use keyring::{KeyNumber, Keyring};
-use kubeconfig::{Context, EntryKind, Kubeconfig, Provider, other_user, write_command};
+use kubeconfig::{
+    Context, EntryKind, Kubeconfig, NamedCluster, Provider, other_user, write_command,
+};
 use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart, set_context};
 use messages::report;
@@ -344,7 +346,7 @@ fn served_clusters(
             continue;
         }
         match kubeconfig.cluster(&entry) {
-            Ok((name, cluster)) => {
+            Ok(NamedCluster { name, cluster }) => {
                 let target = TunnelTarget::new(name, cluster);
                 clusters.push(ServedCluster { entry, target });
             }

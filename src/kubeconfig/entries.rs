@@ -36,6 +36,13 @@ pub struct Cluster {
     pub proxy_url: Option<String>,
 }
 
+/// A cluster, and the name by which messages call it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NamedCluster {
+    pub name: String,
+    pub cluster: Cluster,
+}
+
 impl Cluster {
     /// All that is said of the cluster as a text, from which its local address follows.
     pub fn identity(&self) -> String {
@@ -106,12 +113,15 @@ impl Kubeconfig {
     }
 
     /// The cluster of this name, its authority read from the file where it is in one; of an entry
-    /// that `kubeconfig --write` made for the credential plugin, the real cluster and its name.
-    pub fn cluster(&self, name: &str) -> Result<(String, Cluster), Error> {
+    /// that `kubeconfig --write` made for the credential plugin, the real cluster, by its name.
+    pub fn cluster(&self, name: &str) -> Result<NamedCluster, Error> {
         let entry = self.cluster_entry(name)?;
         match tunnelled::of(entry) {
             Some(real) => tunnelled(real),
-            None => Ok((name.to_owned(), Cluster::of_entry(entry, name)?)),
+            None => {
+                let cluster = Cluster::of_entry(entry, name)?;
+                Ok(NamedCluster { name: name.to_owned(), cluster })
+            }
         }
     }
 
@@ -170,7 +180,7 @@ fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
     }
     let Some(path) = text(cluster, "certificate-authority") else { return Ok(None) };
     match read(path.as_ref()) {
-        Ok((content, _)) => Ok(Some(content)),
+        Ok(file) => Ok(Some(file.content)),
         Err(reason) => Err(error(
             format!("certificate-authority {path} of cluster \"{name}\" can't be read: {reason}"),
             "correct certificate-authority of that cluster; a relative path starts from the directory of the \
@@ -181,16 +191,28 @@ fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
 
 /// The URL without a user and a password, which would end up in messages; neither is sent to the server.
 pub(super) fn without_user(server: &str) -> String {
-    let (scheme, host, path) = parts(server);
-    format!("{scheme}{host}{path}")
+    let ServerUrl { scheme, host, rest } = ServerUrl::of(server);
+    format!("{scheme}{host}{rest}")
 }
 
-/// The parts of a URL that kubectl takes for a server's, which can lack a scheme: scheme with `://`, host and port without
-/// a user, and the rest.
-pub(super) fn parts(server: &str) -> (&str, &str, &str) {
-    let (scheme, rest) = server.split_at(server.find("://").map_or(0, |at| at + "://".len()));
-    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    (scheme, authority.rsplit_once('@').map_or(authority, |(_, host)| host), path)
+/// The parts of a URL that kubectl takes for a server's, without a user and a password.
+pub(super) struct ServerUrl<'a> {
+    /// With `://`; empty if there is none.
+    pub(super) scheme: &'a str,
+    /// Host and port.
+    pub(super) host: &'a str,
+    /// Path, query and fragment.
+    pub(super) rest: &'a str,
+}
+
+impl<'a> ServerUrl<'a> {
+    pub(super) fn of(server: &'a str) -> Self {
+        let (scheme, behind) = server.split_at(server.find("://").map_or(0, |at| at + "://".len()));
+        let end = behind.find(['/', '?', '#']).unwrap_or(behind.len());
+        let (authority, rest) = behind.split_at(end);
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        Self { scheme, host, rest }
+    }
 }
 
 #[cfg(test)]
@@ -212,7 +234,7 @@ mod tests {
              - {name: f, cluster: {server: f, certificate-authority: /nowhere/ca}}\n",
         );
         let cluster = |name| match config.cluster(name) {
-            Ok((_, cluster)) => Ok(cluster),
+            Ok(found) => Ok(found.cluster),
             Err(error) => Err(error.to_string()),
         };
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Exit code 3 too: the kubeconfig, as files and as what they name.
+//! Errors with exit code 3: the kubeconfig, as files and as what they name.
 //!
 //! A kubeconfig can hold a PIN, a token or a key, so no text quotes a value of one: files, places, fields and
 //! the names of entries are all it says.
@@ -39,7 +39,7 @@ pub(super) fn no_current_context() -> Error {
     )
 }
 
-/// The context's user has neither this program as its `exec` plugin nor the auth provider.
+/// The error of a context whose user has neither this program as its `exec` plugin nor the auth provider.
 pub fn other_user(user: &str, context: &str) -> Error {
     let help = Help::from(format!(
         "name a context with --context; or make a key for this one (`{PROGRAM} enroll"
@@ -77,6 +77,7 @@ fn shown(list: &str) -> Help {
     Help::from(format!("`kubectl config get-{list}")).and(HelpPart::Kubeconfig).and("` lists them")
 }
 
+/// The error of a kubeconfig that can't be read, for this reason.
 pub fn unreadable(path: &Path, reason: impl Display) -> Error {
     error(
         format!("kubeconfig {} can't be read: {reason}", path.display()),

@@ -28,8 +28,9 @@ pub struct ExecRequest {
 impl ExecRequest {
     /// Parses a request: apiVersion and kind, then the fields. Unknown fields pass.
     pub fn decode(text: &[u8]) -> Result<Self, Error> {
-        let decoded = document(text, "ExecCredential", VERSIONS);
-        let (mut document, version) = decoded.map_err(|reason| Self::error(&reason))?;
+        let request = PluginRequest::decode(text, "ExecCredential", VERSIONS);
+        let PluginRequest { mut document, version } =
+            request.map_err(|reason| Self::error(&reason))?;
         let cluster = match &mut document["spec"] {
             Value::Null => None,
             Value::Object(spec) => spec.remove("cluster").filter(|cluster| !cluster.is_null()),
@@ -47,25 +48,34 @@ impl ExecRequest {
     }
 }
 
-/// A plugin's request of this kind, and the one of these versions that it has. Fails with what is wrong with it.
-pub fn document(
-    bytes: &[u8],
-    kind: &'static str,
-    versions: [&'static str; 3],
-) -> Result<(Value, &'static str), String> {
-    let document: Value = serde_json::from_slice(bytes).map_err(|error| {
-        format!("it is not valid JSON (line {}, column {})", error.line(), error.column())
-    })?;
-    let known = |field: &str, values: &[&'static str]| {
-        let Some(value) = document[field].as_str() else {
-            return Err(format!("its {field} is malformed or missing"));
+/// What a client asks a plugin, as an object of Kubernetes.
+pub struct PluginRequest {
+    pub document: Value,
+    /// Its `apiVersion`.
+    pub version: &'static str,
+}
+
+impl PluginRequest {
+    /// Parses a request of this kind in one of these versions. Fails with what is wrong with it.
+    pub fn decode(
+        bytes: &[u8],
+        kind: &'static str,
+        versions: [&'static str; 3],
+    ) -> Result<Self, String> {
+        let document: Value = serde_json::from_slice(bytes).map_err(|error| {
+            format!("it is not valid JSON (line {}, column {})", error.line(), error.column())
+        })?;
+        let known = |field: &str, values: &[&'static str]| {
+            let Some(value) = document[field].as_str() else {
+                return Err(format!("its {field} is malformed or missing"));
+            };
+            let known = values.iter().copied().find(|known| *known == value);
+            known.ok_or_else(|| format!("its {field} \"{}\" is not known", excerpt(value)))
         };
-        let known = values.iter().copied().find(|known| *known == value);
-        known.ok_or_else(|| format!("its {field} \"{}\" is not known", excerpt(value)))
-    };
-    let version = known("apiVersion", &versions)?;
-    known("kind", &[kind])?;
-    Ok((document, version))
+        let version = known("apiVersion", &versions)?;
+        known("kind", &[kind])?;
+        Ok(Self { document, version })
+    }
 }
 
 /// What a plugin hands out to authenticate its client.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{slice, thread};
 
 use super::error::{missing, unwritable};
-use super::load::read;
+use super::load::{ReadFile, read};
 use super::{EntryKind, Kubeconfig, yaml};
 use files::replaced_file::{self, TemporaryFile};
 use messages::error::Error;
@@ -85,7 +85,7 @@ impl LockedFile {
                 "it is a mount point, which no other file can take the place of",
             ));
         }
-        let (content, found) = read(&path).map_err(|error| unwritable(&path, error))?;
+        let ReadFile { content, found } = read(&path).map_err(|error| unwritable(&path, error))?;
         // What kubectl refuses is not for us to add to.
         let config = Kubeconfig::as_written(&content, &path)?;
         Ok(Self { _lock: lock, path, content, found, config })
@@ -203,7 +203,8 @@ mod tests {
     #[test]
     fn the_link_stays_and_what_it_leads_to_is_replaced_with_its_mode() {
         let directory = tempfile::tempdir().unwrap();
-        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        let file = directory.path().join("file");
+        let link = directory.path().join("link");
         let old = "current-context: old\n";
         fs::write(&file, old).unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();

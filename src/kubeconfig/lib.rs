@@ -19,7 +19,7 @@ mod shape;
 mod tunnelled;
 mod yaml;
 
-pub use entries::{Cluster, Context, Provider};
+pub use entries::{Cluster, Context, NamedCluster, Provider};
 pub use error::{NO_CONTEXT_KEY, other_user, unreadable, write_command};
 pub use exec::user_excerpt;
 pub use file::{Change, change, check_change};

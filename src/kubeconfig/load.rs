@@ -52,32 +52,34 @@ pub fn files(
 }
 
 impl Kubeconfig {
-    /// All of these files that are there, of which one has to be: of entries with the same name the first counts,
-    /// whole; of other fields the first that is set.
+    /// Reads and merges all of these files that are there, of which one has to be: of entries with the same name the
+    /// first counts, whole; of other fields the first that is set.
     pub fn load(files: &[PathBuf]) -> Result<Self, Error> {
         let mut merged = None::<Self>;
         for path in files {
-            let (content, found) = match read(path) {
+            let ReadFile { content, found } = match read(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 read => read.map_err(|error| unreadable(path, error))?,
             };
             let merged = merged.get_or_insert_default();
-            if found.is_file() {
-                merged.concerns.extend(concern(path, &found)?);
+            if found.is_file()
+                && let Some(concern) = concern(path, &found)?
+            {
+                merged.concerns.push(concern);
             }
             merged.add(Self::parse(&content, path)?);
         }
         merged.ok_or_else(|| missing(files))
     }
 
-    /// The content of one file, whose path is where relative paths start and what errors name.
+    /// Parses the content of one file, whose path is where relative paths start and what errors name.
     pub fn parse(content: &[u8], path: &Path) -> Result<Self, Error> {
         let mut config = Self::as_written(content, path)?;
         config.resolve_paths(path)?;
         Ok(config)
     }
 
-    /// As the file has it, relative paths included.
+    /// Parses the content of one file and leaves it as it is, relative paths included.
     pub(super) fn as_written(content: &[u8], path: &Path) -> Result<Self, Error> {
         let malformed = |position: String, reason: &str| {
             error(
@@ -151,8 +153,15 @@ fn add_elements(mine: &mut Vec<Value>, later: Vec<Value>) {
     }
 }
 
-/// The content of a file, or of what can be read only once, to its end: a FIFO, a shell's `<(…)`.
-pub(super) fn read(path: &Path) -> io::Result<(Vec<u8>, Metadata)> {
+/// A file that was read.
+pub(super) struct ReadFile {
+    pub(super) content: Vec<u8>,
+    /// What was found when it was opened.
+    pub(super) found: Metadata,
+}
+
+/// Reads a file, or what can be read only once, to its end: a FIFO, a shell's `<(…)`.
+pub(super) fn read(path: &Path) -> io::Result<ReadFile> {
     let file = File::open(path)?;
     let found = file.metadata()?;
     let mut content = Vec::new();
@@ -160,13 +169,15 @@ pub(super) fn read(path: &Path) -> io::Result<(Vec<u8>, Metadata)> {
     if content.len() as u64 > MAX_SIZE {
         return Err(io::Error::other("it is larger than 16 MiB"));
     }
-    Ok((content, found))
+    Ok(ReadFile { content, found })
 }
 
 /// What a person should know of a file that somebody else can change; an error if those are more than its owner and
 /// this user's own group, of which many systems make this user the only member.
 fn concern(path: &Path, found: &Metadata) -> Result<Option<String>, Error> {
-    let (file, owner, mode) = (path.display(), found.uid(), found.mode() & 0o7777);
+    let file = path.display();
+    let owner = found.uid();
+    let mode = found.mode() & 0o7777;
     let is_foreign = owner != 0 && owner != rustix::process::geteuid().as_raw();
     let is_of_own_group = found.gid() == rustix::process::getegid().as_raw();
     let is_of_group = mode & 0o020 != 0;

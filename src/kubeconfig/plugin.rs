@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::entries::{parts, without_user};
+use super::entries::{ServerUrl, without_user};
 use super::error::{error, unwritable};
 use super::redirect::point_at;
 use super::{
@@ -309,7 +309,7 @@ impl<'a> ContextBefore<'a> {
     fn local_cluster(&self, local: &LocalEndpoint<'_>) -> Result<NamedEntry, Error> {
         let real_name = &self.original.cluster;
         let mut chosen = self.present_local_cluster().unwrap_or_else(|| self.new_local_cluster());
-        let (_, real) = self.kubeconfig.cluster(real_name)?;
+        let real = self.kubeconfig.cluster(real_name)?.cluster;
         let real_entry = self.kubeconfig.entry(EntryKind::Cluster, real_name);
         let port = local.port_for(&real, port_of(&chosen.content), self.kubeconfig)?;
         let content = &mut chosen.content;
@@ -331,8 +331,11 @@ impl<'a> ContextBefore<'a> {
         for name in [&self.now.cluster].into_iter().chain(&names) {
             let entry = self.kubeconfig.entry(EntryKind::Cluster, name);
             if tunnelled::of(entry).is_some_and(|real| real["name"] == *self.original.cluster) {
-                let (name, content) = (name.clone(), entry.clone());
-                return Some(NamedEntry { kind: EntryKind::Cluster, name, content });
+                return Some(NamedEntry {
+                    kind: EntryKind::Cluster,
+                    name: name.clone(),
+                    content: entry.clone(),
+                });
             }
         }
         None
@@ -448,15 +451,15 @@ impl LocalEndpoint<'_> {
             let is_at_port = text(entry, "server").is_some_and(|url| url.starts_with(&prefix))
                 && port_of(entry) == Some(port);
             is_at_port
-                && kubeconfig.cluster(name_of(element)).is_ok_and(|(_, other)| other != *cluster)
+                && kubeconfig.cluster(name_of(element)).is_ok_and(|other| other.cluster != *cluster)
         })
     }
 }
 
 /// The port in the address of a cluster's entry, if its server is at one.
 fn port_of(entry: &Value) -> Option<u16> {
-    let (_, host, _) = parts(entry["server"].as_str()?);
-    host.rsplit_once(':')?.1.parse().ok()
+    let (_, port) = ServerUrl::of(entry["server"].as_str()?).host.rsplit_once(':')?;
+    port.parse().ok()
 }
 
 /// The content of the user of this name, with the plugin and this configuration. What else the entry says stays, but for a
@@ -486,7 +489,8 @@ mod tests {
             "clusters: [{name: real, cluster: {server: 'https://real'}}, \
              {name: other, cluster: {server: 'https://127.0.0.1:2'}}]",
         );
-        let (_, cluster) = config.cluster("real").unwrap_or_else(|error| panic!("{error}"));
+        let real = config.cluster("real").unwrap_or_else(|error| panic!("{error}"));
+        let cluster = real.cluster;
         let port = |kept, served: &[u16]| {
             let local = LocalEndpoint {
                 tunnel: TunnelEndpoint { address: "127.0.0.1", server_name: "", authority_pem: "" },

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use serde_json::Value;
 
-use super::entries::parts;
+use super::entries::ServerUrl;
 use super::{Context, EntryKind, Kubeconfig, remove, set_extension, tunnelled};
 
 /// Where a tunnel serves a cluster.
@@ -74,7 +74,7 @@ pub(super) fn point_at(cluster: &mut Value, endpoint: &TunnelEndpoint<'_>) {
 
 /// The path in a server's URL, as in Rancher's, without query and fragment, as for client-go.
 fn path_of(server: &str) -> &str {
-    parts(server).2.split(['?', '#']).next().unwrap_or_default()
+    ServerUrl::of(server).rest.split(['?', '#']).next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ pub(super) struct Misfit {
     pub(super) expected: &'static str,
 }
 
-/// As `users["jane"].user.auth-provider.config.pin is not a string`.
+/// What is wrong, as in `users["jane"].user.auth-provider.config.pin is not a string`.
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let field: String = self.path.iter().map(PathStep::to_string).collect();

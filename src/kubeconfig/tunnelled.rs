@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::error::{error, write_command};
-use super::{Cluster, EntryKind, Kubeconfig, extension, name_of, shape, text};
+use super::{Cluster, EntryKind, Kubeconfig, NamedCluster, extension, name_of, shape, text};
 use crate::exec_credential::ExecRequest;
 use messages::error::Error;
 use messages::help::Help;
@@ -14,12 +14,12 @@ use messages::help::Help;
 /// The one extension of a cluster that reaches a plugin.
 pub(super) const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// Whose extension it is, in its member `plugin`.
+/// The member `plugin` of an extension that is this program's.
 pub(super) const PLUGIN: &str = "pkcs11-external-signer";
 
-/// The real cluster, with its name, that an extension describes: `spec.cluster.config` in
+/// The real cluster that an extension describes: `spec.cluster.config` in
 /// KUBERNETES_EXEC_INFO. Its authority is read where it is in a file.
-pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
+pub fn tunnelled(extension: &Value) -> Result<NamedCluster, Error> {
     if extension["plugin"] != PLUGIN {
         return Err(not_ours(extension));
     }
@@ -34,7 +34,8 @@ pub fn tunnelled(extension: &Value) -> Result<(String, Cluster), Error> {
     if text(extension, "server").is_none() {
         return Err(refused("has no server"));
     }
-    Ok((name.to_owned(), Cluster::of_entry(extension, name)?))
+    let cluster = Cluster::of_entry(extension, name)?;
+    Ok(NamedCluster { name: name.to_owned(), cluster })
 }
 
 /// The error of an extension that can't be used.
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_cluster_is_what_the_extension_says() {
-        let (name, cluster) = tunnelled(&json!({
+        let found = tunnelled(&json!({
             "plugin": PLUGIN,
             "name": "prod",
             "server": "https://jane:pin@10.0.0.1:6443/k8s",
@@ -115,14 +116,14 @@ mod tests {
             "later": [1],
         }))
         .unwrap();
-        let expected = Cluster {
+        let cluster = Cluster {
             server: "https://10.0.0.1:6443/k8s".into(),
             authority: Some(b"foo".to_vec()),
             tls_server_name: Some("api".into()),
             insecure: false,
             proxy_url: Some("socks5://proxy".into()),
         };
-        assert_eq!((name.as_str(), cluster), ("prod", expected));
+        assert_eq!(found, NamedCluster { name: "prod".to_owned(), cluster });
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::shape::PathStep;
 use messages::error::Error;
 use messages::printable::{escaped, is_harmful};
 
-/// Where a text ends, as `, line 1, column 5`.
+/// The place where a text ends, as `, line 1, column 5`.
 pub(super) fn end(text: &str) -> String {
     let (line, last) = text.split('\n').enumerate().last().unwrap_or_default();
     place(line as u64 + 1, last.chars().count() as u64 + 1)
@@ -25,7 +25,7 @@ fn place(line: u64, column: u64) -> String {
     format!(", line {line}, column {column}")
 }
 
-/// Where something stands, as [`end`] has it; nothing where that isn't known.
+/// The place where something stands, as [`end`] has it; nothing where that isn't known.
 fn shown(location: Option<Location>) -> String {
     location.map(|start| place(start.line(), start.column())).unwrap_or_default()
 }
@@ -88,7 +88,7 @@ pub(super) fn excerpt(data: &Value) -> Result<String, Error> {
     write(data).ok_or_else(|| Error::internal("entries of a kubeconfig would be read otherwise"))
 }
 
-/// Where the value stands to which the path leads.
+/// The place of the value to which the path leads, as [`end`] has it.
 pub(super) fn position(text: &str, path: &[PathStep]) -> String {
     let found = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |data| {
         Descent(path).deserialize(data)

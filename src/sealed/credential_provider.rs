@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::{ImageLogin, Registries, Registry};
-use kubeconfig::exec_credential::document;
+use kubeconfig::exec_credential::PluginRequest;
 use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
 use messages::printable::excerpt;
 
-/// In bytes. A token of a service account and its annotations have a few thousand.
+/// The longest request that is read, in bytes. A token of a service account and its annotations have a few thousand.
 pub const LONGEST_REQUEST: u64 = 1 << 20;
 
 /// The versions of the API. The response has that of the request.
@@ -37,8 +37,8 @@ impl ProviderRequest {
         if bytes.len() as u64 > LONGEST_REQUEST {
             return Err(refused("it is longer than a request of kubelet"));
         }
-        let decoded = document(bytes, "CredentialProviderRequest", VERSIONS);
-        let (document, version) = decoded.map_err(|reason| refused(&reason))?;
+        let request = PluginRequest::decode(bytes, "CredentialProviderRequest", VERSIONS);
+        let PluginRequest { document, version } = request.map_err(|reason| refused(&reason))?;
         let image = document["image"].as_str().unwrap_or_default();
         let image = Registry::of_image(image).ok_or_else(|| {
             let image = excerpt(image);

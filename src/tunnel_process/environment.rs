@@ -118,7 +118,7 @@ pub(super) fn kept() -> Environment {
 
 /// What of it says which tokens there are.
 pub(super) fn of_tokens(environment: &Environment) -> BTreeSet<&(OsString, OsString)> {
-    let is_of_tokens = |name: &OsStr| name.to_str().is_some_and(|it| OF_TOKENS.contains(&it));
+    let is_of_tokens = |name: &OsStr| name.to_str().is_some_and(|name| OF_TOKENS.contains(&name));
     environment.iter().filter(|(name, _)| is_of_tokens(name)).collect()
 }
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::environment::Environment;
 use config::pin::{PinOrigin, PinRequest};
 use config::{Config, Keep, TokenName};
-use kubeconfig::{Cluster, LocalCluster, local_address, tunnelled, write_command};
+use kubeconfig::{Cluster, LocalCluster, NamedCluster, local_address, tunnelled, write_command};
 use messages::error::{Error, Exit};
 use messages::help::Help;
 use messages::printable::excerpt;
@@ -90,12 +90,12 @@ impl RegisteredCluster {
     pub fn of(local: &LocalCluster, identity: &ServerIdentity) -> Result<Self, Error> {
         let entry = &local.cluster;
         let server = excerpt(&entry.server);
-        let (name, cluster) = tunnelled(&local.extension)?;
+        let NamedCluster { name, cluster } = tunnelled(&local.extension)?;
         let uri = Uri::try_from(entry.server.as_str()).ok();
-        let uri = uri.filter(|it| it.scheme_str() == Some("https"));
-        let address = uri.and_then(|it| it.authority()?.as_str().parse().ok());
+        let uri = uri.filter(|uri| uri.scheme_str() == Some("https"));
+        let address = uri.and_then(|uri| uri.authority()?.as_str().parse().ok());
         // Where another user may listen it is none.
-        let address = address.filter(|it: &SocketAddr| it.ip() == local_address());
+        let address = address.filter(|address: &SocketAddr| address.ip() == local_address());
         let address = address.ok_or_else(|| {
             foreign_entry(format!(
                 "the cluster's server {server} is no address of this user's tunnel"
@@ -104,7 +104,7 @@ impl RegisteredCluster {
         let is_own = entry.authority.as_deref() == Some(identity.authority_pem().as_bytes());
         // Without a name a client asks for the address's certificate.
         let server_name = entry.tls_server_name.as_deref();
-        if !is_own || server_name.is_some_and(|it| it != identity.server_name()) {
+        if !is_own || server_name.is_some_and(|name| name != identity.server_name()) {
             return Err(foreign_entry(format!(
                 "the cluster's entry for {server} was written on another machine or for another user"
             )));

@@ -32,7 +32,7 @@ fuzz_target!(|text: &[u8]| {
         Err(error) => return refused(error),
     };
     match tunnelled(&extension) {
-        Ok((name, _)) => assert_eq!(extension["name"], name.as_str()),
+        Ok(real) => assert_eq!(extension["name"], real.name.as_str()),
         Err(error) => refused(error),
     }
 });

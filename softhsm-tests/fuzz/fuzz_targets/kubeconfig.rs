@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use kubeconfig::{Context, Kubeconfig, Provider, TunnelEndpoint, user_excerpt};
+use kubeconfig::{Context, Kubeconfig, NamedCluster, Provider, TunnelEndpoint, user_excerpt};
 use libfuzzer_sys::fuzz_target;
 use protocol::Configuration;
 use serde_json::Value;
@@ -112,7 +112,7 @@ fn look_at(config: &Kubeconfig, document: &Value, context: &Context) {
     let is_noted = named.is_some_and(|it| it.to_string().contains("pkcs11-external-signer"));
     if text("certificate-authority").is_empty() && !is_noted {
         match config.cluster(&context.cluster) {
-            Ok((_, cluster)) => {
+            Ok(NamedCluster { cluster, .. }) => {
                 // A user and a password are left out.
                 if !text("server").contains('@') {
                     assert_eq!(cluster.server, text("server"));

@@ -351,12 +351,12 @@ fn changed(
 ) -> Option<String> {
     let name = &served.name;
     // Without the proxy that the environment would add.
-    let (_, copy) = kubeconfig.cluster(&context.cluster).ok()?;
+    let copy = kubeconfig.cluster(&context.cluster).ok()?.cluster;
     if !kubeconfig.has(EntryKind::Cluster, name) {
         return None;
     }
     let what = match kubeconfig.cluster(name) {
-        Ok((_, real)) => differences(&copy, &real),
+        Ok(real) => differences(&copy, &real.cluster),
         Err(error) => error.to_string(),
     };
     if what.is_empty() {

@@ -30,7 +30,7 @@ use tunnel_process::{self, RegisteredCluster, Registration, caller_error};
 /// The variable that holds a client's request.
 const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 
-/// When a client asks again. One whose tunnel was killed is through again after this time.
+/// The time after which a client asks again. One whose tunnel was killed is through again after this time.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Debug, clap::Args)]
@@ -92,7 +92,7 @@ fn for_client(mut error: Error, options: &KeyOptions, client: Option<i32>) -> Er
     if was_told { error.again() } else { error }
 }
 
-/// For whoever types the client's command, and not this one.
+/// What to do about a PIN that nobody can be asked for: for whoever types the client's command, and not this one.
 fn where_to_ask() -> Help {
     Help::from(format!(
         "run it from a terminal (with ssh: -t), or write down where the PIN comes from, which is askpass, file:/path or \

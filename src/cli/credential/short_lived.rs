@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::{CredentialArguments, version};
 use crate::cli::issuance::{Issuance, ShortLived, applicant};
-use crate::cli::key::choice::key_and_user;
+use crate::cli::key::choice::NamedKey;
 use crate::cli::key::options::{KeySource, SelectedContext, standard_input_is_the_clients};
 use crate::cli::session::{CommandSession, write_file};
-use crate::enrollment::{outlasts, remark, sign_request};
+use crate::enrollment::{Applicant, outlasts, remark, sign_request};
 use cluster_api::signing_request::{Progress, SHORTEST, SigningRequest};
 use cluster_api::{ServiceAccount, ServiceAccountToken, TokenConnection};
 use config::{Config, PinSource, duration, key_selection};
@@ -27,7 +27,7 @@ use crypto::jose;
 use crypto::scheme::Scheme;
 use crypto::verify::verify;
 use kubeconfig::exec_credential::{ExecProof, ExecRequest, exec_answer};
-use kubeconfig::{Cluster, LocalCluster, tunnelled};
+use kubeconfig::{Cluster, LocalCluster, NamedCluster, tunnelled};
 use messages::error::{Error, Exit};
 use messages::printable::hex;
 use messages::report;
@@ -100,7 +100,7 @@ pub(super) struct IssuedCredential {
     pub(super) user: String,
 }
 
-/// Makes it and prints or writes it.
+/// Makes a short-lived credential, and prints it or writes it into a file.
 pub(super) fn hand_out(
     kind: ShortLived,
     arguments: &CredentialArguments,
@@ -138,10 +138,18 @@ pub(super) fn hand_out(
     };
     made.check_end()?;
     let version = version(request.as_ref(), &arguments.key);
-    let text = text(&made, options.output, version, target.as_ref());
+    put_out(&text(&made, options.output, version, target.as_ref()), options, session)
+}
+
+/// Prints the credential, or writes it into the file that the options name.
+fn put_out(
+    text: &str,
+    options: &ShortLivedOptions,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
     match &options.out {
-        Some(path) => write_file(path, &text, 0o600),
-        None => session.output.print_document(&text),
+        Some(path) => write_file(path, text, 0o600),
+        None => session.output.print_document(text),
     }
 }
 
@@ -209,33 +217,18 @@ fn certificate(
 ) -> Result<IssuedCredential, Error> {
     let user = api.whoami()?;
     let applicant = applicant(&user)?;
-    let (secret, public_key) = new_key()?;
-    let schemes = &Scheme::of_tls(&public_key);
-    let csr = sign_request(
-        KeyPurpose::Signing,
-        None,
-        &applicant,
-        &public_key,
-        schemes,
-        |scheme, digest| {
-            let signature: Result<Signature, _> = SigningKey::from(&secret).sign_prehash(digest);
-            let der = signature.ok().map(|signature| signature.to_der().as_bytes().to_vec());
-            der.and_then(|der| verify(&public_key, &scheme, digest, der))
-                .ok_or_else(|| Error::internal("a signature of a key that was just made"))
-        },
-    )?;
+    let new = NewKey::generate()?;
     let name = format!("credential-{}", random_id()?);
+    let csr = new.request(&applicant)?;
     let request = SigningRequest::create(api, &name, &csr, u32::try_from(life).ok())?;
-    report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
-    let request = request.wait(api, limit, &mut |progress| {
-        if matches!(progress, Progress::Approved) {
-            report::note(&format!(
-                "the request {name} is approved; waiting for the cluster's signer"
-            ));
-        }
-    })?;
-    let (applicant, public_key) = (&applicant, &public_key);
-    let issuance = Issuance { api, applicant, public_key, duration: None, renewed: None };
+    let request = wait_for_approval(api, &request, limit)?;
+    let issuance = Issuance {
+        api,
+        applicant: &applicant,
+        public_key: &new.public,
+        duration: None,
+        renewed: None,
+    };
     let Some(issued) = issuance.issued(&request)? else {
         // Its key ends with this process. Who may not remove it leaves it to the cluster.
         let _ = request.remove(api);
@@ -246,12 +239,29 @@ fn certificate(
         ));
     };
     check_life(&issued.certificate, life, &name)?;
-    let key = secret.to_pkcs8_pem(LineEnding::LF).map_err(Error::internal)?.to_string();
+    let key = new.secret.to_pkcs8_pem(LineEnding::LF).map_err(Error::internal)?.to_string();
     Ok(IssuedCredential {
         // Not what stands between and behind the certificates.
         proof: ExecProof::Certificate { certificate: issued.pem()?, key },
         ends: issued.certificate.validity.not_after,
         user: user.name,
+    })
+}
+
+/// Waits for the request's approval and the certificate, and says what is being waited for.
+fn wait_for_approval(
+    api: &TokenConnection,
+    request: &SigningRequest,
+    limit: Duration,
+) -> Result<SigningRequest, Error> {
+    let name = &request.metadata.name;
+    report::note(&format!("waiting for the CertificateSigningRequest {name} to be approved"));
+    request.wait(api, limit, &mut |progress| {
+        if matches!(progress, Progress::Approved) {
+            report::note(&format!(
+                "the request {name} is approved; waiting for the cluster's signer"
+            ));
+        }
     })
 }
 
@@ -276,15 +286,35 @@ fn check_life(certificate: &Certificate, life: u64, name: &str) -> Result<(), Er
 }
 
 /// A key in memory, which is wiped with it.
-fn new_key() -> Result<(SecretKey, PublicKey), Error> {
-    // On the heap, which is wiped when it is freed.
-    let mut random = vec![0; 32];
-    getrandom::fill(&mut random).map_err(Error::internal)?;
-    // Hardly any number is none.
-    let secret = SecretKey::from_slice(&random).map_err(Error::internal)?;
-    let point = SigningKey::from(&secret).verifying_key().to_sec1_point(false);
-    let public = PublicKey::Ecdsa { curve: Curve::P256, point: point.as_bytes().to_vec() };
-    Ok((secret, public))
+struct NewKey {
+    secret: SecretKey,
+    public: PublicKey,
+}
+
+impl NewKey {
+    fn generate() -> Result<Self, Error> {
+        // On the heap, which is wiped when it is freed.
+        let mut random = vec![0; 32];
+        getrandom::fill(&mut random).map_err(Error::internal)?;
+        // Hardly any number is none.
+        let secret = SecretKey::from_slice(&random).map_err(Error::internal)?;
+        let point = SigningKey::from(&secret).verifying_key().to_sec1_point(false);
+        let public = PublicKey::Ecdsa { curve: Curve::P256, point: point.as_bytes().to_vec() };
+        Ok(Self { secret, public })
+    }
+
+    /// A request for a certificate of this applicant, as PEM, signed with the key.
+    fn request(&self, applicant: &Applicant) -> Result<String, Error> {
+        let schemes = Scheme::of_tls(&self.public);
+        let sign = |scheme: Scheme, digest: &[u8]| {
+            let signature: Result<Signature, _> =
+                SigningKey::from(&self.secret).sign_prehash(digest);
+            let der = signature.ok().map(|signature| signature.to_der().as_bytes().to_vec());
+            der.and_then(|der| verify(&self.public, &scheme, digest, der))
+                .ok_or_else(|| Error::internal("a signature of a key that was just made"))
+        };
+        sign_request(KeyPurpose::Signing, None, applicant, &self.public, &schemes, sign)
+    }
 }
 
 /// A token that the key signs.
@@ -297,7 +327,7 @@ fn jwt(
     let library = session.open(config)?;
     let mut pins = library.lock.asking_unlocked(&config.library, pins);
     let mut token = library.token(&config.token)?;
-    let (key, user) = key_and_user(&mut token, config, Some(&mut pins))?;
+    let NamedKey { key, user } = NamedKey::find(&mut token, config, Some(&mut pins))?;
     let user = options.subject.clone().or(user).ok_or_else(|| {
         Error::new(
             Exit::Request,
@@ -352,17 +382,16 @@ fn target(
 ) -> Result<TunnelTarget, Error> {
     if let Some(entry) = request.and_then(|request| request.cluster.as_ref()) {
         let LocalCluster { cluster, extension } = LocalCluster::requested(entry)?;
-        let (name, cluster) = if extension.is_null() {
-            (cluster.server.clone(), cluster)
-        } else {
-            tunnelled(&extension)?
-        };
+        if extension.is_null() {
+            return Ok(TunnelTarget::new(cluster.server.clone(), cluster));
+        }
+        let NamedCluster { name, cluster } = tunnelled(&extension)?;
         return Ok(TunnelTarget::new(name, cluster));
     }
     arguments.key.target(of_key)
 }
 
-/// The document; `target` is needed for a kubeconfig.
+/// The credential in this form; `target` is needed for a kubeconfig.
 fn text(
     credential: &IssuedCredential,
     form: OutputForm,
@@ -386,7 +415,7 @@ fn text(
     }
 }
 
-/// JSON is YAML, but for the comment.
+/// A kubeconfig with the credential for this cluster. JSON is YAML, but for the comment.
 fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
     let Cluster { server, authority, tls_server_name, insecure, proxy_url } = &target.cluster;
     let mut cluster = json!({
@@ -406,7 +435,8 @@ fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
         }),
         ExecProof::Token(token) => json!({ "token": token }),
     };
-    let (name, who) = (&target.name, &credential.user);
+    let name = &target.name;
+    let who = &credential.user;
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",

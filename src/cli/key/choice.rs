@@ -23,10 +23,10 @@ use system::environment::TakenVariables;
 use token::kind;
 use token::{Identity, KeyReference, Token};
 
-/// Several keys are as good as each other.
+/// Several keys can be meant.
 pub(crate) const SEVERAL_KEYS: Kind = Kind::new("several keys");
 
-/// Of all keys of all tokens none can be used.
+/// None of the keys of all tokens can be used.
 pub(crate) const NO_USABLE_KEY: Kind = Kind::new("no usable key");
 
 impl KeyOptions {
@@ -200,7 +200,7 @@ impl KeyOptions {
     }
 }
 
-/// Asks at the terminal.
+/// The key that the person at the terminal picks; an error that lists them where nobody does.
 fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
     let items: Vec<_> = found.iter().map(|selected| described(*selected)).collect();
     let picked = question::pick("Which key?", &items);
@@ -214,7 +214,7 @@ fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
         .kind(SEVERAL_KEYS))
 }
 
-/// `found` is what there is, each with what is wrong with it.
+/// The error of keys none of which can be used; `found` is what there is, each with what is wrong with it.
 fn no_usable(found: &[String]) -> Error {
     let help = "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how a \
                 certificate is issued), or choose one as it is with --object-id:";
@@ -223,7 +223,7 @@ fn no_usable(found: &[String]) -> Error {
         .kind(NO_USABLE_KEY)
 }
 
-/// In one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token "prod"
+/// A key in one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token "prod"
 /// (serial 5d9c, slotId 1), LIBRARY`.
 fn described(selected: SelectedKey<'_>) -> String {
     let SelectedKey { library, token, key } = selected;
@@ -320,21 +320,36 @@ fn names_object(wanted: &ObjectSelector, key: &KeyEntry) -> bool {
     tells_it_apart && key.fits(wanted)
 }
 
-/// The key by its certificate, and the user that this names; or by its public key where there is no certificate. Without
-/// `pins` only what the token shows without a login is found.
-pub(in crate::cli) fn key_and_user(
-    token: &mut Token,
-    config: &Config,
-    mut pins: Option<&mut dyn PinProvider>,
-) -> Result<(KeyReference, Option<String>), Error> {
-    let provider = pins.as_mut().map(|pins| &mut **pins as &mut dyn PinProvider);
-    match token.identity(config, provider) {
-        Ok(identity) => Ok((identity.key, identity.certificate.user)),
-        Err(error) if error.is(&kind::NO_CERTIFICATE) || error.is(&kind::CERTIFICATE_UNSEEN) => {
-            // What is missing is rather the certificate than a public key.
-            token.bare_key(&config.object, pins).map(|key| (key, None)).map_err(|_| error)
+/// The key that a configuration names, with or without a certificate.
+pub(in crate::cli) struct NamedKey {
+    pub(in crate::cli) key: KeyReference,
+    /// The user that its certificate names, if it has one.
+    pub(in crate::cli) user: Option<String>,
+}
+
+impl NamedKey {
+    /// The key by its certificate, or by its public key where there is no certificate. Without `pins` only what the
+    /// token shows without a login is found.
+    pub(in crate::cli) fn find(
+        token: &mut Token,
+        config: &Config,
+        mut pins: Option<&mut dyn PinProvider>,
+    ) -> Result<Self, Error> {
+        let provider = pins.as_mut().map(|pins| &mut **pins as &mut dyn PinProvider);
+        let error = match token.identity(config, provider) {
+            Ok(Identity { key, certificate, .. }) => {
+                return Ok(Self { key, user: certificate.user });
+            }
+            Err(error) => error,
+        };
+        if !error.is(&kind::NO_CERTIFICATE) && !error.is(&kind::CERTIFICATE_UNSEEN) {
+            return Err(error);
         }
-        Err(error) => Err(error),
+        match token.bare_key(&config.object, pins) {
+            Ok(key) => Ok(Self { key, user: None }),
+            // What is missing is rather the certificate than a public key.
+            Err(_) => Err(error),
+        }
     }
 }
 

@@ -66,12 +66,12 @@ impl ContextEntries<'_> {
                     former_with_secret: is_secret.then_some(former),
                 })
             })?;
-        let (context, user, shown) = (self.context, &outcome.name, path.display());
+        let user = &outcome.name;
         let what_is_so = match copy {
             Some(_) => format!("uses the key, as user \"{user}\""),
             None => format!("is there already, with user \"{user}\""),
         };
-        let text = format!("\"{context}\" in {shown} {what_is_so}");
+        let text = format!("\"{}\" in {} {what_is_so}", self.context, path.display());
         output.step(&Step { title: "context", text })?;
         if let Some(copy) = &copy {
             output.detail(&format!("what was there is in {}", copy.display()))?;

@@ -10,7 +10,7 @@ use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
 use crate::start;
 use config::{OPTIONS, PinSource, Uri, without_object, without_pin};
-use kubeconfig::{Context, Kubeconfig, files};
+use kubeconfig::{Context, Kubeconfig, NamedCluster, files};
 use messages::error::{Error, Exit};
 use messages::help::{self, Call};
 use messages::printable::shell_word;
@@ -18,7 +18,7 @@ use messages::report;
 use protocol::Configuration;
 use tunnel::TunnelTarget;
 
-/// Under which `--help` has these options, and others that say which key is meant.
+/// The heading under which `--help` has these options, and others that say which key is meant.
 pub(in crate::cli) const HEADING: &str = "Which key";
 
 /// The kubeconfig's contexts, for completions. Shells take a candidate as it is, so none that needs quotes is offered.
@@ -82,7 +82,7 @@ pub(in crate::cli) struct Selection {
 }
 
 impl Selection {
-    /// What it says of library and token.
+    /// The selection of the token alone: what it says of a library and a token.
     pub(in crate::cli) fn of_token(&self) -> Self {
         let uri = self.uri.as_deref().map(without_object);
         Self { object_id: None, object_label: None, uri, ..self.clone() }
@@ -90,35 +90,41 @@ impl Selection {
 
     /// Whether it says more than which library is meant.
     pub(in crate::cli) fn names_a_token_or_an_object(&self) -> bool {
-        self.pairs().any(|(_, key, _)| !matches!(key, "pathLib" | "initArgs"))
+        self.given().any(|given| !matches!(given.key, "pathLib" | "initArgs"))
     }
 
-    /// As option, key of the configuration and value.
-    fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
-        let values = [
-            &self.module,
-            &self.init_args,
-            &self.slot_id,
-            &self.token_label,
-            &self.token_serial,
-            &self.object_id,
-            &self.object_label,
-            &self.uri,
-        ];
-        let names = OPTIONS.into_iter().skip_while(|(key, _)| *key != "pathLib");
-        names
-            .zip(values)
-            .filter_map(|((key, option), value)| Some((option, key, value.as_deref()?)))
+    /// The options that are given.
+    fn given(&self) -> impl Iterator<Item = GivenOption<'_>> {
+        OPTIONS
+            .into_iter()
+            .filter_map(|(key, option)| Some(GivenOption { option, key, value: self.value(key)? }))
     }
 
+    /// The value of the option that stands for this key of the configuration.
+    fn value(&self, key: &str) -> Option<&str> {
+        let value = match key {
+            "pathLib" => &self.module,
+            "initArgs" => &self.init_args,
+            "slotId" => &self.slot_id,
+            "tokenLabel" => &self.token_label,
+            "tokenSerial" => &self.token_serial,
+            "objectId" => &self.object_id,
+            "objectLabel" => &self.object_label,
+            "uri" => &self.uri,
+            _ => return None,
+        };
+        value.as_deref()
+    }
+
+    /// The configuration that says the same.
     pub(in crate::cli) fn configuration(&self) -> Configuration {
-        self.pairs().map(|(_, key, value)| (key, value)).collect()
+        self.given().map(|GivenOption { key, value, .. }| (key, value)).collect()
     }
 
-    /// As options and their values. The URI is printed anew, without a PIN that stands in it; one that can't be read is
-    /// left out.
+    /// The options that are given, each with its value. The URI is printed anew, without a PIN that stands in it; one
+    /// that can't be read is left out.
     pub(in crate::cli) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.pairs().filter_map(|(option, key, value)| {
+        self.given().filter_map(|GivenOption { option, key, value }| {
             let value = match key {
                 "uri" => Uri::parse(value).ok()?.to_string(),
                 _ => value.to_owned(),
@@ -127,11 +133,20 @@ impl Selection {
         })
     }
 
-    /// As arguments for another process of this program.
+    /// The options that are given, as arguments for another process of this program.
     pub(in crate::cli) fn arguments(&self) -> impl Iterator<Item = String> {
         // One word each: a value could begin with a hyphen.
         self.options().map(|(option, value)| format!("{option}={value}"))
     }
+}
+
+/// An option that is given.
+struct GivenOption<'a> {
+    /// As in `--module`.
+    option: &'static str,
+    /// The key of the configuration that it stands for, as in `pathLib`.
+    key: &'static str,
+    value: &'a str,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -171,12 +186,13 @@ pub(in crate::cli) struct SelectedContext {
 impl SelectedContext {
     /// The context's cluster.
     pub(in crate::cli) fn target(&self) -> Result<TunnelTarget, Error> {
-        let (name, cluster) = self.kubeconfig.cluster(&self.context.cluster)?;
+        let NamedCluster { name, cluster } = self.kubeconfig.cluster(&self.context.cluster)?;
         Ok(TunnelTarget::new(name, cluster))
     }
 }
 
 impl KeyOptions {
+    /// The options that name this context of this kubeconfig.
     pub(in crate::cli) fn of_context(
         kubeconfig: &Option<PathBuf>,
         context: Option<String>,
@@ -184,9 +200,9 @@ impl KeyOptions {
         Self { kubeconfig: kubeconfig.clone(), context, ..Self::default() }
     }
 
-    /// Rather than have a context name it.
+    /// Whether the options name a key, rather than have a context name it.
     pub(in crate::cli) fn names_a_key(&self) -> bool {
-        self.selection.pairs().next().is_some()
+        self.selection.given().next().is_some()
     }
 
     /// The key of the options or, if they name none, that of the context's user.
@@ -199,6 +215,7 @@ impl KeyOptions {
         Ok(KeySource { configuration, context: Some(selected), found: None })
     }
 
+    /// The key that the options name.
     pub(in crate::cli) fn options_source(&self) -> KeySource {
         KeySource { configuration: self.configuration(), context: None, found: None }
     }
@@ -216,7 +233,7 @@ impl KeyOptions {
         self.overridden(self.selection.configuration())
     }
 
-    /// The same for the whole token.
+    /// The options for the whole token, without what they say of an object.
     pub(in crate::cli) fn of_token(&self) -> Self {
         Self { selection: self.selection.of_token(), ..self.clone() }
     }
@@ -246,6 +263,7 @@ impl KeyOptions {
         Ok(kubeconfig)
     }
 
+    /// The configuration with the file of the certificate and the source of the PIN that the options name.
     pub(in crate::cli) fn overridden(&self, mut configuration: Configuration) -> Configuration {
         if let Some(path) = &self.certificate_file {
             configuration.set("certificateFile", path);
@@ -297,13 +315,13 @@ pub(in crate::cli) fn option(name: &str, value: Option<impl AsRef<str>>) -> Stri
     value.map_or_else(String::new, |value| format!(" {name}={}", shell_word(value.as_ref())))
 }
 
-/// Arguments don't go together.
+/// The error of arguments that don't go together.
 pub(in crate::cli) fn needs(argument: &str, other: &str) -> Error {
     Error::new(Exit::Request, format!("missing argument: {argument} needs {other}"))
         .help("--help shows what goes with what")
 }
 
-/// `kubectl apply -f -` needs it for the manifest.
+/// The error of a PIN on standard input where that is the client's: `kubectl apply -f -` needs it for the manifest.
 pub(in crate::cli) fn standard_input_is_the_clients() -> Error {
     Error::new(Exit::Configuration, "pinSource is stdin, and standard input is the client's")
         .help("choose another pinSource (--pin-source): prompt, askpass, file:/path or env:NAME")
@@ -326,7 +344,7 @@ pub(in crate::cli) fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> 
     files(explicit, variable.as_deref(), home.as_deref())
 }
 
-/// An empty value is the same as none.
+/// Sets the key to this value; an empty one is the same as none.
 pub(in crate::cli) fn set(configuration: &mut Configuration, key: &str, value: Option<&str>) {
     if let Some(value) = value.filter(|value| !value.is_empty()) {
         configuration.set(key, value);

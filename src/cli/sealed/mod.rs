@@ -19,7 +19,7 @@ use messages::help::Help;
 use sealed::{Registries, SealedFile, describe, names};
 use token::{KeyReference, Token};
 
-/// In bytes; a thousand recipients take a fifth of it.
+/// The longest sealed file that is read, in bytes; a thousand recipients take a fifth of it.
 const LONGEST_FILE: u64 = 1 << 20;
 
 // The options that say with which token files are opened. Which key of it follows from the file.

@@ -14,7 +14,7 @@ use pin_entry;
 use sealed::{NewEnvelope, Registries, RegistryLogin};
 use system::clock::unix_time;
 
-/// In bytes; no password has more.
+/// The longest password that is read, in bytes.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
 
 #[derive(Debug, clap::Args)]
