@@ -9,11 +9,13 @@
 mod certificate;
 mod chain;
 pub mod evidence;
+pub mod policy;
 mod refusal;
 pub mod roots;
 pub mod yubikey;
 
 pub use evidence::Evidence;
+pub use policy::Policy;
 pub use refusal::Refusal;
 pub use roots::Roots;
 pub use yubikey::YubiKeyClaims;

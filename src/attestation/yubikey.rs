@@ -145,6 +145,15 @@ impl Firmware {
         Ok(Self { major, minor, patch })
     }
 
+    /// Three numbers with points between them, as it is shown; `None` for anything else.
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        let numbers: Result<Vec<u8>, _> = text.split('.').map(str::parse).collect();
+        let [major, minor, patch] = numbers.ok()?.try_into().ok()?;
+        let firmware = Self { major, minor, patch };
+        // Without signs and zeros in front.
+        (firmware.to_string() == text).then_some(firmware)
+    }
+
     /// Why keys of this kind are weak if this firmware made them.
     pub fn advisory(self, key: &PublicKey) -> Option<Advisory> {
         match key {

@@ -1,0 +1,246 @@
+//! A policy's file: YAML whose every field is known. What isn't is refused, since it would be a rule that nobody heeds.
+
+use std::fmt::Display;
+
+use serde::{Deserialize, Deserializer};
+use serde_saphyr::options::MergeKeyPolicy;
+use serde_saphyr::{Location, Spanned};
+
+use super::{API_VERSION, KIND, Lifetime, Place, Placed, Policy, Requirements, User};
+use crate::Roots;
+use crate::yubikey::{Firmware, PinPolicy, SerialNumber, Slot, TouchPolicy};
+use crypto::certificate::fingerprint;
+use messages::error::{Error, Exit};
+use messages::printable::excerpt;
+
+/// What stands for Yubico's roots.
+const YUBICO: &str = "yubico";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct PolicyFile {
+    api_version: Spanned<String>,
+    kind: Spanned<String>,
+    #[serde(default, deserialize_with = "given")]
+    roots: Option<Vec<Spanned<String>>>,
+    #[serde(default, deserialize_with = "given")]
+    require: Option<RequirementsEntry>,
+    #[serde(default, deserialize_with = "given")]
+    max_lifetime: Option<Spanned<String>>,
+    users: Spanned<Vec<UserEntry>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RequirementsEntry {
+    #[serde(default, deserialize_with = "given")]
+    min_firmware: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "given")]
+    pin_policies: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default, deserialize_with = "given")]
+    touch_policies: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default, deserialize_with = "given")]
+    slots: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct UserEntry {
+    name: Spanned<String>,
+    serial_numbers: Spanned<Vec<u32>>,
+    #[serde(default, deserialize_with = "given")]
+    groups: Option<Spanned<Vec<String>>>,
+    #[serde(default, deserialize_with = "given")]
+    require: Option<RequirementsEntry>,
+}
+
+/// A field with nothing behind it isn't one that was left out: that would ask for less.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(data: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(data).map(Some)
+}
+
+impl Policy {
+    /// Reads a policy. `source` says in messages where it comes from.
+    pub fn from_yaml(content: &[u8], source: &str) -> Result<Self, Error> {
+        let text = str::from_utf8(content).map_err(|_| refused(source, "", "it is not UTF-8"))?;
+        let options = serde_saphyr::options! { merge_keys: MergeKeyPolicy::Error };
+        let file: PolicyFile = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| unreadable(source, &error))?;
+        Reader { source }.policy(file, fingerprint(content))
+    }
+}
+
+/// The error of a file that is no policy.
+fn refused(source: &str, place: impl Display, reason: impl Display) -> Error {
+    let text = match place.to_string() {
+        place if place.is_empty() => format!("{source} is no policy: {reason}"),
+        place => format!("{source} is no policy: {place}: {reason}"),
+    };
+    Error::new(Exit::Configuration, text)
+        .help("docs/approve.md has the fields of a policy, and one to begin with")
+}
+
+fn unreadable(source: &str, error: &serde_saphyr::Error) -> Error {
+    use serde_saphyr::Error as Yaml;
+    let reason = match error.without_snippet() {
+        Yaml::SerdeUnknownField { field, expected, .. } => {
+            format!("the field {:?} is none of {}", excerpt(field), expected.join(", "))
+        }
+        Yaml::SerdeMissingField { field, .. } => format!("the field {field} is missing"),
+        Yaml::DuplicateMappingKey { key: Some(key), .. } => {
+            format!("the field {:?} is there twice", excerpt(key))
+        }
+        Yaml::Budget { .. } => "it holds more than a policy can".to_owned(),
+        _ => "what stands there can't be read, or something else belongs there".to_owned(),
+    };
+    let line = error.location().filter(|place| *place != Location::UNKNOWN);
+    refused(source, line.map_or_else(String::new, |place| format!("line {}", place.line())), reason)
+}
+
+fn placed<S, T>(spanned: &Spanned<S>, field: impl Into<String>, value: T) -> Placed<T> {
+    Placed { value, place: Place { line: spanned.referenced.line(), field: field.into() } }
+}
+
+/// Reads the values of a file that has the right fields.
+struct Reader<'a> {
+    source: &'a str,
+}
+
+impl Reader<'_> {
+    fn policy(&self, file: PolicyFile, sha256: String) -> Result<Policy, Error> {
+        let PolicyFile { api_version, kind, roots, require, max_lifetime, users } = file;
+        self.demand(&api_version, "apiVersion", API_VERSION)?;
+        self.demand(&kind, "kind", KIND)?;
+        Ok(Policy {
+            sha256,
+            roots: self.roots(roots)?,
+            requirements: self.requirements(require.unwrap_or_default(), "")?,
+            longest: max_lifetime.map(|text| self.lifetime(text)).transpose()?,
+            users: self.users(users)?,
+        })
+    }
+
+    fn refused<S>(&self, spanned: &Spanned<S>, field: &str, reason: impl Display) -> Error {
+        refused(self.source, placed(spanned, field, ()).place, reason)
+    }
+
+    fn demand(&self, found: &Spanned<String>, field: &str, wanted: &str) -> Result<(), Error> {
+        if found.value == wanted {
+            return Ok(());
+        }
+        let found_text = excerpt(&found.value);
+        Err(self.refused(found, field, format!("{found_text:?} is not {wanted}")))
+    }
+
+    fn roots(&self, entries: Option<Vec<Spanned<String>>>) -> Result<Roots, Error> {
+        let Some(entries) = entries else { return Roots::yubico() };
+        let mut roots = Roots::none()?;
+        for (index, entry) in entries.iter().enumerate() {
+            let place = placed(entry, format!("roots[{index}]"), ()).place;
+            roots = roots.and(match entry.value.as_str() {
+                YUBICO => Roots::yubico()?,
+                pem => Roots::from_pem(pem.as_bytes(), &format!("{}, {place},", self.source))?,
+            });
+        }
+        Ok(roots)
+    }
+
+    fn lifetime(&self, text: Spanned<String>) -> Result<Placed<Lifetime>, Error> {
+        let field = "maxLifetime";
+        let duration = config::duration(&text.value)
+            .map_err(|_| self.refused(&text, field, "it is no duration such as 8h or 90d"))?;
+        let lifetime = Lifetime { duration, text: text.value.clone() };
+        Ok(placed(&text, field, lifetime))
+    }
+
+    fn users(&self, entries: Spanned<Vec<UserEntry>>) -> Result<Placed<Vec<User>>, Error> {
+        let place = placed(&entries, "users", ()).place;
+        let mut users = Vec::<User>::new();
+        for (index, entry) in entries.value.into_iter().enumerate() {
+            let name = &entry.name;
+            if users.iter().any(|user| user.name.value == name.value) {
+                let reason = format!("user {:?} is there twice", excerpt(&name.value));
+                return Err(self.refused(name, &format!("users[{index}].name"), reason));
+            }
+            users.push(self.user(entry, &format!("users[{index}]"))?);
+        }
+        Ok(Placed { value: users, place })
+    }
+
+    /// `path` leads to the entry, as in `users[1]`.
+    fn user(&self, entry: UserEntry, path: &str) -> Result<User, Error> {
+        let UserEntry { name, serial_numbers, groups, require } = entry;
+        let numbers = serial_numbers.value.iter().copied().map(SerialNumber).collect();
+        let groups =
+            groups.map(|groups| placed(&groups, format!("{path}.groups"), groups.value.clone()));
+        Ok(User {
+            serial_numbers: placed(&serial_numbers, format!("{path}.serialNumbers"), numbers),
+            groups,
+            requirements: self.requirements(require.unwrap_or_default(), &format!("{path}."))?,
+            name: placed(&name, format!("{path}.name"), name.value.clone()),
+        })
+    }
+
+    /// `path` leads to the entry: empty, or as in `users[1].`.
+    fn requirements(&self, entry: RequirementsEntry, path: &str) -> Result<Requirements, Error> {
+        let RequirementsEntry { min_firmware, pin_policies, touch_policies, slots } = entry;
+        let field = |name: &str| format!("{path}require.{name}");
+        let firmware = min_firmware.map(|text| self.firmware(&text, &field("minFirmware")));
+        Ok(Requirements {
+            least_firmware: firmware.transpose()?,
+            pin_policies: self.allowed(pin_policies, &field("pinPolicies"), pin_policy)?,
+            touch_policies: self.allowed(touch_policies, &field("touchPolicies"), touch_policy)?,
+            slots: self.allowed(slots, &field("slots"), slot)?,
+        })
+    }
+
+    fn firmware(&self, text: &Spanned<String>, field: &str) -> Result<Placed<Firmware>, Error> {
+        let firmware = Firmware::from_text(&text.value).ok_or_else(|| {
+            let found = excerpt(&text.value);
+            self.refused(text, field, format!("{found:?} is no firmware such as 5.7.4"))
+        })?;
+        Ok(placed(text, field, firmware))
+    }
+
+    /// A list of what is allowed. `named` gives what a text stands for, or else what can stand there.
+    fn allowed<T>(
+        &self,
+        list: Option<Spanned<Vec<Spanned<String>>>>,
+        field: &str,
+        named: fn(&str) -> Result<T, &'static str>,
+    ) -> Result<Option<Placed<Vec<T>>>, Error> {
+        let Some(list) = list else { return Ok(None) };
+        let mut values = Vec::new();
+        for item in &list.value {
+            values.push(named(&item.value).map_err(|known| {
+                let found = excerpt(&item.value);
+                self.refused(item, field, format!("{found:?} is none of {known}"))
+            })?);
+        }
+        Ok(Some(placed(&list, field, values)))
+    }
+}
+
+fn pin_policy(name: &str) -> Result<PinPolicy, &'static str> {
+    Ok(match name {
+        "never" => PinPolicy::Never,
+        "once" => PinPolicy::Once,
+        "always" => PinPolicy::Always,
+        "matchOnce" => PinPolicy::MatchOnce,
+        "matchAlways" => PinPolicy::MatchAlways,
+        _ => return Err("never, once, always, matchOnce and matchAlways"),
+    })
+}
+
+fn touch_policy(name: &str) -> Result<TouchPolicy, &'static str> {
+    Ok(match name {
+        "never" => TouchPolicy::Never,
+        "always" => TouchPolicy::Always,
+        "cached" => TouchPolicy::Cached,
+        _ => return Err("never, always and cached"),
+    })
+}
+
+fn slot(name: &str) -> Result<Slot, &'static str> {
+    Slot::from_name(name).ok_or("9a, 9c, 9d, 9e and 82 to 95")
+}

@@ -1,0 +1,197 @@
+//! An administrator's word on what may be approved: which users, with which YubiKeys, how those keep the keys, in which
+//! groups, and for how long. It is read from a file, and each of its refusals says where it stands there.
+
+mod file;
+
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use crate::Roots;
+use crate::yubikey::{Firmware, PinPolicy, SerialNumber, Slot, TouchPolicy, YubiKeyClaims};
+use messages::printable::quoted;
+
+/// The file's `apiVersion`.
+pub const API_VERSION: &str = "pkcs11-external-signer/v1alpha1";
+/// The file's `kind`.
+pub const KIND: &str = "ApprovalPolicy";
+
+/// A policy as it was read. What it doesn't allow is refused; what it allows may be refused for other reasons.
+#[derive(Debug)]
+pub struct Policy {
+    /// SHA-256 of the file, in hexadecimal digits.
+    pub sha256: String,
+    /// Whose word on a key counts: those of the file, or Yubico's.
+    pub roots: Roots,
+    requirements: Requirements,
+    longest: Option<Placed<Lifetime>>,
+    users: Placed<Vec<User>>,
+}
+
+/// What a request asks for, and what is proven of its key.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub user: Option<&'a str>,
+    pub groups: &'a [String],
+    /// For how many seconds; `None` leaves it to the cluster's signer.
+    pub seconds: Option<i64>,
+    /// `None` where nothing shows that the key is in hardware.
+    pub claims: Option<&'a YubiKeyClaims>,
+}
+
+/// Where something stands in a policy's file, shown as `line 12 (users[1].serialNumbers)`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Place {
+    /// Counted from 1.
+    line: u64,
+    field: String,
+}
+
+/// What a policy doesn't allow, shown as its place and the reason. User names in it are as they were asked for, not yet fit
+/// for a terminal.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Objection {
+    place: Place,
+    reason: String,
+}
+
+#[derive(Debug)]
+struct Placed<T> {
+    value: T,
+    place: Place,
+}
+
+#[derive(Debug)]
+struct User {
+    name: Placed<String>,
+    serial_numbers: Placed<Vec<SerialNumber>>,
+    groups: Option<Placed<Vec<String>>>,
+    requirements: Requirements,
+}
+
+/// How a YubiKey has to keep a key. What isn't there isn't asked.
+#[derive(Debug, Default)]
+struct Requirements {
+    least_firmware: Option<Placed<Firmware>>,
+    pin_policies: Option<Placed<Vec<PinPolicy>>>,
+    touch_policies: Option<Placed<Vec<TouchPolicy>>>,
+    slots: Option<Placed<Vec<Slot>>>,
+}
+
+#[derive(Debug)]
+struct Lifetime {
+    duration: Duration,
+    /// As it stands in the file, such as `90d`.
+    text: String,
+}
+
+impl Policy {
+    /// Everything about the request that isn't allowed; nothing if it is allowed.
+    pub fn objections(&self, asked: &Asked<'_>) -> Vec<Objection> {
+        let mut users = self.users.value.iter();
+        let Some(user) = users.find(|user| asked.user == Some(user.name.value.as_str())) else {
+            return vec![self.users.objection(match asked.user {
+                Some(name) => format!("user {name:?} is none of these"),
+                None => "the request names no user".to_owned(),
+            })];
+        };
+        let mut found = Vec::new();
+        match asked.claims {
+            Some(claims) => {
+                found.extend(user.serial_number_objection(claims.serial_number));
+                found.extend(self.requirements.objections(claims));
+                found.extend(user.requirements.objections(claims));
+            }
+            None => found.push(
+                user.serial_numbers.objection("nothing shows that the key is in one of these"),
+            ),
+        }
+        found.extend(user.groups_objection(asked));
+        found.extend(self.lifetime_objection(asked.seconds));
+        found
+    }
+
+    fn lifetime_objection(&self, seconds: Option<i64>) -> Option<Objection> {
+        let longest = self.longest.as_ref()?;
+        let Lifetime { duration, text } = &longest.value;
+        let reason = match seconds.map(u64::try_from) {
+            Some(Ok(seconds)) if seconds <= duration.as_secs() => return None,
+            Some(_) => format!("the request is for longer than {text}"),
+            None => format!(
+                "the request leaves its time to the signer; `enroll --duration {text}` does not"
+            ),
+        };
+        Some(longest.objection(reason))
+    }
+}
+
+impl User {
+    fn serial_number_objection(&self, number: SerialNumber) -> Option<Objection> {
+        let numbers = &self.serial_numbers;
+        let reason = || format!("the key is in YubiKey {number}, which is none of these");
+        (!numbers.value.contains(&number)).then(|| numbers.objection(reason()))
+    }
+
+    /// Groups that the evidence opens are allowed by the evidence.
+    fn groups_objection(&self, asked: &Asked<'_>) -> Option<Objection> {
+        let opened = asked.claims.map(YubiKeyClaims::groups).unwrap_or_default();
+        let allowed = self.groups.as_ref().map_or(&[][..], |groups| &groups.value);
+        let others = asked.groups.iter();
+        let others = others.filter(|group| !opened.contains(group) && !allowed.contains(group));
+        let others: Vec<_> = others.cloned().collect();
+        if others.is_empty() {
+            return None;
+        }
+        let others = quoted(&others);
+        Some(match &self.groups {
+            Some(groups) => groups.objection(format!("the request is also for {others}")),
+            None => self.name.objection(format!("the user has no groups, and wants {others}")),
+        })
+    }
+}
+
+impl Requirements {
+    fn objections(&self, claims: &YubiKeyClaims) -> Vec<Objection> {
+        let Self { least_firmware, pin_policies, touch_policies, slots } = self;
+        let firmware = least_firmware.as_ref().filter(|least| claims.firmware < least.value);
+        let firmware = firmware.map(|least| {
+            least.objection(format!("the YubiKey's firmware is older: {}", claims.firmware))
+        });
+        let kept = [
+            other_than(pin_policies, &claims.pin_policy, ""),
+            other_than(touch_policies, &claims.touch_policy, ""),
+            other_than(slots, &claims.slot, "slot "),
+        ];
+        firmware.into_iter().chain(kept.into_iter().flatten()).collect()
+    }
+}
+
+/// Why what is claimed is none of what is allowed; `kind` says what it is, if its own text doesn't.
+fn other_than<T: Display + PartialEq>(
+    allowed: &Option<Placed<Vec<T>>>,
+    claimed: &T,
+    kind: &str,
+) -> Option<Objection> {
+    let allowed = allowed.as_ref().filter(|allowed| !allowed.value.contains(claimed))?;
+    Some(allowed.objection(format!("the key has {kind}{claimed}")))
+}
+
+impl<T> Placed<T> {
+    fn objection(&self, reason: impl Into<String>) -> Objection {
+        Objection { place: self.place.clone(), reason: reason.into() }
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} ({})", self.line, self.field)
+    }
+}
+
+impl Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.reason)
+    }
+}
+
+#[cfg(test)]
+mod tests;
