@@ -1,5 +1,8 @@
 //! `approve`, with a real API server and the signer of kube-controller-manager.
 
+mod evidence;
+mod policy;
+
 use rcgen::KeyPair;
 
 use crate::fixture::der::{COMMON_NAME, ORGANIZATION, element, relative, request, request_pem};

@@ -11,8 +11,8 @@ use std::thread;
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
-use super::signing_request::{PATH, SigningRequest};
-use super::{ClusterApi, parsed};
+use super::signing_request::{ApprovalRecord, PATH, SigningRequest};
+use super::{ClusterApi, parsed, unusable};
 use kubeconfig::OriginalContext;
 use messages::error::{Error, Exit};
 use messages::printable::shell_word;
@@ -47,11 +47,23 @@ impl Kubectl {
     }
 
     /// Approves this request as it was read: another of its name, or a changed one, is a Conflict.
-    pub fn approve(&self, request: &SigningRequest) -> Result<(), Error> {
+    pub fn approve(&self, request: &SigningRequest, record: &ApprovalRecord) -> Result<(), Error> {
         let path = format!("{PATH}/{}/approval", request.metadata.name);
-        let object = request.approved();
+        let object = request.approved(record);
         let purpose = "approve the CertificateSigningRequest";
         self.run(&["replace", "--raw", &path], Some(&object), purpose).map(drop)
+    }
+
+    /// The CertificateSigningRequests for this signer.
+    pub(super) fn signing_requests(&self, signer: &str) -> Result<Vec<Value>, Error> {
+        let selector = format!("--field-selector=spec.signerName={signer}");
+        let purpose = "list the CertificateSigningRequests";
+        let output = self.run(&["get", REQUESTS, "--output=json", &selector], None, purpose)?;
+        let mut list = parsed(&self.cluster, purpose, &output)?;
+        match list.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => Ok(items),
+            _ => Err(unusable(&self.cluster, purpose, "it is no list")),
+        }
     }
 
     /// Runs kubectl, for a purpose that messages name. Returns what it prints.

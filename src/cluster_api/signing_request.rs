@@ -10,7 +10,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ClusterApi, TokenConnection, decoded, is_name, unusable};
+use super::{ClusterApi, Kubectl, TokenConnection, decoded, is_name, unusable};
 use crate::kind;
 use attestation::evidence::is_evidence;
 use crypto::certificate::CertificationRequest;
@@ -114,6 +114,41 @@ struct Condition {
     message: String,
 }
 
+/// What is recorded with an approval, in the request's condition.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ApprovalRecord {
+    pub reason: ApprovalReason,
+    /// What was looked at, for people.
+    pub message: String,
+}
+
+/// What an approval rests on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ApprovalReason {
+    /// The request was compared with its requester.
+    Compared,
+    /// And evidence that its key is in hardware was verified.
+    Attested,
+}
+
+impl ApprovalReason {
+    /// As the condition has it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Compared => "ComparedByApprover",
+            Self::Attested => "HardwareAttested",
+        }
+    }
+}
+
+/// A request that can't be looked at, so that nobody should approve it.
+#[derive(Clone, Debug)]
+pub struct UnusableRequest {
+    /// As the API server gave it, which may be no name that leads to the request.
+    pub name: String,
+    pub error: Error,
+}
+
 /// What became of a request that was neither denied nor failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RequestState {
@@ -138,6 +173,28 @@ impl SigningRequest {
         request.pem = from_base64(&request.spec.request).unwrap_or_default();
         request.object = object;
         Ok(request)
+    }
+
+    /// Those for [`SIGNER`] that nobody has decided on, in the API server's order.
+    pub fn pending(kubectl: &Kubectl) -> Result<Vec<Result<Self, UnusableRequest>>, Error> {
+        let mut pending = Vec::new();
+        for object in kubectl.signing_requests(SIGNER)? {
+            if object.pointer("/spec/signerName").and_then(Value::as_str) != Some(SIGNER) {
+                continue;
+            }
+            let name = object.pointer("/metadata/name").and_then(Value::as_str);
+            let name = name.unwrap_or_default().to_owned();
+            let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+            let is_decided = conditions.is_some_and(|conditions| !conditions.is_empty());
+            match Self::of(kubectl, object) {
+                Ok(request) if matches!(request.state(), Ok(RequestState::Pending)) => {
+                    pending.push(Ok(request));
+                }
+                Err(error) if !is_decided => pending.push(Err(UnusableRequest { name, error })),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(pending)
     }
 
     /// The request of this name; `None` if there is none.
@@ -295,14 +352,14 @@ impl SigningRequest {
     }
 
     /// The request with its approval, else as it was read.
-    pub fn approved(&self) -> Value {
+    pub fn approved(&self, record: &ApprovalRecord) -> Value {
         let mut object = self.object.clone();
         let conditions = &mut object["status"]["conditions"];
         let approval = json!({
             "type": "Approved",
             "status": "True",
-            "reason": "ComparedByApprover",
-            "message": "compared with the requester by pkcs11-external-signer approve",
+            "reason": record.reason.name(),
+            "message": record.message,
         });
         match conditions.as_array_mut() {
             Some(conditions) => conditions.push(approval),

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use cluster_api::signing_request::{RequestState, SigningRequest};
+use cluster_api::signing_request::{ApprovalReason, ApprovalRecord, RequestState, SigningRequest};
 use cluster_api::{ClusterApi, objections};
 use crypto::certificate::CertificationRequest;
 use libfuzzer_sys::fuzz_target;
@@ -54,7 +54,8 @@ fuzz_target!(|text: &str| {
         texts.for_each(|it| assert!(!it.contains('\u{1b}')));
     }
     let mut before = answer;
-    let mut approved = request.approved();
+    let record = ApprovalRecord { reason: ApprovalReason::Compared, message: String::new() };
+    let mut approved = request.approved(&record);
     for object in [&mut before, &mut approved] {
         object.as_object_mut().expect("an object").remove("status");
     }

@@ -1,0 +1,104 @@
+//! `approve`: shows CertificateSigningRequests and who made them, compares the two, and approves what was shown.
+
+mod all;
+mod assessment;
+mod one;
+
+use std::path::PathBuf;
+
+use self::assessment::{Assessment, Rules};
+use super::key::options::{KeyOptions, contexts};
+use super::session::CommandSession;
+use clap::ValueHint;
+use cluster_api::Kubectl;
+use cluster_api::signing_request::SigningRequest;
+use messages::error::{Error, Exit};
+use messages::printable::quoted;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+kubectl is run with your credentials, which must be allowed to approve requests for the signer
+kubernetes.io/kube-apiserver-client. What is approved is the request that was shown, after a
+typed yes; if it has changed meanwhile, nothing is. It is never approved without a terminal.
+
+Examples:
+  pkcs11-external-signer approve jane-8f3a01c9d2 --context prod
+  pkcs11-external-signer approve --policy policy.yaml --context prod
+
+The second one shows all pending requests in a table, and approves those that the policy
+allows, whose keys are in YubiKeys. docs/approve.md has a policy to begin with.")]
+pub(super) struct ApproveArguments {
+    /// The request's name, which `enroll` prints; with --policy it can be left out for all that are pending
+    #[arg(value_name = "NAME", required_unless_present = "policy")]
+    name: Option<String>,
+    /// The context of the kubeconfig; without it the current one
+    #[arg(long, value_name = "NAME", add = contexts())]
+    context: Option<String>,
+    /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Approve although the request asks for what the requester isn't
+    #[arg(long, requires = "name")]
+    despite_mismatch: bool,
+    /// Another root than Yubico's by which evidence of hardware is verified, in PEM; may be repeated
+    #[arg(long = "root", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "policy")]
+    roots: Vec<PathBuf>,
+    /// Approve only what this policy allows: which users, with which YubiKeys
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    policy: Option<PathBuf>,
+    /// Show what would be approved, and approve nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) -> Result<(), Error> {
+    let options = KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone());
+    options.set_call();
+    let context = options.selected()?.context.name;
+    let kubectl = Kubectl::new(&context, arguments.kubeconfig.as_deref(), None);
+    let rules = match &arguments.policy {
+        Some(file) => Rules::of_policy(file)?,
+        None => Rules::of_roots(&arguments.roots)?,
+    };
+    let approver = Approver { kubectl, rules, is_dry_run: arguments.dry_run };
+    match &arguments.name {
+        Some(name) => one::approve(&approver, name, arguments.despite_mismatch, session),
+        None => all::approve(&approver, session),
+    }
+}
+
+/// Who approves: the person's kubectl, by these rules.
+struct Approver {
+    kubectl: Kubectl,
+    rules: Rules,
+    is_dry_run: bool,
+}
+
+impl Approver {
+    /// Sends the approval of what was shown. It may have been approved, denied or removed meanwhile, or removed and made
+    /// anew under the same name, perhaps for another key.
+    fn send(&self, assessment: &Assessment) -> Result<(), Error> {
+        let (kubectl, request) = (&self.kubectl, &assessment.request);
+        kubectl.approve(request, &assessment.record(&self.rules)).map_err(|error| {
+            let name = &request.metadata.name;
+            match SigningRequest::read(kubectl, name) {
+                Ok(now) if !now.as_ref().is_some_and(|now| now.is_version_of(request)) => {
+                    let text = format!(
+                        "the request \"{name}\" is no longer the one that was shown; nothing was approved"
+                    );
+                    Error::new(Exit::Cluster, text)
+                        .help("look at it as it is now: run this command again")
+                }
+                _ => error,
+            }
+        })
+    }
+}
+
+/// Names in quotes, or that there are none.
+fn shown_names(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => quoted(names),
+    }
+}
