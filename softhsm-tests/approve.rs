@@ -1,6 +1,5 @@
 //! `approve`, with a real API server and the signer of kube-controller-manager.
 
-mod evidence;
 mod policy;
 
 use rcgen::KeyPair;

@@ -1,6 +1,7 @@
 //! `enroll` with a cluster's own CA: from a bare token and a key file to stock kubectl with the token's key; what is
 //! refused before anything is made; and what an interruption leaves.
 
+mod attested;
 mod expired;
 mod second_cluster;
 mod waiting;

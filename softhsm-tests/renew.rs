@@ -6,7 +6,10 @@ mod interrupted;
 use std::os::unix::fs::MetadataExt as _;
 
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
+use rcgen::KeyPair;
 
+use crate::fixture::der::certificates_pem;
+use crate::fixture::yubikey::{self, Device, claims};
 use crate::fixture::*;
 
 const MINUTE: time::Duration = time::Duration::MINUTE;
@@ -120,6 +123,35 @@ impl Jane {
 
 fn janes() -> Vec<u8> {
     expiring(Kind::P256, "jane", 9 * MINUTE, ClientAuth, cluster().authority())
+}
+
+/// Behind a library that gives no evidence.
+#[test]
+fn what_ykman_has_written_of_the_key_is_sent() {
+    let jane = Jane::new();
+    let device = Device::new();
+    let slot_key = KeyPair::try_from(key(Kind::P256).pkcs8.as_slice()).unwrap();
+    let file = |key: &KeyPair| {
+        let path = jane.store.path("attestation.pem");
+        let certificates = [device.attest(key, claims()), device.certificate()];
+        fs::write(&path, certificates_pem(&certificates)).unwrap();
+        format!("--attestation={}", path.display())
+    };
+    let others = jane.renew(&["--wait=1s", &file(&yubikey::key())]).run();
+    others.fails(6, &["is about another key than the request's"]);
+    let asked = jane.renew(&["--wait=1s", &file(&slot_key)]).run();
+    asked.fails(9, &["was not approved within 1 seconds"]);
+    let told = asked.step("evidence");
+    assert!(told.contains("YubiKey 15873456"), "{told}");
+    let (_, name) = asked.stderr.split_once(" approve ").unwrap();
+    let name = name.split_whitespace().next().unwrap();
+    let root = jane.store.path("root.pem");
+    fs::write(&root, device.root_pem()).unwrap();
+    let otto = cluster().person("otto", &[APPROVERS]);
+    let root = format!("--root={}", root.display());
+    let shown = otto.command("approve").arguments(&[name, "--dry-run", &root]).run();
+    assert_eq!(shown.printed(), format!("{name} would be approved\n"));
+    shown.says(&["hardware            ✔ YubiKey 15873456"]);
 }
 
 #[track_caller]

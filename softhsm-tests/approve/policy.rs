@@ -2,8 +2,8 @@
 
 use std::sync::MutexGuard;
 
-use super::evidence::{Device, bundle, claims, claims_with, janes, key};
 use super::{approver, jane};
+use crate::fixture::yubikey::{Device, bundle, claims, claims_with, janes, key};
 use crate::fixture::*;
 
 /// A cluster in which nobody has asked for anything. One test at a time: the table has all that is pending.

@@ -110,6 +110,10 @@ impl Certificate {
         found.map(|extension| extension.extn_value.as_bytes())
     }
 
+    pub(crate) fn der(&self) -> &[u8] {
+        self.readable.der()
+    }
+
     /// For messages, fit for a terminal.
     pub(crate) fn name(&self) -> String {
         format!("the certificate of {}", short(self.subject()))

@@ -19,7 +19,10 @@ use der::{Decode as _, Encode as _, Sequence, Tag, Tagged as _};
 use x509_cert::attr::{Attribute, Attributes};
 use x509_cert::request::ExtensionReq;
 
-use crate::Refusal;
+use crate::certificate::Certificate;
+use crate::roots::certificates;
+use crate::{Refusal, YubiKeyClaims};
+use messages::error::{Error, Exit};
 
 /// id-aa-attestation
 const ATTESTATION_BUNDLE: ObjectIdentifier =
@@ -71,6 +74,41 @@ impl Evidence {
     pub fn of_chain(chain: &[Vec<u8>]) -> Option<Self> {
         let (attestation, certificates) = chain.split_first()?;
         Some(Self { attestation: attestation.clone(), certificates: certificates.to_vec() })
+    }
+
+    /// Of a file in PEM: the attestation of a key (SubjectPublicKeyInfo in DER), the device's certificate, and those between
+    /// it and a root, in any order. `source` says in messages where it comes from.
+    pub fn from_pem(pem: &[u8], source: &str, public_key_info: &[u8]) -> Result<Self, Error> {
+        Self::among(pem, public_key_info).map_err(|reason| {
+            let text = format!("{source} has no attestation of the key: {reason}");
+            Error::new(Exit::Object, text).help(
+                "give what `ykman piv keys attest SLOT -` prints for the key's slot, and behind it what `ykman piv \
+                 certificates export f9 -` prints",
+            )
+        })
+    }
+
+    fn among(pem: &[u8], public_key_info: &[u8]) -> Result<Self, String> {
+        let (attestations, others): (Vec<_>, Vec<_>) =
+            certificates(pem)?.into_iter().partition(YubiKeyClaims::are_in);
+        let [attestation] = attestations.as_slice() else {
+            return Err(format!("it has {} attestations, and one is wanted", attestations.len()));
+        };
+        if attestation.public_key_info() != public_key_info {
+            return Err(Refusal::OtherKey { certificate: attestation.name() }.to_string());
+        }
+        let der = |certificate: &Certificate| certificate.der().to_vec();
+        Ok(Self { attestation: der(attestation), certificates: others.iter().map(der).collect() })
+    }
+
+    /// Whether the certificate of the device that has signed the attestation comes along, as its subject says.
+    pub fn has_device(&self) -> bool {
+        let read = |der: &Vec<u8>| Certificate::from_der(der, "a certificate").ok();
+        let attestation = read(&self.attestation);
+        attestation.is_some_and(|attestation| {
+            let mut others = self.certificates.iter().filter_map(read);
+            others.any(|device| attestation.names_as_issuer(&device))
+        })
     }
 
     /// A PKCS#10 attribute, in DER. Evidence that would not be read is refused.

@@ -84,8 +84,8 @@ impl Roots {
     }
 }
 
-/// The error says what is wrong.
-fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, String> {
+/// All of a text in PEM, which has nothing else. The error says what is wrong.
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, String> {
     let blocks = Pem::iter_from_buffer(pem).collect::<Result<Vec<_>, _>>();
     let blocks = blocks.map_err(|error| format!("its PEM is damaged ({error})"))?;
     if blocks.is_empty() {

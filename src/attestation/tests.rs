@@ -3,6 +3,7 @@
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5912;
 use der::asn1::{Any, BitString, OctetString, SetOfVec};
+use der::pem::{LineEnding, encode_string};
 use der::{Decode as _, Encode as _};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DistinguishedName,
@@ -314,6 +315,40 @@ fn what_is_written_is_what_is_read() {
     let bare = Evidence { certificates: Vec::new(), ..evidence };
     let written = SetOfVec::try_from(vec![attribute(&bare)]).unwrap();
     assert_eq!(Evidence::in_attributes(&written), Ok(Some(bare)));
+}
+
+/// What ykman writes of a key and, behind that, of the device.
+#[test]
+fn a_file_has_one_attestation_of_the_key_and_what_leads_to_a_root() {
+    let world = World::new();
+    let evidence = world.attest(attestation(claims()));
+    let info = world.slot_key.subject_public_key_info();
+    let text = |certificates: &[&[u8]]| {
+        let block = |der: &&[u8]| encode_string("CERTIFICATE", LineEnding::LF, der).unwrap();
+        certificates.iter().map(block).collect::<String>()
+    };
+    let (leaf, device) = (evidence.attestation.as_slice(), evidence.certificates[0].as_slice());
+    let read = |text: &str| Evidence::from_pem(text.as_bytes(), "the file", &info);
+    for order in [[leaf, device], [device, leaf]] {
+        assert_eq!(read(&text(&order)).unwrap(), evidence);
+    }
+    assert!(evidence.has_device());
+    assert!(!read(&text(&[leaf])).unwrap().has_device());
+    let other = World { slot_key: key(), ..world }.attest(attestation(claims()));
+    for (certificates, reason) in [
+        (&[][..], "it has no CERTIFICATE in PEM"),
+        (&[device], "it has 0 attestations, and one is wanted"),
+        (&[leaf, device, leaf], "it has 2 attestations, and one is wanted"),
+        (
+            &[&other.attestation, device],
+            "the certificate of CN=YubiKey PIV Attestation 9a is about another key than the request's",
+        ),
+    ] {
+        assert_eq!(
+            read(&text(certificates)).unwrap_err().to_string(),
+            format!("the file has no attestation of the key: {reason}")
+        );
+    }
 }
 
 #[test]

@@ -55,6 +55,11 @@ impl YubiKeyClaims {
         Self::of(&Certificate::from_der(attestation, ATTESTATION)?)
     }
 
+    /// Whether a certificate is called as a YubiKey calls its attestations.
+    pub(crate) fn are_in(certificate: &Certificate) -> bool {
+        certificate.subject().starts_with(SUBJECT)
+    }
+
     /// Those of an attestation that this device's certificate has signed.
     pub(crate) fn proven(attestation: &Certificate, device: &Certificate) -> Result<Self, Refusal> {
         let claims = Self::of(attestation)?;

@@ -4,12 +4,13 @@
 //! in. What was done is read from the token and the cluster, so that the same command goes on after an interruption.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::connection::connect;
 use super::issuance::{
-    Issuance, IssuanceOptions, IssuedCertificate, Standing, file_error, replace_file,
+    Issuance, IssuanceOptions, IssuedCertificate, Standing, evidence_from_file, file_error,
+    replace_file,
 };
 use super::key::options::{KeyOptions, SelectedContext};
 use super::question::confirm;
@@ -42,6 +43,9 @@ pub(super) struct RenewArguments {
     /// Don't put into the request what a YubiKey says of the key: its serial number, firmware and policies
     #[arg(long)]
     no_attestation: bool,
+    /// Put into it what `ykman piv keys attest` and, behind that, `ykman piv certificates export f9` have written
+    #[arg(long, value_name = "FILE", conflicts_with = "no_attestation")]
+    attestation: Option<PathBuf>,
     #[command(flatten)]
     issuance: IssuanceOptions,
 }
@@ -81,7 +85,11 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         key.remove(&old, &present)?;
         return show_renewed(&present, &known, &server, session);
     }
-    let evidence = if arguments.no_attestation { None } else { key.evidence()? };
+    let evidence = match &arguments.attestation {
+        Some(file) => Some(evidence_from_file(file, public_key)?),
+        None if arguments.no_attestation => None,
+        None => key.evidence()?,
+    };
     if let Some(known) = &evidence {
         session.output.step(&Step { title: "evidence", text: known.disclosure() })?;
     }

@@ -3,8 +3,13 @@
 use attestation::yubikey::HARDWARE_GROUPS;
 use attestation::{Evidence, YubiKeyClaims};
 use config::ObjectSelector;
+use crypto::certificate::PublicKey;
+use messages::error::{Error, Exit};
 use messages::report;
 use token::Token;
+use x509_cert::der::Encode as _;
+
+use super::request::{public_key_info, unencodable};
 
 /// The groups that another key of the same user may be in, too: all but those that evidence opens, to one key.
 pub fn for_any_key(groups: Vec<String>) -> Vec<String> {
@@ -17,13 +22,34 @@ pub struct KeyEvidence {
     pub evidence: Evidence,
     /// What it says, and so discloses. Nobody has verified it here.
     pub claims: YubiKeyClaims,
+    /// Where it comes from, or what leaves it out.
+    note: String,
 }
 
 impl KeyEvidence {
     /// What the person is told before the request is sent.
     pub fn disclosure(&self) -> String {
-        let claims = &self.claims;
-        format!("the request tells the cluster: {claims} (--no-attestation leaves that out)")
+        let Self { claims, note, .. } = self;
+        format!("the request tells the cluster: {claims} ({note})")
+    }
+
+    /// Of this key, in a file of PEM with the device's certificate and those between it and a root. `source` says in messages
+    /// where it comes from.
+    pub fn from_pem(pem: &[u8], source: &str, key: &PublicKey) -> Result<Self, Error> {
+        let info = public_key_info(key).and_then(|info| info.to_der()).map_err(unencodable)?;
+        let evidence = Evidence::from_pem(pem, source, &info)?;
+        let claims = YubiKeyClaims::unproven(&evidence.attestation).map_err(|refusal| {
+            let text =
+                format!("{source} attests the key in a form that nobody would take: {refusal}");
+            Error::new(Exit::Object, text).help("leave it out; nothing was sent")
+        })?;
+        if !evidence.has_device() {
+            report::warning(&format!(
+                "{source} has no certificate of the device, without which an approver can hardly verify it: append what `ykman \
+                 piv certificates export f9 -` prints"
+            ));
+        }
+        Ok(Self { evidence, claims, note: format!("as {source} has it") })
     }
 
     /// The evidence of the key with this selector; `None` for a token that attests nothing, and for a key that was
@@ -34,7 +60,10 @@ impl KeyEvidence {
         }
         let evidence = Evidence::of_chain(&token.attestation(selector).ok()?)?;
         match YubiKeyClaims::unproven(&evidence.attestation) {
-            Ok(claims) => Some(Self { evidence, claims }),
+            Ok(claims) => {
+                let note = "--no-attestation leaves that out".to_owned();
+                Some(Self { evidence, claims, note })
+            }
             Err(refusal) => {
                 report::warning(&format!(
                     "token {} attests the key in a form that nobody would take, so the request goes without: {refusal}",

@@ -135,7 +135,7 @@ pub fn certificates_pem(certificate: &[u8], chain: &[Vec<u8>]) -> Result<String,
     Ok(text)
 }
 
-fn unencodable(error: der::Error) -> Error {
+pub(super) fn unencodable(error: der::Error) -> Error {
     Error::internal(format!("the request's DER: {error}"))
 }
 
@@ -189,7 +189,7 @@ fn unsealing(public_key: &PublicKey) -> der::Result<Attribute> {
 }
 
 /// The SubjectPublicKeyInfo of a key.
-fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
+pub(super) fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
     let (oid, parameters, bits) = match key {
         PublicKey::Ecdsa { curve, point } => {
             (rfc5912::ID_EC_PUBLIC_KEY, Some(Any::from_der(curve.parameters())?), point.clone())

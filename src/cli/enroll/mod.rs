@@ -89,6 +89,9 @@ pub(super) struct EnrollArguments {
     /// Don't put into the request what a YubiKey says of the key: its serial number, firmware and policies
     #[arg(long, conflicts_with_all = ["csr", "certificate", "hardware_groups"])]
     no_attestation: bool,
+    /// Put into it what `ykman piv keys attest` and, behind that, `ykman piv certificates export f9` have written
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["csr", "certificate", "no_attestation"])]
+    attestation: Option<PathBuf>,
     /// Ask also for the groups that only such evidence opens: hw:attested and hw:yubikey:SERIAL
     #[arg(long, conflicts_with_all = ["csr", "certificate"])]
     hardware_groups: bool,

@@ -4,7 +4,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::EnrollArguments;
-use crate::cli::issuance::IssuedCertificate;
+use crate::cli::issuance::{IssuedCertificate, evidence_from_file};
 use crate::cli::key::options::KeyOptions;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration, token_options};
 use crate::cli::question::{confirm, pick};
@@ -277,7 +277,9 @@ impl<'a> Enrollment<'a> {
         key: &KeyReference,
         applicant: &Applicant,
     ) -> Result<Applicant, Error> {
-        if !self.arguments.no_attestation {
+        if let Some(file) = &self.arguments.attestation {
+            self.evidence = Some(evidence_from_file(file, &key.public_key)?);
+        } else if !self.arguments.no_attestation {
             self.evidence = KeyEvidence::of(&self.token, &key.selector);
         }
         let Some(known) = &self.evidence else {
@@ -288,7 +290,8 @@ impl<'a> Enrollment<'a> {
             let text =
                 format!("token {token} doesn't say that it has made the key with {}", key.selector);
             return Err(Error::new(Exit::Object, text).help(
-                "leave --hardware-groups out, or have a YubiKey behind Yubico's library (libykcs11.so) make the key",
+                "leave --hardware-groups out, or have a YubiKey behind Yubico's library (libykcs11.so) make the key; behind \
+                 another library, name with --attestation what `ykman piv keys attest` has written",
             ));
         };
         self.steps.push(Step { title: "evidence", text: known.disclosure() });

@@ -15,8 +15,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::session::{CommandOutput, Step, write_public_file};
 use crate::enrollment::{
-    Applicant, RESERVED, certificates_pem, check_issued, fingerprint, for_any_key, in_groups,
-    intermediates, remark,
+    Applicant, KeyEvidence, RESERVED, certificates_pem, check_issued, fingerprint, for_any_key,
+    in_groups, intermediates, remark,
 };
 use crate::start;
 use cluster_api::kind;
@@ -428,6 +428,12 @@ pub(super) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
 pub(super) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error {
     let text = format!("{}: {}", path.as_ref().display(), reason.to_string());
     Error::new(Exit::Object, text).help("name a file that can be used")
+}
+
+/// What this file says of where the key was made.
+pub(super) fn evidence_from_file(path: &Path, key: &PublicKey) -> Result<KeyEvidence, Error> {
+    let pem = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
+    KeyEvidence::from_pem(&pem, &path.display().to_string(), key)
 }
 
 /// This user of the cluster, unless no certificate is requested for it.
