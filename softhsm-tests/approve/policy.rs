@@ -18,9 +18,8 @@ fn fresh() -> (MutexGuard<'static, ()>, &'static Cluster) {
 
 /// Jane has YubiKey 15873456, of the device's make.
 fn write_policy(person: &Person, device: &Device) -> PathBuf {
-    let root: String = device.root_pem().lines().map(|line| format!("  {line}\n")).collect();
-    let policy = format!(
-        "apiVersion: pkcs11-external-signer/v1alpha1
+    let policy = "\
+apiVersion: pkcs11-external-signer/v1alpha1
 kind: ApprovalPolicy
 require:
   minFirmware: 5.7.0
@@ -30,10 +29,14 @@ users:
 - name: jane
   serialNumbers: [15873456]
   groups: [dev]
-roots:
-- |
-{root}"
-    );
+";
+    write_with_root(person, policy, device)
+}
+
+/// The policy, whose root is the device's.
+fn write_with_root(person: &Person, policy: &str, device: &Device) -> PathBuf {
+    let root: String = device.root_pem().lines().map(|line| format!("  {line}\n")).collect();
+    let policy = format!("{policy}roots:\n- |\n{root}");
     let path = person.directory().join("policy.yaml");
     fs::write(&path, policy).unwrap();
     path
@@ -205,6 +208,43 @@ fn a_yes_opens_nothing_that_the_policy_does_not_allow() {
     let unnamed = otto.command("approve").run();
     assert_eq!(unnamed.told(2), "");
     unnamed.says(&["<NAME>"]);
+}
+
+/// The administrator's page as it stands, and the rights on the approver's: the same user with a key in a file gets none.
+#[test]
+fn the_page_lets_in_who_has_the_card_and_nobody_else() {
+    let (_turn, cluster) = fresh();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    let device = Device::new();
+    let policy = blocks_of("docs/policy.md", "The policy", "yaml").remove(0);
+    let policy = write_with_root(&otto, &policy, &device);
+    let rights = blocks_of("docs/approve.md", "Only keys that a YubiKey made", "yaml").remove(0);
+    // Nothing fills the role `view` here.
+    let rights = adapted(&rights, &[["name: view", "name: certificate-approvers"]]);
+    cluster.administrate(&["apply", "-f", "-"], &rights);
+    let list = ["get", "certificatesigningrequests", "--output=name"];
+    cluster.wait_for_right(&["list", list[1], "--as=x", "--as-group=hw:attested"]);
+    jane.kubectl().arguments(&list).run().failed().says(&["Forbidden", "cannot list resource"]);
+
+    let slot_key = key();
+    let evidence = bundle(&[&device.attest(&slot_key, claims())], &[&device.certificate()]);
+    let groups = ["dev", "hw:attested", "hw:yubikey:15873456"];
+    let wanted = Wanted { seconds: Some(86_400), ..Wanted::default() };
+    jane.asks_by("hardware", &wanted, &janes(&slot_key, &groups, &[&evidence]));
+    // What she asks for with her password alone.
+    jane.asks_by("copied", &wanted, &janes(&key(), &groups, &[]));
+    let mut terminal = approve_all(&otto, &policy).at_terminal();
+    terminal.expect("Approve 1 of 2 requests, as the table has them? Type yes: ");
+    assert_eq!(terminal.type_line("yes").finish().0.told(6), "hardware approved\n");
+    assert!(cluster.conditions("copied").is_empty());
+
+    let [certificate, private] = ["card.pem", "card.key"].map(|name| jane.directory().join(name));
+    fs::write(&certificate, cluster.issued_certificate("hardware")).unwrap();
+    fs::write(&private, slot_key.serialize_pem()).unwrap();
+    let user = json!({"client-certificate": certificate, "client-key": private});
+    jane.write_kubeconfig(cluster, &user);
+    let listed = jane.kubectl().arguments(&list).run().succeeded().shown();
+    assert!(listed.contains("/hardware\n"), "{listed}");
 }
 
 /// Who made it up has jane's password, and wants her rights with a key that can be copied.

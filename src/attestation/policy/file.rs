@@ -77,7 +77,7 @@ fn refused(source: &str, place: impl Display, reason: impl Display) -> Error {
         place => format!("{source} is no policy: {place}: {reason}"),
     };
     Error::new(Exit::Configuration, text)
-        .help("docs/approve.md has the fields of a policy, and one to begin with")
+        .help("docs/policy.md has the fields of a policy, and one to begin with")
 }
 
 fn unreadable(source: &str, error: &serde_saphyr::Error) -> Error {

@@ -26,7 +26,7 @@ Examples:
   pkcs11-external-signer approve --policy policy.yaml --context prod
 
 The second one shows all pending requests in a table, and approves those that the policy
-allows, whose keys are in YubiKeys. docs/approve.md has a policy to begin with.")]
+allows, whose keys are in YubiKeys. docs/policy.md has a policy to begin with.")]
 pub(super) struct ApproveArguments {
     /// The request's name, which `enroll` prints; with --policy it can be left out for all that are pending
     #[arg(value_name = "NAME", required_unless_present = "policy")]
