@@ -116,13 +116,18 @@ impl Assessment {
 
     /// Fails for evidence that doesn't count, for a group that only evidence opens without it, and for what the policy
     /// doesn't allow. No option helps against that: rights that are bound to these groups rest on it.
-    pub(super) fn check_hardware(&self) -> Result<(), Error> {
+    pub(super) fn check_hardware(&self, rules: &Rules) -> Result<(), Error> {
         if let Err(refusal) = &self.verdict {
             let text = format!("its evidence of hardware doesn't count: {refusal}");
-            return Err(Error::new(Exit::Object, text).help(
-                "nothing was approved; --root FILE names the root of a company's own, and without evidence \
-                 (`enroll --no-attestation --again`) the request can be approved as any other",
-            ));
+            return Err(Error::new(Exit::Object, text).help(match rules {
+                Rules::Roots(_) => {
+                    "nothing was approved; --root FILE names the root of a company's own, and without evidence \
+                     (`enroll --no-attestation --again`) the request can be approved as any other"
+                }
+                Rules::Policy { .. } => {
+                    "nothing was approved; the root of a company's own stands in the policy, under roots"
+                }
+            }));
         }
         let unproven = self.unproven_groups();
         if !unproven.is_empty() {

@@ -35,7 +35,7 @@ pub(super) fn approve(
     let Assessment { request, mismatches, .. } = &assessment;
     let state = request.state()?;
     if state == RequestState::Pending {
-        let checked = assessment.check_hardware();
+        let checked = assessment.check_hardware(rules);
         checked.map_err(|error| error.about(format!("the request \"{name}\"")))?;
     }
     let outcome = match state {
