@@ -4,54 +4,41 @@
 //! The request's name follows from the user and the key, so that the same command finds it again after an
 //! interruption, and no second one is made.
 
-use std::io::{self, IsTerminal as _};
-use std::path::{Path, PathBuf};
-use std::thread;
+mod applicant;
+mod certificate;
+mod files;
+mod waiting;
+
+pub(super) use applicant::{APPLY, applicant, right_to_request};
+pub(super) use certificate::IssuedCertificate;
+pub(super) use files::{LONGEST, evidence_from_file, file_error, replace_file};
+pub(super) use waiting::{shown_duration, wait_until_valid};
+
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
-use super::session::{CommandOutput, Step, write_public_file};
-use crate::enrollment::{
-    Applicant, KeyEvidence, RESERVED, certificates_pem, check_issued, fingerprint, for_any_key,
-    in_groups, intermediates, remark,
-};
+use self::applicant::request_name;
+use self::waiting::WaitingClock;
+use super::session::{CommandOutput, Step};
+use crate::enrollment::{Applicant, check_issued, fingerprint, in_groups, remark};
 use crate::start;
+use cluster_api::ClusterApi;
 use cluster_api::kind;
 use cluster_api::signing_request::{Progress, RequestState, SHORTEST, SigningRequest};
-use cluster_api::{ClusterApi, ClusterUser};
 use config::duration;
-use config::pin::PinProvider;
-use crypto::certificate::{
-    Certificate, CertificateChain, CertificationRequest, PublicKey, minute, rfc_3339,
-};
-use files::{data_file, read_regular};
+use crypto::certificate::{Certificate, CertificateChain, CertificationRequest, PublicKey, minute};
 use messages::error::{Error, Exit, Kind};
 use messages::help::Help;
-use messages::printable::{excerpt, hex, in_groups_of_eight, printable, shell_word};
+use messages::printable::{excerpt, in_groups_of_eight, printable, shell_word};
 use messages::report;
-use pin_entry::ask;
 use system::clock::unix_time;
-use system::signals::Deferral;
-use token::{KeyReference, Token};
 
 /// A certificate that was issued doesn't last as long as it has to.
 const TOO_SHORT: Kind = Kind::new("too short");
 
-/// Of a file with a certificate or a request, in bytes.
-pub(super) const LONGEST: u64 = 1 << 20;
-/// How far the clock of a signer may be ahead, in seconds, for its certificates to be waited for.
-const LONGEST_SKEW: i64 = 60;
-/// Between two looks at this machine's clock.
-const PAUSE: Duration = Duration::from_millis(200);
 /// Of one user and key that are looked for.
 const MOST_REQUESTS: u32 = 100;
-/// Of what a request's name says of the user, in characters.
-const LONGEST_USER: usize = 40;
-/// Of what it says of the key, in hexadecimal digits.
-const DIGITS: usize = 10;
 
 /// What `credential --as` hands out and `check --as` looks at.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -76,31 +63,6 @@ pub(super) struct IssuanceOptions {
     /// Make another request, whatever became of the last one
     #[arg(long)]
     again: bool,
-}
-
-/// What is to be done with a [right](right_to_request).
-pub(super) const APPLY: &str =
-    "have an administrator of the cluster apply this (`kubectl apply -f -`)";
-
-/// The right of this user to ask for certificates, in YAML.
-pub(super) fn right_to_request(user: &str) -> [String; 12] {
-    let name = json!(format!("certificate-requesters:{user}"));
-    let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user});
-    [
-        "apiVersion: v1",
-        "kind: List",
-        "items:",
-        "- apiVersion: rbac.authorization.k8s.io/v1",
-        "  kind: ClusterRole",
-        "  metadata: {name: certificate-requesters}",
-        "  rules: [{apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create, get, delete]}]",
-        "- apiVersion: rbac.authorization.k8s.io/v1",
-        "  kind: ClusterRoleBinding",
-        &format!("  metadata: {{name: {name}}}"),
-        "  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: certificate-requesters}",
-        &format!("  subjects: [{subject}]"),
-    ]
-    .map(str::to_owned)
 }
 
 /// How long a certificate can be asked for.
@@ -303,233 +265,5 @@ impl Issuance<'_> {
         }
         let origin = format!("the certificate of the request {name}");
         Ok(Some(IssuedCertificate { certificate, chain, origin }))
-    }
-}
-
-/// Says that a person's approval is waited for: once, or at a terminal with the time that is left, which moves on.
-struct WaitingClock {
-    limit: String,
-    has_terminal: bool,
-    is_shown: bool,
-}
-
-impl WaitingClock {
-    /// `limit` as in `5 minutes`.
-    fn new(limit: &str) -> Self {
-        let has_terminal = io::stderr().is_terminal();
-        Self { limit: limit.to_owned(), has_terminal, is_shown: false }
-    }
-
-    fn show(&mut self, left: Duration) {
-        if self.has_terminal {
-            let (minutes, seconds) = (left.as_secs() / 60, left.as_secs() % 60);
-            report::in_place(&format!("  waiting for the approval, {minutes}:{seconds:02} left"));
-        } else if !self.is_shown {
-            report::lines(&format!("  waiting for the approval, at most {}", self.limit));
-        }
-        self.is_shown = true;
-    }
-
-    fn end(&mut self) {
-        if self.has_terminal && self.is_shown {
-            report::in_place("");
-        }
-        self.is_shown = false;
-    }
-}
-
-impl Drop for WaitingClock {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// A certificate that a CA has issued, with those above it.
-#[derive(Clone)]
-pub(super) struct IssuedCertificate {
-    pub(super) certificate: Certificate,
-    /// In DER.
-    pub(super) chain: Vec<Vec<u8>>,
-    /// As in `the certificate in FILE`.
-    pub(super) origin: String,
-}
-
-impl IssuedCertificate {
-    pub(super) fn from_file(path: &Path) -> Result<Self, Error> {
-        let bytes = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
-        let source = path.display().to_string();
-        let CertificateChain { leaf: certificate, issuers: chain } =
-            CertificateChain::from_pem_or_der(&bytes, &source)?;
-        Ok(Self { certificate, chain, origin: format!("the certificate in {source}") })
-    }
-
-    pub(super) fn pem(&self) -> Result<String, Error> {
-        certificates_pem(self.certificate.der(), &self.chain)
-    }
-
-    /// Writes it beside its key, after the login that the token wants for that, and those of the CAs; whether there is
-    /// room for all of these.
-    pub(super) fn write(
-        &self,
-        token: &mut Token,
-        key: &KeyReference,
-        pins: &mut dyn PinProvider,
-    ) -> Result<bool, Error> {
-        let what = format!("to write the certificate of {}", self.certificate.subject);
-        token.log_in_to_write(&what, pins, &ask)?;
-        // First, so that they are there where the certificate is.
-        let mut holds_all = true;
-        for authority in intermediates(&self.certificate, &self.chain) {
-            holds_all &= token.write_authority(&authority)?;
-        }
-        token.write_certificate(&self.certificate, Some(key))?;
-        Ok(holds_all)
-    }
-
-    /// Keeps it in this file, or in one of its own under the user's data.
-    pub(super) fn keep(&self, path: Option<&Path>) -> Result<PathBuf, Error> {
-        let pem = self.pem()?;
-        if let Some(path) = path {
-            replace_file(path, &pem)?;
-            return Ok(path.to_owned());
-        }
-        let key = fingerprint(self.certificate.public_key())?;
-        let key = key.get(..16).unwrap_or_default();
-        let name = format!("certificate-{key}-{}.pem", self.certificate.serial_number);
-        let path =
-            data_file::path(&name).ok_or_else(|| file_error(&name, "the user has no home"))?;
-        data_file::create(&name, pem.as_bytes()).map_err(|reason| file_error(&path, reason))?;
-        Ok(path)
-    }
-}
-
-/// Waits for a certificate that is valid in a moment: the clock of its signer may be ahead of this machine's.
-pub(super) fn wait_until_valid(certificate: &Certificate) {
-    let begin = certificate.validity.not_before;
-    let left = || begin.saturating_sub(unix_time());
-    if (1..=LONGEST_SKEW).contains(&left()) {
-        report::note(&format!(
-            "the certificate of {} is valid from {} on; waiting for that",
-            certificate.subject,
-            rfc_3339(begin)
-        ));
-        while (1..=LONGEST_SKEW).contains(&left()) {
-            thread::sleep(PAUSE);
-        }
-    }
-}
-
-/// Writes the file in one step, for everybody to read, or for whom the one that is there was.
-pub(super) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
-    let _deferral = Deferral::for_files();
-    write_public_file(path, text)
-}
-
-pub(super) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error {
-    let text = format!("{}: {}", path.as_ref().display(), reason.to_string());
-    Error::new(Exit::Object, text).help("name a file that can be used")
-}
-
-/// What this file says of where the key was made.
-pub(super) fn evidence_from_file(path: &Path, key: &PublicKey) -> Result<KeyEvidence, Error> {
-    let pem = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
-    KeyEvidence::from_pem(&pem, &path.display().to_string(), key)
-}
-
-/// This user of the cluster, unless no certificate is requested for it.
-pub(super) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
-    let (name, groups) = (&user.name, for_any_key(user.assigned_groups()));
-    if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
-        let text =
-            format!("user \"{name}\" is in group {group}, for which no certificate is requested");
-        return Err(Error::new(Exit::Cluster, text).help(
-            "use --as token for a service account with these rights, or the tunnel (`run`, `credential`)",
-        ));
-    }
-    Applicant::new(name.clone(), groups).map_err(|error| {
-        error.help("use the tunnel (`run`, `credential`), or --as token for a service account")
-    })
-}
-
-/// In the largest unit of which there are several and no rest; from two days on in days, about.
-pub(super) fn shown_duration(seconds: Option<i64>) -> String {
-    let Some(seconds) = seconds else {
-        return "as long as the signer likes (often a year)".to_owned();
-    };
-    const DAY: i64 = 86_400;
-    let units = [(DAY, "days"), (3_600, "hours"), (60, "minutes")];
-    match units.iter().find(|(size, _)| seconds >= 2 * size && seconds % size == 0) {
-        Some((size, unit)) if *size == DAY || seconds < 2 * DAY => {
-            format!("{} {unit}", seconds / size)
-        }
-        _ if seconds >= 2 * DAY => format!("about {} days", seconds / DAY),
-        _ => format!("{seconds} seconds"),
-    }
-}
-
-/// The first name of a request: `jane-0a1b2c3d4e`, of user and key, and `jane-0a1b2c3d4e-5f60718293` where a certificate is
-/// renewed.
-fn request_name(
-    user: &str,
-    key: &PublicKey,
-    renewed: Option<&Certificate>,
-) -> Result<String, Error> {
-    let letters: String = user
-        .chars()
-        .map(
-            |letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' },
-        )
-        .take(LONGEST_USER)
-        .collect();
-    let user = match letters.trim_matches('-') {
-        "" => "user",
-        letters => letters,
-    };
-    let short = |digits: &str| digits.chars().take(DIGITS).collect::<String>();
-    let mut name = format!("{user}-{}", short(&fingerprint(key)?));
-    if let Some(renewed) = renewed {
-        name += "-";
-        name += &short(&hex(&Sha256::digest(renewed.der())));
-    }
-    Ok(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crypto::certificate::Curve;
-
-    #[test]
-    fn a_requests_name_follows_from_user_and_key_and_is_fit_for_a_url() {
-        let key = PublicKey::Ecdsa { curve: Curve::P256, point: [vec![4], vec![7; 64]].concat() };
-        let print = fingerprint(&key).unwrap();
-        let named = |user: &str| request_name(user, &key, None).unwrap();
-        assert_eq!(named("jane"), format!("jane-{}", &print[..10]));
-        for (user, begin) in [
-            ("Jane.Doe@example.com", "jane-doe-example-com-"),
-            ("oidc:jäne", "oidc-j-ne-"),
-            ("--", "user-"),
-            ("", "user-"),
-        ] {
-            assert!(named(user).starts_with(begin), "{}", named(user));
-        }
-        assert!(named(&"x".repeat(300)).len() < 63);
-    }
-
-    #[test]
-    fn a_duration_has_the_largest_unit_that_it_is_made_of() {
-        for (seconds, expected) in [
-            (Some(600), "10 minutes"),
-            (Some(3_600), "60 minutes"),
-            (Some(31_536_000), "365 days"),
-            (Some(601), "601 seconds"),
-            (Some(90_000), "25 hours"),
-            (Some(180_000), "about 2 days"),
-            (Some(2_147_483_647), "about 24855 days"),
-            (Some(-600), "-600 seconds"),
-        ] {
-            assert_eq!(shown_duration(seconds), expected);
-        }
-        assert!(shown_duration(None).contains("signer"));
     }
 }

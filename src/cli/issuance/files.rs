@@ -1,0 +1,33 @@
+//! Files that are given for a certificate, or that it is written to.
+
+use std::path::Path;
+
+use crate::cli::session::write_public_file;
+use crate::enrollment::KeyEvidence;
+use ::files::read_regular;
+use crypto::certificate::PublicKey;
+use messages::error::{Error, Exit};
+use system::signals::Deferral;
+
+/// Of a file with a certificate or a request, in bytes.
+pub(in crate::cli) const LONGEST: u64 = 1 << 20;
+
+/// Writes the file in one step, for everybody to read, or for whom the one that is there was.
+pub(in crate::cli) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
+    let _deferral = Deferral::for_files();
+    write_public_file(path, text)
+}
+
+pub(in crate::cli) fn file_error(path: impl AsRef<Path>, reason: impl ToString) -> Error {
+    let text = format!("{}: {}", path.as_ref().display(), reason.to_string());
+    Error::new(Exit::Object, text).help("name a file that can be used")
+}
+
+/// What this file says of where the key was made.
+pub(in crate::cli) fn evidence_from_file(
+    path: &Path,
+    key: &PublicKey,
+) -> Result<KeyEvidence, Error> {
+    let pem = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
+    KeyEvidence::from_pem(&pem, &path.display().to_string(), key)
+}
