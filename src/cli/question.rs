@@ -31,7 +31,7 @@ pub(super) fn confirm(what: &str, question: &str) -> Result<(), Error> {
     let (text, help) = match pin_entry::ask(&format!("{question}? Type yes: "), true) {
         Answer::Typed(answer) if answer == b"yes" => return Ok(()),
         Answer::Typed(_) | Answer::None => {
-            ("was not confirmed with yes", "run the command again if it is meant")
+            ("was not confirmed with yes", "run the command again, and type yes if you mean it")
         }
         Answer::NoTerminal => {
             ("wants a yes from a person, and there is no terminal", "run the command at one")

@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::error::{Error, PROGRAM};
+use crate::folding::{folded, terminal_width};
 use crate::printable::printable;
 
 /// The variable that asks for what `-v` asks for, where no option can be given.
@@ -16,7 +17,7 @@ pub const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
 
 /// Reports the error, what to do, and the candidates, one a line. Returns its exit code.
 pub fn error(error: &Error) -> u8 {
-    to_standard_error(&error_message(error));
+    to_standard_error(&error_message(error, terminal_width(io::stderr())));
     error.exit_code()
 }
 
@@ -28,17 +29,17 @@ pub fn error_in_one_line(error: &Error) -> u8 {
 
 /// Something that works, but should not stay as it is.
 pub fn warning(text: &str) {
-    to_standard_error(&message("warning: ", text));
+    to_standard_error(&folded_message("warning: ", text));
 }
 
 /// Something worth knowing, such as what is being waited for.
 pub fn note(text: &str) {
-    to_standard_error(&message("", text));
+    to_standard_error(&folded_message("", text));
 }
 
 /// Something worth knowing, and what to do next, one a line.
 pub fn steps(text: &str, next: &[String]) {
-    to_standard_error(&(message("", text) + &indented(next)));
+    to_standard_error(&(folded_message("", text) + &indented(next)));
 }
 
 /// A text of several lines, as it stands, to standard error.
@@ -96,11 +97,22 @@ impl Log for Steps {
     fn flush(&self) {}
 }
 
-fn error_message(error: &Error) -> String {
-    let text = message("error: ", &error.to_string());
-    let help = error.remedy();
-    format!("{text}help: {}\n{}", printable(&help.text), indented(&help.candidates))
+/// In lines of at most `width` characters, if that is known.
+fn error_message(error: &Error, width: Option<usize>) -> String {
+    let text = folded(message("error: ", &error.to_string()).trim_end(), width, 0, INDENT);
+    let remedy = error.remedy();
+    let help = folded(&format!("help: {}", printable(&remedy.text)), width, 0, INDENT);
+    format!("{text}\n{help}\n{}", indented(&remedy.candidates))
 }
+
+/// A message of one line, which at a terminal is folded between words.
+fn folded_message(kind: &str, text: &str) -> String {
+    let width = terminal_width(io::stderr());
+    folded(message(kind, text).trim_end(), width, 0, INDENT) + "\n"
+}
+
+/// Of the lines of a message behind its first one, in characters.
+const INDENT: usize = 2;
 
 fn indented(items: &[String]) -> String {
     items.iter().map(|item| format!("  {}\n", printable(item))).collect()
@@ -127,7 +139,7 @@ mod tests {
         let error = Error::new(Exit::Token, "2 tokens have tokenLabel \"a\nb\"")
             .help(help.with_candidates(&["one", "\x1b[2Jtwo"]));
         assert_eq!(
-            error_message(&error),
+            error_message(&error, None),
             "pkcs11-external-signer: error: 2 tokens have tokenLabel \"a\\u{a}b\"\n\
              help: add tokenLabel to choose one:\n  one\n  \\u{1b}[2Jtwo\n"
         );
@@ -138,6 +150,17 @@ mod tests {
         assert_eq!(
             error.again().sentence(),
             "the same again: 2 tokens have tokenLabel \"a\\u{a}b\""
+        );
+    }
+
+    #[test]
+    fn at_a_terminal_an_error_is_folded_between_words() {
+        let text = "the token \"work\" has refused the PIN typed at the terminal";
+        let error = Error::new(Exit::Login, text).help("make sure which PIN the token wants");
+        assert_eq!(
+            error_message(&error, Some(50)),
+            "pkcs11-external-signer: error: the token \"work\"\n  has refused the PIN typed at the terminal\n\
+             help: make sure which PIN the token wants\n"
         );
     }
 

@@ -26,6 +26,7 @@ use super::queue::{CANCELLED, PromptKind, PromptSlot, TIMED_OUT};
 use super::{pin_of, question, timed_out, wrong_length};
 use config::pin::{self, Answer, Pin, PinOrigin, PinRequest};
 use messages::error::Error;
+use messages::folding::{folded, terminal_width};
 use messages::printable::printable;
 use system::limits;
 use system::signals::{self, PromptSignals, is_interrupted};
@@ -98,7 +99,7 @@ impl Prompt {
             notice = None;
         }
         for _ in 0..ENTRIES {
-            let mut text = notice.map_or_else(String::new, |notice| line(&notice));
+            let mut text = notice.map_or_else(String::new, |notice| self.line(&notice));
             text.push_str(&question(request));
             let entry = self.enter(&text, false)?;
             match pin_of(&entry) {
@@ -106,7 +107,7 @@ impl Prompt {
                 _ => {
                     let PinRequest { shortest, longest, .. } = request;
                     notice = Some(format!(
-                        "that can't be the PIN and was not sent to the token: its PINs have {shortest} to {longest} \
+                        "that can't be the PIN, and no try was spent: this token's PINs have {shortest} to {longest} \
                          bytes"
                     ));
                 }
@@ -118,13 +119,18 @@ impl Prompt {
     /// The explicit yes that a token's final try needs, with a PIN that comes from `origin`.
     pub(super) fn confirm(&self, request: &PinRequest<'_>, origin: PinOrigin) -> Result<(), Error> {
         let notices = [&request.notice, &request.confirm].into_iter().flatten();
-        let mut text: String = notices.map(|notice| line(notice)).collect();
+        let mut text: String = notices.map(|notice| self.line(notice)).collect();
         text.push_str("Type yes to go on: ");
         if self.enter(&text, true)?.as_slice() == b"yes" {
             return Ok(());
         }
         self.slot.leave(CANCELLED);
         Err(pin::final_try(&request.token, &origin))
+    }
+
+    /// A notice, folded between words where the terminal ends.
+    fn line(&self, notice: &str) -> String {
+        folded(line(notice).trim_end(), terminal_width(&self.terminal), 0, 2) + "\n"
     }
 
     /// Asks for one line, which is returned without its ending and never empty. It is asked for once more after each

@@ -1,0 +1,44 @@
+//! Lines for people at a terminal, folded between words where it ends.
+
+use std::os::fd::AsFd;
+
+use rustix::termios::tcgetwinsize;
+
+/// Narrower terminals break lines by themselves.
+const MIN_WIDTH: usize = 40;
+
+/// How many characters a line of this terminal has; `None` if it is none, or doesn't say it.
+pub fn terminal_width(terminal: impl AsFd) -> Option<usize> {
+    let size = tcgetwinsize(terminal).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// The text, in lines of at most `width` characters where that can be done between words: the first one indented by
+/// `first` characters, the others by `rest`. Without a width it is one line.
+pub fn folded(text: &str, width: Option<usize>, first: usize, rest: usize) -> String {
+    let [first, rest] = [first, rest].map(|indent| " ".repeat(indent));
+    let Some(width) = width else { return format!("{first}{text}") };
+    let options = textwrap::Options::new(width.max(MIN_WIDTH))
+        .initial_indent(&first)
+        .subsequent_indent(&rest)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .break_words(false);
+    textwrap::fill(text, options)
+}
+
+/// How many columns of a terminal the text takes.
+pub fn columns(text: &str) -> usize {
+    textwrap::core::display_width(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_copied_stays_in_one_piece() {
+        let path = "/home/jane/".to_owned() + &"x".repeat(60);
+        assert_eq!(folded(&format!("in {path}"), Some(50), 0, 2), format!("in\n  {path}"));
+        assert_eq!(folded("a pipe has no width", None, 1, 2), " a pipe has no width");
+    }
+}
