@@ -17,8 +17,7 @@ Examples:
   pkcs11-external-signer attestation >chain.pem
   openssl verify -CAfile yubico-piv-ca-1.pem -untrusted chain.pem chain.pem
 
-It is printed as PEM, with the device's certificate below it; what it says goes to standard error. No
-PIN is asked for. It proves nothing before it was verified up to Yubico's root, which Yubico publishes.")]
+It is printed as PEM, followed by the device's own certificate; what it says goes to standard error. No PIN is needed. It proves nothing until it has been verified up to a root that Yubico publishes.")]
 pub(super) struct AttestationArguments {
     #[command(flatten)]
     key: KeyOptions,

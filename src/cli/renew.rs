@@ -34,13 +34,11 @@ Examples:
   pkcs11-external-signer renew                # the key of the current context
   pkcs11-external-signer renew --context prod
 
-The request is made with the present certificate, and a person has to approve it: the command to type is
-printed. Left before that, the same command goes on later. The present certificate stays until the
-cluster has let the new one in.")]
+The request is sent with the present certificate, and needs approval: send the command that is printed to an approver. You can leave, and continue later with the same command. The present certificate stays until the cluster has accepted the new one.")]
 pub(super) struct RenewArguments {
     #[command(flatten)]
     key: KeyOptions,
-    /// Don't put into the request what a YubiKey says of the key: its serial number, firmware and policies
+    /// Leave a YubiKey's evidence (serial number, firmware, policies) out of the request
     #[arg(long)]
     no_attestation: bool,
     /// Put into it what `ykman piv keys attest` and, behind that, `ykman piv certificates export f9` have written

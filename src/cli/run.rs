@@ -40,17 +40,15 @@ Examples:
   pkcs11-external-signer run --context prod -- k9s
   pkcs11-external-signer run -- bash   # every kubectl in it works
 
-Every cluster that a context joins with a user of this program (`exec` without --as, or `auth-provider: {name: \
-externalSigner, …}`) is led through a tunnel that only this command can use and that ends with it. The \
-exit code is the command's.")]
+The command gets a kubeconfig in which each context with a key of this program uses a tunnel, which only this command can use and which ends with it. The exit code is the command's.")]
 pub(super) struct RunArguments {
-    /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
+    /// The kubeconfig [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context to use; without it the one that the command's arguments name, or the current one
+    /// The context [default: the one that the command names, or the current one]
     #[arg(long, value_name = "NAME", add = contexts())]
     context: Option<String>,
-    /// Like --context, and the command gets no other context: no other is in its kubeconfig or has a port
+    /// The only context that the command gets
     #[arg(long, value_name = "NAME", conflicts_with = "context", add = contexts())]
     only_context: Option<String>,
     /// The command and its arguments

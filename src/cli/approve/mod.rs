@@ -17,24 +17,21 @@ use messages::printable::quoted;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-kubectl is run with your credentials, which must be allowed to approve requests for the signer
-kubernetes.io/kube-apiserver-client. What is approved is the request that was shown, after a
-typed yes; if it has changed meanwhile, nothing is. It is never approved without a terminal.
+kubectl is run with your credentials, which must be allowed to approve requests for the signer kubernetes.io/kube-apiserver-client. You confirm by typing yes at a terminal. Only the request that was shown is approved: if it has changed since, nothing is.
 
 Examples:
   pkcs11-external-signer approve jane-8f3a01c9d2 --context prod
   pkcs11-external-signer approve --policy policy.yaml --context prod
 
-The second one shows all pending requests in a table, and approves those that the policy
-allows, whose keys are in YubiKeys. docs/policy.md has a policy to begin with.")]
+The second shows all pending requests in a table, and approves those whose keys are in YubiKeys that the policy allows. docs/policy.md has a policy to begin with.")]
 pub(super) struct ApproveArguments {
-    /// The request's name, which `enroll` prints; with --policy it can be left out for all that are pending
+    /// The request's name, which `enroll` prints; with --policy, all pending requests if left out
     #[arg(value_name = "NAME", required_unless_present = "policy")]
     name: Option<String>,
-    /// The context of the kubeconfig; without it the current one
+    /// The context [default: the current one]
     #[arg(long, value_name = "NAME", add = contexts())]
     context: Option<String>,
-    /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
+    /// The kubeconfig [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Approve although the request asks for what the requester isn't

@@ -47,8 +47,7 @@ no tunnel.")]
 pub(super) struct CredentialArguments {
     #[command(flatten)]
     key: KeyOptions,
-    /// How long the key stays open: command (until the programs that use it have ended), terminal (until
-    /// the shell ends) or a time after the last use, such as 15m
+    /// How long the key stays open: command, terminal, or a time after its last use such as 15m
     #[arg(long, value_name = "HOW LONG", conflicts_with = "kind")]
     keep: Option<Keep>,
     #[command(flatten)]

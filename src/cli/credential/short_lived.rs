@@ -62,13 +62,19 @@ pub(super) enum OutputForm {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Short-lived credentials")]
 pub(super) struct ShortLivedOptions {
-    /// Print a short-lived credential, for clients that can't use the tunnel
-    #[arg(long = "as", value_name = "WHAT")]
+    /// Print a certificate for a new key, a jwt that the key signs, or a token of a service account
+    #[arg(long = "as", value_name = "WHAT", hide_possible_values = true)]
     pub(super) kind: Option<ShortLived>,
-    /// In which form
-    #[arg(long, value_name = "FORM", default_value = "exec", requires = "kind")]
+    /// exec (an ExecCredential), kubeconfig (for another machine), or raw (the credential alone)
+    #[arg(
+        long,
+        value_name = "FORM",
+        default_value = "exec",
+        requires = "kind",
+        hide_possible_values = true
+    )]
     pub(super) output: OutputForm,
-    /// Write it into this file, which you alone can read, rather than to standard output
+    /// Write it to this file, which only you can read
     #[arg(long, value_name = "FILE", requires = "kind")]
     pub(super) out: Option<PathBuf>,
     /// How long it lives, such as 5m
@@ -77,13 +83,13 @@ pub(super) struct ShortLivedOptions {
     /// For whom a token is made; may be repeated
     #[arg(long, value_name = "NAME", requires = "kind", value_parser = NonEmptyStringValueParser::new())]
     pub(super) audience: Vec<String>,
-    /// certificate: how long to wait for it to be approved and signed
+    /// certificate: how long to wait for approval and signing
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "kind")]
     pub(super) wait: Duration,
-    /// jwt: who signs it, a URL that the API server has in its AuthenticationConfiguration
+    /// jwt: the issuer's URL, as in the API server's AuthenticationConfiguration
     #[arg(long, value_name = "URL", value_parser = jose::issuer, requires = "kind", required_if_eq("kind", "jwt"))]
     issuer: Option<String>,
-    /// jwt: whom it is about; without it the certificate's user
+    /// jwt: whom it is about [default: the certificate's user]
     #[arg(long, value_name = "NAME", requires = "kind", value_parser = NonEmptyStringValueParser::new())]
     subject: Option<String>,
     /// token: the service account, whose rights the token has

@@ -18,7 +18,7 @@ use super::issuance::{
     wait_until_valid,
 };
 use super::key::context::{ContextEntries, check_change};
-use super::key::options::{HEADING, KeyOptions, SelectedContext};
+use super::key::options::{KeyOptions, SELDOM, SelectedContext};
 use super::session::{CommandSession, Step};
 use crate::enrollment::{Applicant, check_issued, fingerprint, in_groups};
 use ::token::{KeyKind, KeyPurpose, KeyReference, PivSlot, SlotPolicy};
@@ -34,6 +34,9 @@ use protocol::Configuration;
 use system::clock::unix_time;
 use system::environment::TakenVariables;
 
+/// Under which `--help` has the options for a YubiKey.
+const YUBIKEY: &str = "A YubiKey";
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,58 +47,54 @@ Examples:
   pkcs11-external-signer enroll --object-id 2 --context prod
   pkcs11-external-signer enroll --for unsealing --user node1 --csr node1.csr
 
-The first one makes a key, has the cluster issue its certificate, and has the context use both. The
-second one makes a key and writes the request for any CA, and the third one goes on with what that
-CA has issued. With another --object-id a context gets a new key. A command that was interrupted is
-typed again: no second key is made, and nothing on the token is overwritten.")]
+The first example makes a key, has the cluster issue its certificate, and configures the context to use both. The second makes a key and writes the request for any CA; the third installs what that CA has issued. Another --object-id gives a context a new key. After an interruption, type the same command again: no second key is made, and nothing on the token is overwritten.")]
 pub(super) struct EnrollArguments {
     #[command(flatten)]
     key_options: KeyOptions,
-    /// The slot of a YubiKey, instead of --object-id: 9a, 9c, 9d, 9e, or 82 to 95
-    #[arg(long, value_name = "SLOT", conflicts_with = "object_id", help_heading = HEADING)]
+    /// Its slot, instead of --object-id: 9a, 9c, 9d, 9e, or 82 to 95
+    #[arg(long, value_name = "SLOT", conflicts_with = "object_id", help_heading = YUBIKEY)]
     #[arg(value_parser = |name: &str| PivSlot::named(name).ok_or("it is none of 9a, 9c, 9d, 9e and 82 to 95"))]
     slot: Option<PivSlot>,
-    /// When a YubiKey wants its PIN for the new key
-    #[arg(long, value_name = "POLICY", conflicts_with = "certificate")]
+    /// When it wants its PIN for the new key
+    #[arg(long, value_name = "POLICY", conflicts_with = "certificate", help_heading = YUBIKEY)]
     #[arg(value_parser = one_of(["default", "never", "once", "always"], SlotPolicy::of_pin))]
     pin_policy: Option<SlotPolicy>,
-    /// When it wants to be touched for it; cached is for 15 seconds
-    #[arg(long, value_name = "POLICY", conflicts_with = "certificate")]
+    /// When it wants to be touched; cached: every 15 seconds at most
+    #[arg(long, value_name = "POLICY", conflicts_with = "certificate", help_heading = YUBIKEY)]
     #[arg(value_parser = one_of(["default", "never", "always", "cached"], SlotPolicy::of_touch))]
     touch_policy: Option<SlotPolicy>,
-    /// The user's name, which is the key's label, too
+    /// The user's name, and the key's label
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// A group of the user; may be repeated
     #[arg(long = "group", value_name = "NAME")]
     groups: Vec<String>,
-    /// The kind of key to make; without it ec-p256
+    /// The kind of key to make, instead of ec-p256
     #[arg(long, value_name = "KIND", value_parser = one_of(KeyKind::ALL.map(KeyKind::name), KeyKind::named))]
     key: Option<KeyKind>,
-    /// What the key is for; unsealing opens what `seal` has sealed to it; without it signing
-    #[arg(long = "for", value_name = "PURPOSE", requires = "csr")]
+    /// What the key is for; an unsealing key opens what `seal` has sealed
+    #[arg(long = "for", value_name = "PURPOSE", requires = "csr", help_heading = SELDOM)]
     #[arg(value_parser = one_of(["signing", "unsealing"], purpose))]
     purpose: Option<KeyPurpose>,
-    /// Write the request here, for any CA, and stop; - prints it
+    /// Write the request for any CA to this file and stop; - prints it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["certificate", "IssuanceOptions"])]
     csr: Option<PathBuf>,
-    /// Go on with the certificate that was issued
+    /// Continue with the certificate that the CA has issued
     #[arg(long, value_name = "FILE", conflicts_with_all = ["groups", "key", "IssuanceOptions"])]
     certificate: Option<PathBuf>,
-    /// Put the certificate in the place of another one of the key, or on a YubiKey a new key in the place of
-    /// another one, which is lost; after a yes that is typed
-    #[arg(long)]
+    /// Replace another certificate of the key, or the key in a YubiKey's slot, which is lost; asks first
+    #[arg(long, help_heading = SELDOM)]
     replace: bool,
-    /// Don't put into the request what a YubiKey says of the key: its serial number, firmware and policies
-    #[arg(long, conflicts_with_all = ["csr", "certificate", "hardware_groups"])]
+    /// Leave its evidence (serial number, firmware, policies) out of the request
+    #[arg(long, conflicts_with_all = ["csr", "certificate", "hardware_groups"], help_heading = YUBIKEY)]
     no_attestation: bool,
-    /// Put into it what `ykman piv keys attest` and, behind that, `ykman piv certificates export f9` have written
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["csr", "certificate", "no_attestation"])]
+    /// Put in this evidence of it: what `ykman piv keys attest`, then `ykman piv certificates export f9` wrote
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["csr", "certificate", "no_attestation"], help_heading = YUBIKEY)]
     attestation: Option<PathBuf>,
-    /// Ask also for the groups that only such evidence opens: hw:attested and hw:yubikey:SERIAL
-    #[arg(long, conflicts_with_all = ["csr", "certificate"])]
+    /// Also ask for the groups that this evidence opens: hw:attested and hw:yubikey:SERIAL
+    #[arg(long, conflicts_with_all = ["csr", "certificate"], help_heading = YUBIKEY)]
     hardware_groups: bool,
-    /// How long one PIN serves kubectl: command, terminal, or a time such as 15m; terminal, if this is run in one
+    /// How long the key stays open for kubectl: command, terminal (the default at one), or a time such as 15m
     #[arg(long, value_name = "HOW LONG", conflicts_with_all = ["csr", "certificate"])]
     keep: Option<Keep>,
     #[command(flatten)]

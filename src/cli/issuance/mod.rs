@@ -54,13 +54,13 @@ pub(super) enum ShortLived {
 // How a cluster is asked for a certificate.
 #[derive(Debug, clap::Args)]
 pub(super) struct IssuanceOptions {
-    /// How long the certificate is to be valid, such as 90d; without it as long as the cluster's signer gives
+    /// How long the certificate is to be valid, such as 90d [default: the signer's choice]
     #[arg(long, value_name = "TIME", value_parser = life)]
     pub(super) duration: Option<Duration>,
     /// How long to wait for the approval
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     wait: Duration,
-    /// Make another request, whatever became of the last one
+    /// Make another request, whatever became of the last
     #[arg(long)]
     again: bool,
 }

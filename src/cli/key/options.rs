@@ -20,6 +20,8 @@ use tunnel::TunnelTarget;
 
 /// The heading under which `--help` has these options, and others that say which key is meant.
 pub(in crate::cli) const HEADING: &str = "Which key";
+/// Under which it has the options that few calls need.
+pub(in crate::cli) const SELDOM: &str = "Seldom needed";
 
 /// The kubeconfig's contexts, for completions. Shells take a candidate as it is, so none that needs quotes is offered.
 pub(in crate::cli) fn contexts() -> ArgValueCandidates {
@@ -55,10 +57,10 @@ pub(in crate::cli) fn pin_source(value: &str) -> Result<String, io::Error> {
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(in crate::cli) struct Selection {
-    /// The token's PKCS#11 library (pathLib)
+    /// The token's PKCS#11 library
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     pub(in crate::cli) module: Option<String>,
-    /// What that library wants at its start, such as NSS's configDir='sql:/path'
+    /// Text for it, as configDir='sql:/path' for NSS
     #[arg(long, value_name = "TEXT", help_heading = HEADING)]
     pub(in crate::cli) init_args: Option<String>,
     /// The slot's number
@@ -76,7 +78,7 @@ pub(in crate::cli) struct Selection {
     /// The certificate's label
     #[arg(long, value_name = "LABEL", help_heading = HEADING)]
     pub(in crate::cli) object_label: Option<String>,
-    /// All of it as a pkcs11: URI
+    /// All of these as a pkcs11: URI
     #[arg(long, value_name = "URI", help_heading = HEADING)]
     pub(in crate::cli) uri: Option<String>,
 }
@@ -153,16 +155,16 @@ struct GivenOption<'a> {
 pub(in crate::cli) struct KeyOptions {
     #[command(flatten)]
     pub(in crate::cli) selection: Selection,
-    /// The certificate, for a token that holds none
+    /// The certificate, if the token has none
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     pub(in crate::cli) certificate_file: Option<String>,
-    /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:NAME
+    /// prompt, askpass, stdin, file:/path, env:VAR
     #[arg(long, value_name = "SOURCE", value_parser = pin_source, help_heading = HEADING)]
     pub(in crate::cli) pin_source: Option<String>,
-    /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
+    /// The kubeconfig [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) kubeconfig: Option<PathBuf>,
-    /// The context; without it the current one
+    /// The context [default: the current one]
     #[arg(long, value_name = "NAME", add = contexts())]
     pub(in crate::cli) context: Option<String>,
 }
