@@ -23,6 +23,7 @@ mod key;
 mod listing;
 mod question;
 mod session;
+mod table;
 mod usage;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
@@ -30,41 +31,26 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use self::session::CommandSession;
 use crate::start::{self, Started};
 use messages::error::{Error, PLUGIN, PROGRAM};
+use messages::folding::{folded, terminal_width};
 use messages::printable::PrintableLines;
 use messages::report;
 use system::environment::SingleThreaded;
 use tunnel_process;
 
-// In lines of 80 columns, which help doesn't break again.
 const ABOUT: &str = "\
-pkcs11-external-signer signs TLS handshakes for Kubernetes clients with a key
-that stays in a PKCS#11 token (YubiKey, smart card, TPM, HSM). Stock kubectl,
-helm and k9s use such a key in a context that `kubeconfig --write` has changed,
-or below `run` without a change. A client that speaks the external signer
-protocol runs the program itself: a kubeconfig user with the auth-provider
-externalSigner names it in `pathExec`, and the client hands it a request in the
-environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG.
+Signs TLS handshakes for Kubernetes clients with a key that stays in a PKCS#11 token (YubiKey, smart card, TPM, HSM). \
+Stock kubectl, helm and k9s use it in a context of the kubeconfig that `kubeconfig --write` has changed, or below `run` \
+without a change.
 ";
 
 const HELP: &str = "\
-Without arguments it answers the request in EXTERNAL_SIGNER_PLUGIN_CONFIG: one
-JSON document on standard output, everything else on standard error. A PIN is
-asked on the terminal.
+Without a command it is an external signer: a client that speaks that protocol runs it, with its request in the \
+environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG, and gets one JSON document on standard output. The client's \
+kubeconfig has a user with `auth-provider: {name: externalSigner}`, and there the program (pathExec), the library \
+(pathLib), the token (slotId) and the key (objectId).
 
-In the kubeconfig:
-  users:
-  - name: jane
-    user:
-      auth-provider:
-        name: externalSigner
-        config:
-          pathExec: /usr/local/bin/pkcs11-external-signer
-          pathLib: /usr/lib/softhsm/libsofthsm2.so   # the token's PKCS#11 library
-          slotId: \"0\"                                # or tokenLabel, tokenSerial
-          objectId: \"2\"                              # or objectLabel
-
-Exit codes, and the other keys (pinSource, certificateFile, uri …), are in the
-manual page, in docs/errors.md and docs/configuration.md.
+Exit codes, and all keys of the kubeconfig (tokenLabel, pinSource, certificateFile, uri …), are in the manual page, in \
+docs/errors.md and docs/configuration.md.
 ";
 
 /// The program's commands. Without one it is the external signer.
@@ -76,7 +62,7 @@ manual page, in docs/errors.md and docs/configuration.md.
     after_help = HELP
 )]
 struct Arguments {
-    /// Report each step; twice, with details
+    /// Show each step; twice, with details
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 998)]
     verbose: u8,
     #[command(subcommand)]
@@ -87,43 +73,42 @@ struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 #[command(defer = true)]
 enum Command {
-    /// Make a key on a token, request a certificate for it, and put that beside it
+    /// Make a key and have its certificate issued
     Enroll(enroll::EnrollArguments),
-    /// Test each step up to a signature: what works, what doesn't, and what to do about it
+    /// Test each step up to a signature
     Check(check::CheckArguments),
-    /// Show the tokens, keys and certificates that could authenticate
+    /// Show the tokens, keys and certificates
     List(list::ListArguments),
-    /// Have a context of the kubeconfig use a key, or print what that takes
+    /// Configure a context to use a key
     Kubeconfig(kubeconfig::KubeconfigArguments),
-    /// Run a command, such as stock kubectl, helm or k9s, with keys that stay in their tokens
+    /// Run kubectl, helm or k9s with keys on tokens
     Run(run::RunArguments),
-    /// Show the tunnel process: keys, who uses them until when, and clusters
+    /// Show the keys that are open, and their users
     Status(status::StatusArguments),
-    /// End the tunnel process: its connections, and the logins to the tokens
+    /// Close all keys and their connections
     #[command(after_help = "\
 Examples:
   pkcs11-external-signer stop
 
-Connections that are open end, and the next command asks for the PIN again. A process that doesn't answer \
-is ended by signals. Without a tunnel process there is nothing to do.")]
+Open connections end, and the next command asks for the PIN again.")]
     Stop,
-    /// Have the cluster issue a new certificate for the key, before the present one expires
+    /// Have a new certificate issued for the same key
     Renew(renew::RenewArguments),
-    /// Print the certificate by which a YubiKey says that it made a key itself
+    /// Print a YubiKey's evidence that it made a key
     Attestation(attestation::AttestationArguments),
-    /// Show a CertificateSigningRequest, compare it with who made it, and approve it
+    /// Compare a request with its requester; approve it
     Approve(approve::ApproveArguments),
-    /// Answer a client's request for a credential, as kubectl's credential plugin
+    /// Print a credential, as kubectl's plugin
     Credential(credential::CredentialArguments),
-    /// Print the key set (JWKS) by which a cluster verifies tokens that a key signs (`credential --as jwt`)
+    /// Print the keys (JWKS) that verify --as jwt
     Jwks(jwks::JwksArguments),
-    /// Seal registry passwords to nodes' certificates, for kubelet-credential-provider
+    /// Seal registry passwords for nodes
     Seal(sealed::seal::SealArguments),
-    /// Answer kubelet's request for a registry login, from a sealed file that the node's token opens
+    /// Answer kubelet from a sealed file
     KubeletCredentialProvider(sealed::provider::ProviderArguments),
-    /// Print what is in a sealed file, after a PIN typed at the terminal
+    /// Print what is in a sealed file
     Unseal(sealed::unseal::UnsealArguments),
-    /// Print the completions of a shell
+    /// Print a shell's completions
     Completions(completions::CompletionsArguments),
     /// What the credential plugin starts
     #[command(hide = true, name = tunnel_process::ARGUMENT)]
@@ -131,7 +116,7 @@ is ended by signals. Without a tunnel process there is nothing to do.")]
     /// What the tunnel process starts
     #[command(hide = true, name = tunnel_process::TOKEN_ARGUMENT)]
     TokenProcess,
-    /// Print the version, and what it was built from
+    /// Print the version and what it was built from
     #[command(after_help = "\
 Examples:
   pkcs11-external-signer version")]
@@ -149,7 +134,12 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     }
     let logged = report::logged();
     if std::env::args_os().len() <= 1 {
-        report::lines(ABOUT);
+        let width = terminal_width(std::io::stderr()).or(Some(80));
+        for text in [ABOUT, HELP] {
+            for paragraph in text.lines() {
+                report::lines(&(folded(paragraph, width, 0, 0) + "\n"));
+            }
+        }
         report::lines(&format!("help: {} --help shows the commands\n", start::called()));
         return 2;
     }

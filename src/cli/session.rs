@@ -3,13 +3,12 @@
 
 use std::ffi::{CStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal as _};
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
-use rustix::termios::tcgetwinsize;
+use log::LevelFilter;
 use serde::Serialize;
 
 use super::connection::connect;
@@ -19,6 +18,7 @@ use files::replaced_file;
 use keyring::library::{self, Library};
 use keyring::{KeyNumber, Keyring};
 use messages::error::{Error, Exit};
+use messages::folding::{folded, terminal_width};
 use messages::printable::{PrintableLines, printable, printable_json};
 use pin_entry::Sources;
 use protocol::Configuration;
@@ -175,7 +175,7 @@ impl Step {
 }
 
 /// How wide the title of a step is, in characters.
-const TITLE_WIDTH: usize = 14;
+pub(super) const TITLE_WIDTH: usize = 14;
 
 /// A step of a command that is done: `✔ certificate    user "jane", expires 2026-12-01 10:00 UTC`.
 pub(super) struct Step {
@@ -214,6 +214,22 @@ impl CommandOutput {
             true => format!("{style}{text}{style:#}"),
             false => text.to_owned(),
         }
+    }
+
+    /// How many characters a line of the terminal has; `None` for a pipe or a file.
+    pub(super) fn width(&self) -> Option<usize> {
+        self.width
+    }
+
+    /// Whether it is a terminal, and a person has not asked for every detail (`-v`): what matters most is enough.
+    pub(super) fn is_brief(&self) -> bool {
+        self.width.is_some() && log::max_level() == LevelFilter::Off
+    }
+
+    /// A line, which must be fit for a terminal already, folded between words where that ends: the first one indented by
+    /// `first` characters, the others by `rest`.
+    pub(super) fn folded(&self, text: &str, first: usize, rest: usize) -> String {
+        folded(text, self.width, first, rest)
     }
 
     /// Prints, below an empty line, what can be done next, with the commands for it.
@@ -256,28 +272,6 @@ impl CommandOutput {
     }
 }
 
-/// How many characters a line of this terminal has; `None` if it is none, or doesn't say it.
-pub(super) fn terminal_width(terminal: impl AsFd) -> Option<usize> {
-    let size = tcgetwinsize(terminal).ok()?;
-    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
-}
-
-/// The text, in lines of at most `width` characters where that can be done between words: the first one indented by
-/// `first` characters, the others by `rest`.
-pub(super) fn folded(text: &str, width: Option<usize>, first: usize, rest: usize) -> String {
-    let [first, rest] = [first, rest].map(|indent| " ".repeat(indent));
-    let Some(width) = width else { return format!("{first}{text}") };
-    let options = textwrap::Options::new(width.max(MIN_WIDTH))
-        .initial_indent(&first)
-        .subsequent_indent(&rest)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation)
-        .break_words(false);
-    textwrap::fill(text, options)
-}
-
-/// Narrower terminals break lines by themselves.
-const MIN_WIDTH: usize = 40;
-
 /// Writes a file with this mode, 0600 for one that this user alone may read: it is there as a whole or not at all, and put
 /// in place of an older one in one step.
 pub(super) fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), Error> {
@@ -315,12 +309,6 @@ mod tests {
             step.folded(Some(60)),
             "cluster        https://server knows us as user\n                 \"\\u{1b}[2J\", groups dev, ops\\u{a}x"
         );
-    }
-
-    #[test]
-    fn what_is_to_be_copied_stays_in_one_piece() {
-        let path = "/home/jane/".to_owned() + &"x".repeat(60);
-        assert_eq!(folded(&format!("in {path}"), Some(50), 0, 2), format!("in\n  {path}"));
     }
 
     fn mode(path: &Path) -> u32 {

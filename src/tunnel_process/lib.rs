@@ -20,7 +20,8 @@ mod token_process;
 pub use client::{register, sign, status, stop};
 pub use identity::{identity, identity_or_new};
 pub use message::{
-    Conversation, Greeting, KeyStatus, RegisteredCluster, Registration, StatusDocument,
+    ClusterStatus, Conversation, Greeting, KeyStatus, ProcessStatus, RegisteredCluster,
+    Registration, StatusDocument,
 };
 pub use service::{caller_error, serve};
 pub use token_process::{OwnKey, TOKEN_ARGUMENT, serve_token};

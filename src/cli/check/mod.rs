@@ -11,8 +11,8 @@ use clap::builder::styling::Style;
 use serde_json::{Value, json};
 
 use super::issuance::ShortLived;
-use super::key::options::{KeyOptions, KeySource, SelectedContext, needs};
-use super::session::{BAD, CONCERN, CommandSession, GOOD};
+use super::key::options::{KeyOptions, KeySource, SELDOM, SelectedContext, needs};
+use super::session::{BAD, CONCERN, CommandSession, GOOD, TITLE_WIDTH};
 use cluster_api::ServiceAccount;
 use config::{Config, PinSource, key_selection};
 use kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
@@ -36,30 +36,31 @@ Examples:
   pkcs11-external-signer check --token-serial 15873456 --object-id 2 \\
       --module /usr/lib/x86_64-linux-gnu/libykcs11.so
 
-The exit code is the one a signature would have ended with: that of the first step that failed.")]
+The exit code is that of the first step that fails, as a signature would have it. At a terminal, -v shows the steps that work in full.")]
 pub(super) struct CheckArguments {
     #[command(flatten)]
     key: KeyOptions,
-    /// Connect to the context's cluster, too, and ask as whom it knows us
+    /// Also ask the context's cluster who it thinks you are
     #[arg(long, conflicts_with = "no_login")]
     server: bool,
-    /// Check what `credential --as` needs, too; for token and certificate it asks the cluster
-    #[arg(long = "as", value_name = "WHAT", conflicts_with = "no_login")]
+    /// Also check what `credential --as` needs: certificate, jwt or token
+    #[arg(long = "as", value_name = "WHAT", conflicts_with = "no_login", help_heading = SELDOM)]
+    #[arg(hide_possible_values = true)]
     kind: Option<ShortLived>,
     /// The service account for --as token
-    #[arg(long, value_name = "NAMESPACE/NAME", requires = "kind")]
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "kind", help_heading = SELDOM)]
     service_account: Option<ServiceAccount>,
-    /// Stop before the PIN
+    /// Do what can be done without a PIN
     #[arg(long)]
     no_login: bool,
-    /// Send a stored PIN although the token has refused one, because it is another PIN now
-    #[arg(long, conflicts_with = "no_login")]
+    /// Send a stored PIN again after the token has refused one: it is another PIN now
+    #[arg(long, conflicts_with = "no_login", help_heading = SELDOM)]
     despite_refusal: bool,
     /// Open this sealed file, as kubelet-credential-provider does
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "kubeconfig", "context"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "kubeconfig", "context"], help_heading = SELDOM)]
     sealed: Option<PathBuf>,
     /// Say what kubelet would be told for this image
-    #[arg(long, value_name = "NAME", requires = "sealed")]
+    #[arg(long, value_name = "NAME", requires = "sealed", help_heading = SELDOM)]
     image: Option<String>,
     /// Print a JSON document
     #[arg(long)]
@@ -75,7 +76,8 @@ impl CheckArguments {
 
 pub(super) fn run(arguments: &CheckArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
-    let mut checklist = Checklist { arguments, session, failure: None, findings: Vec::new() };
+    let mut checklist =
+        Checklist { arguments, session, failure: None, unsaid: 0, findings: Vec::new() };
     match &arguments.sealed {
         Some(path) => checklist.check_sealed(path),
         None => checklist.check(),
@@ -134,6 +136,8 @@ struct Checklist<'a> {
     session: &'a mut CommandSession,
     /// Of printing.
     failure: Option<Error>,
+    /// How many steps have gone well without a line.
+    unsaid: usize,
     /// As docs/commands.md describes them.
     findings: Vec<Value>,
 }
@@ -187,24 +191,40 @@ impl Checklist<'_> {
         }
     }
 
-    /// Prints the finding as a line, and what to do below it.
+    /// Prints the finding as a line, and what to do below it. At a terminal, details that are good have no line.
     fn print(&mut self, step: &'static str, text: &str, finding: &Finding) {
+        let output = &self.session.output;
+        if matches!(finding, Finding::Good) && is_detail(step) && output.is_brief() {
+            self.unsaid += 1;
+            return;
+        }
         let (style, mark) = finding.mark();
-        let mark = self.session.output.paint(style, mark);
-        let mut shown = format!("{mark} {:14} {}\n", title(step), printable(text));
+        let line = format!("{:TITLE_WIDTH$} {}", title(step), printable(text));
+        let line = output.folded(&line, 2, TITLE_WIDTH + 3);
+        let mut shown = format!("{} {}\n", output.paint(style, mark), line.trim_start());
         if let Some(help) = finding.help() {
-            shown += &format!("  help: {}\n", printable(&help.text));
+            let text = format!("help: {}", printable(&help.text));
+            shown += &format!("{}\n", output.folded(&text, 2, 4));
             for candidate in &help.candidates {
                 shown += &format!("    {}\n", printable(candidate));
             }
         }
-        if let Err(error) = self.session.output.print_painted(&shown) {
+        self.print_text(&shown);
+    }
+
+    fn print_text(&mut self, text: &str) {
+        if let Err(error) = self.session.output.print_painted(text) {
             self.failure.get_or_insert(error);
         }
     }
 
     /// Prints the document, if that is wanted; what kept it or a line from being printed.
-    fn finish(self) -> Result<(), Error> {
+    fn finish(mut self) -> Result<(), Error> {
+        match self.unsaid {
+            0 => {}
+            1 => self.print_text("\n1 more step works; -v shows it.\n"),
+            count => self.print_text(&format!("\n{count} more steps work; -v shows them.\n")),
+        }
         if !self.arguments.json {
             return self.failure.map_or(Ok(()), Err);
         }
@@ -381,6 +401,22 @@ fn differences(one: &Cluster, other: &Cluster) -> String {
         }
     }
     changed.join(", ")
+}
+
+/// Whether who uses the key need not know that the step has gone well.
+fn is_detail(step: &str) -> bool {
+    let details = [
+        "client",
+        "library",
+        "pin-tries",
+        "credential-id",
+        "public-key",
+        "mechanisms",
+        "login",
+        "private-key",
+        "signature",
+    ];
+    details.contains(&step)
 }
 
 /// What the step's lines begin with.

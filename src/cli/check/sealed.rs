@@ -38,13 +38,8 @@ impl Checklist<'_> {
         let asked = (!arguments.no_login).then_some(&mut pins as &mut dyn PinProvider);
         let key = sealed::recipient_key(&mut token, &config, &file, asked);
         let key = self.keep("private-key", key)?;
-        let text = format!(
-            "recipient {} of {}: {}",
-            key.recipient + 1,
-            file.recipients.len(),
-            key.key.describe()
-        );
-        self.good("private-key", text);
+        let (number, all) = (key.recipient + 1, file.recipients.len());
+        self.good("private-key", format!("recipient {number} of {all}: {}", key.key.describe()));
         if arguments.no_login {
             return Some(());
         }

@@ -33,11 +33,7 @@ pub(in crate::cli) fn list_library(
     let library = session.open_within(limits::LISTING_LOCK, trusted, init_args)?;
     let slots = library.module.occupied_slots()?;
     let nss_directory = init_args.and_then(nss_directory);
-    let is_meant = |slot: &&OccupiedSlot| match &slot.token {
-        Ok(state) => (state.initialized || nss_directory.is_some()) && state.fits(&filter.token),
-        Err(_) => true,
-    };
-    let chosen: Vec<_> = slots.iter().filter(is_meant).collect();
+    let chosen = meant_slots(&slots, filter, nss_directory.is_some());
     if let Some(pins) = &mut pins {
         keep_for_one(pins, &chosen)?;
     }
@@ -63,6 +59,19 @@ pub(in crate::cli) fn list_library(
         uninitialized_slots: look.slots_without_use(&slots),
         tokens,
     })
+}
+
+/// The slots with a token that is meant and can be used, and those that can't be read. NSS's tokens need no initialising.
+fn meant_slots<'a>(
+    slots: &'a [OccupiedSlot],
+    filter: &Filter,
+    is_nss: bool,
+) -> Vec<&'a OccupiedSlot> {
+    let is_meant = |slot: &&OccupiedSlot| match &slot.token {
+        Ok(state) => (state.initialized || is_nss) && state.fits(&filter.token),
+        Err(_) => true,
+    };
+    slots.iter().filter(is_meant).collect()
 }
 
 /// Refuses a stored PIN for several tokens: it belongs to one and would cost each of the others a

@@ -1,0 +1,124 @@
+//! `list`: the tokens, keys and certificates that could authenticate.
+
+mod lines;
+mod overview;
+
+use clap::builder::styling::Style;
+
+use self::lines::Lines;
+use self::overview::overview;
+use super::key::options::{self, KeyOptions, Selection};
+use super::listing::{KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry};
+use super::session::{BAD, CONCERN, CommandOutput, CommandSession, PLAIN};
+use messages::error::Error;
+use messages::report;
+
+/// The value of `--uri` without one, which nobody types.
+const EVERY_URI: &str = "\u{1}";
+
+const URI_HELP: &str = "Only what this URI names; without a value, print a URI for each key";
+
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("uri", |option| option.num_args(0..=1).default_missing_value(EVERY_URI).help(URI_HELP)))]
+#[command(after_help = "\
+Examples:
+  pkcs11-external-signer list                  # every library that is found
+  pkcs11-external-signer list --login          # private objects too
+  pkcs11-external-signer list --uri            # a pkcs11: URI for each key
+  pkcs11-external-signer list \\
+      --module /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so
+  pkcs11-external-signer list --json
+
+At a terminal, -v shows everything that a pipe gets. A PIN is asked only with --login. Without --module, all libraries are looked at that p11-kit has registered, and SoftHSM, OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki in their usual places.")]
+pub(super) struct ListArguments {
+    #[command(flatten)]
+    selection: Selection,
+    /// Log in to the tokens to see what they hide
+    #[arg(long)]
+    login: bool,
+    /// prompt, askpass, stdin, file:/path, env:VAR
+    #[arg(long, value_name = "SOURCE", value_parser = options::pin_source, requires = "login")]
+    pin_source: Option<String>,
+    /// Print a JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Result<(), Error> {
+    let mut selection = arguments.selection.clone();
+    let prints_uris = selection.uri.take_if(|uri| uri == EVERY_URI).is_some();
+    let pin_source = arguments.pin_source.clone();
+    let options = &KeyOptions { selection, pin_source, ..KeyOptions::default() };
+    options.set_call();
+    let variables = session.take_variables(options.configuration());
+    let login = arguments.login.then_some(&variables);
+    let listing = options.list(login, session);
+    let listing = listing.or_else(|error| match options.library() {
+        Some(path) if arguments.json => Ok(Listing::new(vec![LibraryEntry::failed(path, &error)])),
+        _ => Err(error),
+    })?;
+    if arguments.json {
+        session.output.print_json(&listing)?;
+    } else if prints_uris {
+        session.output.print_document(&uris(&listing))?;
+    } else {
+        let names_object = options.filter()?.object.is_given();
+        let text = text(&listing, names_object, &session.output);
+        session.output.print_painted(&text)?;
+    }
+    if let Some(error) = options.miss(&listing) {
+        return Err(error);
+    }
+    // That of the first error, if no token was seen as it is.
+    if listing.tokens().all(|(_, token)| token.error.is_some()) && listing.keys().next().is_none() {
+        let libraries = listing.libraries.iter().map(|library| &library.error);
+        let tokens = listing.tokens().map(|(_, token)| &token.error);
+        let first = tokens.chain(libraries).find_map(Option::as_ref);
+        session.exit_code = first.map_or(0, |error| error.exit_code);
+    }
+    Ok(())
+}
+
+/// The URIs of the keys, one a line. Keys that no URI can name are reported.
+fn uris(listing: &Listing) -> String {
+    let mut uris = String::new();
+    for SelectedKey { token, key, .. } in listing.keys() {
+        if key.uri.is_empty() {
+            let why = KeyNote::Unnameable;
+            report::warning(&format!("no URI for a key of token {}, which {why}", token.name));
+        } else {
+            uris += &format!("{}\n", key.uri);
+        }
+    }
+    uris
+}
+
+/// The list as a person reads it: at a terminal what matters of it, if that fits, else all of it.
+fn text(listing: &Listing, names_object: bool, output: &CommandOutput) -> String {
+    let overview = if output.is_brief() { overview(listing, names_object, output) } else { None };
+    overview.unwrap_or_else(|| Lines::of(listing, names_object, output))
+}
+
+/// What to do with the first token, where all are empty and no certain key was asked for.
+fn remedy(listing: &Listing, names_object: bool) -> Option<String> {
+    let nothing = if names_object { None } else { listing.emptiness() };
+    nothing.map(|error| error.remedy().to_string())
+}
+
+/// What a token without keys shows. Nothing is said of one where a certain key was asked for.
+fn seen(token: &TokenEntry, names_object: bool) -> &'static str {
+    match token.ca_certificates {
+        _ if !token.is_bare() || names_object => "",
+        0 => "no visible key or certificate",
+        _ => "no visible key, and no certificate but those of CAs",
+    }
+}
+
+/// How a key is shown: in red if it can't be used as it is.
+fn key_style(key: &KeyEntry) -> Style {
+    match &*key.notes {
+        [] => PLAIN,
+        notes if notes.iter().any(KeyNote::is_grave) => BAD,
+        _ => CONCERN,
+    }
+}

@@ -1,0 +1,95 @@
+//! A table for people at a terminal, where it fits that.
+
+use clap::builder::styling::Style;
+
+use super::session::{CommandOutput, HEADING};
+use messages::folding::columns;
+use messages::printable::printable;
+
+/// Between two columns, in characters.
+const GAP: usize = 2;
+/// The last column is folded where the terminal ends, and is at least so wide, if it needs that.
+const LEAST_LAST: usize = 20;
+
+/// Rows with a cell for each heading. A column in which all cells are empty isn't shown.
+pub(super) struct Table<const N: usize> {
+    headings: [&'static str; N],
+    rows: Vec<Row<N>>,
+}
+
+/// A row's cells, fit for a terminal, and the style of them all.
+struct Row<const N: usize> {
+    style: Style,
+    cells: [String; N],
+}
+
+/// A column that is shown.
+#[derive(Clone, Copy)]
+struct Column {
+    /// The place of its cell in each row.
+    index: usize,
+    /// What it takes, in characters.
+    width: usize,
+}
+
+impl<const N: usize> Table<N> {
+    /// The headings are shown in capitals.
+    pub(super) fn new(headings: [&'static str; N]) -> Self {
+        Self { headings, rows: Vec::new() }
+    }
+
+    /// Adds a row. The cells need not be fit for a terminal.
+    pub(super) fn add(&mut self, style: Style, cells: [String; N]) {
+        let cells = cells.map(|cell| printable(&cell).into_owned());
+        self.rows.push(Row { style, cells });
+    }
+
+    /// The table in lines, with the styles that the output can show; `None` if it is too wide for the terminal, or there is
+    /// none.
+    pub(super) fn shown(&self, output: &CommandOutput) -> Option<String> {
+        let columns = self.columns();
+        let (last, others) = columns.split_last()?;
+        let before_last: usize = others.iter().map(|column| column.width + GAP).sum();
+        if output.width()? < before_last + last.width.min(LEAST_LAST) {
+            return None;
+        }
+        let line = |style, cells: &[&str]| {
+            let before = padded(cells, others);
+            let end = cells.get(last.index).copied().unwrap_or_default();
+            let text =
+                format!("{before}{}", output.folded(end, before_last, before_last).trim_start());
+            format!("{}\n", output.paint(style, text.trim_end()))
+        };
+        let headings = self.headings.map(str::to_uppercase);
+        let mut text = line(HEADING, &headings.each_ref().map(String::as_str));
+        for row in &self.rows {
+            text += &line(row.style, &row.cells.each_ref().map(String::as_str));
+        }
+        Some(text)
+    }
+
+    /// The columns that have anything to show, as wide as their widest cell.
+    fn columns(&self) -> Vec<Column> {
+        let mut shown = Vec::new();
+        for (index, heading) in self.headings.iter().enumerate() {
+            let cells = self.rows.iter().filter_map(|row| row.cells.get(index));
+            let widest = cells.map(|cell| columns(cell)).max().unwrap_or_default();
+            if widest > 0 {
+                shown.push(Column { index, width: widest.max(columns(heading)) });
+            }
+        }
+        shown
+    }
+}
+
+/// The cells of these columns, each with the gap behind it.
+fn padded(cells: &[&str], shown: &[Column]) -> String {
+    let mut text = String::new();
+    for column in shown {
+        let cell = cells.get(column.index).copied().unwrap_or_default();
+        let padding = column.width.saturating_sub(columns(cell)) + GAP;
+        text += cell;
+        text += &" ".repeat(padding);
+    }
+    text
+}
