@@ -101,6 +101,11 @@ impl<'t> Newcomer<'t> {
         known.printed()
     }
 
+    /// Stock kubectl.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Invocation {
+        self.enter(self.person.kubectl()).arguments(arguments)
+    }
+
     pub(crate) fn stop(&self) {
         self.enter(self.person.command("stop")).run();
     }

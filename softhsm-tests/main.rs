@@ -43,6 +43,7 @@ mod protocol;
 mod readme;
 mod renew;
 mod renewal;
+mod revoke;
 mod run;
 mod seal;
 mod secrecy;

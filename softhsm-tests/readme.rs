@@ -269,22 +269,27 @@ fn the_demo_without_a_cluster_ends_with_a_signature_that_openssl_accepts() {
 }
 
 #[test]
-fn the_rights_of_a_lost_token_are_found_by_user_and_group_and_taken_away() {
-    let store = token_with([]);
-    let folder = kubectl().parent().unwrap().display();
-    let administrator = |script: &str| {
-        let script = format!("set -eo pipefail\nPATH=\"{folder}\":$PATH\n{script}");
-        cluster().administrator(&store).within("bash", &script).run()
+fn the_rights_of_a_lost_token_are_taken_away_as_the_page_says() {
+    let administrator = |words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        cluster().administrate(&words, "")
     };
-    let bindings = "kubectl create clusterrolebinding lost-edits --clusterrole=edit --user=lost-jane\n\
-                    kubectl create clusterrolebinding devs-view --clusterrole=view --group=lost-devs";
-    administrator(bindings).printed();
+    administrator("create clusterrolebinding lost-edits --clusterrole=edit --user=lost-jane");
+    administrator("create clusterrolebinding lost-card --clusterrole=edit --group=hw:yubikey:4712");
+    let certificate = format!("X509SHA256={}", "97ec".repeat(16));
     let commands = commands_of("docs/lost-token.md", "At once");
-    let words = [["jane-edits", "lost-edits"], ["jane", "lost-jane"], ["dev", "lost-devs"]];
-    let outcome = administrator(&adapted(&commands, &words));
-    let shown = outcome.printed();
-    for expected in ["lost-edits", "devs-view", "\"lost-edits\" deleted", "selfsubjectreviews"] {
-        assert!(shown.contains(expected), "no {expected:?} in\n{shown}");
+    let words =
+        [["jane", "lost-jane"], ["15873456", "4712"], ["X509SHA256=97ec…", &certificate]];
+    let olaf = cluster().person("olaf", &["system:masters"]);
+    let commands = adapted(&commands, &words);
+    let mut terminal = typed(olaf.command("unused"), olaf.directory(), &commands);
+    for _ in ["the user", "the card", "the certificate"] {
+        terminal.expect("? Type yes: ").type_line("yes");
     }
-    administrator("kubectl delete clusterrolebinding devs-view").printed();
+    let shown = terminal.finish().0.printed();
+    let names = ["lost-edits\"\n", "lost-card\"\n", " created\n", "selfsubjectreviews"];
+    assert_contains(&shown, &names);
+    let policy = format!("revoked-{}", "97ec".repeat(16));
+    let kinds = "validatingadmissionpolicybinding,validatingadmissionpolicy";
+    administrator(&format!("delete {kinds} {policy}"));
 }

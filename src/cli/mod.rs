@@ -11,6 +11,7 @@ mod jwks;
 mod kubeconfig;
 mod list;
 mod renew;
+mod revoke;
 mod run;
 mod sealed;
 mod status;
@@ -98,6 +99,8 @@ Open connections end, and the next command asks for the PIN again.")]
     Attestation(attestation::AttestationArguments),
     /// Compare a request with its requester; approve it
     Approve(approve::ApproveArguments),
+    /// Take a lost token's rights away
+    Revoke(revoke::RevokeArguments),
     /// Print a credential, as kubectl's plugin
     Credential(credential::CredentialArguments),
     /// Print the keys (JWKS) that verify --as jwt
@@ -177,6 +180,7 @@ fn run_in_session(command: &Command, session: &mut CommandSession) -> Result<(),
         Command::KubeletCredentialProvider(arguments) => sealed::provider::run(arguments, session),
         Command::List(arguments) => list::run(arguments, session),
         Command::Renew(arguments) => renew::run(arguments, session),
+        Command::Revoke(arguments) => revoke::run(arguments, session),
         Command::Seal(arguments) => sealed::seal::run(arguments, session),
         Command::Status(arguments) => status::run(arguments, session),
         Command::Stop => status::stop(),

@@ -2,6 +2,7 @@
 //! plugins write to standard error is for the person, and goes there.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, PipeReader, Write as _};
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -58,19 +59,27 @@ impl Kubectl {
     pub(super) fn signing_requests(&self, signer: &str) -> Result<Vec<Value>, Error> {
         let selector = format!("--field-selector=spec.signerName={signer}");
         let purpose = "list the CertificateSigningRequests";
-        let output = self.run(&["get", REQUESTS, "--output=json", &selector], None, purpose)?;
-        let mut list = parsed(&self.cluster, purpose, &output)?;
-        match list.get_mut("items").map(Value::take) {
+        let list = self.get(&[REQUESTS, &selector], purpose)?;
+        match list.unwrap_or_default().get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(unusable(&self.cluster, purpose, "it is no list")),
         }
     }
 
-    /// Runs kubectl, for a purpose that messages name. Returns what it prints.
-    fn run(
+    /// What `kubectl get` with these arguments shows, as JSON; `None` where there is nothing.
+    pub(super) fn get(&self, arguments: &[&str], purpose: &str) -> Result<Option<Value>, Error> {
+        let options = ["get", "--output=json", "--ignore-not-found"];
+        match self.run(&[&options, arguments].concat(), None, purpose)? {
+            output if output.is_empty() => Ok(None),
+            output => parsed(&self.cluster, purpose, &output).map(Some),
+        }
+    }
+
+    /// Runs kubectl, for a purpose that messages name; the body is JSON or YAML. Returns what it prints.
+    pub(super) fn run(
         &self,
         arguments: &[&str],
-        body: Option<&Value>,
+        body: Option<&dyn Display>,
         purpose: &str,
     ) -> Result<Vec<u8>, Error> {
         let not_run = |error: io::Error| {
@@ -109,16 +118,11 @@ impl Kubectl {
 
 impl ClusterApi for Kubectl {
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error> {
-        let arguments = ["get", REQUESTS, name, "--output=json", "--ignore-not-found"];
-        let purpose = "show the CertificateSigningRequest";
-        match self.run(&arguments, None, purpose)? {
-            output if output.is_empty() => Ok(None),
-            output => parsed(&self.cluster, purpose, &output).map(Some),
-        }
+        self.get(&[REQUESTS, name], "show the CertificateSigningRequest")
     }
 
     fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {
-        let output = self.run(&["create", "--raw", path], Some(object), purpose)?;
+        let output = self.run(&["create", "--raw", path], Some(&object), purpose)?;
         parsed(&self.cluster, purpose, &output)
     }
 

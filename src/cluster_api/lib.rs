@@ -4,9 +4,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod binding;
 mod connection;
 pub mod kind;
 mod kubectl;
+pub mod revocation;
 pub mod signing_request;
 
 pub use connection::{ServiceAccount, ServiceAccountToken, TokenConnection};

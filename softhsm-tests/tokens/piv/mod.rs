@@ -5,6 +5,7 @@ mod attestation;
 mod cards;
 mod enrollment;
 mod renewal;
+mod revocation;
 mod run;
 
 use self::cards::{Cards, Instruction, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};

@@ -1,0 +1,258 @@
+//! RoleBindings and ClusterRoleBindings: whom they give a role, and how that is taken away from one of them.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ClusterApi as _, Kubectl, decoded, unusable};
+use messages::error::{Error, Exit};
+
+/// Of RBAC, in which a binding's subjects are, too.
+const GROUP: &str = "rbac.authorization.k8s.io";
+const PATH: &str = "/apis/rbac.authorization.k8s.io/v1";
+/// What is asked of the server for all of them.
+const PURPOSE: &str = "list the bindings of roles";
+
+/// Whom a binding gives a role: the `kind` is `User`, `Group` or `ServiceAccount`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+pub struct Subject {
+    pub kind: String,
+    pub name: String,
+}
+
+impl Subject {
+    pub fn user(name: &str) -> Self {
+        Self { kind: "User".to_owned(), name: name.to_owned() }
+    }
+
+    pub fn group(name: &str) -> Self {
+        Self { kind: "Group".to_owned(), name: name.to_owned() }
+    }
+}
+
+/// A RoleBinding or ClusterRoleBinding as the API server gave it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Binding {
+    pub kind: BindingKind,
+    pub metadata: Metadata,
+    pub role_ref: Role,
+    #[serde(default)]
+    pub subjects: Vec<Subject>,
+    /// All of it, to be sent back.
+    #[serde(skip)]
+    object: Value,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+pub enum BindingKind {
+    ClusterRoleBinding,
+    RoleBinding,
+}
+
+impl BindingKind {
+    /// As kubectl and URLs name it, in the singular.
+    fn resource(self) -> &'static str {
+        match self {
+            Self::ClusterRoleBinding => "clusterrolebinding",
+            Self::RoleBinding => "rolebinding",
+        }
+    }
+
+    /// As objects name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClusterRoleBinding => "ClusterRoleBinding",
+            Self::RoleBinding => "RoleBinding",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    pub name: String,
+    /// `None` for a ClusterRoleBinding, which counts in all of them.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    uid: String,
+    resource_version: String,
+}
+
+/// The `kind` is `Role` or `ClusterRole`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Role {
+    pub kind: String,
+    pub name: String,
+}
+
+impl Binding {
+    /// All bindings of the cluster that give this subject a role.
+    pub fn of_subject(kubectl: &Kubectl, subject: &Subject) -> Result<Vec<Self>, Error> {
+        let resources = format!("clusterrolebindings.{GROUP},rolebindings.{GROUP}");
+        let list = kubectl.get(&[&resources, "--all-namespaces"], PURPOSE)?.unwrap_or_default();
+        let Some(items) = list["items"].as_array() else {
+            return Err(unusable(kubectl.cluster(), PURPOSE, "it is no list"));
+        };
+        let bindings = items.iter().map(|item| Self::of(kubectl, item.clone()));
+        let mut bindings = bindings.collect::<Result<Vec<_>, _>>()?;
+        bindings.retain(|binding| binding.subjects.contains(subject));
+        Ok(bindings)
+    }
+
+    fn of(kubectl: &Kubectl, object: Value) -> Result<Self, Error> {
+        let mut binding: Self = decoded(kubectl.cluster(), PURPOSE, object.clone())?;
+        binding.object = object;
+        Ok(binding)
+    }
+
+    /// So many subjects keep the role without this one.
+    pub fn others(&self, subject: &Subject) -> usize {
+        self.subjects.iter().filter(|other| *other != subject).count()
+    }
+
+    /// kubectl's arguments that take the role away from this subject: they delete the binding if it has no other one, and
+    /// else remove the subject, unless it stands elsewhere by then.
+    pub fn removal(&self, subject: &Subject) -> Vec<String> {
+        let mut arguments = Vec::new();
+        if let Some(namespace) = &self.metadata.namespace {
+            arguments.push(format!("--namespace={namespace}"));
+        }
+        let object = format!("{}/{}", self.kind.resource(), self.metadata.name);
+        if self.others(subject) == 0 {
+            arguments.extend(["delete".to_owned(), object]);
+        } else {
+            arguments.extend(["patch".to_owned(), object, "--type=json".to_owned()]);
+            arguments.push(format!("--patch={}", self.patch(subject)));
+        }
+        arguments
+    }
+
+    /// Removes the subject, by a JSON patch (RFC 6902).
+    fn patch(&self, subject: &Subject) -> Value {
+        let mut operations = Vec::new();
+        // From the last one, so that those before it stay where they are.
+        for (index, other) in self.subjects.iter().enumerate().rev() {
+            if other == subject {
+                let path = format!("/subjects/{index}");
+                let value = &self.object["subjects"][index];
+                operations.push(json!({"op": "test", "path": path, "value": value}));
+                operations.push(json!({"op": "remove", "path": path}));
+            }
+        }
+        operations.into()
+    }
+
+    /// Takes the role away from this subject, if the binding is as it was read.
+    pub fn remove(&self, kubectl: &Kubectl, subject: &Subject) -> Result<(), Error> {
+        let removed = if self.others(subject) == 0 {
+            self.delete(kubectl)
+        } else {
+            self.replace_without(kubectl, subject)
+        };
+        removed.map_err(|error| match self.is_unchanged(kubectl) {
+            Ok(false) => {
+                let text = format!("{self} is no longer as it was shown, and was left as it is");
+                Error::new(Exit::Cluster, text).help("look at it as it is now")
+            }
+            Ok(true) | Err(_) => error,
+        })
+    }
+
+    fn delete(&self, kubectl: &Kubectl) -> Result<(), Error> {
+        let Metadata { uid, resource_version, .. } = &self.metadata;
+        let options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid, "resourceVersion": resource_version},
+        });
+        let purpose = format!("delete {self}");
+        kubectl.run(&["delete", "--raw", &self.path()], Some(&options), &purpose).map(drop)
+    }
+
+    /// Sends it back as it was read, with its resourceVersion.
+    fn replace_without(&self, kubectl: &Kubectl, subject: &Subject) -> Result<(), Error> {
+        let mut object = self.object.clone();
+        if let Some(subjects) = object["subjects"].as_array_mut() {
+            let mut known = self.subjects.iter();
+            subjects.retain(|_| known.next() != Some(subject));
+        }
+        let purpose = format!("change {self}");
+        kubectl.run(&["replace", "--raw", &self.path()], Some(&object), &purpose).map(drop)
+    }
+
+    /// Whether the cluster has the very same object still.
+    fn is_unchanged(&self, kubectl: &Kubectl) -> Result<bool, Error> {
+        let object = format!("{}.{GROUP}/{}", self.kind.resource(), self.metadata.name);
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let arguments = [object, format!("--namespace={namespace}")];
+        let found = kubectl.get(&arguments.each_ref().map(String::as_str), PURPOSE)?;
+        let Some(found) = found else { return Ok(false) };
+        Ok(Self::of(kubectl, found)?.metadata == self.metadata)
+    }
+
+    fn path(&self) -> String {
+        let Metadata { name, namespace, .. } = &self.metadata;
+        let resource = self.kind.resource();
+        let place = namespace.as_ref().map_or_else(String::new, |it| format!("/namespaces/{it}"));
+        format!("{PATH}{place}/{resource}s/{}", path_segment(name))
+    }
+}
+
+/// `RoleBinding "edits" in namespace "team"`, as the server has the names.
+impl std::fmt::Display for Binding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?}", self.kind.name(), self.metadata.name)?;
+        match &self.metadata.namespace {
+            Some(namespace) => write!(f, " in namespace {namespace:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A name as a part of a URL's path: those of bindings and roles can have any character but `/` and `%`.
+fn path_segment(name: &str) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(byte);
+    let encoded = |byte: u8| {
+        if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    name.bytes().map(encoded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binding(kind: &str, subjects: &Value) -> Binding {
+        let object = json!({
+            "kind": kind,
+            "metadata": {"name": "a?b c", "namespace": "team", "uid": "u", "resourceVersion": "7"},
+            "roleRef": {"kind": "ClusterRole", "name": "edit"},
+            "subjects": subjects,
+        });
+        let mut binding: Binding = serde_json::from_value(object.clone()).unwrap();
+        binding.object = object;
+        binding
+    }
+
+    #[test]
+    fn a_name_leads_to_no_other_path() {
+        let binding = binding("RoleBinding", &json!([]));
+        let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/team/rolebindings/a%3Fb%20c";
+        assert_eq!(binding.path(), path);
+        assert_eq!(path_segment("system:kube-dns.é"), "system:kube-dns.%C3%A9");
+    }
+
+    #[test]
+    fn a_subject_is_removed_wherever_it_stands() {
+        let [jane, bob] = ["jane", "bob"].map(Subject::user);
+        let user = |name: &str| json!({"kind": "User", "name": name});
+        let several = json!([user("jane"), user("bob"), user("jane")]);
+        let several = binding("ClusterRoleBinding", &several);
+        assert_eq!((several.others(&jane), several.others(&bob)), (1, 2));
+        let patch = several.patch(&jane);
+        let paths: Vec<_> = patch.as_array().unwrap().iter().map(|it| &it["path"]).collect();
+        assert_eq!(paths, ["/subjects/2", "/subjects/2", "/subjects/0", "/subjects/0"]);
+        let alone = binding("RoleBinding", &json!([user("jane")]));
+        assert_eq!(alone.removal(&jane), ["--namespace=team", "delete", "rolebinding/a?b c"]);
+    }
+}
