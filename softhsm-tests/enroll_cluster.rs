@@ -4,6 +4,7 @@
 mod attested;
 mod expired;
 mod second_cluster;
+mod touch;
 mod waiting;
 
 use crate::fixture::*;

@@ -115,15 +115,17 @@ fn one_key_reads_and_another_one_writes() {
         &[
             ["jane", "ruth"],
             ["--slot=9a", "--object-id=1"],
-            ["--slot=9c --touch-policy=always", "--object-id=2"],
+            ["--writes-by-touch", "--writes-by-touch --object-id=2"],
         ],
     );
-    let keys = keys + "! kubectl --context=prod delete deployment old\n";
+    // As before kubectl 1.34.
+    let keys =
+        keys + "export KUBECTL_KUBERC=false\n! kubectl --context=prod delete deployment old\n";
     let invocation = ruth.command("unused").variable("SOFTHSM2_CONF", store.path("softhsm2.conf"));
     let mut terminal = typed(invocation, ruth.directory(), &keys);
     terminal.expect_prompt().type_line(PIN);
     approve_next(&mut terminal, &[]);
-    for _ in ["the cluster as ruth", "a key for ruth-admin"] {
+    for _ in ["the cluster as ruth", "a key for ruth-writes"] {
         terminal.expect_prompt().type_line(PIN);
     }
     approve_next(&mut terminal, &["--despite-mismatch"]);
@@ -278,8 +280,7 @@ fn the_rights_of_a_lost_token_are_taken_away_as_the_page_says() {
     administrator("create clusterrolebinding lost-card --clusterrole=edit --group=hw:yubikey:4712");
     let certificate = format!("X509SHA256={}", "97ec".repeat(16));
     let commands = commands_of("docs/lost-token.md", "At once");
-    let words =
-        [["jane", "lost-jane"], ["15873456", "4712"], ["X509SHA256=97ec…", &certificate]];
+    let words = [["jane", "lost-jane"], ["15873456", "4712"], ["X509SHA256=97ec…", &certificate]];
     let olaf = cluster().person("olaf", &["system:masters"]);
     let commands = adapted(&commands, &words);
     let mut terminal = typed(olaf.command("unused"), olaf.directory(), &commands);

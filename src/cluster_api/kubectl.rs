@@ -59,8 +59,10 @@ impl Kubectl {
     pub(super) fn signing_requests(&self, signer: &str) -> Result<Vec<Value>, Error> {
         let selector = format!("--field-selector=spec.signerName={signer}");
         let purpose = "list the CertificateSigningRequests";
-        let list = self.get(&[REQUESTS, &selector], purpose)?;
-        match list.unwrap_or_default().get_mut("items").map(Value::take) {
+        let Some(mut list) = self.get(&[REQUESTS, &selector], purpose)? else {
+            return Ok(Vec::new());
+        };
+        match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(unusable(&self.cluster, purpose, "it is no list")),
         }
@@ -82,27 +84,19 @@ impl Kubectl {
         body: Option<&dyn Display>,
         purpose: &str,
     ) -> Result<Vec<u8>, Error> {
-        let not_run = |error: io::Error| {
-            let text = match error.kind() {
-                io::ErrorKind::NotFound => {
-                    "there is no kubectl in PATH to ask the cluster with".to_owned()
-                }
-                _ => format!("kubectl can't be run: {error}"),
-            };
-            Error::new(Exit::Cluster, text).help(
-                "install kubectl (https://kubernetes.io/docs/tasks/tools/), or add its folder to PATH",
-            )
-        };
         let mut command = Command::new("kubectl");
         command.args(arguments).args(&self.options).stdin(Stdio::inherit());
         command.stderr(Stdio::inherit());
         // Not through standard input: a plugin may ask the person there.
-        let reader = body.map(|body| pipe_of(body.to_string())).transpose().map_err(not_run)?;
+        let reader = body
+            .map(|body| pipe_of(body.to_string()))
+            .transpose()
+            .map_err(|error| not_run(&error))?;
         if let Some(reader) = &reader {
             command.arg(format!("--filename=/dev/fd/{}", reader.as_raw_fd()));
         }
         let kept = reader.iter().map(AsRawFd::as_raw_fd).collect();
-        let output = hand_on(&mut command, kept).output().map_err(not_run)?;
+        let output = hand_on(&mut command, kept).output().map_err(|error| not_run(&error))?;
         if output.status.success() {
             return Ok(output.stdout);
         }
@@ -129,6 +123,17 @@ impl ClusterApi for Kubectl {
     fn cluster(&self) -> &str {
         &self.cluster
     }
+}
+
+/// That there is no kubectl, or that it can't be started.
+pub(super) fn not_run(error: &io::Error) -> Error {
+    let text = match error.kind() {
+        io::ErrorKind::NotFound => "there is no kubectl in PATH to ask the cluster with".to_owned(),
+        _ => format!("kubectl can't be run: {error}"),
+    };
+    Error::new(Exit::Cluster, text).help(
+        "install kubectl (https://kubernetes.io/docs/tasks/tools/), or add its folder to PATH",
+    )
 }
 
 /// A pipe, inherited by the next process, from which this text is read.

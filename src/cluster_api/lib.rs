@@ -8,6 +8,7 @@ pub mod binding;
 mod connection;
 pub mod kind;
 mod kubectl;
+pub mod preferences;
 pub mod revocation;
 pub mod signing_request;
 

@@ -4,6 +4,7 @@
 use super::super::guide;
 use super::super::opening::Unpadding;
 use super::cards::{self, Cards, OPENSC, PIN, YKCS11};
+use crate::enroll_cluster::Newcomer;
 use crate::fixture::*;
 use crate::kubelet::keys::issued;
 
@@ -314,4 +315,44 @@ fn a_key_for_unsealing_is_made_in_slot_9d_and_opens() {
             token.assert_opens(Path::new(&certificate), kind, Unpadding::Tokens);
         }
     }
+}
+
+/// Yubico's tool makes it, since the library of Debian 12 knows no touch policies; the card says which one it has.
+#[test]
+#[ignore = "scripts/test --all"]
+fn a_key_for_writes_is_one_that_the_card_wants_a_touch_for() {
+    let cards = Cards::inserted(1);
+    let make = |slot: &str, policy: &str| {
+        let file = cards.environment.store.path("public.pem");
+        let touch = format!("--touch-policy={policy}");
+        let output = file.to_str().unwrap();
+        let options = ["--slot", slot, "--algorithm=ECCP256", "--action=generate", &touch];
+        cards.yubico_piv_tool(1, &[&options[..], &["--output", output]].concat());
+    };
+    make("82", "never");
+    make("83", "always");
+    let token = cards.token(YKCS11, 1);
+    let newcomer = token.newcomer(YKCS11).attested_below(&cards.attestation_root(1));
+    let run = |invocation: Invocation| {
+        let mut terminal = invocation.at_terminal();
+        terminal.expect(MANAGEMENT_KEY).type_line("default");
+        terminal.finish().0
+    };
+    newcomer.assert_enrolls(&["--slot=84", "--keep=15m"], &[], run);
+    // The second one is asked for with the first one's key, which is open from now on.
+    newcomer.whoami();
+    let by_touch = |slot: &str| newcomer.enroll(&["--writes-by-touch", slot]);
+    by_touch("--slot=82").run().fails(6, &["wants no touch for the key with objectId \"5\""]);
+    let asked = by_touch("--slot=83").argument("--wait=1s").run();
+    asked.fails(9, &["was not approved within 1 seconds"]);
+    let (_, name) = asked.stderr.split_once(" approve ").unwrap();
+    let name = name.split_whitespace().next().unwrap();
+    let root = format!("--root={}", cards.attestation_root(1).display());
+    let options = ["--despite-mismatch", &*root];
+    Newcomer::approve(name, &options, true).says(&["slot 83, PIN once, touch always"]);
+    let enrolled = run(by_touch("--slot=83").argument("--kuberc")).succeeded();
+    assert!(enrolled.step("cluster").contains("user \"jane-writes\""), "{enrolled:?}");
+    let known = newcomer.kubectl(&["--context=prod-writes", "auth", "whoami"]).run().printed();
+    assert!(known.contains("jane-writes"), "{known}");
+    newcomer.stop();
 }

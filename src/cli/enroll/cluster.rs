@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::EnrollArguments;
 use super::token::Enrollment;
+use super::touch::SUFFIX;
 use crate::cli::issuance::{APPLY, right_to_request};
 use crate::cli::key::choice::names_key;
 use crate::cli::key::context::ContextEntries;
@@ -80,7 +81,11 @@ fn applicant(
         Some(certificate) => certificate.user.as_deref().unwrap_or_default(),
         None => &known.name,
     };
-    let user = arguments.user.as_deref().unwrap_or(present_user);
+    // The user of a certificate that has expired is that one already.
+    let second_user = format!("{present_user}{SUFFIX}");
+    let is_second = arguments.writes_by_touch && expired.is_none();
+    let usual_user = if is_second { &second_user } else { present_user };
+    let user = arguments.user.as_deref().unwrap_or(usual_user);
     let groups = if !arguments.groups.is_empty() {
         arguments.groups.clone()
     } else if user != present_user {

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod token;
+mod touch;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ use system::environment::TakenVariables;
 /// Under which `--help` has the options for a YubiKey.
 const YUBIKEY: &str = "A YubiKey";
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   pkcs11-external-signer enroll --context prod
@@ -45,6 +46,7 @@ Examples:
   pkcs11-external-signer enroll --certificate jane.pem
   pkcs11-external-signer enroll --user jane --csr - --key rsa-2048
   pkcs11-external-signer enroll --object-id 2 --context prod
+  pkcs11-external-signer enroll --context prod --writes-by-touch
   pkcs11-external-signer enroll --for unsealing --user node1 --csr node1.csr
 
 The first example makes a key, has the cluster issue its certificate, and configures the context to use both. The second makes a key and writes the request for any CA; the third installs what that CA has issued. Another --object-id gives a context a new key. After an interruption, type the same command again: no second key is made, and nothing on the token is overwritten.")]
@@ -97,6 +99,12 @@ pub(super) struct EnrollArguments {
     /// How long the key stays open for kubectl: command, terminal (the default at one), or a time such as 15m
     #[arg(long, value_name = "HOW LONG", conflicts_with_all = ["csr", "certificate"])]
     keep: Option<Keep>,
+    /// Also make a key that wants a touch for each signature, for a second user, NAME-writes
+    #[arg(long, conflicts_with_all = ["csr", "certificate"], help_heading = YUBIKEY)]
+    writes_by_touch: bool,
+    /// Have kubectl be that user for what changes something, by its preferences (kuberc)
+    #[arg(long, requires = "writes_by_touch", help_heading = YUBIKEY)]
+    kuberc: bool,
     #[command(flatten)]
     issuance: IssuanceOptions,
 }
@@ -105,7 +113,9 @@ impl EnrollArguments {
     /// One that was given of those that are for a YubiKey.
     fn of_yubikeys(&self) -> Option<&'static str> {
         let replaces_key = self.replace && self.certificate.is_none();
+        let wants_touch = self.writes_by_touch && self.slot.is_some();
         [
+            (wants_touch, "--writes-by-touch without --object-id"),
             (self.slot.is_some(), "--slot"),
             (self.pin_policy.is_some(), "--pin-policy"),
             (self.touch_policy.is_some(), "--touch-policy"),
@@ -157,6 +167,7 @@ pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> 
     match (&arguments.csr, &arguments.certificate) {
         (Some(file), _) => request(arguments, file, session),
         (None, Some(file)) => install(arguments, file, session),
+        (None, None) if arguments.writes_by_touch => touch::enroll(arguments, session),
         (None, None) => certify(arguments, session),
     }
 }

@@ -13,6 +13,7 @@ use crate::enrollment::{
     Applicant, Installation, KeyEvidence, find_key, fingerprint, for_another,
     has_valid_certificate, in_groups, installation, intermediates, of_key, selector, sign_request,
 };
+use attestation::yubikey::TouchPolicy;
 use config::pin::Pin;
 use config::{Config, ObjectId, ObjectSelector};
 use crypto::certificate::{Certificate, PublicKey, minute};
@@ -29,7 +30,7 @@ use system::limits;
 use token::kind;
 use token::{
     AcceptedPin, Candidate, KeyPurpose, KeyReference, NewKey, PivSlot, SessionAccess, SlotOptions,
-    Token, id_in_use,
+    SlotPolicy, Token, id_in_use,
 };
 
 /// An enrollment on a token, with a session in which it can be changed.
@@ -159,10 +160,12 @@ impl<'a> Enrollment<'a> {
         if !self.arguments.replace
             && let Some(found) = self.present_key(id.as_ref(), &label)?
         {
+            self.check_touch(&found.key.selector)?;
             self.describe_key(&found.key, "on");
             return Ok(found);
         }
         let key = self.make_key(id, &label)?;
+        self.check_touch(&key.selector)?;
         self.describe_key(&key, "made on");
         Ok(EnrolledKey { key, is_certified: false })
     }
@@ -201,6 +204,27 @@ impl<'a> Enrollment<'a> {
         Ok(Some(EnrolledKey { key, is_certified }))
     }
 
+    /// Fails if the key is to want a touch, and the token says that it wants none.
+    fn check_touch(&self, selector: &ObjectSelector) -> Result<(), Error> {
+        if !self.arguments.writes_by_touch {
+            return Ok(());
+        }
+        let token = self.token.name();
+        let Some(known) = KeyEvidence::of(&self.token, selector) else {
+            report::warning(&format!(
+                "token {token} doesn't say whether it wants a touch for the key with {selector}"
+            ));
+            return Ok(());
+        };
+        if known.claims.touch_policy != TouchPolicy::Never {
+            return Ok(());
+        }
+        let text = format!("token {token} wants no touch for the key with {selector}");
+        Err(Error::new(Exit::Object, text).help(
+            "name a slot that is free with --slot, or have this key destroyed with --replace",
+        ))
+    }
+
     /// Notes the key, which is `on` the token or `made on` it.
     fn describe_key(&mut self, key: &KeyReference, origin: &str) {
         let KeyReference { public_key, label, .. } = key;
@@ -233,6 +257,9 @@ impl<'a> Enrollment<'a> {
         let what = format!("for a new key{in_slot}");
         self.token.log_in_to_write(&what, &mut self.pins, &ask)?;
         let new = NewKey { kind, purpose, id: &id, label };
+        let is_touched = self.arguments.writes_by_touch && self.token.state().is_yubikey();
+        let usual_touch = if is_touched { SlotPolicy::of_touch("always") } else { None };
+        let touch_policy = touch_policy.or(usual_touch);
         let options = SlotOptions { pin_policy, touch_policy, replaces };
         let made = self.token.generate(&new, options)?;
         for promise in &made.unconfirmed {

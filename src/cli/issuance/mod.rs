@@ -52,7 +52,7 @@ pub(super) enum ShortLived {
 }
 
 // How a cluster is asked for a certificate.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct IssuanceOptions {
     /// How long the certificate is to be valid, such as 90d [default: the signer's choice]
     #[arg(long, value_name = "TIME", value_parser = life)]
