@@ -1,78 +1,73 @@
-//! What a person is asked for a library's thread, by the thread that waits for that.
+//! Questions to a person that an attempt leaves to the requester, and the answer that the next attempt has at hand.
 
 use config::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use messages::error::Error;
 
-/// What the library's thread has to know before it can go on.
+/// What a person has to be asked before the worker can go on.
 pub(super) enum Question {
     /// Whether the PIN may be asked for at the reader itself.
     ConfirmAtReader(PinRequest<'static>),
     Pin(PinRequest<'static>),
 }
 
-/// What was said to a [`Question`].
-pub(super) enum Answer {
+/// What a person has answered to a [`Question`].
+pub(super) enum GivenAnswer {
     ConfirmedAtReader,
     Pin { pin: Pin, asked: PinRequest<'static> },
 }
 
-/// What has come of work with [`Answers`].
-pub(super) enum Outcome<T> {
-    /// The work was done, or has failed.
-    Done(Result<T, Error>),
-    /// The work has stopped where it needed this answer, and is to be begun anew with it.
-    Unanswered(Question),
-}
-
 impl Question {
-    /// Asks this provider. May block, as long as a person takes.
-    pub(super) fn ask(self, pins: &mut dyn PinProvider) -> Result<Answer, Error> {
+    /// Asks this provider, which may block for as long as a person takes.
+    pub(super) fn ask(self, pins: &mut dyn PinProvider) -> Result<GivenAnswer, Error> {
         match self {
             Self::ConfirmAtReader(request) => {
-                pins.confirm_at_reader(&request).map(|()| Answer::ConfirmedAtReader)
+                pins.confirm_at_reader(&request).map(|()| GivenAnswer::ConfirmedAtReader)
             }
-            Self::Pin(asked) => Ok(Answer::Pin { pin: pins.pin(&asked)?, asked }),
+            Self::Pin(asked) => Ok(GivenAnswer::Pin { pin: pins.pin(&asked)?, asked }),
         }
     }
 }
 
-/// The provider in the library's thread: it has what was asked for before, and notes what is still to be asked.
-pub(super) struct Answers {
+/// Shows a notice to whoever is asked for the PIN.
+pub(super) type ReaderNotice = Box<dyn Fn(String) + Send>;
+
+/// The provider of PINs in the library's thread. It asks nobody: it gives the one answer that the requester has got before
+/// the attempt, and keeps the question to which it has no answer, for the requester.
+pub(super) struct AnswerAtHand {
     origin: PinOrigin,
-    answer: Option<Answer>,
-    /// The question to which there was no answer.
+    answer: Option<GivenAnswer>,
     unanswered: Option<Question>,
-    /// Told when the reader itself asks.
-    pub(super) at_reader: Option<Box<dyn Fn(String) + Send>>,
+    /// Called when the reader itself asks for the PIN.
+    at_reader: ReaderNotice,
 }
 
-impl Answers {
-    pub(super) fn new(origin: PinOrigin, answer: Option<Answer>) -> Self {
-        Self { origin, answer, unanswered: None, at_reader: None }
+impl AnswerAtHand {
+    pub(super) fn new(
+        origin: PinOrigin,
+        answer: Option<GivenAnswer>,
+        at_reader: ReaderNotice,
+    ) -> Self {
+        Self { origin, answer, unanswered: None, at_reader }
     }
 
-    /// The answer, where nothing has asked for it.
-    pub(super) fn unused(self) -> Option<Answer> {
+    /// The answer, if no PIN was wanted.
+    pub(super) fn into_unused(self) -> Option<GivenAnswer> {
         self.answer
     }
 
-    /// What has come of work that had these answers, and this result. Work that fails after a question without an answer
-    /// fails for want of it.
-    pub(super) fn outcome<T>(self, result: Result<T, Error>) -> Outcome<T> {
-        match (result, self.unanswered) {
-            (Err(_), Some(question)) => Outcome::Unanswered(question),
-            (result, _) => Outcome::Done(result),
-        }
+    /// The question that had no answer, if one was asked. Work that fails after that fails for want of the answer.
+    pub(super) fn into_unanswered(self) -> Option<Question> {
+        self.unanswered
     }
 
-    /// Notes the question. The error leads the work to its end, where [`Answers::outcome`] has the question in its place.
+    /// Keeps the question. The error only leads the work to its end: nobody is told of it.
     fn leave_unanswered(&mut self, question: Question) -> Error {
         self.unanswered = Some(question);
         Error::internal("a question is still to be asked")
     }
 }
 
-impl PinProvider for Answers {
+impl PinProvider for AnswerAtHand {
     fn origin(&mut self) -> PinOrigin {
         self.origin.clone()
     }
@@ -80,7 +75,7 @@ impl PinProvider for Answers {
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         match self.answer.take() {
             // A last try needs its own yes.
-            Some(Answer::Pin { pin, asked })
+            Some(GivenAnswer::Pin { pin, asked })
                 if asked.token == request.token
                     && request.allows(&pin)
                     && (request.confirm.is_none() || asked.confirm.is_some()) =>
@@ -93,7 +88,7 @@ impl PinProvider for Answers {
 
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error> {
         match self.answer.take() {
-            Some(Answer::ConfirmedAtReader) => Ok(()),
+            Some(GivenAnswer::ConfirmedAtReader) => Ok(()),
             _ => {
                 Err(self.leave_unanswered(Question::ConfirmAtReader(request.clone().into_owned())))
             }
@@ -101,8 +96,6 @@ impl PinProvider for Answers {
     }
 
     fn at_reader(&mut self, notice: &str) {
-        if let Some(at_reader) = &self.at_reader {
-            at_reader(notice.to_owned());
-        }
+        (self.at_reader)(notice.to_owned());
     }
 }

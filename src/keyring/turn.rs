@@ -1,4 +1,4 @@
-//! A turn, for what several threads do one after the other.
+//! The turn to have somebody asked for the PIN of a key: one thread has it at a time.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,24 +6,25 @@ use std::time::Instant;
 
 use system::locked;
 
-/// What one thread has at a time.
+/// What one thread holds at a time, and others wait for.
 #[derive(Default)]
 pub(super) struct Turn {
     is_taken: Mutex<bool>,
     is_free: Condvar,
 }
 
-/// Ends when it is dropped.
-pub(super) struct Taken<'a>(&'a Turn);
+/// The turn, held until this is dropped.
+pub(super) struct HeldTurn<'a>(&'a Turn);
 
 impl Turn {
-    pub(super) fn take_if_free(&self) -> Option<Taken<'_>> {
+    /// The turn, unless another thread holds it.
+    pub(super) fn take_if_free(&self) -> Option<HeldTurn<'_>> {
         let was_taken = mem::replace(&mut *locked(&self.is_taken), true);
-        (!was_taken).then(|| Taken(self))
+        (!was_taken).then(|| HeldTurn(self))
     }
 
     /// Waits until it is free; `None` if that isn't before the deadline.
-    pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_>> {
+    pub(super) fn take(&self, deadline: Option<Instant>) -> Option<HeldTurn<'_>> {
         let mut is_taken = locked(&self.is_taken);
         while *is_taken {
             is_taken = match deadline {
@@ -36,11 +37,11 @@ impl Turn {
             };
         }
         *is_taken = true;
-        Some(Taken(self))
+        Some(HeldTurn(self))
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for HeldTurn<'_> {
     fn drop(&mut self) {
         *locked(&self.0.is_taken) = false;
         self.0.is_free.notify_one();

@@ -46,7 +46,7 @@ pub fn wait_for(descriptor: impl AsFd, events: PollFlags, deadline: Instant) -> 
 }
 
 /// The mutex's value, also after a thread has panicked while it had it.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,0 +1,118 @@
+//! The library's thread as the other threads see it: they send it jobs, and may wait for what comes of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Instant;
+
+use super::ended;
+use super::question::ReaderNotice;
+use super::requester::Desk;
+use super::worker::Worker;
+use config::TrustedLibrary;
+use messages::error::{Error, Exit};
+use system::limits;
+use system::shortage;
+
+/// What the library's thread does, one after the other.
+type Job = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// What the library's thread says to the one that waits for a job.
+enum JobMessage<T> {
+    /// The reader asks for the PIN.
+    AtReader(String),
+    Done(T),
+}
+
+/// A handle to the thread that alone calls a library. Clones are of the same thread.
+#[derive(Clone)]
+pub(super) struct LibraryThread {
+    pub(super) library: TrustedLibrary,
+    /// Of the library's keys, by their indices.
+    pub(super) desks: Vec<Arc<Desk>>,
+    jobs: Sender<Job>,
+}
+
+impl LibraryThread {
+    /// Starts the thread, which loads no library yet.
+    pub(super) fn start(library: TrustedLibrary, mut worker: Worker) -> Result<Self, Error> {
+        let (jobs, received) = mpsc::channel::<Job>();
+        let thread = thread::Builder::new().name("token".to_owned());
+        let thread = thread.spawn(move || {
+            while !worker.has_finished()
+                && let Ok(job) = received.recv()
+            {
+                job(&mut worker);
+            }
+        });
+        thread.map_err(|error| shortage(format!("no thread for a token: {error}")))?;
+        Ok(Self { library, desks: Vec::new(), jobs })
+    }
+
+    /// Has this done after what was asked for before; who wants to wait for it receives what comes of it.
+    pub(super) fn send<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<Receiver<T>, Error> {
+        let (done, outcome) = mpsc::channel();
+        let job: Job = Box::new(move |worker| drop(done.send(work(worker))));
+        self.jobs.send(job).map_err(|_| ended())?;
+        Ok(outcome)
+    }
+
+    /// Has this done after what was asked for before, and waits for it. What has not begun by the deadline is not done any
+    /// more. `at_reader` is called in this thread with what `work` gives its notice.
+    pub(super) fn ask_within<T: Send + 'static>(
+        &self,
+        deadline: Option<Instant>,
+        mut at_reader: impl FnMut(&str),
+        work: impl FnOnce(&mut Worker, ReaderNotice) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let (messages, received) = mpsc::channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let has_left = Arc::clone(&is_over);
+        let job: Job = Box::new(move |worker| {
+            if has_left.load(Ordering::Relaxed) {
+                return;
+            }
+            let notices = messages.clone();
+            let notice = Box::new(move |text| drop(notices.send(JobMessage::AtReader(text))));
+            let _ = messages.send(JobMessage::Done(work(worker, notice)));
+        });
+        self.jobs.send(job).map_err(|_| ended())?;
+        loop {
+            match receive_until(&received, deadline) {
+                Ok(JobMessage::AtReader(text)) => at_reader(&text),
+                Ok(JobMessage::Done(done)) => return Ok(done),
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                Err(RecvTimeoutError::Timeout) => {
+                    is_over.store(true, Ordering::Relaxed);
+                    return Err(self.silent());
+                }
+            }
+        }
+    }
+
+    /// The library has not answered somebody who waits at the other end of a TLS connection.
+    pub(super) fn silent(&self) -> Error {
+        let path = self.library.path().display();
+        let seconds = limits::REPLY.as_secs();
+        let text = format!("the token behind {path} has not answered within {seconds} s");
+        Error::new(Exit::Signing, text).help(
+            "touch the token if it blinks; if it stays silent, end the run, take the token out \
+             and put it back, and start again",
+        )
+    }
+}
+
+/// The next message, if there is one before the deadline.
+fn receive_until<T>(
+    received: &Receiver<T>,
+    deadline: Option<Instant>,
+) -> Result<T, RecvTimeoutError> {
+    match deadline {
+        None => received.recv().map_err(RecvTimeoutError::from),
+        Some(deadline) => received.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+    }
+}

@@ -1,0 +1,229 @@
+//! The worker: what the library's own thread has and does. It alone calls the library, and waits for nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::attempt::{Attempt, AttemptEnd, KeyAccess};
+use super::ended;
+use super::open_library::{KeyInSession, NewClient, OpenLibrary};
+use super::question::AnswerAtHand;
+use config::pin::PinProvider;
+use config::{Config, TokenName};
+use files::lock::BUSY;
+use messages::error::{Error, Exit};
+use token::kind;
+use token::{SessionAccess, Token};
+
+/// What is done with an open key and its token.
+pub(super) type Work<T> =
+    dyn FnMut(&mut Token, &KeyInSession, &mut dyn PinProvider) -> Result<T, Error> + Send;
+
+/// A library with the keys that it is configured for, open or not.
+pub(super) struct Worker {
+    keys: Vec<ConfiguredKey>,
+    opened: OpenLibrary,
+    has_finished: bool,
+}
+
+/// A key that the keyring was given, with what it has been used for.
+struct ConfiguredKey {
+    /// Its PIN source is at its desk.
+    config: Config,
+    /// The token on which it was opened, until it is closed; the token may be gone meanwhile.
+    token: Option<TokenName>,
+    is_closed: bool,
+    admitted: AdmittedClients,
+}
+
+/// The clients that may use a key without a login of their own.
+#[derive(Clone, Copy)]
+enum AdmittedClients {
+    Nobody,
+    /// Those that have no digests signed.
+    TlsClients,
+    All,
+}
+
+impl AdmittedClients {
+    /// Those like a client that has logged in, and may have digests signed or not.
+    fn like(signs: bool) -> Self {
+        if signs { Self::All } else { Self::TlsClients }
+    }
+
+    fn include(self, signs: bool) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::TlsClients => !signs,
+            Self::All => true,
+        }
+    }
+}
+
+/// What has to be done before a key can be used.
+#[derive(Clone, Copy)]
+enum Preparation {
+    /// The key is open.
+    Nothing,
+    /// The key is opened: for a client who logs in itself, or else with a login of the keyring's own if its token requires
+    /// one.
+    Open(Option<NewClient>),
+}
+
+impl Worker {
+    /// For a library that isn't loaded yet. `has_entered_pin` is shared with the other libraries of the process.
+    pub(super) fn new(access: SessionAccess, has_entered_pin: Arc<AtomicBool>) -> Self {
+        let opened = OpenLibrary::new(access, has_entered_pin);
+        Self { keys: Vec::new(), opened, has_finished: false }
+    }
+
+    /// Adds a key, whose index is the number of those before it.
+    pub(super) fn add(&mut self, config: Config) {
+        self.keys.push(ConfiguredKey {
+            config,
+            token: None,
+            is_closed: false,
+            admitted: AdmittedClients::Nobody,
+        });
+    }
+
+    /// Whether the library is finalised, and nothing more is to be done.
+    pub(super) fn has_finished(&self) -> bool {
+        self.has_finished
+    }
+
+    /// Finalises the library. The process ends with this code, even if the library hangs or crashes.
+    pub(super) fn finish(&mut self, code: u8) {
+        self.has_finished = true;
+        self.keys.clear();
+        self.opened.finish(code);
+    }
+
+    /// Closes the key, and what no other key holds.
+    pub(super) fn close(&mut self, number: usize) {
+        if let Some(key) = self.keys.get_mut(number) {
+            key.token = None;
+            key.is_closed = true;
+            key.admitted = AdmittedClients::Nobody;
+        }
+        self.opened.forget_key(number);
+        self.close_unused();
+    }
+
+    /// Has the next client of the key log in.
+    pub(super) fn dismiss_clients(&mut self, number: usize) {
+        if let Some(key) = self.keys.get_mut(number) {
+            key.admitted = AdmittedClients::Nobody;
+        }
+    }
+
+    /// Closes what no key holds: the sessions and the logins of tokens, and their PINs.
+    fn close_unused(&mut self) {
+        let keys = &self.keys;
+        self.opened.close_unless(|token| {
+            let mut held = keys.iter().filter_map(|key| key.token.as_ref());
+            held.any(|held| held.is_same_token(token))
+        });
+    }
+
+    /// Does the work with the key, which is opened unless it is open; or says what is wanted before.
+    pub(super) fn attempt<T>(
+        &mut self,
+        number: usize,
+        attempt: Attempt,
+        work: &mut Work<T>,
+    ) -> AttemptEnd<T> {
+        let Some(key) = self.keys.get(number) else { return AttemptEnd::Done(Err(ended())) };
+        if key.is_closed && attempt.access.is_in_time() {
+            return AttemptEnd::Done(Err(Error::internal("the key was closed")));
+        }
+        let selector = key.config.token.clone();
+        let preparation = self.preparation(number, key.admitted, &attempt);
+        let needs_lock = match preparation {
+            // Work that looks and then writes is one process's at a time.
+            Preparation::Nothing => matches!(attempt.access, KeyAccess::Exclusive),
+            Preparation::Open(_) => true,
+        };
+        if needs_lock && !attempt.is_locked {
+            return AttemptEnd::WantsLock(attempt.pins.into_unused());
+        }
+        let has_served = self.opened.has_served(&selector);
+        let Attempt { mut pins, was_lost, .. } = attempt;
+        let outcome = self.prepare_and_work(number, preparation, &mut pins, work);
+        let Err(error) = &outcome else { return AttemptEnd::Done(outcome) };
+        if let Some(question) = pins.into_unanswered() {
+            return AttemptEnd::WantsAnswer(question);
+        }
+        if has_served && !was_lost && may_be_lost(error) {
+            self.opened.lose(&selector);
+            return AttemptEnd::TokenLost;
+        }
+        self.close_unused();
+        AttemptEnd::Done(outcome)
+    }
+
+    /// What has to be done before the attempt can use the key, which these clients use without a login of their own.
+    fn preparation(
+        &self,
+        number: usize,
+        admitted: AdmittedClients,
+        attempt: &Attempt,
+    ) -> Preparation {
+        if let KeyAccess::Client { signs } = attempt.access
+            && !admitted.include(signs)
+        {
+            return Preparation::Open(Some(NewClient { signs, is_first: attempt.is_first }));
+        }
+        let is_outdated = attempt.access.shows_certificate() && self.opened.may_be_renewed(number);
+        if self.opened.is_open(number) && !is_outdated {
+            Preparation::Nothing
+        } else {
+            Preparation::Open(None)
+        }
+    }
+
+    /// Opens the key, if that has to be done, and does the work with it.
+    fn prepare_and_work<T>(
+        &mut self,
+        number: usize,
+        preparation: Preparation,
+        pins: &mut AnswerAtHand,
+        work: &mut Work<T>,
+    ) -> Result<T, Error> {
+        let key = self.keys.get_mut(number).ok_or_else(ended)?;
+        if let Preparation::Open(new_client) = preparation {
+            self.opened.open(number, &key.config, pins, new_client)?;
+        }
+        let (token, opened) = self.opened.key(number).ok_or_else(ended)?;
+        key.token = Some(token.state().name.clone());
+        key.is_closed = false;
+        if let Preparation::Open(Some(client)) = preparation {
+            key.admitted = AdmittedClients::like(client.signs);
+        }
+        work(token, opened, pins)
+    }
+}
+
+/// Whether opening the token again could help. A PIN that was refused stays refused.
+fn may_be_lost(error: &Error) -> bool {
+    // While another process has the token, nothing is known of it.
+    let is_of_token = error.exits_with(Exit::Token) && !error.is(&BUSY);
+    is_of_token || error.is(&kind::CALL_FAILED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_opened_again_after_a_failed_call_and_not_after_a_refusal() {
+        let new = |exit| Error::new(exit, "failed");
+        for (error, is_lost) in [
+            (new(Exit::Token), true),
+            (new(Exit::Token).kind(BUSY), false),
+            (new(Exit::Login).kind(kind::CALL_FAILED), true),
+            (new(Exit::Login), false),
+        ] {
+            assert_eq!(may_be_lost(&error), is_lost, "{error}");
+        }
+    }
+}
