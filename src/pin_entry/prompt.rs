@@ -29,7 +29,7 @@ use messages::error::Error;
 use messages::folding::{folded, terminal_width};
 use messages::printable::printable;
 use system::limits;
-use system::signals::{self, PromptSignals, is_interrupted};
+use system::signals;
 
 /// How often a typed PIN may have a length that the token's can't have.
 const ENTRIES: usize = 3;
@@ -157,22 +157,22 @@ impl Prompt {
         Err(pin::cancelled(&self.slot.token))
     }
 
+    /// A signal goes before anything that was typed.
     fn enter_once(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
-        let held = PromptSignals::hold();
-        let entry = line_mode(&self.terminal, echo).map_err(End::from).and_then(|_settings| {
-            let deadline = self.deadline.min(Instant::now() + limits::ANSWER);
-            let entry = self.show(text, deadline).and_then(|()| self.read_line(deadline));
-            // What Enter would have shown.
-            if !echo || entry.is_err() {
-                let _ = write(&self.terminal, b"\n");
-            }
-            entry
-        });
-        // The settings are the old ones by now. A signal goes before anything that was typed.
-        match held.release() {
-            Some(signal) => Err(End::Signal(signal)),
-            None => entry,
+        signals::during_prompt(|| self.enter_line(text, echo))
+            .unwrap_or_else(|signal| Err(End::Signal(signal)))
+    }
+
+    /// The terminal has its old settings again afterwards.
+    fn enter_line(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
+        let _settings = line_mode(&self.terminal, echo)?;
+        let deadline = self.deadline.min(Instant::now() + limits::ANSWER);
+        let entry = self.show(text, deadline).and_then(|()| self.read_line(deadline));
+        // What Enter would have shown.
+        if !echo || entry.is_err() {
+            let _ = write(&self.terminal, b"\n");
         }
+        entry
     }
 
     fn show(&self, text: &str, deadline: Instant) -> Result<(), End> {
@@ -206,7 +206,7 @@ impl Prompt {
         mut transfer: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<usize, End> {
         loop {
-            if is_interrupted() {
+            if signals::is_prompt_interrupted() {
                 return Err(End::Nothing);
             }
             if Instant::now() >= deadline {

@@ -1,8 +1,17 @@
 //! Interruptions that are announced, and prompts that leave the terminal as it was.
 //!
-//! One handler does all of it, by what the process is doing. It is set with sigaction(2) and not
-//! through signal-hook, which never gives a signal its old action back: what the parent had ignored
-//! (`nohup`) has to be ignored again after a prompt, also by the command of a run.
+//! One handler does all of it, by what the process is doing when the signal comes: an `Activity`, of which three guards
+//! and a function are the only beginnings and ends.
+//!
+//! | | what a signal does meanwhile | and afterwards |
+//! |---|---|---|
+//! | [`Deferral`] | is announced, and ends the process within a limit | ends the process |
+//! | [`SigintLeftToChild`] | nothing, if it is the first and Ctrl-C's | is announced, and ends the process |
+//! | [`during_prompt`] | ends the prompt | is the caller's, to act on |
+//! | none of them | is announced, and ends the process | |
+//!
+//! The handler is set with sigaction(2) and not through signal-hook, which never gives a signal its old action back: what
+//! the parent had ignored (`nohup`) has to be ignored again after a prompt, also by the command of a run.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -25,23 +34,46 @@ const CRASH_STACK: usize = 64 * 1024;
 /// with these signals ignored. SIGTTIN and SIGTTOU keep stopping a job in the background.
 const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, STOP];
 
-/// What the handler does with a signal: the last of the following of which there are any at present, in
-/// this thread or another. If there are none, it announces the signal and has the process die of it.
-///
-/// Announce it, and die of it after the login; of a second one at once.
-static LOGIN: AtomicU8 = AtomicU8::new(0);
-/// The same as with files, for what a library writes: only the longest call's own limit ends that.
-static TOKEN: AtomicU8 = AtomicU8::new(0);
-/// Announce it, and die of it when the files are written; ignore a second one.
-static FILES: AtomicU8 = AtomicU8::new(0);
-/// Leave the first SIGINT to the child.
-static CHILD: AtomicU8 = AtomicU8::new(0);
-/// Store it for the prompt.
-static PROMPT: AtomicU8 = AtomicU8::new(0);
+/// Something that the process may be doing when a signal comes: how often at present, in all threads.
+struct Activity(AtomicU8);
 
-/// The signal that has come and is still to be acted on, 0 for none.
-static CAUGHT: AtomicI32 = AtomicI32::new(0);
-/// After how many seconds the process ends because of it, 0 if that is for others to say.
+impl Activity {
+    const fn new() -> Self {
+        Self(AtomicU8::new(0))
+    }
+
+    fn begin(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn is_going_on(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 0
+    }
+}
+
+// Of those that are going on, the handler does what the last of these wants. If none is, it announces the signal and has the
+// process die of it.
+
+/// A login: the signal is announced, and ends the process after the login; a second one does at once.
+static LOGIN: Activity = Activity::new();
+/// Writing files: the signal is announced, and ends the process when they are written; a second one is ignored.
+static FILES: Activity = Activity::new();
+/// What a library writes: as for files, but only the longest call's own limit ends that.
+static TOKEN: Activity = Activity::new();
+/// A child that asks at the terminal: the first SIGINT is the child's.
+static CHILD: Activity = Activity::new();
+/// A prompt: the signal is stored for it.
+static PROMPT: Activity = Activity::new();
+
+/// The signal that the process dies of when what is going on allows that, 0 for none. It is never taken back.
+static INTERRUPTION: AtomicI32 = AtomicI32::new(0);
+/// The signal that has come in a prompt, 0 for none.
+static PROMPT_SIGNAL: AtomicI32 = AtomicI32::new(0);
+/// After how many seconds the process ends because of an interruption, 0 if that is for others to say.
 static ENDS_WITHIN: AtomicU32 = AtomicU32::new(0);
 
 /// From now on, an interruption is announced in one line before it ends the process, which dies of
@@ -74,34 +106,39 @@ fn interrupting() -> impl Iterator<Item = libc::c_int> {
 
 /// Everything it calls is async-signal-safe or a bare system call: atomics, poll, writev, alarm, sigaction and raise.
 extern "C" fn on_signal(signal: libc::c_int) {
-    let first = CAUGHT.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
-    let is_first = first.is_ok();
-    if is_on(&PROMPT) {
-        // A stop never hides an end.
-        if signal != STOP {
-            CAUGHT.store(signal, Ordering::SeqCst);
-        }
-    } else if is_on(&CHILD) && is_first && signal == libc::SIGINT {
-    } else if is_on(&TOKEN) {
+    if PROMPT.is_going_on() {
+        return store_for_prompt(signal);
+    }
+    let is_first =
+        INTERRUPTION.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    if CHILD.is_going_on() && is_first && signal == libc::SIGINT {
+        return;
+    }
+    if TOKEN.is_going_on() {
         if is_first {
             announce_and_end_within(limits::WRITING_AFTER_SIGNAL, signal);
         }
-    } else if is_on(&FILES) {
+    } else if FILES.is_going_on() {
         if is_first {
             announce_and_end_within(limits::FILES_AFTER_SIGNAL, signal);
         }
-    } else if is_on(&LOGIN) && is_first {
+    } else if LOGIN.is_going_on() && is_first {
         announce_and_end_within(limits::LOGIN_AFTER_SIGNAL, signal);
     } else {
-        if !is_on(&LOGIN) {
+        if !LOGIN.is_going_on() {
             print_announcement(signal);
         }
         die_of(signal);
     }
 }
 
-fn is_on(mode: &AtomicU8) -> bool {
-    mode.load(Ordering::SeqCst) > 0
+/// A stop never hides an end.
+fn store_for_prompt(signal: libc::c_int) {
+    if signal == STOP {
+        let _ = PROMPT_SIGNAL.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+    } else {
+        PROMPT_SIGNAL.store(signal, Ordering::SeqCst);
+    }
 }
 
 fn announce_and_end_within(seconds: libc::c_uint, signal: libc::c_int) {
@@ -127,7 +164,7 @@ pub fn set_alarm(seconds: libc::c_uint) {
 }
 
 extern "C" fn on_alarm(_alarm: libc::c_int) {
-    die_of(CAUGHT.load(Ordering::SeqCst));
+    die_of(INTERRUPTION.load(Ordering::SeqCst));
 }
 
 fn print_announcement(signal: libc::c_int) {
@@ -146,93 +183,132 @@ pub fn die_of(signal: libc::c_int) {
     let _ = low_level::emulate_default_handler(signal);
 }
 
-/// While it exists, a signal of [`install_handlers`] waits; it ends the process when all are dropped.
-#[must_use]
-pub struct Deferral(&'static AtomicU8);
+/// While it exists, a signal of [`install_handlers`] doesn't end the process at once. It does when the last one is dropped,
+/// or its limit is over. Bound to a name, and not to `_`, which drops it at once.
+#[must_use = "it defers a signal only while it exists"]
+pub struct Deferral(&'static Activity);
 
 impl Deferral {
-    /// For a login, which goes on for `limits::LOGIN_AFTER_SIGNAL` at most; a second signal ends it at once.
+    /// For a login, which goes on for [`limits::LOGIN_AFTER_SIGNAL`] at most; a second signal ends it at once.
     pub fn for_login() -> Self {
         Self::begin(&LOGIN)
     }
 
-    /// For writing files: as for a login, but a second signal changes nothing, since Ctrl-C can come from the terminal
-    /// and from a parent that passes it on. The caller has to look at [`is_interrupted`] wherever it waits.
+    /// For writing files, which goes on for [`limits::FILES_AFTER_SIGNAL`] at most. A second signal changes nothing, since
+    /// Ctrl-C can come from the terminal and from a parent that passes it on. The caller has to look at [`is_interrupted`]
+    /// wherever it waits.
     pub fn for_files() -> Self {
         Self::begin(&FILES)
     }
 
-    /// For what a library writes to a token, which may be lost as a whole if that is broken off.
+    /// For what a library writes to a token, which may be lost as a whole if that is broken off. It goes on for
+    /// [`limits::WRITING_AFTER_SIGNAL`] at most; a second signal changes nothing.
     pub fn for_token() -> Self {
         Self::begin(&TOKEN)
     }
 
-    /// For a child that asks at the terminal. Ctrl-C is sent to both processes, and the child has to
-    /// restore the terminal before this one writes to it; so the signal is announced when this is
-    /// dropped. A second one, or another signal, ends the process at once.
-    pub fn of_sigint_for_child() -> Self {
-        Self::begin(&CHILD)
-    }
-
-    fn begin(mode: &'static AtomicU8) -> Self {
-        mode.fetch_add(1, Ordering::SeqCst);
-        Self(mode)
+    fn begin(activity: &'static Activity) -> Self {
+        activity.begin();
+        Self(activity)
     }
 }
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-        let signal = CAUGHT.load(Ordering::SeqCst);
-        if signal == 0 || [&LOGIN, &TOKEN, &FILES, &CHILD].into_iter().any(is_on) {
-            return;
+        self.0.end();
+        if let Some(signal) = interruption_due() {
+            die_of(signal);
         }
-        if ptr::eq(self.0, &CHILD) {
-            print_announcement(signal);
-        }
-        die_of(signal);
     }
 }
 
-/// Whether a signal has come since the [`Deferral`] or the [`PromptSignals`] began.
-pub fn is_interrupted() -> bool {
-    CAUGHT.load(Ordering::SeqCst) != 0
-}
+/// While it exists, a child asks at the terminal. Ctrl-C is sent to both processes, and the child has to restore the
+/// terminal before this one writes to it; so the signal is announced, and ends this process, when this is dropped. A second
+/// one, or another signal, ends the process at once.
+#[must_use = "it leaves a signal to the child only while it exists"]
+pub struct SigintLeftToChild(());
 
-/// While it exists, signals that would end or stop the process are stored instead, so that the
-/// terminal can be restored first. A signal that is ignored stays ignored, unless a key sends it.
-pub struct PromptSignals {
-    before: Vec<(libc::c_int, libc::sigaction)>,
-}
-
-impl PromptSignals {
-    pub fn hold() -> Self {
-        CAUGHT.store(0, Ordering::SeqCst);
-        PROMPT.fetch_add(1, Ordering::SeqCst);
-        let others = interrupting().filter(|signal| !KEYS.contains(signal));
-        let wanted = KEYS.into_iter().chain(others);
-        let before = wanted
-            .map(|signal| {
-                // SAFETY: the handler says what it calls.
-                (signal, unsafe { handle(signal, on_signal, 0) })
-            })
-            .collect();
-        Self { before }
-    }
-
-    /// Restores the old actions, and returns the signal that came before that, if any.
-    pub fn release(self) -> Option<libc::c_int> {
-        drop(self);
-        Some(CAUGHT.swap(0, Ordering::SeqCst)).filter(|signal| *signal != 0)
+impl SigintLeftToChild {
+    pub fn begin() -> Self {
+        CHILD.begin();
+        Self(())
     }
 }
 
-impl Drop for PromptSignals {
+impl Drop for SigintLeftToChild {
     fn drop(&mut self) {
-        for (signal, action) in &self.before {
-            exchange(*signal, Some(action));
+        CHILD.end();
+        if let Some(signal) = interruption_due() {
+            print_announcement(signal);
+            die_of(signal);
         }
-        PROMPT.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The signal that the process is to die of now, since nothing that goes on defers it any more.
+fn interruption_due() -> Option<libc::c_int> {
+    let is_deferred = [&LOGIN, &TOKEN, &FILES, &CHILD].into_iter().any(Activity::is_going_on);
+    let signal = INTERRUPTION.load(Ordering::SeqCst);
+    if is_deferred || signal == 0 { None } else { Some(signal) }
+}
+
+/// Whether a signal has come that ends the process as soon as nothing defers it.
+pub fn is_interrupted() -> bool {
+    INTERRUPTION.load(Ordering::SeqCst) != 0
+}
+
+/// Shows a prompt, while signals that would end or stop the process are stored instead. The prompt has to restore the
+/// terminal before it returns, and to look at [`is_prompt_interrupted`] wherever it waits. A signal that is ignored stays
+/// ignored, unless a key sends it. Prompts come one after the other in a process.
+///
+/// # Errors
+/// The signal that came meanwhile, in place of whatever the prompt has returned. The old actions are in force again: to do
+/// what it would have done, it is [raised](raise).
+pub fn during_prompt<T>(prompt: impl FnOnce() -> T) -> Result<T, libc::c_int> {
+    let actions = PromptActions::set();
+    let outcome = prompt();
+    drop(actions);
+    match PROMPT_SIGNAL.swap(0, Ordering::SeqCst) {
+        0 => Ok(outcome),
+        signal => Err(signal),
+    }
+}
+
+/// Whether a signal has come since [`during_prompt`] began.
+pub fn is_prompt_interrupted() -> bool {
+    PROMPT_SIGNAL.load(Ordering::SeqCst) != 0
+}
+
+/// The actions of signals in a prompt. Those from before are put back when this is dropped.
+struct PromptActions {
+    before: Vec<SavedAction>,
+}
+
+struct SavedAction {
+    signal: libc::c_int,
+    action: libc::sigaction,
+}
+
+impl PromptActions {
+    fn set() -> Self {
+        PROMPT_SIGNAL.store(0, Ordering::SeqCst);
+        PROMPT.begin();
+        let others = interrupting().filter(|signal| !KEYS.contains(signal));
+        let before = KEYS.into_iter().chain(others).map(|signal| {
+            // SAFETY: the handler says what it calls.
+            let action = unsafe { handle(signal, on_signal, 0) };
+            SavedAction { signal, action }
+        });
+        Self { before: before.collect() }
+    }
+}
+
+impl Drop for PromptActions {
+    fn drop(&mut self) {
+        for saved in &self.before {
+            exchange(saved.signal, Some(&saved.action));
+        }
+        PROMPT.end();
     }
 }
 
@@ -330,5 +406,29 @@ mod tests {
         assert_eq!(output.status.signal(), Some(libc::SIGTERM));
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(said.contains("still there"), "{said}");
+    }
+
+    #[test]
+    fn a_prompt_takes_its_own_signals_and_none_that_came_before() {
+        if child::is_this() {
+            install_handlers();
+            let files = Deferral::for_files();
+            raise(libc::SIGTERM);
+            assert_eq!(during_prompt(is_prompt_interrupted), Ok(false));
+            let stopped = during_prompt(|| {
+                raise(libc::SIGINT);
+                raise(STOP);
+                is_prompt_interrupted()
+            });
+            assert_eq!(stopped, Err(libc::SIGINT));
+            assert_eq!(during_prompt(|| ()), Ok(()));
+            write(rustix::stdio::stdout(), b"still there").unwrap();
+            drop(files);
+            unreachable!("it dies of the signal");
+        }
+        let test = "signals::tests::a_prompt_takes_its_own_signals_and_none_that_came_before";
+        let output = child::command(test).output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{output:?}");
+        assert!(String::from_utf8(output.stdout).unwrap().contains("still there"));
     }
 }

@@ -18,7 +18,7 @@ use messages::printable::shell_word;
 use messages::report;
 use system::descriptors::hand_on;
 use system::limits;
-use system::signals::Deferral;
+use system::signals::SigintLeftToChild;
 
 /// More than any token holds.
 const LONGEST_DOCUMENT: u64 = 16 << 20;
@@ -48,7 +48,7 @@ pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, 
 fn list_one_by_one(libraries: &[Installed], arguments: &[String]) -> Vec<LibraryEntry> {
     let mut entries = Vec::new();
     for library in libraries {
-        let _deferral = Deferral::of_sigint_for_child();
+        let _asking = SigintLeftToChild::begin();
         let process = LibraryProcess::start(library, arguments);
         entries.push(entry(library, process, Instant::now(), limits::ATTENDED_LISTING));
     }
