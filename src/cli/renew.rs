@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::connection::connect;
 use super::issuance::{
-    Issuance, IssuanceOptions, IssuedCertificate, Standing, evidence_from_file, file_error,
+    EarlierRequest, Issuance, IssuanceOptions, IssuedCertificate, evidence_from_file, file_error,
     replace_file,
 };
 use super::key::options::{KeyOptions, SelectedContext};
@@ -169,7 +169,7 @@ impl KeyInUse<'_> {
         for old in self.others(present)? {
             let earlier = Issuance { renewed: Some(&old), ..*issuance };
             // What the cluster has of an earlier request keeps none from being made.
-            if let Ok(Standing::Issued(_, issued)) = earlier.find(false)
+            if let Ok(EarlierRequest::Issued(_, issued)) = earlier.find(false)
                 && issued.certificate.der() == present.der()
             {
                 return Ok(Some(old));

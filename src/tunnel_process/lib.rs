@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod background;
 mod client;
 mod control_socket;
@@ -14,16 +15,19 @@ mod identity;
 mod lifetime;
 mod message;
 mod pins;
+mod served;
+mod served_client;
 mod service;
 mod token_process;
 
+pub use admission::caller_error;
 pub use client::{register, sign, status, stop};
 pub use identity::{identity, identity_or_new};
 pub use message::{
     ClusterStatus, Conversation, Greeting, KeyStatus, ProcessStatus, RegisteredCluster,
     Registration, StatusDocument,
 };
-pub use service::{caller_error, serve};
+pub use service::serve;
 pub use token_process::{OwnKey, TOKEN_ARGUMENT, serve_token};
 
 /// What this program is started with to be the process.

@@ -92,7 +92,7 @@ impl ServedLibrary {
 
 /// A token process has taken a task, for whose answer there is no limit: it doesn't stand still.
 #[derive(Deserialize, Serialize)]
-struct Taken;
+struct TaskTaken;
 
 /// A token process that was started. It ends when this is dropped, or with the tunnel process.
 pub(super) struct TokenProcess {
@@ -166,7 +166,7 @@ impl TokenProcess {
         let answer = || {
             let mut conversation = sent?;
             conversation.be_patient(limits::TOKEN_PROCESS)?;
-            let Taken = conversation.receive()?;
+            let TaskTaken = conversation.receive()?;
             conversation.wait_while_open(client)?;
             conversation.receive()
         };
@@ -280,7 +280,7 @@ impl OwnKey {
         let _ = reply(&mut client, Some(pins));
         let answer = || {
             let mut conversation = sent?;
-            let Taken = conversation.receive()?;
+            let TaskTaken = conversation.receive()?;
             conversation.receive()
         };
         let open = answer().unwrap_or_else(|reason| Err(process.failure(&reason)))?;
@@ -356,7 +356,7 @@ impl ProcessKeys {
         let Some(mut answer) = sockets.next() else { return };
         let Ok((number, task)) = answer.receive::<(usize, Task)>() else { return };
         if matches!(task, Task::Open { .. }) {
-            let _ = answer.send(&Taken);
+            let _ = answer.send(&TaskTaken);
         }
         let key = match self.key(number, &task) {
             Ok(key) => key,

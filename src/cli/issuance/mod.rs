@@ -88,7 +88,7 @@ pub(super) struct Issuance<'a> {
 }
 
 /// What the cluster has of what is asked for.
-pub(super) enum Standing {
+pub(super) enum EarlierRequest {
     /// No request that counts; another one can have this name.
     Free(String),
     /// A request that is not answered yet.
@@ -106,9 +106,9 @@ impl Issuance<'_> {
         output: &mut CommandOutput,
         sign: impl FnOnce() -> Result<String, Error>,
     ) -> Result<IssuedCertificate, Error> {
-        let standing = self.find(options.again).map_err(|error| self.with_right(error))?;
-        let request = match standing {
-            Standing::Asked(request) | Standing::Issued(request, _) => {
+        let earlier = self.find(options.again).map_err(|error| self.with_right(error))?;
+        let request = match earlier {
+            EarlierRequest::Asked(request) | EarlierRequest::Issued(request, _) => {
                 let time = request.metadata.creation_timestamp.as_deref();
                 let made = time.map_or_else(String::new, |time| format!(", made {time}"));
                 output.step(&Step {
@@ -117,7 +117,7 @@ impl Issuance<'_> {
                 })?;
                 *request
             }
-            Standing::Free(name) => {
+            EarlierRequest::Free(name) => {
                 let seconds = self.duration.and_then(|life| u32::try_from(life.as_secs()).ok());
                 let request = SigningRequest::create(self.api, &name, &sign()?, seconds)
                     .map_err(|error| self.with_right(error))?;
@@ -152,7 +152,7 @@ impl Issuance<'_> {
     /// The last request that is in the cluster and what it was answered with, an error if it ended in vain; or the name for
     /// another one, if that is wanted (`again`) or what the last one was answered with doesn't last. Where that is a
     /// certificate that is to be renewed, another one for the same time would be answered with the same.
-    pub(super) fn find(&self, again: bool) -> Result<Standing, Error> {
+    pub(super) fn find(&self, again: bool) -> Result<EarlierRequest, Error> {
         let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
         let mut name = first.clone();
         let mut last = None;
@@ -169,13 +169,13 @@ impl Issuance<'_> {
             };
             name = format!("{first}-{number}");
         }
-        let Some(last) = last.filter(|_| !again) else { return Ok(Standing::Free(name)) };
+        let Some(last) = last.filter(|_| !again) else { return Ok(EarlierRequest::Free(name)) };
         let seconds = self.duration.and_then(|life| i64::try_from(life.as_secs()).ok());
         let is_another = self.renewed.is_none() || last.spec.expiration_seconds != seconds;
         match self.issued(&last) {
-            Ok(Some(issued)) => Ok(Standing::Issued(Box::new(last), Box::new(issued))),
-            Ok(None) => Ok(Standing::Asked(Box::new(last))),
-            Err(error) if error.is(&TOO_SHORT) && is_another => Ok(Standing::Free(name)),
+            Ok(Some(issued)) => Ok(EarlierRequest::Issued(Box::new(last), Box::new(issued))),
+            Ok(None) => Ok(EarlierRequest::Asked(Box::new(last))),
+            Err(error) if error.is(&TOO_SHORT) && is_another => Ok(EarlierRequest::Free(name)),
             Err(error) => Err(error),
         }
     }

@@ -1,0 +1,212 @@
+//! What the tunnel process serves at present: keys in their token processes, clusters at their addresses.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use super::VERSION;
+use super::environment::Environment;
+use super::identity::identity;
+use super::lifetime::ServedKey;
+use super::message::{ClusterStatus, RegisteredCluster, Registration, StatusDocument};
+use super::service::Service;
+use super::token_process::{self, TokenProcess};
+use config::Config;
+use keyring::{KeyNumber, OpenKey};
+use kubeconfig::{Cluster, write_command};
+use messages::error::{DOCUMENT_VERSION, Error, PROGRAM};
+use messages::help::Help;
+use system::clock::time_since_boot;
+use system::shortage;
+use tunnel::{KeyUsage, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
+
+/// What the threads of the tunnel process look at and change, one at a time.
+#[derive(Default)]
+pub(super) struct Served {
+    /// Made for the first cluster.
+    pub(super) tunnels: Option<Tunnels>,
+    /// In PEM, what local clients trust; made with the tunnels.
+    authority: Option<String>,
+    clusters: BTreeMap<SocketAddr, RegisteredCluster>,
+    /// A key stays here, with its number, when it is closed.
+    pub(super) keys: BTreeMap<KeyNumber, ServedKey>,
+    /// How many are connected.
+    pub(super) clients: usize,
+    /// Whether the process is to end.
+    pub(super) is_stopping: bool,
+}
+
+/// A key, and the token process that has its library.
+pub(super) struct KeyInProcess {
+    pub(super) number: KeyNumber,
+    pub(super) process: Arc<TokenProcess>,
+    /// The process was started for this key now.
+    pub(super) is_new_process: bool,
+}
+
+impl Served {
+    /// Whether this process can serve the client, or has to make way for another one.
+    pub(super) fn can_serve(&self, registration: &Registration) -> bool {
+        let authorities = self.authority.as_ref().zip(registration.authority.as_ref());
+        !self.is_stopping && authorities.is_none_or(|(served, wanted)| served == wanted)
+    }
+
+    /// Closes the keys that are kept no longer. Without a key and a client, the process is to end.
+    pub(super) fn tidy(&mut self) {
+        let Self { keys, tunnels, .. } = self;
+        for (number, key) in keys.iter_mut().filter(|(_, key)| key.open.is_some()) {
+            if !key.is_kept(usage(tunnels.as_ref(), *number)) {
+                if let Some(tunnels) = tunnels {
+                    tunnels.withdraw(*number);
+                }
+                key.close(*number);
+            }
+        }
+        let holds_keys = keys.values().any(|key| key.open.is_some() || !key.waiting.is_empty());
+        self.is_stopping |= self.clients == 0 && !holds_keys;
+    }
+
+    /// The key with this configuration, in a token process that runs or is started for it.
+    pub(super) fn key_in_process(
+        &mut self,
+        configuration: &[(String, String)],
+        config: &Config,
+        environment: &Environment,
+    ) -> Result<KeyInProcess, Error> {
+        let name = token_process::name(config, environment);
+        // Wherever its PIN comes from.
+        let selects = |(key, _): &&(String, String)| key != "pinSource";
+        let is_same = |key: &ServedKey| {
+            let known = key.configuration.iter().filter(selects);
+            key.name == name && known.eq(configuration.iter().filter(selects))
+        };
+        let known = self.keys.iter().find(|(_, key)| is_same(key)).map(|(number, _)| *number);
+        let number = known.unwrap_or(KeyNumber { library: 0, key: self.keys.len() });
+        // Its own process first.
+        let own = self.keys.get(&number).into_iter();
+        let running = own
+            .chain(self.keys.values())
+            .filter_map(|key| key.process.as_ref())
+            .find(|process| process.name == name && !process.has_ended())
+            .cloned();
+        let key = self.keys.entry(number).or_insert_with(|| ServedKey {
+            configuration: configuration.to_vec(),
+            name,
+            last_use: time_since_boot(),
+            ..ServedKey::default()
+        });
+        if key.is_lost() {
+            key.open = None;
+        }
+        let is_new_process = running.is_none();
+        // Others of its library stay for their keys.
+        let process = match running {
+            Some(process) => process,
+            None => new_process(config, environment.clone())?,
+        };
+        key.process = Some(Arc::clone(&process));
+        Ok(KeyInProcess { number, process, is_new_process })
+    }
+
+    /// The key, and how its certificate is used.
+    pub(super) fn used_key(
+        &mut self,
+        number: KeyNumber,
+    ) -> Result<(&mut ServedKey, KeyUsage), Error> {
+        let usage = usage(self.tunnels.as_ref(), number);
+        let key = self.keys.get_mut(&number);
+        let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
+        Ok((key, usage))
+    }
+
+    /// The key as it was opened, and the process in which it is open.
+    pub(super) fn open_key(
+        &self,
+        number: KeyNumber,
+    ) -> Result<(Arc<TokenProcess>, Arc<OpenKey>), Error> {
+        let key = self.keys.get(&number);
+        let open = key.and_then(|key| key.process.clone().zip(key.open.clone()));
+        open.ok_or_else(|| Error::internal("the key was closed"))
+    }
+
+    /// Serves the cluster at its address, unless it is served there already. The tunnels have their keys from `service`.
+    pub(super) fn serve_cluster(
+        &mut self,
+        cluster: &RegisteredCluster,
+        service: &Arc<Service>,
+    ) -> Result<(), Error> {
+        if let Some(served) = self.clusters.get(&cluster.address) {
+            // Never exchanged: a client that runs would get to the other one.
+            return if served.cluster == cluster.cluster {
+                Ok(())
+            } else {
+                Err(leads_elsewhere(cluster, served))
+            };
+        }
+        let tunnels = match &mut self.tunnels {
+            Some(tunnels) => tunnels,
+            None => {
+                let identity = identity()?;
+                self.authority = Some(identity.authority_pem().to_owned());
+                let observer: Arc<dyn TunnelObserver> = Arc::clone(service) as _;
+                self.tunnels.insert(Tunnels::start(&identity, Arc::clone(service) as _, &observer)?)
+            }
+        };
+        let target = TunnelTarget {
+            name: cluster.name.clone(),
+            cluster: Cluster { proxy_url: cluster.proxy_url.clone(), ..cluster.cluster.clone() },
+        };
+        tunnels.listen(target, Some(cluster.address))?;
+        self.clusters.insert(cluster.address, cluster.clone());
+        Ok(())
+    }
+
+    /// What `status` shows.
+    pub(super) fn status(&self) -> StatusDocument {
+        let tunnels = self.tunnels.as_ref();
+        let keys = self.keys.iter().filter(|(_, key)| !key.is_lost());
+        let open = keys.filter_map(|(number, key)| key.status(usage(tunnels, *number)));
+        let clusters = self.clusters.values().map(|served| ClusterStatus {
+            name: served.name.clone(),
+            server: served.cluster.server.clone(),
+            address: served.address,
+            last_trouble: tunnels.and_then(|tunnels| tunnels.last_trouble(served.address)),
+        });
+        StatusDocument {
+            api_version: DOCUMENT_VERSION.to_owned(),
+            pid: std::process::id(),
+            version: VERSION.to_owned(),
+            keys: open.collect(),
+            clusters: clusters.collect(),
+        }
+    }
+}
+
+/// A new token process of the library, which serves no key yet.
+pub(super) fn new_process(
+    config: &Config,
+    environment: Environment,
+) -> Result<Arc<TokenProcess>, Error> {
+    let name = token_process::name(config, &environment);
+    let started = TokenProcess::start(name, config, Stdio::null(), environment);
+    Ok(Arc::new(started.map_err(shortage)?))
+}
+
+/// Another cluster is served at the address of this one.
+fn leads_elsewhere(cluster: &RegisteredCluster, served: &RegisteredCluster) -> Error {
+    tunnel_error(
+        format!(
+            "{} leads to cluster \"{}\" ({}) already, whose server, CA, tls-server-name or proxy-url is another \
+             than that of \"{}\"",
+            cluster.address, served.name, served.cluster.server, cluster.name
+        ),
+        Help::from("give one of them another address: ")
+            .and(write_command())
+            .and(format!("; or end what is served with `{PROGRAM} stop`")),
+    )
+}
+
+fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {
+    tunnels.map_or_else(KeyUsage::default, |tunnels| tunnels.clients.usage(key))
+}
