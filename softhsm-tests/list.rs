@@ -510,6 +510,26 @@ fn what_goes_to_a_terminal_has_colour() {
     assert!(!list(&store, &[softhsm_option()]).run().printed().contains('\x1b'));
 }
 
+/// What the screen has no room for is left to -v, and to whatever reads a pipe.
+#[test]
+fn at_a_terminal_keys_are_rows_of_a_table_and_all_is_shown_if_asked_for() {
+    let store = store();
+    let screen = |verbose: &str| {
+        let list = format!("\"$SIGNER\" {verbose} list {}", softhsm_option());
+        let script = format!("{list} --token-label=prod > /dev/tty");
+        let invocation = store.command(&[]).within("sh", &script).variable("NO_COLOR", "1");
+        invocation.at_terminal().finish().1
+    };
+    let table = screen("");
+    assert_contains(
+        &table,
+        &["TOKEN  KEY", "prod   2 ", "dev, \"a,b\"", "expired 20", "no certificate"],
+    );
+    assert!(!table.contains("X509SHA256=") && !table.contains("tokenSerial"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert_contains(&screen("-v"), &["tokenSerial", "X509SHA256="]);
+}
+
 /// No library of this machine shows the tokens of a registration that leads to a command.
 #[test]
 fn a_registration_that_leads_elsewhere_is_told_with_what_shows_its_tokens() {
