@@ -11,9 +11,14 @@ use crate::fixture::*;
 fn what_ykman_has_written_of_the_key_is_sent_and_of_another_key_nothing_is() {
     let pair = key(Kind::P384);
     let objects = [Object::key(pair, &[1]), Object::public_key(pair, &[1])];
-    let store = Store::new([blueprint("prod", objects.map(|it| it.labelled("jane")))]);
+    let store = Store::new([blueprint("prod", objects.map(|it| it.labelled("ada")))]);
     let (token, enter) = of_store(&store);
-    let newcomer = Newcomer::jane(token, enter);
+    // Not jane, for whom other tests have a certificate of this key.
+    let newcomer = Newcomer::named("ada", token, enter);
+    let requester = "--clusterrole=certificate-requester";
+    let binding = ["create", "clusterrolebinding", "attested", requester, "--user=ada"];
+    cluster().administrate(&binding, "");
+    cluster().wait_for_right(&["create", "certificatesigningrequests", "--as=ada"]);
     let device = Device::new();
     let slot_key = KeyPair::try_from(pair.pkcs8.as_slice()).unwrap();
     let attestation = device.attest(&slot_key, claims());

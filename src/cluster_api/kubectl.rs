@@ -70,8 +70,8 @@ impl Kubectl {
 
     /// What `kubectl get` with these arguments shows, as JSON; `None` where there is nothing.
     pub(super) fn get(&self, arguments: &[&str], purpose: &str) -> Result<Option<Value>, Error> {
-        let options = ["get", "--output=json", "--ignore-not-found"];
-        match self.run(&[&options, arguments].concat(), None, purpose)? {
+        let options = ["--output=json", "--ignore-not-found"];
+        match self.run(&[&["get"], arguments, &options].concat(), None, purpose)? {
             output if output.is_empty() => Ok(None),
             output => parsed(&self.cluster, purpose, &output).map(Some),
         }
