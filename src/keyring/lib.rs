@@ -124,13 +124,20 @@ impl Keyring {
     /// be typing. A `client` logs in to the token itself unless the key is open for clients like it; if that fails, what
     /// was open stays so.
     pub fn open(&self, key: KeyNumber, client: Option<KeyClient>) -> Result<Arc<OpenKey>, Error> {
-        match client {
-            Some(client) => {
-                let access = KeyAccess::Client { signs: client.signs };
-                self.request(key, access, Some(client), shown)
-            }
-            None => self.watched(key, || self.request(key, KeyAccess::Own, None, shown)),
+        let is_own = client.is_none();
+        if is_own {
+            watchdog::start(self.thread(key)?.library.path());
         }
+        let access = match &client {
+            Some(client) => KeyAccess::Client { signs: client.signs },
+            None => KeyAccess::Own,
+        };
+        let open = self.request(key, access, client, |_, opened, _| Ok(Arc::clone(&opened.shown)));
+        // Once it is open, the keyring limits the time.
+        if is_own {
+            watchdog::stop();
+        }
+        open
     }
 
     /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
@@ -143,24 +150,9 @@ impl Keyring {
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        self.watched(key, || {
-            self.request(key, KeyAccess::Exclusive, None, move |token, opened, pins| {
-                work(token, &opened.key.reference, pins)
-            })
+        self.request(key, KeyAccess::Exclusive, None, move |token, opened, pins| {
+            work(token, &opened.key.reference, pins)
         })
-    }
-
-    /// Does this with a limit of time for each call of the key's library: one that hangs ends the process, since it would
-    /// keep the library's lock. Requests in time need none, with a limit of their own.
-    fn watched<T>(
-        &self,
-        key: KeyNumber,
-        request: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        watchdog::start(self.thread(key)?.library.path());
-        let outcome = request();
-        watchdog::stop();
-        outcome
     }
 
     /// Has this done in the session and the login of the keyring, once more if the token was lost in it.
@@ -211,7 +203,7 @@ impl Keyring {
 
 impl OpenKeys for Keyring {
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, KeyAccess::Showing, None, shown)
+        self.request(key, KeyAccess::Showing, None, |_, opened, _| Ok(Arc::clone(&opened.shown)))
     }
 
     fn sign(
@@ -224,15 +216,6 @@ impl OpenKeys for Keyring {
             token.sign(&opened.key, scheme, &digest, pins)
         })
     }
-}
-
-/// What TLS clients have to know of the key.
-fn shown(
-    _: &mut Token,
-    opened: &KeyInSession,
-    _: &mut dyn PinProvider,
-) -> Result<Arc<OpenKey>, Error> {
-    Ok(Arc::clone(&opened.shown))
 }
 
 fn ended() -> Error {
