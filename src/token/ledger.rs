@@ -67,7 +67,7 @@ impl Ledger {
 
     fn new(file: Result<Lock, String>, token: &TokenState) -> Self {
         let id = hex(&Sha256::digest(whole_name(token).as_bytes())[..4]);
-        let before = file.as_ref().map_or_else(|_| Vec::new(), Lock::lines);
+        let before = recorded(&file);
         Self { file, before, token: token.name.to_string(), id }
     }
 
@@ -91,7 +91,11 @@ impl Ledger {
     pub(super) fn end(&mut self, answer: PinAnswer) {
         let mut lines = self.before.clone();
         match answer {
-            PinAnswer::Locked | PinAnswer::Refused | PinAnswer::Unclear => return,
+            PinAnswer::Locked | PinAnswer::Refused | PinAnswer::Unclear => {
+                // The line stays, whatever comes of the next PIN.
+                self.before = recorded(&self.file);
+                return;
+            }
             PinAnswer::Malformed | PinAnswer::NotLookedAt => {}
             PinAnswer::Accepted => {
                 // The lines of the card's other tokens stay: their PINs may be others.
@@ -119,6 +123,11 @@ impl Ledger {
         let now = unix_time();
         format!("{what} token {} at {now} ({})", printable(&self.token), self.id)
     }
+}
+
+/// The lines of the record, none where there is no place for it.
+fn recorded(file: &Result<Lock, String>) -> Vec<String> {
+    file.as_ref().map_or_else(|_| Vec::new(), Lock::lines)
 }
 
 /// Whether the line stands for a PIN that was sent, as what can't be read does.
@@ -243,6 +252,21 @@ mod tests {
             assert_eq!(stands(), expected, "{answer:?}");
             let lines = open(&base, "one").before;
             assert_eq!(lines.len(), usize::from(expected), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_pins_line_stays_whatever_comes_of_the_next_one_in_the_same_login() {
+        for answer in [PinAnswer::Malformed, PinAnswer::NotLookedAt] {
+            let parent = tempfile::tempdir().unwrap();
+            let base = base(&parent);
+            let mut ledger = open(&base, "one");
+            for answer in [PinAnswer::Refused, answer] {
+                ledger.begin().unwrap();
+                ledger.end(answer);
+            }
+            drop(ledger);
+            assert!(open(&base, "one").stands(), "{answer:?}");
         }
     }
 

@@ -78,11 +78,16 @@ impl Token {
         former: &SourcedPin,
         mut sending: Sending,
     ) -> Result<Sent, Error> {
+        // If a wrong PIN was counted or recorded before this one, somebody else may have sent it, or the PIN may have been
+        // changed.
+        let was_right = sending.before == PinState::Good && !sending.ledger.stands();
         self.log_out_to_send(&mut sending)?;
         let outcome = self.send(UserType::User, &mut sending);
         if !matches!(outcome, Ok(Sent::LoggedIn)) {
             self.login.wrong_proofs += 1;
-            self.restore(former, sending)?;
+            if was_right {
+                self.restore(former, sending)?;
+            }
         }
         outcome
     }
@@ -96,12 +101,11 @@ impl Token {
         self.log_out().inspect_err(|_| sending.ledger.end(PinAnswer::NotLookedAt))
     }
 
-    /// Makes the login once more with the `former` PIN, after another one was refused, unless a wrong PIN was counted or
-    /// recorded before that: then somebody else may have sent one, or the PIN may have been changed.
+    /// Makes the login once more with the `former` PIN, which was right until another one was refused, unless the token
+    /// grants one try alone, or none.
     fn restore(&mut self, former: &SourcedPin, refused: Sending) -> Result<(), Error> {
         let now = self.same_token()?.pin;
-        let was_right = refused.before == PinState::Good && !refused.ledger.stands();
-        if !was_right || !matches!(now, PinState::CountLow | PinState::Good) {
+        if !matches!(now, PinState::CountLow | PinState::Good) {
             return Ok(());
         }
         let Sending { pin: wrong, ledger, needs_record, .. } = refused;
