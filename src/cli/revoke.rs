@@ -19,8 +19,7 @@ use messages::report;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --apply it prints what would do it, and changes nothing: kubectl's commands, or for a certificate
-a manifest. What remains is said on standard error. kubectl is run with your credentials.
+Without --apply it prints what would do it, and changes nothing: kubectl's commands, or for a certificate a manifest. What remains is said on standard error. kubectl is run with your credentials.
 
 Examples:
   pkcs11-external-signer revoke 15873456
@@ -30,13 +29,13 @@ pub(super) struct RevokeArguments {
     /// A YubiKey's serial number, a certificate's X509SHA256=…, or a user's name
     #[arg(value_name = "WHAT")]
     bearer: Bearer,
-    /// Carry it out, after a yes that is typed
+    /// Carry it out, after you type yes
     #[arg(long)]
     apply: bool,
-    /// The context of the kubeconfig; without it the current one
+    /// The context [default: the current one]
     #[arg(long, value_name = "NAME", add = contexts())]
     context: Option<String>,
-    /// The kubeconfig; without it KUBECONFIG, or ~/.kube/config
+    /// The kubeconfig [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }
