@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ClusterApi as _, Kubectl, decoded, unusable};
+use super::{ClusterApi as _, Kubectl, decoded};
 use messages::error::{Error, Exit};
 
 /// Of RBAC, in which a binding's subjects are, too.
@@ -89,11 +89,8 @@ impl Binding {
     /// All bindings of the cluster that give this subject a role.
     pub fn of_subject(kubectl: &Kubectl, subject: &Subject) -> Result<Vec<Self>, Error> {
         let resources = format!("clusterrolebindings.{GROUP},rolebindings.{GROUP}");
-        let list = kubectl.get(&[&resources, "--all-namespaces"], PURPOSE)?.unwrap_or_default();
-        let Some(items) = list["items"].as_array() else {
-            return Err(unusable(kubectl.cluster(), PURPOSE, "it is no list"));
-        };
-        let bindings = items.iter().map(|item| Self::of(kubectl, item.clone()));
+        let items = kubectl.list(&[&resources, "--all-namespaces"], PURPOSE)?;
+        let bindings = items.into_iter().map(|item| Self::of(kubectl, item));
         let mut bindings = bindings.collect::<Result<Vec<_>, _>>()?;
         bindings.retain(|binding| binding.subjects.contains(subject));
         Ok(bindings)

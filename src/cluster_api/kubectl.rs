@@ -59,9 +59,12 @@ impl Kubectl {
     pub(super) fn signing_requests(&self, signer: &str) -> Result<Vec<Value>, Error> {
         let selector = format!("--field-selector=spec.signerName={signer}");
         let purpose = "list the CertificateSigningRequests";
-        let Some(mut list) = self.get(&[REQUESTS, &selector], purpose)? else {
-            return Ok(Vec::new());
-        };
+        self.list(&[REQUESTS, &selector], purpose)
+    }
+
+    /// The items of the list that `kubectl get` with these arguments shows.
+    pub(super) fn list(&self, arguments: &[&str], purpose: &str) -> Result<Vec<Value>, Error> {
+        let Some(mut list) = self.get(arguments, purpose)? else { return Ok(Vec::new()) };
         match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(unusable(&self.cluster, purpose, "it is no list")),

@@ -85,12 +85,19 @@ impl Assessment {
         Ok(Self { request, csr, verdict, mismatches, disallowed })
     }
 
-    /// The groups for keys in hardware that the evidence doesn't open.
-    fn unproven_groups(&self) -> Vec<String> {
+    /// What is wrong with the evidence, or the groups for keys in hardware that it doesn't open.
+    fn evidence_objection(&self) -> Option<String> {
+        if let Err(refusal) = &self.verdict {
+            return Some(format!("its evidence of hardware doesn't count: {refusal}"));
+        }
         let opened = opened_groups(&self.verdict);
         let is_unproven =
             |group: &&String| group.starts_with(HARDWARE_GROUPS) && !opened.contains(group);
-        self.csr.groups.iter().filter(is_unproven).cloned().collect()
+        let unproven: Vec<_> = self.csr.groups.iter().filter(is_unproven).cloned().collect();
+        if unproven.is_empty() {
+            return None;
+        }
+        Some(format!("its evidence doesn't open the groups {}", quoted(&unproven)))
     }
 
     /// What the evidence says of where the key is.
@@ -117,25 +124,20 @@ impl Assessment {
     /// Fails for evidence that doesn't count, for a group that only evidence opens without it, and for what the policy
     /// doesn't allow. No option helps against that: rights that are bound to these groups rest on it.
     pub(super) fn check_hardware(&self, rules: &Rules) -> Result<(), Error> {
-        if let Err(refusal) = &self.verdict {
-            let text = format!("its evidence of hardware doesn't count: {refusal}");
-            return Err(Error::new(Exit::Object, text).help(match rules {
-                Rules::Roots(_) => {
+        if let Some(objection) = self.evidence_objection() {
+            return Err(Error::new(Exit::Object, objection).help(match (&self.verdict, rules) {
+                (Err(_), Rules::Roots(_)) => {
                     "nothing was approved; --root FILE names the root of a company's own, and without evidence \
                      (`enroll --no-attestation --again`) the request can be approved as any other"
                 }
-                Rules::Policy { .. } => {
+                (Err(_), Rules::Policy { .. }) => {
                     "nothing was approved; the root of a company's own stands in the policy, under roots"
                 }
+                (Ok(_), _) => {
+                    "nothing was approved; such groups are for keys that a YubiKey has made: have the requester \
+                     enroll one with --hardware-groups"
+                }
             }));
-        }
-        let unproven = self.unproven_groups();
-        if !unproven.is_empty() {
-            let text = format!("its evidence doesn't open the groups {}", quoted(&unproven));
-            return Err(Error::new(Exit::Object, text).help(
-                "nothing was approved; such groups are for keys that a YubiKey has made: have the requester enroll one \
-                 with --hardware-groups",
-            ));
         }
         if self.disallowed.is_empty() {
             return Ok(());
@@ -148,12 +150,7 @@ impl Assessment {
 
     /// Everything that speaks against it, a line each.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let mut reasons = Vec::new();
-        if let Err(refusal) = &self.verdict {
-            reasons.push(format!("its evidence of hardware doesn't count: {refusal}"));
-        } else if let unproven @ [_, ..] = self.unproven_groups().as_slice() {
-            reasons.push(format!("its evidence doesn't open the groups {}", quoted(unproven)));
-        }
+        let mut reasons: Vec<_> = self.evidence_objection().into_iter().collect();
         reasons.extend_from_slice(&self.disallowed);
         reasons.extend(self.mismatches.iter().map(|mismatch| format!("the request {mismatch}")));
         reasons
