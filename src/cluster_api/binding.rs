@@ -1,5 +1,6 @@
 //! RoleBindings and ClusterRoleBindings: whom they give a role, and how that is taken away from one of them.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -206,13 +207,13 @@ impl std::fmt::Display for Binding {
     }
 }
 
+/// What is encoded in a part of a URL's path.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
 /// A name as a part of a URL's path: those of bindings and roles can have any character but `/` and `%`.
 fn path_segment(name: &str) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(byte);
-    let encoded = |byte: u8| {
-        if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-    };
-    name.bytes().map(encoded).collect()
+    utf8_percent_encode(name, ENCODED).to_string()
 }
 
 #[cfg(test)]
