@@ -1,6 +1,7 @@
 //! `attestation`: what the card says of the keys that were made on it.
 
 use super::cards::{Cards, OPENSC, SLOTS, YKCS11};
+use super::with_management_key;
 use crate::enroll_cluster::Newcomer;
 use crate::fixture::*;
 
@@ -81,11 +82,6 @@ fn only_what_the_card_has_made_gets_into_the_groups_of_hardware() {
     let token = cards.token(YKCS11, 1);
     let newcomer = token.newcomer(YKCS11).attested_below(&root);
     let enroll = ["--slot=82", "--hardware-groups"];
-    let with_management_key = |invocation: Invocation| {
-        let mut terminal = invocation.at_terminal();
-        terminal.expect("management key (48 hexadecimal digits").type_line("default");
-        terminal.finish().0
-    };
     let name = newcomer.ask_with(&enroll, with_management_key);
 
     // Yubico doesn't vouch for this card, and no option makes up for that.
@@ -115,11 +111,7 @@ fn no_option_opens_a_group_of_hardware_to_a_key_in_a_file() {
     let token = cards.token(YKCS11, 1);
     let newcomer = token.newcomer(YKCS11);
     let group = ["--slot=82", "--group=dev", "--group=hw:attested", "--no-attestation"];
-    let name = newcomer.ask_with(&group, |invocation| {
-        let mut terminal = invocation.at_terminal();
-        terminal.expect("management key (48 hexadecimal digits").type_line("default");
-        terminal.finish().0
-    });
+    let name = newcomer.ask_with(&group, with_management_key);
     let root = format!("--root={}", cards.attestation_root(1).display());
     let refused = Newcomer::approve(&name, &["--despite-mismatch", &root], false);
     let shown = "hardware            – nothing shows that this key is in hardware";

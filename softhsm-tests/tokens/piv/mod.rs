@@ -15,6 +15,13 @@ use super::opening::Unpadding;
 use crate::fixture::*;
 use crate::kubelet::{IMAGE, asked};
 
+/// What becomes of a command at a terminal where the card's management key, which was never changed, is typed.
+fn with_management_key(invocation: Invocation) -> Outcome {
+    let mut terminal = invocation.at_terminal();
+    terminal.expect("management key (48 hexadecimal digits").type_line("default");
+    terminal.finish().0
+}
+
 #[test]
 #[ignore = "scripts/test --all"]
 fn every_scheme_is_signed_with_every_key() {

@@ -3,6 +3,7 @@
 use std::thread::sleep;
 
 use super::cards::{Cards, YKCS11};
+use super::with_management_key;
 use crate::enroll_cluster::Newcomer;
 use crate::fixture::*;
 
@@ -14,11 +15,6 @@ fn a_lost_card_is_out_a_second_later() {
     let token = cards.token(YKCS11, 1);
     let newcomer = token.newcomer(YKCS11).attested_below(&root);
     let enroll = ["--slot=82", "--hardware-groups"];
-    let with_management_key = |invocation: Invocation| {
-        let mut terminal = invocation.at_terminal();
-        terminal.expect("management key (48 hexadecimal digits").type_line("default");
-        terminal.finish().0
-    };
     let name = newcomer.ask_with(&enroll, with_management_key);
     Newcomer::approve(&name, &[&format!("--root={}", root.display())], true).printed();
     with_management_key(newcomer.enroll(&enroll)).succeeded();
