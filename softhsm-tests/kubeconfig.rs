@@ -394,7 +394,6 @@ current-context: jane@prod
     );
     let endpoint =
         |address| TunnelEndpoint { address, server_name: "tunnel", authority_pem: "authority" };
-    let is_for = |context: &Context| context.user == "jane";
     let view = &["config", "view", "--raw", "-o", "json"];
     let mut expected = viewed(&files.kubectl(view));
     let mut config = files.loaded();
@@ -402,8 +401,13 @@ current-context: jane@prod
     for (name, server) in [("prod", "https://r"), ("other", "https://other")] {
         assert_eq!(config.cluster(name).ok().unwrap().cluster.server, server);
     }
-    config.redirect("prod", &endpoint("127.0.0.1:1001"), is_for);
-    config.redirect("other", &endpoint("[::1]:1002"), is_for);
+    let contexts = config.contexts();
+    let without_key = |cluster: &str| {
+        let is_other = |context: &&Context| context.cluster == cluster && context.user != "jane";
+        contexts.iter().filter(is_other).collect::<Vec<_>>()
+    };
+    config.redirect("prod", &endpoint("127.0.0.1:1001"), &without_key("prod"));
+    config.redirect("other", &endpoint("[::1]:1002"), &without_key("other"));
     config.identify("jane", "certificate", "key");
     config.set_current_context("joe@prod").unwrap();
 

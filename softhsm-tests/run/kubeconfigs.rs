@@ -153,7 +153,7 @@ fn what_can_be_read_only_once_is_a_kubeconfig() {
         ("kubectl --kubeconfig <(cat \"$FILE\") config current-context", 0, ""),
         ("KUBECONFIG=/dev/null kubectl config get-contexts -o name", 0, ""),
         ("KUBECONFIG=/dev/null \"$SIGNER\" run -- true", 3, "no context of /dev/null"),
-        ("\"$SIGNER\" run --kubeconfig /dev/zero -- true", 3, "larger than 16 MiB"),
+        ("\"$SIGNER\" run --kubeconfig /dev/zero -- true", 3, "larger than 64 MiB"),
         (
             "\"$SIGNER\" check --no-login --kubeconfig <(cat \"$FILE\") | grep 'context \"test\"'",
             0,

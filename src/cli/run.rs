@@ -1,6 +1,6 @@
 //! `run`: a command whose connections to clusters are made with keys in tokens.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
@@ -181,16 +181,20 @@ fn start_tunnels(
     let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter::default());
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
     let tunnels = Tunnels::start(&identity, keyring.clone(), &observer)?;
-    // The others have no certificate for the tunnel.
-    let has_key = |context: &Context| {
-        keys.contains_key(&context.user)
-            || selected.is_some_and(|selected| {
-                selected.name == context.name && keys.contains_key(&selected.user)
-            })
+    // They have no certificate for the tunnel.
+    let has_no_key = |context: &Context| {
+        let is_given_key = selected.is_some_and(|selected| {
+            selected.name == context.name && keys.contains_key(&selected.user)
+        });
+        !is_given_key && !keys.contains_key(&context.user)
     };
+    let mut without_key = kubeconfig.contexts();
+    without_key.retain(has_no_key);
+    let without_key = contexts_by(&without_key, |context| &context.cluster);
     for ServedCluster { entry, target } in clusters {
         let address = tunnels.listen(target, None)?.to_string();
-        kubeconfig.redirect(&entry, &identity.endpoint(&address), has_key);
+        let others = without_key.get(&*entry).map_or(&[][..], Vec::as_slice);
+        kubeconfig.redirect(&entry, &identity.endpoint(&address), others);
     }
     for (user, key) in keys {
         let ClientCertificate { certificate_pem, key_pem } = tunnels.clients.certificate(*key)?;
@@ -296,9 +300,10 @@ fn served_users(
     contexts: &[Context],
     selected: Option<&Context>,
 ) -> Result<Vec<ServedUser>, Error> {
+    let mut contexts_of = contexts_by(contexts, |context| &context.user);
     let mut users = Vec::new();
     for name in kubeconfig.names(EntryKind::User) {
-        let of_user: Vec<_> = contexts.iter().filter(|context| context.user == name).collect();
+        let of_user = contexts_of.remove(&*name).unwrap_or_default();
         let is_needed = match selected {
             Some(selected) => selected.user == name,
             None => !of_user.is_empty(),
@@ -321,6 +326,18 @@ fn served_users(
     Ok(users)
 }
 
+/// The contexts by what they are used with: their users or their clusters.
+fn contexts_by(
+    contexts: &[Context],
+    name: impl Fn(&Context) -> &String,
+) -> HashMap<&str, Vec<&Context>> {
+    let mut groups = HashMap::<_, Vec<_>>::new();
+    for context in contexts {
+        groups.entry(name(context).as_str()).or_default().push(context);
+    }
+    groups
+}
+
 /// The clusters that a context, or the selected one, joins with one of these users. One that only other users need isn't
 /// changed.
 fn served_clusters(
@@ -333,13 +350,16 @@ fn served_clusters(
     let named = contexts.iter().map(|context| context.cluster.clone());
     let names: BTreeSet<_> =
         kubeconfig.names(EntryKind::Cluster).into_iter().chain(named).collect();
+    let users: HashSet<_> = users.iter().map(|user| &*user.name).collect();
+    let has_key = |context: &&Context| users.contains(&*context.user);
+    let mut contexts_of = contexts_by(contexts, |context| &context.cluster);
     let mut clusters = Vec::new();
     for entry in names {
-        let has_key = |context: &&Context| {
-            context.cluster == entry && users.iter().any(|user| user.name == context.user)
-        };
-        let with_key: Vec<_> = contexts.iter().filter(has_key).collect();
-        let is_selected = selected.as_ref().is_some_and(has_key);
+        let with_key = contexts_of.remove(&*entry).unwrap_or_default();
+        let with_key: Vec<_> = with_key.into_iter().filter(has_key).collect();
+        let is_selected = selected
+            .as_ref()
+            .is_some_and(|selected| selected.cluster == entry && has_key(selected));
         if with_key.is_empty() && !is_selected {
             continue;
         }

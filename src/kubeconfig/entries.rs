@@ -43,6 +43,14 @@ pub struct NamedCluster {
     pub cluster: Cluster,
 }
 
+impl Context {
+    /// What an element of the list of contexts says.
+    fn of_element(element: &Value) -> Self {
+        let member = |key| text(&element["context"], key).unwrap_or_default().to_owned();
+        Self { name: name_of(element).to_owned(), cluster: member("cluster"), user: member("user") }
+    }
+}
+
 impl Cluster {
     /// All that is said of the cluster as a text, from which its local address follows.
     pub fn identity(&self) -> String {
@@ -89,22 +97,16 @@ pub enum Provider {
 impl Kubeconfig {
     /// All contexts, in the order of their names.
     pub fn contexts(&self) -> Vec<Context> {
-        let mut contexts: Vec<_> = self
-            .elements(EntryKind::Context)
-            .map(|element| {
-                let member = |key| text(&element["context"], key).unwrap_or_default().to_owned();
-                let name = name_of(element).to_owned();
-                Context { name, cluster: member("cluster"), user: member("user") }
-            })
-            .collect();
+        let mut contexts: Vec<_> =
+            self.elements(EntryKind::Context).map(Context::of_element).collect();
         contexts.sort_by(|one, other| one.name.cmp(&other.name));
         contexts
     }
 
     /// The context of this name.
     pub fn context(&self, name: &str) -> Result<Context, Error> {
-        let found = self.contexts().into_iter().find(|context| context.name == name);
-        found.ok_or_else(|| absent("context", name))
+        let found = self.element(EntryKind::Context, name);
+        found.map(Context::of_element).ok_or_else(|| absent("context", name))
     }
 
     /// The current context.

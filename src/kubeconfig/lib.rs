@@ -12,6 +12,7 @@ mod entries;
 mod error;
 mod exec;
 mod file;
+mod index;
 mod load;
 mod plugin;
 mod redirect;
@@ -30,6 +31,7 @@ pub use tunnelled::{LocalCluster, tunnelled};
 
 use serde_json::{Value, json};
 
+use self::index::EntryIndex;
 use messages::error::Error;
 
 /// One kubeconfig, of a file or merged from several. No `Debug`: it can hold a PIN and keys.
@@ -37,12 +39,14 @@ use messages::error::Error;
 pub struct Kubeconfig {
     /// A map or null, whose known fields have kubectl's types or are null.
     config: Value,
+    /// Where the entries of `config` are, by their names: a kubeconfig can have thousands.
+    index: EntryIndex,
     /// What a person should know of the files that somebody else can change, a sentence each.
     pub concerns: Vec<String>,
 }
 
 /// A kind of entry, each in a list of its own.
-#[derive(Clone, Copy, Eq, PartialEq)]
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub enum EntryKind {
     Cluster,
     User,
@@ -51,8 +55,12 @@ pub enum EntryKind {
 
 impl EntryKind {
     /// The field of a kubeconfig that holds the entries of this kind.
-    fn list(self) -> String {
-        format!("{}s", self.name())
+    fn list(self) -> &'static str {
+        match self {
+            Self::Cluster => "clusters",
+            Self::User => "users",
+            Self::Context => "contexts",
+        }
     }
 
     /// The kind's name, which is also the member with what an entry says.
@@ -118,7 +126,7 @@ impl Kubeconfig {
 
     /// Whether there is an entry of this kind and name.
     pub fn has(&self, kind: EntryKind, name: &str) -> bool {
-        self.elements(kind).any(|element| name_of(element) == name)
+        self.index.position(kind, name).is_some()
     }
 
     /// Whether a secret of the user's stands in its entry, or beside the file, and no context but this one needs it.
@@ -131,17 +139,22 @@ impl Kubeconfig {
         has_secret && !self.contexts().iter().any(is_needed)
     }
 
+    /// The element of a list with this name.
+    fn element(&self, kind: EntryKind, name: &str) -> Option<&Value> {
+        let position = self.index.position(kind, name)?;
+        self.config[kind.list()].get(position)
+    }
+
     /// What an entry says; null if there is none.
     fn entry(&self, kind: EntryKind, name: &str) -> &Value {
-        let found = self.elements(kind).find(|element| name_of(element) == name);
-        found.map_or(&Value::Null, |element| &element[kind.name()])
+        self.element(kind, name).map_or(&Value::Null, |element| &element[kind.name()])
     }
 
     /// What an entry says, to be changed; `None` if there is none.
     fn entry_mut(&mut self, kind: EntryKind, name: &str) -> Option<&mut Value> {
-        let elements = self.config.get_mut(kind.list())?.as_array_mut()?;
-        let found = elements.iter_mut().find(|element| name_of(element) == name);
-        found.map(|element| &mut element[kind.name()])
+        let position = self.index.position(kind, name)?;
+        let element = self.config.get_mut(kind.list())?.get_mut(position)?;
+        Some(&mut element[kind.name()])
     }
 
     /// Makes an entry, or gives it another content.
@@ -151,9 +164,13 @@ impl Kubeconfig {
             return;
         }
         let list = &mut self.config[kind.list()];
-        let mut elements = list.as_array().cloned().unwrap_or_default();
-        elements.push(json!({"name": name, kind.name(): content}));
-        *list = elements.into();
+        if !list.is_array() {
+            *list = json!([]);
+        }
+        if let Some(elements) = list.as_array_mut() {
+            self.index.add(kind, name, elements.len());
+            elements.push(json!({"name": name, kind.name(): content}));
+        }
     }
 
     /// Keeps the entries of a list with such names.
@@ -161,6 +178,7 @@ impl Kubeconfig {
         if let Some(Value::Array(elements)) = self.config.get_mut(kind.list()) {
             elements.retain(|element| is_kept(name_of(element)));
         }
+        self.index = EntryIndex::of(&self.config);
     }
 }
 

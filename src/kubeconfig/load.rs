@@ -11,14 +11,15 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::error::{error, missing, unreadable};
+use super::index::EntryIndex;
 use super::shape::KUBECONFIG;
 use super::yaml;
 use super::{EntryKind, Kubeconfig, name_of};
 use messages::error::Error;
 use messages::printable::shell_word;
 
-/// The size of the largest file that is read, in bytes. A kubeconfig with a thousand clusters has a few MiB.
-const MAX_SIZE: u64 = 16 << 20;
+/// The size of the largest file that is read, in bytes. A kubeconfig with ten thousand clusters has some 20 MiB.
+const MAX_SIZE: u64 = 64 << 20;
 
 /// The fields of clusters and users that are paths.
 const PATHS: [&str; 5] = [
@@ -99,7 +100,7 @@ impl Kubeconfig {
         if let Some(misfit) = KUBECONFIG.misfit(&config) {
             return Err(malformed(yaml::position(text, &misfit.path), &misfit.to_string()));
         }
-        Ok(Self { config, ..Self::default() })
+        Ok(Self { index: EntryIndex::of(&config), config, ..Self::default() })
     }
 
     /// Relative paths start from the directory of the file they stand in; the command of a
@@ -120,6 +121,10 @@ impl Kubeconfig {
 
     /// Adds what a later file has.
     fn add(&mut self, later: Self) {
+        if self.config.is_null() {
+            (self.config, self.index) = (later.config, later.index);
+            return;
+        }
         let Value::Object(members) = later.config else { return };
         for (key, later) in members {
             match (&mut self.config[&key], later) {
@@ -128,6 +133,7 @@ impl Kubeconfig {
                 _ => {}
             }
         }
+        self.index = EntryIndex::of(&self.config);
     }
 }
 
@@ -146,11 +152,8 @@ fn resolve_paths(element: &mut Value, directory: &Path) -> Option<()> {
 
 /// Adds to a list those of a later file whose names it doesn't have.
 fn add_elements(mine: &mut Vec<Value>, later: Vec<Value>) {
-    for element in later {
-        if mine.iter().all(|known| name_of(known) != name_of(&element)) {
-            mine.push(element);
-        }
-    }
+    let known: HashSet<_> = mine.iter().map(|element| name_of(element).to_owned()).collect();
+    mine.extend(later.into_iter().filter(|element| !known.contains(name_of(element))));
 }
 
 /// A file that was read.
@@ -167,7 +170,7 @@ pub(super) fn read(path: &Path) -> io::Result<ReadFile> {
     let mut content = Vec::new();
     file.take(MAX_SIZE + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_SIZE {
-        return Err(io::Error::other("it is larger than 16 MiB"));
+        return Err(io::Error::other("it is larger than 64 MiB"));
     }
     Ok(ReadFile { content, found })
 }
@@ -309,8 +312,8 @@ mod tests {
         File::create(&large).unwrap().set_len(MAX_SIZE + 1).unwrap();
         for (path, expected) in [
             (Path::new("/dev/null"), "read"),
-            (Path::new("/dev/zero"), "it is larger than 16 MiB"),
-            (&large, "it is larger than 16 MiB"),
+            (Path::new("/dev/zero"), "it is larger than 64 MiB"),
+            (&large, "it is larger than 64 MiB"),
             (directory.path(), "irectory"),
         ] {
             let read = read(path).map_or_else(|error| error.to_string(), |_| "read".to_owned());

@@ -19,15 +19,8 @@ pub struct TunnelEndpoint<'a> {
 }
 
 impl Kubeconfig {
-    /// Points the cluster at the tunnel. Contexts that it isn't for get a copy with the server.
-    pub fn redirect(
-        &mut self,
-        cluster: &str,
-        endpoint: &TunnelEndpoint<'_>,
-        is_for: impl Fn(&Context) -> bool,
-    ) {
-        let mut others = self.contexts();
-        others.retain(|context| context.cluster == cluster && !is_for(context));
+    /// Points the cluster at the tunnel. The contexts of it that the tunnel isn't for, `others`, get a copy with the server.
+    pub fn redirect(&mut self, cluster: &str, endpoint: &TunnelEndpoint<'_>, others: &[&Context]) {
         let Some(entry) = self.entry_mut(EntryKind::Cluster, cluster) else { return };
         let direct = entry.clone();
         point_at(entry, endpoint);

@@ -36,6 +36,8 @@ fn options() -> Options {
         // For kubectl what is merged wins over what stands before it, for YAML it never does.
         merge_keys: MergeKeyPolicy::Error,
         legacy_octal_numbers: true,
+        // What ten thousand contexts with their clusters and users have, several times over.
+        budget: serde_saphyr::budget! { max_nodes: 2_000_000, max_events: 4_000_000 },
     }
 }
 
