@@ -5,14 +5,13 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use p256::SecretKey;
-use p256::pkcs8::LineEnding;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
+use x509_cert::der::pem::LineEnding;
 use x509_cert::der::{Encode as _, EncodePem as _};
 use x509_cert::ext::pkix::ExtendedKeyUsage;
 
@@ -63,9 +62,7 @@ impl Clients {
     pub(super) fn new(identity: &ServerIdentity) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
         let key = identity.key_of_clients_authority()?;
         // With a name of its own: a certificate of another one is of an unknown CA, and not one with a wrong signature.
-        let point = key.verifying_key().to_sec1_bytes();
-        let name =
-            format!("pkcs11-external-signer clients {}", hex(point.get(1..9).unwrap_or_default()));
+        let name = format!("pkcs11-external-signer clients {}", hex(key.point_begin()));
         let authority = CertificateWithKey::authority(&name, key, |_| Ok(()))?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.to_der()?.into())?;
@@ -97,12 +94,11 @@ impl Clients {
             builder.add_extension(&ExtendedKeyUsage(vec![ID_KP_CLIENT_AUTH]))
         })?;
         // In SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
-        let key = SecretKey::from(&issued.key).to_sec1_pem(LineEnding::LF)?;
         Ok(User {
             der: issued.certificate.to_der()?.into(),
             certificate: ClientCertificate {
                 certificate_pem: issued.certificate.to_pem(LineEnding::LF)?,
-                key_pem: key.to_string(),
+                key_pem: issued.key.to_sec1_pem()?,
             },
             connections: HashMap::new(),
             usage: KeyUsage::default(),

@@ -3,8 +3,7 @@
 use std::str::FromStr as _;
 use std::time::Duration;
 
-use p256::ecdsa::{DerSignature, SigningKey};
-use p256::elliptic_curve::Generate as _;
+use signature::Keypair as _;
 use x509_cert::builder::{self, Builder as _, CertificateBuilder, profile::BuilderProfile};
 use x509_cert::certificate::{Certificate, TbsCertificate};
 use x509_cert::der;
@@ -18,17 +17,19 @@ use x509_cert::serial_number::SerialNumber;
 use x509_cert::spki::{SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
 use x509_cert::time::{Time, Validity};
 
+use super::local_key::LocalKey;
+
 /// A certificate and its key, on P-256.
 pub(super) struct CertificateWithKey {
     pub(super) certificate: Certificate,
-    pub(super) key: SigningKey,
+    pub(super) key: LocalKey,
 }
 
 impl CertificateWithKey {
     /// A CA with this key that issues no other CA; `extend` says for what it is good.
     pub(super) fn authority(
         name: &str,
-        key: SigningKey,
+        key: LocalKey,
         extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
         Self::with_key(name, key, None, |builder| {
@@ -44,13 +45,13 @@ impl CertificateWithKey {
         authority: &Self,
         extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        Self::with_key(name, SigningKey::try_generate()?, Some(authority), extend)
+        Self::with_key(name, LocalKey::generate()?, Some(authority), extend)
     }
 
     /// Valid at any time: what it is for ends it. Without an `authority` it signs itself.
     fn with_key(
         name: &str,
-        key: SigningKey,
+        key: LocalKey,
         authority: Option<&Self>,
         extend: impl FnOnce(&mut CertificateBuilder<Names>) -> der::Result<()>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
@@ -66,11 +67,12 @@ impl CertificateWithKey {
         let serial = SerialNumber::new(&serial)?;
         let begin = UtcTime::from_unix_duration(Duration::ZERO)?;
         let validity = Validity::new(begin.into(), Time::INFINITY);
-        let public_key = SubjectPublicKeyInfoOwned::from_key(key.verifying_key())?;
+        let public_key = SubjectPublicKeyInfoOwned::from_key(&key.verifying_key())?;
         let mut builder = CertificateBuilder::new(names, serial, validity, public_key)?;
         extend(&mut builder)?;
         let signer = authority.map_or(&key, |authority| &authority.key);
-        let certificate = builder.build::<_, DerSignature>(signer)?;
+        let signature = signer.sign(&builder.finalize(signer)?)?;
+        let certificate = builder.assemble(signature, signer)?;
         Ok(Self { certificate, key })
     }
 }

@@ -12,6 +12,7 @@ mod error;
 mod exchange;
 mod issued;
 mod local;
+mod local_key;
 mod relay;
 mod resumption;
 mod route;

@@ -2,20 +2,19 @@
 
 use std::net::IpAddr;
 
-use p256::ecdsa::SigningKey;
-use p256::elliptic_curve::Generate as _;
-use p256::pkcs8::{EncodePrivateKey as _, LineEnding};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_cert::der::EncodePem as _;
 use x509_cert::der::asn1::{Ia5String, OctetString};
 use x509_cert::der::oid::db::rfc5280::ID_KP_SERVER_AUTH;
+use x509_cert::der::pem::LineEnding;
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{ExtendedKeyUsage, NameConstraints, SubjectAltName};
 use x509_parser::{extensions, parse_x509_certificate};
 
 use super::issued::CertificateWithKey;
+use super::local_key::LocalKey;
 use kubeconfig::TunnelEndpoint;
 use messages::error::Error;
 use messages::printable::hex;
@@ -74,12 +73,10 @@ impl ServerIdentity {
 
     /// The key of the CA for clients. It follows from the server's, so that each process with this identity knows what an
     /// earlier one has issued.
-    pub(super) fn key_of_clients_authority(
-        &self,
-    ) -> Result<SigningKey, Box<dyn std::error::Error>> {
+    pub(super) fn key_of_clients_authority(&self) -> Result<LocalKey, Box<dyn std::error::Error>> {
         let parts = [b"the CA of the tunnel's clients", self.key.secret_der()];
         let secret = Hash::Sha256.digest(&parts).unwrap_or_default();
-        Ok(SigningKey::from_slice(&secret)?)
+        LocalKey::from_secret(&secret)
     }
 
     /// The certificate that clients trust.
@@ -108,7 +105,7 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
     let permitted_subtrees = Some(permitted.collect::<Result<_, _>>()?);
     let authority = CertificateWithKey::authority(
         "pkcs11-external-signer tunnel",
-        SigningKey::try_generate()?,
+        LocalKey::generate()?,
         |builder| {
             builder.add_extension(&usage)?;
             builder.add_extension(&NameConstraints { permitted_subtrees, excluded_subtrees: None })
@@ -121,7 +118,7 @@ fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std
     })?;
     let authority_pem = authority.certificate.to_pem(LineEnding::LF)?;
     let server_pem = server.certificate.to_pem(LineEnding::LF)?;
-    let key_pem = server.key.to_pkcs8_pem(LineEnding::LF)?;
+    let key_pem = server.key.to_pkcs8_pem()?;
     Ok([&*authority_pem, &server_pem, &key_pem].concat())
 }
 
