@@ -257,6 +257,10 @@ fn without_kubectl_or_a_context_it_says_so() {
     let otto = approver(cluster());
     let outcome = approve(&otto, "a").variable("PATH", "/nowhere").run();
     outcome.fails(9, &["there is no kubectl in PATH", "install kubectl"]);
+    // kubectl 1.37 and later tells its plugins which one has started them.
+    let asked = approve(&otto, "gone").variable("PATH", "/nowhere");
+    let outcome = asked.variable("KUBECTL_PATH", kubectl()).run();
+    outcome.fails(9, &["there is no CertificateSigningRequest \"gone\""]);
     let outcome = approve(&otto, "a").argument("--context=test").run();
     outcome.fails(3, &["no context \"test\"", "kubectl config get-contexts"]);
     approve(&otto, "a").variable("KUBECONFIG", "/dev/null").run().fails(3, &["no current-context"]);

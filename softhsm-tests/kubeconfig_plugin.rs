@@ -418,6 +418,30 @@ fn a_plugin_that_was_written_by_hand_stays_and_comes_back() {
 }
 
 #[test]
+fn how_clients_use_connections_is_taken_over_and_refused_where_kubectl_refuses_it() {
+    let store = token();
+    let fields = "disable-compression: true\n    min-connection-pool-size: 5\n";
+    let before = BEFORE.replace(
+        "    server: https://10.0.0.1",
+        &format!("    {fields}    server: https://10.0.0.1"),
+    );
+    let path = file(&store, &before);
+    write(&store, &path, "prod", &[]);
+    assert_eq!(text(&path).matches("min-connection-pool-size: 5").count(), 2, "{}", text(&path));
+    assert_eq!(text(&path).matches("disable-compression: true").count(), 2);
+    // What the real cluster doesn't say any more, the local one doesn't either.
+    fs::write(&path, text(&path).replacen("    min-connection-pool-size: 5\n", "", 1)).unwrap();
+    write(&store, &path, "prod", &[]);
+    assert_eq!(text(&path).matches("min-connection-pool-size").count(), 0, "{}", text(&path));
+
+    let path = file(&store, &before.replace("size: 5", "size: many"));
+    let arguments = ["--write", "--context", "prod"];
+    command(&store, &path, &arguments)
+        .run()
+        .fails(3, &["clusters[\"prod\"].cluster.min-connection-pool-size is not an integer"]);
+}
+
+#[test]
 fn contexts_share_the_cluster_and_the_user_that_are_the_same() {
     let store = token();
     let before = BEFORE.replace("cluster: lab\n", "cluster: prod\n");

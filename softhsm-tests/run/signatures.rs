@@ -1,6 +1,7 @@
 //! How often a token is asked: one session and one login a run, one signature a handshake, none
 //! for a session that is resumed.
 
+use super::gate::TOOLS;
 use super::trouble::{Server, server_certificate};
 use super::{changed_kubeconfig, run, run_recorded};
 use crate::fixture::*;
@@ -20,6 +21,29 @@ fn ten_commands_in_a_shell_need_one_signature() {
         assert_eq!(store.calls(function).len(), calls, "{function}");
     }
     assert_eq!(signatures(&store), 1);
+}
+
+/// client-go 1.38 can be told to make up to a hundred connections at once (`min-connection-pool-size`). A token that is
+/// slow, or wants a touch, is asked for one signature; a fast one for a few, since waiting for a ticket would take longer.
+#[test]
+fn a_hundred_first_connections_at_once_need_one_slow_signature_or_a_few_fast_ones() {
+    let script = format!(
+        "{TOOLS}
+         curl -sS --cacert ca --cert certificate --key key --connect-to ::$address --http1.1 \\
+           --parallel --parallel-immediate --parallel-max 100 \"https://$name/version?[1-100]\" |
+           grep -c gitVersion"
+    );
+    let signatures_with = |faults: &str| {
+        let store = cluster().token(Kind::P256, JANE);
+        let outcome = run_recorded(&store, faults, &["bash", "-c", &script]).run();
+        assert_eq!(outcome.printed(), "100\n", "{outcome:?}");
+        signatures(&store)
+    };
+    // A busy server may bring a ticket too late for the next one.
+    let slow: Vec<_> = (0..3).map(|_| signatures_with("C_SignInit:delay=400")).collect();
+    assert!(slow.contains(&1), "{slow:?}");
+    let fast = signatures_with("");
+    assert!(fast <= 20, "{fast}");
 }
 
 #[test]

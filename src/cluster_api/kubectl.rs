@@ -1,6 +1,7 @@
 //! The person's kubectl, which brings the credentials that they have now, whatever those are. What it and its credential
 //! plugins write to standard error is for the person, and goes there.
 
+use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, PipeReader, Write as _};
@@ -87,7 +88,7 @@ impl Kubectl {
         body: Option<&dyn Display>,
         purpose: &str,
     ) -> Result<Vec<u8>, Error> {
-        let mut command = Command::new("kubectl");
+        let mut command = Command::new(program());
         command.args(arguments).args(&self.options).stdin(Stdio::inherit());
         command.stderr(Stdio::inherit());
         // Not through standard input: a plugin may ask the person there.
@@ -126,6 +127,13 @@ impl ClusterApi for Kubectl {
     fn cluster(&self) -> &str {
         &self.cluster
     }
+}
+
+/// The kubectl to run: the one that has started this program as its plugin (kubectl 1.37 and later says which), or else the
+/// first in PATH.
+pub(super) fn program() -> OsString {
+    let caller = env::var_os("KUBECTL_PATH").filter(|path| Path::new(path).is_absolute());
+    caller.unwrap_or_else(|| "kubectl".into())
 }
 
 /// That there is no kubectl, or that it can't be started.

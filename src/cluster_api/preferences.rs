@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::kubectl::not_run;
+use super::kubectl::{not_run, program};
 use kubeconfig::Context;
 use messages::error::{Error, Exit};
 use system::descriptors::hand_on;
@@ -150,7 +150,7 @@ fn change(command: &str, present: Option<&CommandDefaults>, user: &str) -> Optio
 
 /// What kubectl prints that asks no cluster.
 fn local(arguments: &[String], purpose: &str, help: &str) -> Result<Vec<u8>, Error> {
-    let mut command = Command::new("kubectl");
+    let mut command = Command::new(program());
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = hand_on(&mut command, Vec::new()).output().map_err(|error| not_run(&error))?;
     if output.status.success() {

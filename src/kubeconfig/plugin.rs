@@ -34,6 +34,9 @@ const CONNECTION_FIELDS: [&str; 6] = [
     "proxy-url",
 ];
 
+/// The fields of a cluster's entry that say how clients use a connection, wherever it leads.
+const TRANSPORT_FIELDS: [&str; 2] = ["disable-compression", "min-connection-pool-size"];
+
 /// Where the plugin's tunnel serves clusters, and how clients know it.
 pub struct LocalEndpoint<'a> {
     /// The tunnel; its address is a host without a port.
@@ -316,9 +319,11 @@ impl<'a> ContextBefore<'a> {
         content["server"] = real.server.as_str().into();
         let address = &format!("{}:{port}", local.tunnel.address);
         point_at(content, &TunnelEndpoint { address, ..local.tunnel });
-        match real_entry.get("disable-compression") {
-            Some(value) => content["disable-compression"] = value.clone(),
-            None => super::remove(content, &["disable-compression"]),
+        for field in TRANSPORT_FIELDS {
+            match real_entry.get(field) {
+                Some(value) => content[field] = value.clone(),
+                None => super::remove(content, &[field]),
+            }
         }
         let description = described(real_entry, real_name);
         set_extension(content, tunnelled::EXTENSION, Some(description));

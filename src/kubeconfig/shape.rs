@@ -18,6 +18,7 @@ pub(super) enum Shape {
     /// This text, or an empty one.
     Only(&'static str),
     Flag,
+    Integer,
     Base64,
     List(&'static Self),
     /// A list whose elements are distinguished by their names.
@@ -27,7 +28,7 @@ pub(super) enum Shape {
     Each(&'static Self),
 }
 
-use Shape::{Any, Base64, Each, Flag, List, Map, Named, Only, Text};
+use Shape::{Any, Base64, Each, Flag, Integer, List, Map, Named, Only, Text};
 
 const TEXTS: Shape = List(&Text);
 const EXTENSIONS: Shape = Named(&Map(&[("name", Text), ("extension", Any)]));
@@ -51,6 +52,7 @@ pub(super) const CLUSTER: Shape = Map(&[
     ("certificate-authority-data", Base64),
     ("proxy-url", Text),
     ("disable-compression", Flag),
+    ("min-connection-pool-size", Integer),
     ("extensions", EXTENSIONS),
 ]);
 
@@ -132,6 +134,7 @@ impl Shape {
             (Only(wanted), Value::String(text)) => {
                 (!text.is_empty() && text != wanted).then_some(*wanted)
             }
+            (Integer, Value::Number(number)) => number.as_i64().is_none().then_some("an integer"),
             (Base64, Value::String(text)) => decode_base64(text).is_none().then_some("base64"),
             (List(shape), Value::Array(items)) => shape.look_at_items(items, false, path),
             (Named(shape), Value::Array(items)) => shape.look_at_items(items, true, path),
@@ -144,6 +147,7 @@ impl Shape {
             }),
             (Text | Only(_) | Base64, _) => Some("a string"),
             (Flag, _) => Some("a boolean"),
+            (Integer, _) => Some("an integer"),
             (List(_) | Named(_), _) => Some("a list"),
             (Map(_) | Each(_), _) => Some("a map"),
         }
