@@ -219,6 +219,25 @@ fn a_bare_token_becomes_the_key_of_stock_kubectl_and_the_context_can_have_back_w
 }
 
 #[test]
+fn an_approval_is_waited_for_by_one_watch() {
+    let store = bare_token();
+    let jane = jane(&store);
+    let calls = store.path("calls");
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >>'{}'\nexec '{}' \"$@\"\n",
+        calls.display(),
+        kubectl().display()
+    );
+    let noting = store.file("noting-kubectl", script, 0o755);
+    let outcome = jane.enroll(&["--wait=5s"]).variable("KUBECTL_PATH", noting).run();
+    outcome.fails(9, &["was not approved within 5 seconds"]);
+    let calls = fs::read_to_string(calls).unwrap();
+    let watches: Vec<_> = calls.lines().filter(|call| call.contains("watch=true")).collect();
+    assert_eq!(watches.len(), 1, "{calls}");
+    assert!(watches[0].ends_with("--request-timeout=0"), "{calls}");
+}
+
+#[test]
 fn a_context_is_given_a_new_key_by_its_name() {
     needs_isolation!();
     let store = bare_token();

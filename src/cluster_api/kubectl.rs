@@ -14,6 +14,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 use super::signing_request::{ApprovalRecord, PATH, SigningRequest};
+use super::watch::Watch;
 use super::{ClusterApi, parsed, unusable};
 use kubeconfig::OriginalContext;
 use messages::error::{Error, Exit};
@@ -117,6 +118,14 @@ impl Kubectl {
 impl ClusterApi for Kubectl {
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error> {
         self.get(&[REQUESTS, name], "show the CertificateSigningRequest")
+    }
+
+    fn watch_signing_request(&self, name: &str) -> Option<Watch> {
+        let path = format!("{PATH}?watch=true&fieldSelector=metadata.name%3D{name}");
+        let mut command = Command::new(program());
+        // The last option counts: a watch has no end.
+        command.args(["get", "--raw", &path]).args(&self.options).arg("--request-timeout=0");
+        Watch::start(hand_on(&mut command, Vec::new()))
     }
 
     fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {

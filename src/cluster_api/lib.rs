@@ -11,10 +11,12 @@ mod kubectl;
 pub mod preferences;
 pub mod revocation;
 pub mod signing_request;
+mod watch;
 
 pub use connection::{ServiceAccount, ServiceAccountToken, TokenConnection};
 pub use kubectl::Kubectl;
 pub use signing_request::objections;
+pub use watch::Watch;
 
 use std::fmt::Display;
 
@@ -34,6 +36,12 @@ pub const CERTIFICATES: &str = "certificates.k8s.io";
 pub trait ClusterApi {
     /// The CertificateSigningRequest of this name, which is fit for a URL; `None` if there is none.
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error>;
+
+    /// A watch of the CertificateSigningRequest of this name, which is fit for a URL; `None` where looking at it now and then
+    /// costs no more.
+    fn watch_signing_request(&self, _name: &str) -> Option<Watch> {
+        None
+    }
 
     /// Makes an object; the object as the server has it. `purpose` says for messages what is asked for.
     fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error>;

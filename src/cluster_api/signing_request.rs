@@ -10,7 +10,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ClusterApi, Kubectl, TokenConnection, decoded, is_name, unusable};
+use super::{ClusterApi, Kubectl, TokenConnection, Watch, decoded, is_name, unusable};
 use crate::kind;
 use attestation::evidence::is_evidence;
 use crypto::certificate::CertificationRequest;
@@ -35,6 +35,9 @@ pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// Between two looks at a request that nobody has decided on: at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
+
+/// Between two looks while a watch tells of changes.
+const WATCHED_PAUSE: Duration = Duration::from_secs(120);
 
 /// However long a request is waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -288,6 +291,8 @@ impl SigningRequest {
         let [shortest, longest] = PAUSES;
         let mut pause = shortest;
         let mut is_approved = false;
+        let mut watch = None::<Watch>;
+        let mut wants_watch = true;
         loop {
             let found = self.read_again(api)?;
             let left = deadline.saturating_duration_since(Instant::now());
@@ -305,14 +310,21 @@ impl SigningRequest {
             if left.is_zero() {
                 return Ok(found);
             }
-            let next = Instant::now() + pause.min(left);
+            if wants_watch {
+                watch = api.watch_signing_request(&self.metadata.name);
+            }
+            let is_watched = watch.as_ref().is_some_and(Watch::is_live);
+            let next = Instant::now() + if is_watched { WATCHED_PAUSE } else { pause }.min(left);
             while let Some(rest) = next.checked_duration_since(Instant::now()) {
                 if !is_approved {
                     let left = deadline.saturating_duration_since(Instant::now());
                     progress(Progress::Pending { left });
                 }
-                thread::sleep(rest.min(TICK));
+                if has_news(watch.as_mut(), rest.min(TICK)) {
+                    break;
+                }
             }
+            wants_watch = watch.as_ref().is_some_and(Watch::is_lost);
             pause = (pause * 2).min(longest);
         }
     }
@@ -473,6 +485,15 @@ fn other_usages(spec: &RequestSpec) -> Option<String> {
 
 fn from_base64(text: &str) -> Option<String> {
     String::from_utf8(BASE64_STANDARD.decode(text).ok()?).ok()
+}
+
+/// Waits for this time, or until a watch says that there may be something new to see; whether there may be.
+fn has_news(watch: Option<&mut Watch>, time: Duration) -> bool {
+    if let Some(watch) = watch {
+        return watch.wait(time);
+    }
+    thread::sleep(time);
+    false
 }
 
 #[cfg(test)]

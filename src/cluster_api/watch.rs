@@ -1,0 +1,127 @@
+//! A watch of one object, which tells when to look at it: one request instead of one every few seconds.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// A kubectl that follows an object, and ends when this is dropped.
+///
+/// Whoever may look at an object need not be allowed to watch it, and a server or a proxy can end a watch at any time. So
+/// what a watch says decides nothing: it [wakes](Watch::wait) who waits, who then looks at the object.
+pub struct Watch {
+    kubectl: Child,
+    events: Receiver<()>,
+    state: WatchState,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum WatchState {
+    /// It has said nothing.
+    Silent,
+    /// The server has said what there is.
+    Live,
+    /// It has ended after it had been live: another one can be started.
+    Lost,
+    /// It has ended and never said anything.
+    Refused,
+}
+
+impl Watch {
+    /// Has this kubectl started, which prints a line for each event; `None` if it can't be.
+    pub(super) fn start(command: &mut Command) -> Option<Self> {
+        // Why it fails, the next look at the object says, too.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut kubectl = command.spawn().ok()?;
+        let (sender, events) = mpsc::channel();
+        let reader = kubectl.stdout.take().and_then(|output| {
+            let reader = thread::Builder::new().name("watch".to_owned());
+            reader.spawn(move || pass_events_on(output, &sender)).ok()
+        });
+        let watch = Self { kubectl, events, state: WatchState::Silent };
+        reader.map(|_| watch)
+    }
+
+    /// Whether changes are told from now on.
+    pub fn is_live(&self) -> bool {
+        self.state == WatchState::Live
+    }
+
+    /// Whether it has ended, and another one is worth a try.
+    pub fn is_lost(&self) -> bool {
+        self.state == WatchState::Lost
+    }
+
+    /// Waits until there may be something new to see, or for this time; whether there may be.
+    pub fn wait(&mut self, time: Duration) -> bool {
+        match self.events.recv_timeout(time) {
+            Ok(()) => {
+                self.state = WatchState::Live;
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) if self.is_live() => {
+                self.state = WatchState::Lost;
+                true
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                if self.state == WatchState::Silent {
+                    self.state = WatchState::Refused;
+                }
+                thread::sleep(time);
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
+    }
+}
+
+/// Tells of each line, until the kubectl ends or nobody listens.
+fn pass_events_on(output: ChildStdout, events: &Sender<()>) {
+    for line in BufReader::new(output).split(b'\n') {
+        if line.is_err() || events.send(()).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+    const SHORT: Duration = Duration::from_millis(10);
+
+    fn watch(script: &str) -> Watch {
+        Watch::start(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn each_event_and_the_end_wake_who_waits_once() {
+        let mut watch = watch("echo '{\"type\":\"ADDED\"}'; echo '{\"type\":\"MODIFIED\"}'");
+        assert!(!watch.is_live());
+        for is_live in [true, true, false] {
+            assert!(watch.wait(LONG));
+            assert_eq!((watch.is_live(), watch.is_lost()), (is_live, !is_live));
+        }
+        assert!(!watch.wait(SHORT));
+    }
+
+    #[test]
+    fn what_says_nothing_is_not_relied_on() {
+        let mut silent = watch("exec sleep 600");
+        assert!(!silent.wait(SHORT));
+        assert!(!silent.is_live());
+        let mut refused = watch("echo forbidden >&2; exit 1");
+        assert!(!refused.wait(SHORT));
+        assert!(!refused.is_live() && !refused.is_lost());
+        assert!(Watch::start(&mut Command::new("/nowhere/kubectl")).is_none());
+    }
+}
