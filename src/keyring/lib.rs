@@ -52,7 +52,7 @@ use pin_entry::Sources;
 use system::environment::TakenVariables;
 use system::limits;
 use system::locked;
-use token::watchdog;
+use token::watchdog::Watch;
 use token::{KeyReference, SessionAccess, Token};
 
 /// A configured key: which library's thread serves it, and its index there.
@@ -124,20 +124,13 @@ impl Keyring {
     /// be typing. A `client` logs in to the token itself unless the key is open for clients like it; if that fails, what
     /// was open stays so.
     pub fn open(&self, key: KeyNumber, client: Option<KeyClient>) -> Result<Arc<OpenKey>, Error> {
-        let is_own = client.is_none();
-        if is_own {
-            watchdog::start(self.thread(key)?.library.path());
-        }
-        let access = match &client {
-            Some(client) => KeyAccess::Client { signs: client.signs },
-            None => KeyAccess::Own,
+        let Some(client) = client else {
+            // Until the key is open; after that, the keyring limits the time.
+            let _watch = Watch::over(self.thread(key)?.library.path());
+            return self.request(key, KeyAccess::Own, None, shown);
         };
-        let open = self.request(key, access, client, |_, opened, _| Ok(Arc::clone(&opened.shown)));
-        // Once it is open, the keyring limits the time.
-        if is_own {
-            watchdog::stop();
-        }
-        open
+        let access = KeyAccess::Client { signs: client.signs };
+        self.request(key, access, Some(client), shown)
     }
 
     /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
@@ -203,7 +196,7 @@ impl Keyring {
 
 impl OpenKeys for Keyring {
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, KeyAccess::Showing, None, |_, opened, _| Ok(Arc::clone(&opened.shown)))
+        self.request(key, KeyAccess::Showing, None, shown)
     }
 
     fn sign(
@@ -216,6 +209,15 @@ impl OpenKeys for Keyring {
             token.sign(&opened.key, scheme, &digest, pins)
         })
     }
+}
+
+/// The work of a request that only wants the key opened: what TLS clients have to know of it.
+fn shown(
+    _token: &mut Token,
+    opened: &KeyInSession,
+    _pins: &mut dyn PinProvider,
+) -> Result<Arc<OpenKey>, Error> {
+    Ok(Arc::clone(&opened.shown))
 }
 
 fn ended() -> Error {
