@@ -47,7 +47,7 @@ use config::Config;
 use config::pin::PinProvider;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
-use messages::error::Error;
+use messages::error::{Error, Exit};
 use pin_entry::Sources;
 use system::environment::TakenVariables;
 use system::limits;
@@ -88,6 +88,8 @@ pub struct Keyring {
     has_entered_pin: Arc<AtomicBool>,
     /// Whether its sessions can change their tokens.
     access: SessionAccess,
+    /// Set when the libraries are finalised.
+    is_finished: Arc<AtomicBool>,
 }
 
 impl Keyring {
@@ -107,9 +109,10 @@ impl Keyring {
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
             let worker = Worker::new(self.access, Arc::clone(&self.has_entered_pin));
-            threads.push(LibraryThread::start(config.library.clone(), worker)?);
+            let is_finished = Arc::clone(&self.is_finished);
+            threads.push(LibraryThread::start(config.library.clone(), worker, is_finished)?);
         }
-        let thread = threads.get_mut(library).ok_or_else(ended)?;
+        let thread = threads.get_mut(library).ok_or_else(unknown_key)?;
         let desk = Desk::new(sources);
         thread.send(|worker| worker.add(config))?;
         thread.desks.push(Arc::new(desk));
@@ -117,7 +120,9 @@ impl Keyring {
     }
 
     fn thread(&self, key: KeyNumber) -> Result<LibraryThread, Error> {
-        locked(&self.libraries).get(key.library).cloned().ok_or_else(ended)
+        let thread = locked(&self.libraries).get(key.library).cloned();
+        let is_finished = self.is_finished.load(Ordering::Relaxed);
+        thread.ok_or_else(|| if is_finished { stopped() } else { unknown_key() })
     }
 
     /// Opens the key, unless it is open, with a login if its token requires one. There is no limit of time; a person may
@@ -159,7 +164,7 @@ impl Keyring {
         + 'static,
     ) -> Result<T, Error> {
         let thread = self.thread(key)?;
-        let desk = thread.desks.get(key.key).ok_or_else(ended)?;
+        let desk = thread.desks.get(key.key).ok_or_else(unknown_key)?;
         let work: Arc<Mutex<Work<T>>> = Arc::new(Mutex::new(work));
         KeyRequest::new(&thread, key.key, desk, access, client).complete(&work)
     }
@@ -184,6 +189,7 @@ impl Keyring {
 
     /// Finalises the libraries; the process ends with `code` even if one hangs or crashes.
     pub fn finish(&self, code: u8) {
+        self.is_finished.store(true, Ordering::Relaxed);
         let libraries = mem::take(&mut *locked(&self.libraries));
         for mut library in libraries {
             // PINs are wiped even if C_Finalize hangs.
@@ -220,8 +226,14 @@ fn shown(
     Ok(Arc::clone(&opened.shown))
 }
 
-fn ended() -> Error {
-    Error::internal("a key or the thread of its library is gone")
+/// A request came too late: this process is being stopped, or its command has ended.
+pub fn stopped() -> Error {
+    Error::new(Exit::Cluster, "the process that has the key was stopped before it answered")
+        .help("run the command again")
+}
+
+fn unknown_key() -> Error {
+    Error::internal("a key that was never added to its keyring")
 }
 
 #[cfg(test)]
@@ -243,7 +255,14 @@ mod tests {
         }
         let error = keyring.sign(key, Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
+        let thread = keyring.thread(key).unwrap();
         keyring.finish(0);
-        assert_eq!(keyring.open(key, None).unwrap_err().exit_code(), 70);
+        let late = keyring.open(key, None).map(drop);
+        let sent_before_the_end = thread.ask_within(None, |_| (), |_, _| ());
+        for error in [late, sent_before_the_end].map(Result::unwrap_err) {
+            assert_eq!(error.exit_code(), 9, "{error}");
+            assert!(error.to_string().contains("was stopped"), "{error}");
+            assert_eq!(error.remedy().to_string(), "run the command again");
+        }
     }
 }
