@@ -98,8 +98,9 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Takes the lock in the first of these directories that this user can have, on a file system with locks (some
-    /// network's has none).
+    /// Takes the lock in the first of these directories that this user can have, on a file system that has room for its file
+    /// and has locks (some network file systems have none). If the file is there but can't be used, no other directory is
+    /// tried: the lines in it would be passed over.
     fn acquire_in(
         directories: &[PathBuf],
         name: &str,
@@ -109,6 +110,7 @@ impl Lock {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let outcome = directories::in_first(directories, |path, directory| {
             let outcome = match openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
+                Err(error) if has_no_room(error) => return Err(directories::failure(path, error)),
                 Err(error) => return Ok(Err(unavailable(path, error))),
                 Ok(file) => Self::wait_for(path.join(name), file, limit, on_wait),
             };
@@ -207,6 +209,11 @@ fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
         Err(error) => Err(error),
     }
     .map_err(|error| unavailable(path, error))
+}
+
+/// Whether a file can't be made since its disk is full, or the user's share of it.
+fn has_no_room(error: Errno) -> bool {
+    matches!(error, Errno::NOSPC | Errno::DQUOT)
 }
 
 fn unavailable(path: &Path, error: Errno) -> LockError {

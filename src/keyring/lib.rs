@@ -47,12 +47,12 @@ use config::Config;
 use config::pin::PinProvider;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
-use messages::error::Error;
+use messages::error::{Error, Exit};
 use pin_entry::Sources;
 use system::environment::TakenVariables;
 use system::limits;
 use system::locked;
-use token::watchdog;
+use token::watchdog::Watch;
 use token::{KeyReference, SessionAccess, Token};
 
 /// A configured key: which library's thread serves it, and its index there.
@@ -88,6 +88,8 @@ pub struct Keyring {
     has_entered_pin: Arc<AtomicBool>,
     /// Whether its sessions can change their tokens.
     access: SessionAccess,
+    /// Set when the libraries are finalised.
+    is_finished: Arc<AtomicBool>,
 }
 
 impl Keyring {
@@ -107,9 +109,10 @@ impl Keyring {
         let library = known.unwrap_or(threads.len());
         if known.is_none() {
             let worker = Worker::new(self.access, Arc::clone(&self.has_entered_pin));
-            threads.push(LibraryThread::start(config.library.clone(), worker)?);
+            let is_finished = Arc::clone(&self.is_finished);
+            threads.push(LibraryThread::start(config.library.clone(), worker, is_finished)?);
         }
-        let thread = threads.get_mut(library).ok_or_else(ended)?;
+        let thread = threads.get_mut(library).ok_or_else(unknown_key)?;
         let desk = Desk::new(sources);
         thread.send(|worker| worker.add(config))?;
         thread.desks.push(Arc::new(desk));
@@ -117,27 +120,22 @@ impl Keyring {
     }
 
     fn thread(&self, key: KeyNumber) -> Result<LibraryThread, Error> {
-        locked(&self.libraries).get(key.library).cloned().ok_or_else(ended)
+        let thread = locked(&self.libraries).get(key.library).cloned();
+        let is_finished = self.is_finished.load(Ordering::Relaxed);
+        thread.ok_or_else(|| if is_finished { stopped() } else { unknown_key() })
     }
 
     /// Opens the key, unless it is open, with a login if its token requires one. There is no limit of time; a person may
     /// be typing. A `client` logs in to the token itself unless the key is open for clients like it; if that fails, what
     /// was open stays so.
     pub fn open(&self, key: KeyNumber, client: Option<KeyClient>) -> Result<Arc<OpenKey>, Error> {
-        let is_own = client.is_none();
-        if is_own {
-            watchdog::start(self.thread(key)?.library.path());
-        }
-        let access = match &client {
-            Some(client) => KeyAccess::Client { signs: client.signs },
-            None => KeyAccess::Own,
+        let Some(client) = client else {
+            // Until the key is open; after that, the keyring limits the time.
+            let _watch = Watch::over(self.thread(key)?.library.path());
+            return self.request(key, KeyAccess::Own, None, shown);
         };
-        let open = self.request(key, access, client, |_, opened, _| Ok(Arc::clone(&opened.shown)));
-        // Once it is open, the keyring limits the time.
-        if is_own {
-            watchdog::stop();
-        }
-        open
+        let access = KeyAccess::Client { signs: client.signs };
+        self.request(key, access, Some(client), shown)
     }
 
     /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
@@ -166,7 +164,7 @@ impl Keyring {
         + 'static,
     ) -> Result<T, Error> {
         let thread = self.thread(key)?;
-        let desk = thread.desks.get(key.key).ok_or_else(ended)?;
+        let desk = thread.desks.get(key.key).ok_or_else(unknown_key)?;
         let work: Arc<Mutex<Work<T>>> = Arc::new(Mutex::new(work));
         KeyRequest::new(&thread, key.key, desk, access, client).complete(&work)
     }
@@ -191,6 +189,7 @@ impl Keyring {
 
     /// Finalises the libraries; the process ends with `code` even if one hangs or crashes.
     pub fn finish(&self, code: u8) {
+        self.is_finished.store(true, Ordering::Relaxed);
         let libraries = mem::take(&mut *locked(&self.libraries));
         for mut library in libraries {
             // PINs are wiped even if C_Finalize hangs.
@@ -203,7 +202,7 @@ impl Keyring {
 
 impl OpenKeys for Keyring {
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
-        self.request(key, KeyAccess::Showing, None, |_, opened, _| Ok(Arc::clone(&opened.shown)))
+        self.request(key, KeyAccess::Showing, None, shown)
     }
 
     fn sign(
@@ -218,8 +217,23 @@ impl OpenKeys for Keyring {
     }
 }
 
-fn ended() -> Error {
-    Error::internal("a key or the thread of its library is gone")
+/// The work of a request that only wants the key opened: what TLS clients have to know of it.
+fn shown(
+    _token: &mut Token,
+    opened: &KeyInSession,
+    _pins: &mut dyn PinProvider,
+) -> Result<Arc<OpenKey>, Error> {
+    Ok(Arc::clone(&opened.shown))
+}
+
+/// A request came too late: this process is being stopped, or its command has ended.
+pub fn stopped() -> Error {
+    Error::new(Exit::Cluster, "the process that has the key was stopped before it answered")
+        .help("run the command again")
+}
+
+fn unknown_key() -> Error {
+    Error::internal("a key that was never added to its keyring")
 }
 
 #[cfg(test)]
@@ -241,7 +255,14 @@ mod tests {
         }
         let error = keyring.sign(key, Scheme::Ed25519, Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 4);
+        let thread = keyring.thread(key).unwrap();
         keyring.finish(0);
-        assert_eq!(keyring.open(key, None).unwrap_err().exit_code(), 70);
+        let late = keyring.open(key, None).map(drop);
+        let sent_before_the_end = thread.ask_within(None, |_| (), |_, _| ());
+        for error in [late, sent_before_the_end].map(Result::unwrap_err) {
+            assert_eq!(error.exit_code(), 9, "{error}");
+            assert!(error.to_string().contains("was stopped"), "{error}");
+            assert_eq!(error.remedy().to_string(), "run the command again");
+        }
     }
 }

@@ -12,26 +12,28 @@ use messages::error::Error;
 use messages::report;
 use system::limits;
 use system::locked;
-use token::watchdog;
+use token::watchdog::Watch;
 use token::{Module, SessionAccess, Token};
 
+/// A library that this process has opened.
 pub struct Library {
     pub module: Arc<Module>,
     pub lock: LibraryLock,
+    _watch: Watch,
 }
 
-/// Opens the library, for which other processes may take `patience` to finish. From now on each call
-/// has a limit of time, and a token that waits for a person says so on the terminal.
+/// Opens the library, for which other processes may take `patience` to finish. As long as the result exists, each call
+/// has a limit of time. A token that waits for a person says so on the terminal.
 pub fn open(
     library: &TrustedLibrary,
     init_args: Option<&CStr>,
     patience: Duration,
 ) -> Result<Library, Error> {
-    watchdog::start(library.path());
+    let watch = Watch::over(library.path());
     let lock = LibraryLock::default();
     lock.acquire(library, patience, &mut note_wait)?;
     let module = Arc::new(Module::open(library, init_args, pin_entry::show_after)?);
-    Ok(Library { module, lock })
+    Ok(Library { module, lock, _watch: watch })
 }
 
 impl Library {

@@ -6,9 +6,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Instant;
 
-use super::ended;
 use super::question::ReaderNotice;
 use super::requester::Desk;
+use super::stopped;
 use super::worker::Worker;
 use config::TrustedLibrary;
 use messages::error::{Error, Exit};
@@ -32,11 +32,17 @@ pub(super) struct LibraryThread {
     /// Of the library's keys, by their indices.
     pub(super) desks: Vec<Arc<Desk>>,
     jobs: Sender<Job>,
+    /// Set when the keyring's libraries are finalised, after which the thread ends.
+    is_finished: Arc<AtomicBool>,
 }
 
 impl LibraryThread {
     /// Starts the thread, which loads no library yet.
-    pub(super) fn start(library: TrustedLibrary, mut worker: Worker) -> Result<Self, Error> {
+    pub(super) fn start(
+        library: TrustedLibrary,
+        mut worker: Worker,
+        is_finished: Arc<AtomicBool>,
+    ) -> Result<Self, Error> {
         let (jobs, received) = mpsc::channel::<Job>();
         let thread = thread::Builder::new().name("token".to_owned());
         let thread = thread.spawn(move || {
@@ -47,7 +53,7 @@ impl LibraryThread {
             }
         });
         thread.map_err(|error| shortage(format!("no thread for a token: {error}")))?;
-        Ok(Self { library, desks: Vec::new(), jobs })
+        Ok(Self { library, desks: Vec::new(), jobs, is_finished })
     }
 
     /// Has this done after what was asked for before; who wants to wait for it receives what comes of it.
@@ -57,7 +63,7 @@ impl LibraryThread {
     ) -> Result<Receiver<T>, Error> {
         let (done, outcome) = mpsc::channel();
         let job: Job = Box::new(move |worker| drop(done.send(work(worker))));
-        self.jobs.send(job).map_err(|_| ended())?;
+        self.jobs.send(job).map_err(|_| self.gone())?;
         Ok(outcome)
     }
 
@@ -80,12 +86,12 @@ impl LibraryThread {
             let notice = Box::new(move |text| drop(notices.send(JobMessage::AtReader(text))));
             let _ = messages.send(JobMessage::Done(work(worker, notice)));
         });
-        self.jobs.send(job).map_err(|_| ended())?;
+        self.jobs.send(job).map_err(|_| self.gone())?;
         loop {
             match receive_until(&received, deadline) {
                 Ok(JobMessage::AtReader(text)) => at_reader(&text),
                 Ok(JobMessage::Done(done)) => return Ok(done),
-                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
                 Err(RecvTimeoutError::Timeout) => {
                     is_over.store(true, Ordering::Relaxed);
                     return Err(self.silent());
@@ -94,8 +100,17 @@ impl LibraryThread {
         }
     }
 
+    /// The thread has ended: with the keyring, or because it has panicked.
+    fn gone(&self) -> Error {
+        if self.is_finished.load(Ordering::Relaxed) {
+            stopped()
+        } else {
+            Error::internal("the thread of a library is gone")
+        }
+    }
+
     /// The library has not answered somebody who waits at the other end of a TLS connection.
-    pub(super) fn silent(&self) -> Error {
+    fn silent(&self) -> Error {
         let path = self.library.path().display();
         let seconds = limits::REPLY.as_secs();
         let text = format!("the token behind {path} has not answered within {seconds} s");

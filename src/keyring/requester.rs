@@ -11,7 +11,7 @@ use super::question::{AnswerAtHand, GivenAnswer, Question, ReaderNotice};
 use super::turn::{HeldTurn, Turn};
 use super::worker::{Work, Worker};
 use config::pin::{PinOrigin, PinProvider};
-use messages::error::Error;
+use messages::error::{Error, Exit};
 use pin_entry::Sources;
 use system::limits;
 use system::locked;
@@ -190,8 +190,55 @@ impl<'a> KeyRequest<'a> {
         Ok(())
     }
 
-    /// The turn at the desk, when another thread is done there.
+    /// The turn at the desk, once another thread is done there.
     fn wait_for_turn(&self) -> Result<HeldTurn<'a>, Error> {
-        self.desk.turn.take(self.deadline).ok_or_else(|| self.thread.silent())
+        self.desk.turn.take(self.deadline).ok_or_else(|| self.other_prompt_open())
+    }
+
+    /// Another request has had the turn for longer than this one may wait.
+    fn other_prompt_open(&self) -> Error {
+        let path = self.thread.library.path().display();
+        let seconds = limits::REPLY.as_secs();
+        let text = format!(
+            "another request is asking for the PIN of the token behind {path}, and was not done within {seconds} s"
+        );
+        Error::new(Exit::Login, text)
+            .help("enter the PIN where it is asked for, or cancel that prompt, and try again")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::pin::PinRequest;
+    use config::{Config, PinSource};
+    use protocol::Configuration;
+    use system::environment::TakenVariables;
+    use token::SessionAccess;
+
+    #[test]
+    fn a_request_that_another_prompt_outlasts_says_that_the_prompt_is_open() {
+        let pairs = [("pathLib", "/no/a.so"), ("slotId", "0"), ("objectId", "1")];
+        let mut map: Configuration = pairs.into_iter().collect();
+        let worker = Worker::new(SessionAccess::default(), Arc::default());
+        let library = Config::from_map(&mut map).unwrap().library;
+        let thread = LibraryThread::start(library, worker, Arc::default()).unwrap();
+        let variables = TakenVariables::default();
+        let desk = Desk::new(Sources::for_run(PinSource::Prompt, &variables, Arc::default()));
+        let _held = desk.turn.take_if_free().unwrap();
+        let mut request = KeyRequest::new(&thread, 0, &desk, KeyAccess::InTime, None);
+        request.deadline = Some(Instant::now());
+        let question = Question::Pin(PinRequest {
+            token: "token".into(),
+            label: "token".into(),
+            what: "a key".into(),
+            shortest: 4,
+            longest: 8,
+            notice: None,
+            confirm: None,
+        });
+        let error = request.ask(question).unwrap_err();
+        assert!(error.exits_with(Exit::Login), "{error}");
+        assert!(error.to_string().starts_with("another request is asking for the PIN"), "{error}");
     }
 }

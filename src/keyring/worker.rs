@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::attempt::{Attempt, AttemptEnd, KeyAccess};
-use super::ended;
 use super::open_library::{KeyInSession, NewClient, OpenLibrary};
 use super::question::AnswerAtHand;
+use super::unknown_key;
 use config::pin::PinProvider;
 use config::{Config, TokenName};
 use files::lock::BUSY;
@@ -132,7 +132,7 @@ impl Worker {
         attempt: Attempt,
         work: &mut Work<T>,
     ) -> AttemptEnd<T> {
-        let Some(key) = self.keys.get(number) else { return AttemptEnd::Done(Err(ended())) };
+        let Some(key) = self.keys.get(number) else { return AttemptEnd::Done(Err(unknown_key())) };
         if key.is_closed && attempt.access.is_in_time() {
             return AttemptEnd::Done(Err(Error::internal("the key was closed")));
         }
@@ -189,11 +189,14 @@ impl Worker {
         pins: &mut AnswerAtHand,
         work: &mut Work<T>,
     ) -> Result<T, Error> {
-        let key = self.keys.get_mut(number).ok_or_else(ended)?;
+        let key = self.keys.get_mut(number).ok_or_else(unknown_key)?;
         if let Preparation::Open(new_client) = preparation {
             self.opened.open(number, &key.config, pins, new_client)?;
         }
-        let (token, opened) = self.opened.key(number).ok_or_else(ended)?;
+        let (token, opened) = self
+            .opened
+            .key(number)
+            .ok_or_else(|| Error::internal("a key that was just opened is not open"))?;
         key.token = Some(token.state().name.clone());
         key.is_closed = false;
         if let Preparation::Open(Some(client)) = preparation {

@@ -1,17 +1,44 @@
-//! Interruptions that are announced, and prompts that leave the terminal as it was.
+//! Signals that end this process (SIGHUP, SIGINT, SIGTERM): announced in a line, and held back where the process must not be
+//! cut off.
 //!
-//! One handler does all of it, by what the process is doing when the signal comes: an `Activity`, of which three guards
-//! and a function are the only beginnings and ends.
+//! By default a signal ends a process wherever it is. Here that would leave a terminal without echo, a half-written file, a
+//! SoftHSM token without its file, or a PIN of which nobody knows whether it was sent. So one handler, `on_signal`, does all
+//! of it, depending on what the process is doing. What it is doing is what values exist:
 //!
-//! | | what a signal does meanwhile | and afterwards |
+//! | while there is a | a signal | and when the value is dropped |
 //! |---|---|---|
-//! | [`Deferral`] | is announced, and ends the process within a limit | ends the process |
-//! | [`SigintLeftToChild`] | nothing, if it is the first and Ctrl-C's | is announced, and ends the process |
-//! | [`during_prompt`] | ends the prompt | is the caller's, to act on |
+//! | [`Deferral`] | is announced; the process goes on for a limited time | the process dies of the signal |
+//! | [`SigintLeftToChild`] | is ignored if it is the first SIGINT: Ctrl-C is for the child, too | it is announced, and the process dies of it |
+//! | call of [`during_prompt`] | ends the prompt | it is the caller's to act on |
 //! | none of them | is announced, and ends the process | |
 //!
-//! The handler is set with sigaction(2) and not through signal-hook, which never gives a signal its old action back: what
-//! the parent had ignored (`nohup`) has to be ignored again after a prompt, also by the command of a run.
+//! Where several exist at once, in any thread, the order of `on_signal` decides: a prompt before a child, what a library
+//! writes before files, files before a login.
+//!
+//! A signal handler can read nothing but statics. These are private, and set like this:
+//!
+//! | | set by | read by |
+//! |---|---|---|
+//! | `LOGIN`, `FILES`, `TOKEN` | [`Deferral`] | `on_signal`, and each guard's end |
+//! | `CHILD` | [`SigintLeftToChild`] | `on_signal`, and each guard's end |
+//! | `PROMPT` | [`during_prompt`] | `on_signal` |
+//! | `PROMPT_SIGNAL` | `on_signal` in a prompt | the prompt, [`is_prompt_interrupted`] |
+//! | `INTERRUPTION` | the first `on_signal` outside a prompt; never taken back | each guard's end, the alarm, [`is_interrupted`] |
+//! | `ENDS_WITHIN` | `on_signal`, where something is deferred | [`end_in_time`] |
+//!
+//! # The one alarm
+//!
+//! A process has one alarm(2). Three parts of this program need it, and none can lend it: who comes later in this order takes
+//! it from those before.
+//!
+//! 1. the watchdog of `token`, for each call of a library;
+//! 2. an interruption, for what is deferred: `ENDS_WITHIN`. The watchdog asks [`is_interrupted`] and leaves the alarm alone;
+//! 3. the exit guard of `token`, once the answer is out: nothing but the end of the process is left then.
+//!
+//! # Why sigaction(2)
+//!
+//! Handlers are set with it and not through signal-hook, which never gives a signal its old action back. What the parent had
+//! ignored (`nohup`) has to be ignored again after a prompt, also by the command of a run.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -22,19 +49,21 @@ use signal_hook::low_level;
 
 use crate::limits;
 
-/// Ctrl-Z: the process is to stop and may go on later.
+/// What Ctrl-Z sends: the process is stopped, and may be continued later.
 pub const STOP: libc::c_int = libc::SIGTSTP;
 
-/// What ends a process from outside.
+/// The signals by which others end this process.
 pub const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
-/// In bytes: for a handler and the processor's state, which alone takes 11 KiB with AMX.
+/// The size of a [crash stack](use_crash_stack) in bytes: for a handler, and for the processor's registers, which alone take
+/// 11 KiB with AMX.
 const CRASH_STACK: usize = 64 * 1024;
-/// What the terminal's keys send. Pressed at a prompt they are meant for the prompt, even if the client was started
-/// with these signals ignored. SIGTTIN and SIGTTOU keep stopping a job in the background.
+/// What keys of the terminal send. A key that is pressed at a prompt is meant for the prompt, even if this process was started
+/// with its signal ignored. SIGTTIN and SIGTTOU still stop a job in the background.
 const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, STOP];
 
-/// Something that the process may be doing when a signal comes: how often at present, in all threads.
+/// Something that the process may be doing when a signal comes. The number says how often it is being done now, by all threads
+/// together.
 struct Activity(AtomicU8);
 
 impl Activity {
@@ -55,29 +84,26 @@ impl Activity {
     }
 }
 
-// Of those that are going on, the handler does what the last of these wants. If none is, it announces the signal and has the
-// process die of it.
-
-/// A login: the signal is announced, and ends the process after the login; a second one does at once.
+/// A login is being made.
 static LOGIN: Activity = Activity::new();
-/// Writing files: the signal is announced, and ends the process when they are written; a second one is ignored.
+/// Files are being written.
 static FILES: Activity = Activity::new();
-/// What a library writes: as for files, but only the longest call's own limit ends that.
+/// A library is writing to a token.
 static TOKEN: Activity = Activity::new();
-/// A child that asks at the terminal: the first SIGINT is the child's.
+/// A child is asking at the terminal.
 static CHILD: Activity = Activity::new();
-/// A prompt: the signal is stored for it.
+/// A prompt is open.
 static PROMPT: Activity = Activity::new();
 
-/// The signal that the process dies of when what is going on allows that, 0 for none. It is never taken back.
+/// The signal that the process dies of once nothing defers that any more; 0 for none. It is never taken back.
 static INTERRUPTION: AtomicI32 = AtomicI32::new(0);
-/// The signal that has come in a prompt, 0 for none.
+/// The signal that has come during the prompt; 0 for none.
 static PROMPT_SIGNAL: AtomicI32 = AtomicI32::new(0);
-/// After how many seconds the process ends because of an interruption, 0 if that is for others to say.
+/// After how many seconds an interrupted process ends, even if something still defers that; 0 if there is no such limit.
 static ENDS_WITHIN: AtomicU32 = AtomicU32::new(0);
 
-/// From now on, an interruption is announced in one line before it ends the process, which dies of
-/// the signal all the same. Signals that the parent had ignored (`nohup`) stay ignored.
+/// From now on a signal that ends the process is announced in a line before. The process dies of the signal all the same, so
+/// that its parent sees why. Signals that the parent had ignored (`nohup`) stay ignored.
 pub fn install_handlers() {
     for signal in interrupting() {
         // SA_RESTART: a library whose call may end first is not to see it fail.
@@ -86,25 +112,26 @@ pub fn install_handlers() {
     }
 }
 
-/// Has a pipe that nobody reads be an error to who writes, and not the end of the process.
+/// From now on, writing to a pipe that nobody reads fails, instead of ending the process.
 pub fn ignore_broken_pipes() {
     let ignored = libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default_action() };
     exchange(libc::SIGPIPE, Some(&ignored));
 }
 
-/// Gives the signals of [`install_handlers`] their default actions back.
+/// Undoes [`install_handlers`]: its signals have their default actions again.
 pub fn restore_defaults() {
     for signal in interrupting() {
         exchange(signal, Some(&default_action()));
     }
 }
 
-/// Those that the parent has not ignored.
+/// The signals that end this process, but for those that the parent had ignored.
 fn interrupting() -> impl Iterator<Item = libc::c_int> {
     INTERRUPTING.into_iter().filter(|signal| !is_ignored(*signal))
 }
 
-/// Everything it calls is async-signal-safe or a bare system call: atomics, poll, writev, alarm, sigaction and raise.
+/// The handler of all signals here. Everything it calls is async-signal-safe or a bare system call: atomics, poll, writev,
+/// alarm, sigaction and raise.
 extern "C" fn on_signal(signal: libc::c_int) {
     if PROMPT.is_going_on() {
         return store_for_prompt(signal);
@@ -114,25 +141,52 @@ extern "C" fn on_signal(signal: libc::c_int) {
     if CHILD.is_going_on() && is_first && signal == libc::SIGINT {
         return;
     }
-    if TOKEN.is_going_on() {
-        if is_first {
-            announce_and_end_within(limits::WRITING_AFTER_SIGNAL, signal);
-        }
-    } else if FILES.is_going_on() {
-        if is_first {
-            announce_and_end_within(limits::FILES_AFTER_SIGNAL, signal);
-        }
-    } else if LOGIN.is_going_on() && is_first {
-        announce_and_end_within(limits::LOGIN_AFTER_SIGNAL, signal);
-    } else {
-        if !LOGIN.is_going_on() {
+    match Deferred::now() {
+        Some(deferred) if is_first => announce_and_end_within(deferred.limit(), signal),
+        Some(Deferred::Files | Deferred::Token) => {}
+        // It was announced the first time.
+        Some(Deferred::Login) => die_of(signal),
+        None => {
             print_announcement(signal);
+            die_of(signal);
         }
-        die_of(signal);
     }
 }
 
-/// A stop never hides an end.
+/// For what the process goes on after a first signal.
+#[derive(Clone, Copy)]
+enum Deferred {
+    Files,
+    Login,
+    Token,
+}
+
+impl Deferred {
+    /// What is going on now; of several, the one that may least be broken off.
+    fn now() -> Option<Self> {
+        let all = [Self::Token, Self::Files, Self::Login];
+        all.into_iter().find(|deferred| deferred.activity().is_going_on())
+    }
+
+    fn activity(self) -> &'static Activity {
+        match self {
+            Self::Files => &FILES,
+            Self::Login => &LOGIN,
+            Self::Token => &TOKEN,
+        }
+    }
+
+    /// How long the process may go on, in seconds.
+    fn limit(self) -> libc::c_uint {
+        match self {
+            Self::Files => limits::FILES_AFTER_SIGNAL,
+            Self::Login => limits::LOGIN_AFTER_SIGNAL,
+            Self::Token => limits::WRITING_AFTER_SIGNAL,
+        }
+    }
+}
+
+/// Keeps the signal for the prompt. One that stops the process doesn't replace one that ends it.
 fn store_for_prompt(signal: libc::c_int) {
     if signal == STOP {
         let _ = PROMPT_SIGNAL.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
@@ -149,7 +203,7 @@ fn announce_and_end_within(seconds: libc::c_uint, signal: libc::c_int) {
     end_in_time();
 }
 
-/// Sets the alarm by which an interrupted process ends, if it is to end by one.
+/// Sets the alarm again by which an interrupted process ends, if there is one: somebody else may have set it meanwhile.
 pub fn end_in_time() {
     let seconds = ENDS_WITHIN.load(Ordering::SeqCst);
     if seconds > 0 {
@@ -157,12 +211,13 @@ pub fn end_in_time() {
     }
 }
 
-/// Has SIGALRM come in so many seconds, in place of an earlier alarm; never for 0.
+/// Has SIGALRM come in so many seconds, or never for 0; it replaces an earlier alarm.
 pub fn set_alarm(seconds: libc::c_uint) {
     // SAFETY: alarm has no preconditions.
     unsafe { libc::alarm(seconds) };
 }
 
+/// What was deferred has taken too long.
 extern "C" fn on_alarm(_alarm: libc::c_int) {
     die_of(INTERRUPTION.load(Ordering::SeqCst));
 }
@@ -174,56 +229,56 @@ fn print_announcement(signal: libc::c_int) {
     super::say([before, name, after]);
 }
 
-/// Ends the process as the signal does without a handler.
+/// Ends (or stops) the process as the signal does where there is no handler.
 pub fn die_of(signal: libc::c_int) {
-    // The kernel keeps a default action from the first process of a container.
+    // For the first process of a container, the kernel ignores signals whose action is the default.
     if getpid().is_init() && signal != STOP {
         super::leave(u8::try_from(128 + signal).unwrap_or(u8::MAX));
     }
     let _ = low_level::emulate_default_handler(signal);
 }
 
-/// While it exists, a signal of [`install_handlers`] doesn't end the process at once. It does when the last one is dropped,
-/// or its limit is over. Bound to a name, and not to `_`, which drops it at once.
+/// While it exists, a signal of [`install_handlers`] doesn't end the process at once. The process dies of the signal when the
+/// last deferral is dropped, or when the limit of this one is over. To be bound to a name, since `_` drops it at once.
 #[must_use = "it defers a signal only while it exists"]
-pub struct Deferral(&'static Activity);
+pub struct Deferral(Deferred);
 
 impl Deferral {
-    /// For a login, which goes on for [`limits::LOGIN_AFTER_SIGNAL`] at most; a second signal ends it at once.
+    /// For a login, which goes on for [`limits::LOGIN_AFTER_SIGNAL`] at most. A second signal ends the process at once.
     pub fn for_login() -> Self {
-        Self::begin(&LOGIN)
+        Self::begin(Deferred::Login)
     }
 
     /// For writing files, which goes on for [`limits::FILES_AFTER_SIGNAL`] at most. A second signal changes nothing, since
     /// Ctrl-C can come from the terminal and from a parent that passes it on. The caller has to look at [`is_interrupted`]
     /// wherever it waits.
     pub fn for_files() -> Self {
-        Self::begin(&FILES)
+        Self::begin(Deferred::Files)
     }
 
-    /// For what a library writes to a token, which may be lost as a whole if that is broken off. It goes on for
-    /// [`limits::WRITING_AFTER_SIGNAL`] at most; a second signal changes nothing.
+    /// For a library that writes to a token, which may be lost as a whole if that is broken off. It goes on for
+    /// [`limits::WRITING_AFTER_SIGNAL`] at most. A second signal changes nothing.
     pub fn for_token() -> Self {
-        Self::begin(&TOKEN)
+        Self::begin(Deferred::Token)
     }
 
-    fn begin(activity: &'static Activity) -> Self {
-        activity.begin();
-        Self(activity)
+    fn begin(deferred: Deferred) -> Self {
+        deferred.activity().begin();
+        Self(deferred)
     }
 }
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.activity().end();
         if let Some(signal) = interruption_due() {
             die_of(signal);
         }
     }
 }
 
-/// While it exists, a child asks at the terminal. Ctrl-C is sent to both processes, and the child has to restore the
-/// terminal before this one writes to it; so the signal is announced, and ends this process, when this is dropped. A second
+/// While it exists, a child asks at the terminal. Ctrl-C is sent to both processes, and the child has to restore the terminal
+/// before this one writes to it. So a first SIGINT is announced, and ends this process, only when this is dropped. A second
 /// one, or another signal, ends the process at once.
 #[must_use = "it leaves a signal to the child only while it exists"]
 pub struct SigintLeftToChild(());
@@ -245,25 +300,25 @@ impl Drop for SigintLeftToChild {
     }
 }
 
-/// The signal that the process is to die of now, since nothing that goes on defers it any more.
+/// The signal that the process has to die of now, if one has come and nothing defers it any more.
 fn interruption_due() -> Option<libc::c_int> {
     let is_deferred = [&LOGIN, &TOKEN, &FILES, &CHILD].into_iter().any(Activity::is_going_on);
     let signal = INTERRUPTION.load(Ordering::SeqCst);
     if is_deferred || signal == 0 { None } else { Some(signal) }
 }
 
-/// Whether a signal has come that ends the process as soon as nothing defers it.
+/// Whether a signal has come of which the process dies as soon as nothing defers that.
 pub fn is_interrupted() -> bool {
     INTERRUPTION.load(Ordering::SeqCst) != 0
 }
 
-/// Shows a prompt, while signals that would end or stop the process are stored instead. The prompt has to restore the
-/// terminal before it returns, and to look at [`is_prompt_interrupted`] wherever it waits. A signal that is ignored stays
-/// ignored, unless a key sends it. Prompts come one after the other in a process.
+/// Shows a prompt. Signals that would end or stop the process are stored meanwhile. The prompt has to look at
+/// [`is_prompt_interrupted`] wherever it waits, and to restore the terminal before it returns. A signal that is ignored stays
+/// ignored, unless a key sends it. Only one prompt can be open at a time.
 ///
 /// # Errors
-/// The signal that came meanwhile, in place of whatever the prompt has returned. The old actions are in force again: to do
-/// what it would have done, it is [raised](raise).
+/// The signal that has come meanwhile, in place of whatever the prompt has returned. By then the old actions are in force
+/// again, so that the caller can [raise] the signal for what it would have done.
 pub fn during_prompt<T>(prompt: impl FnOnce() -> T) -> Result<T, libc::c_int> {
     let actions = PromptActions::set();
     let outcome = prompt();
@@ -279,7 +334,7 @@ pub fn is_prompt_interrupted() -> bool {
     PROMPT_SIGNAL.load(Ordering::SeqCst) != 0
 }
 
-/// The actions of signals in a prompt. Those from before are put back when this is dropped.
+/// The actions that signals have during a prompt. Dropping it puts the earlier ones back.
 struct PromptActions {
     before: Vec<SavedAction>,
 }
@@ -312,13 +367,13 @@ impl Drop for PromptActions {
     }
 }
 
-/// Lets the calling thread, and those it starts, write to the terminal from the background. With
-/// `stty tostop` that would stop the whole process.
+/// Lets the calling thread, and those it starts, write to the terminal from the background, which with `stty tostop` would stop
+/// the whole process.
 pub fn write_in_background() {
     mask(libc::SIG_BLOCK, &[libc::SIGTTOU]);
 }
 
-/// Sends the signal to this process; returns if that has stopped it and it was continued.
+/// Sends the signal to this process. Returns if the signal only stopped it and it was continued.
 pub fn raise(signal: libc::c_int) {
     let _ = low_level::raise(signal);
 }
@@ -336,8 +391,8 @@ pub fn mask(how: libc::c_int, signals: &[libc::c_int]) {
     unsafe { libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut()) };
 }
 
-/// Gives the handlers that are set with SA_ONSTACK a stack for when the thread's own has overflowed. To be called in a
-/// program without Rust's start, which does so for each thread.
+/// Gives handlers that are set with SA_ONSTACK a stack of their own, for when the thread's has overflowed. To be called in a
+/// program that doesn't begin with Rust's start, which does this for each thread.
 pub fn use_crash_stack() {
     let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
     let stack =
@@ -361,6 +416,7 @@ pub unsafe fn handle(
     exchange(signal, Some(&action))
 }
 
+/// Whether the signal's action is to be ignored.
 pub fn is_ignored(signal: libc::c_int) -> bool {
     exchange(signal, None).sa_sigaction == libc::SIG_IGN
 }

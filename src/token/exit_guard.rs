@@ -1,8 +1,29 @@
-//! Determines the exit code independently of the module: that of a library error if the module crashes
-//! before the answer is out, and that of the answer afterwards.
+//! The exit guard: the process's exit code is this program's to choose, even if the PKCS#11 library crashes.
 //!
-//! C_Finalize hangs in some modules (a thread that is never joined, a reader that was pulled) and
-//! crashes in others. The client has its answer by then, but waits for the exit code.
+//! A library is foreign code in this process. Some crash in a call; in some C_Finalize hangs (a thread that is never joined,
+//! a reader that was pulled) or crashes after all work is done. Without a guard the client, which waits for the exit code,
+//! would take an answer that it has already got for a failure, and a crash would be a bare `Segmentation fault`.
+//!
+//! So the signals of a crash are handled, exit(3) is caught, and what they do depends on how far the process is:
+//!
+//! | | from | a crash, or exit(3) | SIGALRM | SIGHUP, SIGINT, SIGTERM |
+//! |---|---|---|---|---|
+//! | a library is in use | [`report_crashes`] | names the library; exit code of a library error (4) | the [watchdog](crate::watchdog)'s | `system::signals` |
+//! | the answer is out | [`arm`] | the answer's exit code | the answer's exit code | the answer's exit code |
+//!
+//! There are two exceptions before the answer. In a process that another one of ours watches ([`end_by_signal`]), a crash ends
+//! the process by its signal, and that one reports it. And an abort for which this program itself is to blame (a panic, no
+//! memory left) is not the library's: it has been reported, and ends with the exit code of an internal error.
+//!
+//! The answer's code wins over everything: nothing is reported after [`arm`].
+//!
+//! A signal handler can read nothing but statics. These are private, and each is set by one function:
+//!
+//! | | set by | read by |
+//! |---|---|---|
+//! | `ANSWER` | [`arm`] | the handlers, and the watchdog (`is_armed`), which leaves the alarm alone then |
+//! | `LIBRARY` | `name_library` | the handlers, and the watchdog's |
+//! | `ENDS_BY_SIGNAL` | [`end_by_signal`] | the handlers |
 
 #![allow(unsafe_code, reason = "signal handlers, and what they read")]
 
@@ -18,73 +39,87 @@ use messages::printable::printable;
 use system::signals::{INTERRUPTING, die_of, handle, mask, set_alarm};
 use system::{at_exit, is_own_fault, leave, say};
 
-/// The answer's exit code, where a signal handler can read it; -1 before there is one.
-static CODE: AtomicI32 = AtomicI32::new(-1);
+/// The exit code that goes with the answer; -1 as long as there is no answer.
+static ANSWER: AtomicI32 = AtomicI32::new(-1);
 
-/// How messages about the library in use begin.
+/// How each message about the library in use begins: a signal handler can't put a text together.
 static LIBRARY: AtomicPtr<String> = AtomicPtr::new(ptr::null_mut());
 
-/// Whether a crash ends the process by its signal.
+/// Whether a crash before the answer ends the process by its signal.
 static ENDS_BY_SIGNAL: AtomicBool = AtomicBool::new(false);
 
-/// The signals of a crash; SIGTRAP is a compiler's trap on some processors, SIGSYS a filter's.
+/// The signals of a crash. SIGTRAP is how a compiler's trap ends on some processors, SIGSYS what a system-call filter sends.
 const CRASHES: [c_int; 7] = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP];
 
-/// A signal handler can't format its name.
+/// Has messages about a crash or an overdue call name this library.
 pub(super) fn name_library(path: &Path) {
     let text = format!("{PROGRAM}: error: PKCS#11 library {} ", path.display());
     let text = printable(&text);
     if library() != Some(&*text) {
-        // Never freed: a handler may be reading the one before.
+        // The text before is never freed: a handler may be reading it.
         LIBRARY.store(Box::leak(Box::new(text.into_owned())), Ordering::Release);
     }
 }
 
+/// How each message about the library in use begins.
 pub(super) fn library() -> Option<&'static str> {
     // SAFETY: null, or a value that is never freed nor changed.
     unsafe { LIBRARY.load(Ordering::Acquire).as_ref() }.map(String::as_str)
 }
 
-/// From now on, until [`arm`], a crash ends the process with the exit code of a library error and a
-/// line on standard error that names this one. So does a call of `exit`, which nothing else makes:
-/// SoftHSM calls it where it has no memory left. A library can replace the handlers.
+/// From now until [`arm`], a crash ends the process with the exit code of a library error and a line on standard error that
+/// names this library. So does a call of exit(3), which nothing else makes: SoftHSM calls it when it has no memory left. A
+/// library can replace the handlers.
 pub fn report_crashes(library: &Path) {
     name_library(library);
     catch(&CRASHES);
 }
 
-/// From now on, until [`arm`], a crash ends the process by its signal, for the one that has started it.
+/// From now until [`arm`], a crash ends the process by its signal, for the process that has started this one to see.
 pub fn end_by_signal() {
     ENDS_BY_SIGNAL.store(true, Ordering::Relaxed);
 }
 
-/// From now on the process ends with `code`, independently of the module: after `limit` seconds at the latest, and at
-/// once if the module crashes or calls exit, or the process is interrupted. To be called right before C_Finalize, when
-/// the answer is out, since a module may have set handlers and blocked signals before; one that does so in C_Finalize
-/// itself has no limit. The alarm is also the [`super::watchdog`]'s, which must have stopped.
+/// From now on the process ends with `code`, whatever the library does: at once if the library crashes or calls exit(3), or
+/// if the process is interrupted, and after `limit` seconds at the latest.
+///
+/// To be called once the answer is out, right before C_Finalize: the library may have set handlers and blocked signals until
+/// then, which this undoes. One that does so in C_Finalize itself isn't limited.
 pub fn arm(limit: c_uint, code: u8) {
-    CODE.store(code.into(), Ordering::Relaxed);
+    // First: from now on the watchdog leaves the alarm alone.
+    ANSWER.store(code.into(), Ordering::Relaxed);
     catch(&[&CRASHES[..], &INTERRUPTING, &[SIGALRM]].concat());
     set_alarm(limit);
 }
 
-/// Handles a call of exit and these signals, and unblocks them, which the module may have blocked: a blocked SIGSEGV
-/// kills the process without calling the handler.
+/// Whether [`arm`] was called: the answer is out, and the process's alarm limits its end.
+pub(super) fn is_armed() -> bool {
+    answer().is_some()
+}
+
+/// The exit code that goes with the answer, if that is out.
+fn answer() -> Option<u8> {
+    u8::try_from(ANSWER.load(Ordering::Relaxed)).ok()
+}
+
+/// Handles exit(3) and these signals. They are unblocked, too, since the library may have blocked them: the kernel kills the
+/// process for a blocked SIGSEGV without calling the handler.
 fn catch(signals: &[c_int]) {
     for signal in signals {
         // SAFETY: the handler reads atomics, writes a line and ends the process.
         unsafe { handle(*signal, on_signal, libc::SA_ONSTACK) };
     }
     mask(libc::SIG_UNBLOCK, signals);
-    // Exit functions run in the reverse order of their registration: this one before any that a module has registered.
+    // Exit functions run in the reverse order of their registration: this one before any that the library has registered.
     at_exit(on_exit);
 }
 
 extern "C" fn on_signal(signal: c_int) {
-    if ENDS_BY_SIGNAL.load(Ordering::Relaxed) && CODE.load(Ordering::Relaxed) < 0 {
+    let has_answered = answer().is_some();
+    if !has_answered && ENDS_BY_SIGNAL.load(Ordering::Relaxed) {
         die_of(signal);
     }
-    if signal == SIGABRT && is_own_fault() && CODE.load(Ordering::Relaxed) < 0 {
+    if !has_answered && signal == SIGABRT && is_own_fault() {
         leave(Exit::Internal as u8);
     }
     end(signal_name(signal).unwrap_or_default())
@@ -94,9 +129,9 @@ extern "C" fn on_exit() {
     end("exit")
 }
 
-/// Ends the process, as the answer says or, if there is none yet, because of a crash.
+/// Ends the process with the answer's exit code; without an answer, because the library has crashed it by this signal or call.
 fn end(cause: &str) -> ! {
-    if let Ok(code) = u8::try_from(CODE.load(Ordering::Relaxed)) {
+    if let Some(code) = answer() {
         leave(code)
     }
     if let Some(library) = library() {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ckr;
 use super::raw::{self, CallResult, Functions};
-use crate::{exit_guard, watchdog};
+use crate::exit_guard;
 use config::{TokenName, TokenSelector, TrustedLibrary};
 use messages::error::{Error, Exit, PROGRAM};
 use messages::help::Help;
@@ -144,10 +144,9 @@ impl Module {
         }
     }
 
-    /// Finalises the library (C_Finalize, which closes its sessions) when the answer is out. The
-    /// process ends with `code` even if the library hangs or crashes meanwhile.
+    /// Finalises the library (C_Finalize, which closes its sessions) once the answer is out. The process ends with `code`
+    /// even if the library hangs or crashes in that.
     pub fn finalize(&self, code: u8) {
-        watchdog::stop();
         exit_guard::arm(limits::FINALIZE, code);
         self.close();
     }

@@ -41,7 +41,9 @@ impl Token {
         if self.login.is_officers() {
             return Ok(());
         }
-        self.log_out_user()?;
+        self.log_out()?;
+        // Before a person is asked: the token may have been taken out.
+        self.check_session()?;
         let Answer::Typed(typed) = ask(&printable(&self.question(what)), false) else {
             let token = self.name();
             let text = format!(
@@ -55,15 +57,6 @@ impl Token {
         } else {
             self.log_in_with_key(&typed)
         }
-    }
-
-    /// Ends the user's login (C_Logout), if there is one. The PIN is kept.
-    fn log_out_user(&mut self) -> Result<(), Error> {
-        if self.is_logged_in() {
-            self.session.logout().map_err(|error| self.call_failure(&error))?;
-            self.login.logout_called(false);
-        }
-        Ok(())
     }
 
     /// What a person is asked, who may type the management key or a word for it.

@@ -27,7 +27,7 @@ use cryptoki_sys::{
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
 use super::ckr;
-use crate::watchdog::{self, TimedCall};
+use crate::watchdog::{CallLimit, LimitedCall};
 use messages::error::{self, Exit};
 use system::limits;
 use system::memory;
@@ -49,15 +49,15 @@ const BATCH: usize = 16;
 
 pub(super) type CallResult<T> = Result<T, Error>;
 
-/// Calls a function of the list, if the library has it. The watchdog limits the time.
+/// Calls a function of the list, if the library has it. The [watchdog](crate::watchdog) limits the time.
 macro_rules! call {
     ($list:expr, $name:ident, $function:ident, $($argument:expr),+ $(,)?) => {
         match $list.$name {
             None => Err(Error::NullFunctionPointer),
             Some(function) => {
-                const CALL: TimedCall =
-                    TimedCall { name: stringify!($name), limit: limit(Function::$function) };
-                let _call = watchdog::call(&CALL);
+                const CALL: CallLimit =
+                    CallLimit { name: stringify!($name), limit: limit(Function::$function) };
+                let _call = LimitedCall::begin(&CALL);
                 // SAFETY: the function has the type that the standard gives it. Numbers and null are valid wherever
                 // they are passed; each pointer is to what outlives the call, with the length that is passed beside
                 // it, and is only read where the standard says so, though its prototypes are not const-correct.
@@ -89,7 +89,7 @@ pub(super) struct Functions(CK_FUNCTION_LIST);
 impl Functions {
     /// Takes the function list once: p11-kit's proxy makes another instance of itself each time.
     pub(super) fn load(path: &Path) -> Result<&'static Self, error::Error> {
-        let _call = watchdog::call(&TimedCall { name: "loading it", limit: limits::CALL });
+        let _call = LimitedCall::begin(&CallLimit { name: "loading it", limit: limits::CALL });
         // SAFETY: constructors run, of a library that only root and the user can change.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let library = library.map_err(|error| not_loaded(path, &error))?;

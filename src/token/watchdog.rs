@@ -1,15 +1,51 @@
-//! Limits how long a call of a library may take: one that hangs (a reader that was pulled, a service that is
-//! down) would block the client and, since it holds the lock, every later request.
+//! The watchdog: ends the process when a single call of the PKCS#11 library takes too long.
 //!
-//! It is off until a command starts it. It is an alarm and not a thread, with which each allocation in the process
-//! would take a lock. A library that blocks SIGALRM or handles it itself isn't limited. After a stop of the process, or
-//! a sleep of the machine, beyond its limit a call has all of its time again.
+//! A library can hang, because its reader was pulled out or the service behind it (pcscd, tpm2-abrmd) is down. Such a call
+//! never returns. Meanwhile this process holds the lock on the library, so every later request of this user waits as well.
+//!
+//! ```text
+//!   Watch::over(library) ── calls are limited from here ...
+//!     │
+//!     ├─ LimitedCall::begin(&C_SIGN) ── sets CALL and DUE, starts the alarm ──┐
+//!     │      the library works                                                │ alarm rings: on_alarm names library
+//!     │  LimitedCall dropped ─────────── clears CALL, stops the alarm         │ and call, and ends the process with
+//!     │                                                                       ▼ the exit code of a library error (4)
+//!   Watch dropped ───────── ... to here
+//! ```
+//!
+//! **Who watches?** No thread does. The kernel sends SIGALRM when the time of alarm(2) is over, and its handler runs on
+//! whichever thread the signal interrupts, usually the one that hangs. A watching thread would cost every request time:
+//! an allocator takes locks as soon as there is a second thread.
+//!
+//! **Why isn't it a timeout?** A timeout has to return to somebody. PKCS#11 can't cancel a call, and a thread that hangs in
+//! foreign code can't be ended safely. The keyring, which waits in another thread than the one that calls, can give up on a
+//! reply; but then the hung thread is still there. Only the end of the process takes it away, and the lock with it.
+//!
+//! **Which calls are not limited?**
+//!
+//! - Those without a [`Watch`]: once a key of a run is open, the process has other keys to serve and must survive a token
+//!   that hangs. There the keyring gives up on the reply ([`system::limits::REPLY`]).
+//! - Those after a signal has interrupted the process, which ends within a limit of its own (`system::signals`).
+//! - C_Finalize after the answer, which [`exit_guard`] limits.
+//! - Those of a library that blocks SIGALRM or handles it itself.
+//!
+//! The process has one alarm, so one call is watched at a time: all libraries but one are called in processes of their own,
+//! or without a watch. After a pause beyond its limit (the process was stopped, the machine slept) a call has its whole time
+//! again.
+//!
+//! A signal handler can read nothing but statics. These three are private, and only the two guards set them:
+//!
+//! | | set by | read by |
+//! |---|---|---|
+//! | `WATCHES` | [`Watch`] | [`LimitedCall::begin`] |
+//! | `CALL` | [`LimitedCall`], and the last [`Watch`] when it ends | `on_alarm` |
+//! | `DUE` | whatever sets the alarm | `on_alarm` |
 
 #![allow(unsafe_code, reason = "a signal handler, and what it reads")]
 
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::exit_guard;
 use messages::error::Exit;
@@ -17,58 +53,70 @@ use system::clock::unix_time;
 use system::limits::Limit;
 use system::{leave, say, signals};
 
-/// A call of a library whose time is limited.
-pub struct TimedCall {
-    /// As in `C_Sign`.
-    pub name: &'static str,
-    pub limit: Limit,
-}
-
 const HELP: &str = "\nhelp: check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), \
                     then try again\n";
 
-static IS_ON: AtomicBool = AtomicBool::new(false);
+/// How many [`Watch`]es there are.
+static WATCHES: AtomicUsize = AtomicUsize::new(0);
 
-/// The call that is timed, if any.
-static CALL: AtomicPtr<TimedCall> = AtomicPtr::new(ptr::null_mut());
+/// The limited call that is being made; null between calls.
+static CALL: AtomicPtr<CallLimit> = AtomicPtr::new(ptr::null_mut());
 
-/// When the limit of the timed call is over, by the clock: one that was set forward gives it more.
+/// When the limited call is overdue, in seconds since 1970. A clock that is set forward gives the call more time.
 static DUE: AtomicI64 = AtomicI64::new(0);
 
-/// From now on a call that takes longer than its limit ends the process with the exit code of a library error and
-/// a line on standard error that names this library.
-pub fn start(library: &Path) {
-    exit_guard::name_library(library);
-    if !signals::is_interrupted() {
-        // SAFETY: the handler reads atomics, sets an alarm, or writes a line and ends the process.
-        unsafe {
-            signals::handle(libc::SIGALRM, on_alarm, libc::SA_RESTART | libc::SA_ONSTACK);
+/// While it exists, a call that takes longer than its limit ends the process.
+#[derive(Debug)]
+#[must_use = "calls are limited only while it exists"]
+pub struct Watch(());
+
+impl Watch {
+    /// Limits the calls of this library, which the message about an overdue call names.
+    pub fn over(library: &Path) -> Self {
+        exit_guard::name_library(library);
+        if !signals::is_interrupted() {
+            // SAFETY: the handler reads atomics, sets an alarm, or writes a line and ends the process.
+            unsafe {
+                signals::handle(libc::SIGALRM, on_alarm, libc::SA_RESTART | libc::SA_ONSTACK);
+            }
+        }
+        WATCHES.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if WATCHES.fetch_sub(1, Ordering::Relaxed) == 1 {
+            CALL.store(ptr::null_mut(), Ordering::Relaxed);
+            set_alarm(0);
         }
     }
-    IS_ON.store(true, Ordering::Relaxed);
 }
 
-/// From now on no call is timed.
-pub fn stop() {
-    IS_ON.store(false, Ordering::Relaxed);
-    CALL.store(ptr::null_mut(), Ordering::Relaxed);
-    set_alarm(0);
+/// A function of the library, and how long a call of it may take.
+pub(crate) struct CallLimit {
+    /// As in `C_Sign`.
+    pub(crate) name: &'static str,
+    pub(crate) limit: Limit,
 }
 
-/// To be called before the library is: its time ends when the result is dropped.
-pub fn call(call: &'static TimedCall) -> Guard {
-    if IS_ON.load(Ordering::Relaxed) {
-        set_alarm(call.limit.seconds);
-        CALL.store(ptr::from_ref(call).cast_mut(), Ordering::Release);
+/// A call that is being made, from before the library is entered until this is dropped.
+#[must_use = "the call's time is over when it is dropped"]
+pub(crate) struct LimitedCall(());
+
+impl LimitedCall {
+    /// The call's time begins, if there is a [`Watch`].
+    pub(crate) fn begin(call: &'static CallLimit) -> Self {
+        if WATCHES.load(Ordering::Relaxed) > 0 {
+            set_alarm(call.limit.seconds);
+            CALL.store(ptr::from_ref(call).cast_mut(), Ordering::Release);
+        }
+        Self(())
     }
-    Guard
 }
 
-/// A call that is being made.
-#[must_use]
-pub struct Guard;
-
-impl Drop for Guard {
+impl Drop for LimitedCall {
     fn drop(&mut self) {
         if !CALL.swap(ptr::null_mut(), Ordering::Relaxed).is_null() {
             set_alarm(0);
@@ -76,22 +124,26 @@ impl Drop for Guard {
     }
 }
 
-/// Has the alarm come in so many seconds, or never for 0. An interrupted process has an alarm of its own, to end by.
+/// Has the alarm ring in so many seconds, or never for 0, unless the process's alarm is somebody else's by now: an
+/// interrupted process ends by it, and one that has answered limits C_Finalize with it.
 fn set_alarm(seconds: libc::c_uint) {
-    if !signals::is_interrupted() {
-        DUE.store(unix_time() + i64::from(seconds), Ordering::Relaxed);
-        signals::set_alarm(seconds);
-        // One that came in between had set its own.
-        signals::end_in_time();
+    if signals::is_interrupted() || exit_guard::is_armed() {
+        return;
     }
+    DUE.store(unix_time() + i64::from(seconds), Ordering::Relaxed);
+    signals::set_alarm(seconds);
+    // A signal that came in between had set the alarm, too: it counts.
+    signals::end_in_time();
 }
 
+/// The alarm has rung: if a call is overdue, this says so and ends the process.
 extern "C" fn on_alarm(_alarm: libc::c_int) {
     // SAFETY: null, or a value that lives as long as the process.
-    let Some(TimedCall { name, limit }) = (unsafe { CALL.load(Ordering::Acquire).as_ref() }) else {
+    let Some(CallLimit { name, limit }) = (unsafe { CALL.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
     if unix_time() > DUE.load(Ordering::Relaxed) + 1 {
+        // The process or the machine stood still meanwhile, and so did the library.
         return set_alarm(limit.seconds);
     }
     let library = exit_guard::library().unwrap_or_default();

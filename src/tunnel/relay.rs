@@ -25,7 +25,7 @@ pub(super) const BUFFER_SIZE: usize = 2 * SEGMENT;
 /// How much of what the first stream sends is kept until the other one says something, in bytes.
 const KEPT: usize = 1 << 20;
 
-/// How the answer begins that lets a client speak another protocol.
+/// How an answer begins by which the server lets the client speak another protocol (RFC 9110, section 15.2.2).
 const SWITCHING: &[u8] = b"HTTP/1.1 101";
 
 /// The buffers that are free, of which one thread needs two: threads that wait for a token keep none.
@@ -59,10 +59,13 @@ pub(super) struct Broken {
     pub(super) unanswered: Option<Vec<u8>>,
 }
 
-/// Copies until both directions have ended, and returns how the other stream failed. The end of one
-/// side is passed on to the other, which may go on sending, even when it takes no more itself. When the first one has
-/// ended, the silence of the other one is an end, and so is what `is_superseded` waits for, where each request on the
-/// connection counts: not once the other stream has switched to another protocol, as for exec.
+/// Copies between the first stream, a client, and the other one, its server, until both directions have ended, and returns how
+/// the server's stream has failed.
+///
+/// The end of one side is passed on to the other, which may go on sending, even if it takes no more itself. Once the client
+/// has ended, a silent server is an end, too. So is what `is_superseded` waits for, which is that the connection is no longer
+/// good for another request; it counts no more once the server has switched to another protocol, as for exec: such a
+/// connection brings no other request.
 pub(super) async fn relay<A: Side, B: Side>(
     one: &mut A,
     other: &mut B,
@@ -76,7 +79,7 @@ pub(super) async fn relay<A: Side, B: Side>(
             return Poll::Ready(End::Unanswered);
         }
         let Directions { to_other, to_one } = &mut both;
-        if !to_one.is_switched && Pin::new(&mut is_superseded).poll(context).is_ready() {
+        if !to_one.has_switched() && Pin::new(&mut is_superseded).poll(context).is_ready() {
             return Poll::Ready(End::Superseded);
         }
         if to_other.is_over && !to_one.is_over {
@@ -133,6 +136,9 @@ impl Directions {
         loop {
             let before = (to_other.is_over, to_one.is_over);
             to_other.poll(context, Pin::new(one), Pin::new(other));
+            if mem::take(&mut to_other.has_read) {
+                to_one.answer.request_sent();
+            }
             to_one.spares = to_other.kept.is_some() && !to_other.has_ended;
             to_one.poll(context, Pin::new(other), Pin::new(one));
             if to_one.has_begun {
@@ -180,8 +186,8 @@ struct Direction {
     has_begun: bool,
     /// Something was read since this was taken.
     has_read: bool,
-    /// What was read begins with the server's word that it switches to another protocol (RFC 9110, section 7.8).
-    is_switched: bool,
+    /// How the answer begins that was read last. It is looked at in the direction from the server to the client.
+    answer: AnswerStart,
     /// What was read, and not yet taken by the other side.
     waiting: Vec<u8>,
     /// Something was written and may still be in the other side's buffer.
@@ -198,7 +204,53 @@ struct Direction {
     write_error: Option<io::Error>,
 }
 
+/// What is known of the beginning of a server's answer, of which a connection may bring many. One begins with the first bytes
+/// after a request: HTTP/1.1 clients send the next request when they have the whole answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum AnswerStart {
+    /// So many bytes are those of [`SWITCHING`], and the others are still to come.
+    Begun(usize),
+    /// It is an ordinary answer.
+    Ordinary,
+    /// The server has switched to another protocol, for good.
+    Switched,
+}
+
+impl Default for AnswerStart {
+    fn default() -> Self {
+        Self::Begun(0)
+    }
+}
+
+impl AnswerStart {
+    /// The client has sent something: what the server says next may be another answer.
+    fn request_sent(&mut self) {
+        if *self == Self::Ordinary {
+            *self = Self::Begun(0);
+        }
+    }
+
+    /// The server has sent these bytes.
+    fn read(&mut self, bytes: &[u8]) {
+        let Self::Begun(known) = *self else { return };
+        let expected = SWITCHING.get(known..).unwrap_or_default();
+        let compared = expected.len().min(bytes.len());
+        if bytes.get(..compared) != expected.get(..compared) {
+            *self = Self::Ordinary;
+        } else if compared == expected.len() {
+            *self = Self::Switched;
+        } else {
+            *self = Self::Begun(known + compared);
+        }
+    }
+}
+
 impl Direction {
+    /// Whether the server has switched to another protocol.
+    fn has_switched(&self) -> bool {
+        self.answer == AnswerStart::Switched
+    }
+
     /// Passes on what there is.
     fn poll<A: AsyncRead, B: Side>(
         &mut self,
@@ -281,7 +333,7 @@ impl Direction {
             let outcome = from.as_mut().poll_read(context, buffer);
             let new = buffer.filled().get(before..).unwrap_or_default();
             self.keep(new);
-            self.is_switched |= !self.has_begun && new.starts_with(SWITCHING);
+            self.answer.read(new);
             match outcome {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => {
@@ -415,23 +467,53 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_switch_to_another_protocol_is_recognised_in_each_answer_and_however_it_comes() {
+        for (events, is_switched) in [
+            (&["HTTP/1.1 101 Switching Protocols"][..], true),
+            (&["HTTP/1", ".1 10", "1 Switching Protocols"], true),
+            (&["HTTP/1.1 200 OK", "HTTP/1.1 101"], false),
+            (&["HTTP/1.1 200 OK", "REQUEST", "HTTP/1.1 101"], true),
+            (&["HTTP/1.1 100 Continue", "REQUEST", "HTTP/1", "REQUEST", ".1 101"], true),
+            (&["HTTP/1.1 101", "REQUEST", "HTTP/1.1 200 OK"], true),
+            (&["REQUEST", "HTTP/1.1 10"], false),
+        ] {
+            let mut answer = AnswerStart::default();
+            for event in events {
+                match *event {
+                    "REQUEST" => answer.request_sent(),
+                    bytes => answer.read(bytes.as_bytes()),
+                }
+            }
+            assert_eq!(answer == AnswerStart::Switched, is_switched, "{events:?}");
+        }
+    }
+
     /// A request on it would be refused; what was let in as another protocol goes on.
     #[test]
     fn a_connection_whose_certificate_was_renewed_ends_unless_it_is_no_longer_http() {
         run(async {
             tokio::time::pause();
-            for (answer, ends) in [(&b"HTTP/1.1 200 OK"[..], true), (SWITCHING, false)] {
+            let ordinary = b"HTTP/1.1 200 OK";
+            for (answers, ends) in [
+                (&[&ordinary[..]][..], true),
+                (&[SWITCHING], false),
+                (&[ordinary, SWITCHING], false),
+            ] {
                 let (mut command, mut one) = duplex(1000);
                 let (mut server, mut other) = duplex(1000);
                 let relay = tokio::spawn(async move {
                     let superseded = Box::pin(sleep(Duration::from_secs(1)));
                     relay(&mut one, &mut other, superseded).await
                 });
-                command.write_all(b"request").await.unwrap();
-                server.write_all(answer).await.unwrap();
-                command.read_exact(&mut vec![0; answer.len()]).await.unwrap();
+                for answer in answers {
+                    command.write_all(b"request").await.unwrap();
+                    server.read_exact(&mut [0; 7]).await.unwrap();
+                    server.write_all(answer).await.unwrap();
+                    command.read_exact(&mut vec![0; answer.len()]).await.unwrap();
+                }
                 let ended = timeout(Duration::from_secs(30), relay).await;
-                assert_eq!(ended.is_ok(), ends, "{answer:?}");
+                assert_eq!(ended.is_ok(), ends, "{answers:?}");
             }
         });
     }

@@ -99,10 +99,7 @@ fn ask(
         let Some(stream) = stream else { return Ok(None) };
         is_here = false;
         let mut conversation = Conversation::new(stream);
-        let outcome = conversation.be_patient(limits::FIRST_WORD).and_then(|()| {
-            let Reply::Here = conversation.receive()? else {
-                return Err(io::Error::other("it is another version of this program"));
-            };
+        let outcome = first_word(&mut conversation).and_then(|()| {
             is_here = true;
             let patience = if pins.is_some() { limits::OPENING } else { limits::PROCESS };
             conversation.be_patient(patience)?;
@@ -125,6 +122,23 @@ fn ask(
             let reason = io::Error::other("it has as many connections as it takes");
             Err(unreachable(&socket, &reason))
         }
+    }
+}
+
+/// Waits until the process says that it is there. One that has just been started may take a moment; a longer wait is reported.
+fn first_word(conversation: &mut Conversation) -> io::Result<()> {
+    conversation.be_patient(limits::LOCK_NOTICE)?;
+    let word = match conversation.receive() {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            report::note("waiting for the tunnel process to start");
+            conversation.be_patient(limits::FIRST_WORD)?;
+            conversation.receive()
+        }
+        word => word,
+    };
+    match word? {
+        Reply::Here => Ok(()),
+        _ => Err(io::Error::other("it is another version of this program")),
     }
 }
 
@@ -155,7 +169,7 @@ fn connect_or_start(socket: &mut ControlSocket) -> Result<UnixStream, Error> {
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
-    socket.lock();
+    socket.lock(|| report::note("waiting for another command that starts the tunnel process"));
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }

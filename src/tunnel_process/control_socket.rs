@@ -6,14 +6,20 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, chmod, flock};
 use rustix::io::Errno;
 
 use files::directories;
+use system::limits;
 use system::peer::peer;
 
 const NAME: &str = "tunnel.socket";
+
+/// Between two looks whether another process is about to listen.
+const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
@@ -48,10 +54,25 @@ impl ControlSocket {
         }
     }
 
-    /// Waits until no other process is about to listen; for the rest of this process, or until the
-    /// socket is dropped. On a file system without locks it doesn't wait.
-    pub(crate) fn lock(&self) {
-        while flock(&self.directory, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
+    /// Keeps other processes from listening, until the socket is dropped. Waits for one that does so already, and calls
+    /// `on_wait` once if that takes a while. On a file system without locks it doesn't wait.
+    pub(crate) fn lock(&self, on_wait: impl FnOnce()) {
+        let start = Instant::now();
+        let mut on_wait = Some(on_wait);
+        loop {
+            match flock(&self.directory, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    if start.elapsed() >= limits::LOCK_NOTICE
+                        && let Some(on_wait) = on_wait.take()
+                    {
+                        on_wait();
+                    }
+                    thread::sleep(PAUSE);
+                }
+                Ok(()) | Err(_) => return,
+            }
+        }
     }
 
     /// Listens, in place of a process that left its socket behind; there must be no other.
@@ -83,6 +104,7 @@ fn file(path: &Path) -> Option<(u64, u64)> {
 mod tests {
     use std::fs::{Permissions, set_permissions};
     use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::mpsc;
 
     use super::*;
 
@@ -114,6 +136,19 @@ mod tests {
         }
         let mode = std::fs::metadata(socket.path()).unwrap().permissions();
         assert_eq!(mode.mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn a_wait_for_another_process_is_told_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let [first, second] = [(); 2].map(|()| socket_in(directory.path()));
+        first.lock(|| panic!("nobody has it"));
+        let (told, is_told) = mpsc::channel();
+        let waiting = thread::spawn(move || second.lock(|| told.send(()).unwrap()));
+        is_told.recv().unwrap();
+        assert!(!waiting.is_finished());
+        drop(first);
+        waiting.join().unwrap();
     }
 
     #[test]

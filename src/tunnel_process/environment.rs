@@ -107,13 +107,19 @@ const FURTHER: &str = "PKCS11_EXTERNAL_SIGNER_ENV_KEEP";
 /// What is kept of this process's environment.
 pub(super) fn kept() -> Environment {
     let further = std::env::var_os(FURTHER).unwrap_or_default();
-    let further = further.to_string_lossy();
-    let further: BTreeSet<_> = further.split(',').map(str::trim).collect();
-    let is_kept = |name: &OsStr| {
-        let name = name.to_str().unwrap_or_default();
-        OF_TOKENS.contains(&name) || OF_THE_SYSTEM.contains(&name) || further.contains(name)
-    };
-    std::env::vars_os().filter(|(name, _)| is_kept(name)).collect()
+    let further = names(further.to_str().unwrap_or_default());
+    std::env::vars_os().filter(|(name, _)| is_kept(name, &further)).collect()
+}
+
+/// The names in a list with commas.
+fn names(list: &str) -> BTreeSet<&str> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()
+}
+
+/// Whether the variable of this name is kept, with these beside the known ones. A name that isn't UTF-8 can be none of them.
+fn is_kept(name: &OsStr, further: &BTreeSet<&str>) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    OF_TOKENS.contains(&name) || OF_THE_SYSTEM.contains(&name) || further.contains(name)
 }
 
 /// What of it says which tokens there are.
@@ -124,7 +130,23 @@ pub(super) fn of_tokens(environment: &Environment) -> BTreeSet<&(OsString, OsStr
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
+
+    #[test]
+    fn what_is_kept_is_named_and_nothing_else_is() {
+        for (list, name, kept) in [
+            ("", &b"SOFTHSM2_CONF"[..], true),
+            ("", b"AWS_SECRET_ACCESS_KEY", false),
+            ("MY_HSM, MY_OTHER", b"MY_OTHER", true),
+            ("MY_HSM,", b"", false),
+            ("", b"", false),
+            ("", b"\xff_SECRET", false),
+        ] {
+            assert_eq!(is_kept(OsStr::from_bytes(name), &names(list)), kept, "{list:?} {name:?}");
+        }
+    }
 
     #[test]
     fn a_terminals_own_variables_make_no_other_process() {

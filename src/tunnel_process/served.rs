@@ -13,7 +13,7 @@ use super::message::{ClusterStatus, RegisteredCluster, Registration, StatusDocum
 use super::service::Service;
 use super::token_process::{self, TokenProcess};
 use config::Config;
-use keyring::{KeyNumber, OpenKey};
+use keyring::{KeyNumber, OpenKey, stopped};
 use kubeconfig::{Cluster, write_command};
 use messages::error::{DOCUMENT_VERSION, Error, PROGRAM};
 use messages::help::Help;
@@ -29,7 +29,7 @@ pub(super) struct Served {
     /// In PEM, what local clients trust; made with the tunnels.
     authority: Option<String>,
     clusters: BTreeMap<SocketAddr, RegisteredCluster>,
-    /// A key stays here, with its number, when it is closed.
+    /// A key stays here, with its number, when it is closed. They are all taken out when the process ends.
     pub(super) keys: BTreeMap<KeyNumber, ServedKey>,
     /// How many are connected.
     pub(super) clients: usize,
@@ -116,7 +116,7 @@ impl Served {
     ) -> Result<(&mut ServedKey, KeyUsage), Error> {
         let usage = usage(self.tunnels.as_ref(), number);
         let key = self.keys.get_mut(&number);
-        let key = key.ok_or_else(|| Error::internal("a key is served no longer"))?;
+        let key = key.ok_or_else(stopped)?;
         Ok((key, usage))
     }
 
@@ -125,8 +125,8 @@ impl Served {
         &self,
         number: KeyNumber,
     ) -> Result<(Arc<TokenProcess>, Arc<OpenKey>), Error> {
-        let key = self.keys.get(&number);
-        let open = key.and_then(|key| key.process.clone().zip(key.open.clone()));
+        let key = self.keys.get(&number).ok_or_else(stopped)?;
+        let open = key.process.clone().zip(key.open.clone());
         open.ok_or_else(|| Error::internal("the key was closed"))
     }
 

@@ -126,3 +126,21 @@ impl OpenKeys for Service {
         process.sign(number, &open, scheme, digest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::lifetime::ServedKey;
+    use super::*;
+
+    #[test]
+    fn who_comes_after_the_end_is_told_that_the_process_was_stopped() {
+        let service = Service::default();
+        let number = KeyNumber::default();
+        service.served().keys.insert(number, ServedKey::default());
+        assert_eq!(service.open_in_time(number).unwrap_err().exit_code(), 70);
+        service.end();
+        let error = service.open_in_time(number).unwrap_err();
+        assert_eq!(error.exit_code(), 9, "{error}");
+        assert!(error.to_string().contains("was stopped"), "{error}");
+    }
+}

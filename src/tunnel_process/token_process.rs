@@ -37,7 +37,8 @@ use system::environment::TakenVariables;
 use system::limits;
 use system::{descriptors, locked, shortage, wait_for};
 use token::TOUCH_NOTICE;
-use token::{exit_guard, watchdog};
+use token::exit_guard;
+use token::watchdog::Watch;
 
 /// What this program is started with to be such a process.
 pub const TOKEN_ARGUMENT: &str = "token-process";
@@ -322,9 +323,7 @@ pub fn serve_token() -> u8 {
     keyring.leave_terminal();
     let Ok(served) = receive_library(&socket) else { return Exit::Cluster as u8 };
     let library = served.checked();
-    if let Ok(library) = &library {
-        watchdog::start(library.path());
-    }
+    let _watch = library.as_ref().ok().map(|library| Watch::over(library.path()));
     let mut keys = ProcessKeys {
         keyring: Arc::new(keyring),
         library,

@@ -128,8 +128,9 @@ impl Token {
         }
     }
 
-    /// Ends the login. An error if the session stays logged in: a library then takes any PIN as the one of that login.
-    fn log_out(&mut self) -> Result<(), Error> {
+    /// Ends the login (C_Logout), if there is one; the PIN is kept. An error if the session stays logged in: the library would
+    /// take any PIN as the right one then.
+    pub(super) fn log_out(&mut self) -> Result<(), Error> {
         if !self.login.is_made() {
             return Ok(());
         }

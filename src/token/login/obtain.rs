@@ -1,13 +1,16 @@
-//! Which PIN a login is made with, if any: the one that is kept, or one that is given.
+//! Which PIN a login is made with, if any: the one that is kept, or one that is given now.
 //!
-//! There are two orders. A PIN that is at hand (kept, or stored somewhere) is got while the record is locked: lock, look
-//! at the token, ask the rules. A person may take their time, during which others are not to wait: so look, ask the
-//! rules, ask the person, then lock and look once more, whether what the person was told still holds.
+//! There are two orders:
+//!
+//! - A PIN that is at hand (kept, or stored somewhere) is got while the record is locked: lock the record, read the token's
+//!   state, ask the rules, get the PIN.
+//! - A person may take their time, and others should not have to wait meanwhile: read the token's state, ask the rules, ask
+//!   the person, then lock the record and read the state again, to see whether what the person was told still holds.
 
 use super::errors::{not_recorded, repeated};
 use super::state::{KnownPin, SourcedPin};
 use crate::Token;
-use crate::ledger::{Ledger, TRIED_PINS};
+use crate::ledger::{Ledger, PinAnswer, TRIED_PINS};
 use crate::module::{PinState, TokenState};
 use crate::pin_rules::{self, PinSourceKind};
 use config::TokenName;
@@ -17,59 +20,81 @@ use messages::error::Error;
 const LAST_TRY: &str = "This is the last try: another wrong PIN locks the token.";
 const COUNTED: &str = "the token has counted a wrong PIN since the last right one";
 
-/// What the rules allow for a login.
+/// How a login goes on, by the rules.
 pub(super) enum Obtained {
-    /// Others have used up all tries but one meanwhile, which who was asked doesn't know.
+    /// A person has to be asked again: since they were asked, others have used up all tries but one.
     AskAgain,
-    /// The reader is to ask.
+    /// The reader itself asks for the PIN; the record is locked.
     AtReader(Ledger),
+    /// This PIN is sent.
     Pin(Sending),
 }
 
-/// A PIN that may be sent, once.
+/// A PIN that the rules allow to be sent once. It is sent in three steps: [record](Self::record) it, send it, and record the
+/// [answer](Recorded::answered).
 pub(super) struct Sending {
     pub(super) pin: KnownPin,
-    /// Locked since before the token was looked at last.
+    /// The record of the token, locked since before the token's state was read last.
     pub(super) ledger: Ledger,
-    /// Not without a line in the record.
+    /// Whether the PIN is only sent if a line in the record says so.
     pub(super) needs_record: bool,
-    /// What the token said before.
+    /// What the token said of its PIN before this one.
     pub(super) before: PinState,
 }
 
 impl Sending {
-    /// Records that the PIN is sent. An error if that can't be, where it has to be.
-    pub(super) fn record(&mut self, token: &TokenName) -> Result<(), Error> {
+    /// Records that the PIN is sent. An error if that can't be recorded, but has to be.
+    pub(super) fn record(&mut self, token: &TokenName) -> Result<Recorded<'_>, Error> {
         match self.ledger.begin() {
             Err(reason) if self.needs_record => {
                 Err(not_recorded(token, self.pin.origin(), &reason))
             }
-            _ => Ok(()),
+            _ => Ok(Recorded(self)),
         }
     }
 }
 
-/// One look at the token before a login, and whose PIN would be sent.
+/// A PIN of which the record says that it was sent. Only [`Sending::record`] makes it, and C_Login is called with no other.
+#[must_use = "the PIN is sent next, and then its answer recorded"]
+pub(super) struct Recorded<'a>(&'a mut Sending);
+
+impl Recorded<'_> {
+    /// What is sent.
+    pub(super) fn sending(&self) -> &Sending {
+        self.0
+    }
+
+    /// Records what the token has answered.
+    pub(super) fn answered(self, answer: PinAnswer) {
+        self.0.ledger.end(answer);
+    }
+
+    /// Leaves the line in the record. The PIN is recorded once more when it is sent.
+    pub(super) fn leave_line(self) {}
+}
+
+/// What is known before a PIN is got.
 struct Look {
     /// What the token says.
     state: TokenState,
+    /// Where the PIN would come from.
     origin: PinOrigin,
-    /// Whose PIN it is, in the words of the rules.
+    /// The same in the words of the rules.
     source: PinSourceKind,
     record: RecordLock,
 }
 
 /// When the record is locked for a login.
 enum RecordLock {
-    /// It is, since before the look at the token: the PIN is at hand.
+    /// It is locked, since before the token's state was read: the PIN is at hand.
     Held(Ledger),
-    /// Once somebody, who is asked next, has given the PIN.
+    /// It will be, once somebody, who is asked next, has given the PIN.
     AfterAsking,
 }
 
 impl Token {
     /// Gets a PIN that the rules allow to be sent: the one that is kept, or another one, which may take as long as a
-    /// person takes. Who is asked is told of the refusal of the one before.
+    /// person takes. Whoever is asked is told of `refusal`, that of the PIN before.
     pub(super) fn obtain(
         &mut self,
         what: &str,
@@ -108,7 +133,7 @@ impl Token {
         })
     }
 
-    /// Looks at the token before a login, once: for the kept PIN or, where that is dropped, for the provider's.
+    /// Reads the token's state before a login, for the kept PIN, or for the provider's if the kept one is dropped.
     fn look(&mut self, pins: &mut dyn PinProvider) -> Result<Look, Error> {
         let Some(kept) = self.login.kept() else {
             let origin = pins.origin();
@@ -130,7 +155,7 @@ impl Token {
         self.login.drop_kept();
         let origin = pins.origin();
         let record = if origin.is_attended() {
-            // At once: whether a line stands may have to be looked at again below.
+            // Now: `source_of_given` may have to lock it again.
             drop(ledger);
             RecordLock::AfterAsking
         } else {
@@ -139,7 +164,7 @@ impl Token {
         self.look_for_given(state, origin, record)
     }
 
-    /// The look for a PIN that the provider gives.
+    /// The look before a PIN that the provider gives.
     fn look_for_given(
         &self,
         state: TokenState,
@@ -166,14 +191,15 @@ impl Token {
         Ok(match record {
             RecordLock::Held(ledger) => self.stored(ledger),
             RecordLock::AfterAsking if self.is_first_of_program(origin) => {
-                // Not kept while it is asked.
+                // The lock ends here: it is not held while the program is asked.
                 PinSourceKind::Program { is_recorded: Ledger::open(&self.state)?.stands() }
             }
             RecordLock::AfterAsking => self.person(),
         })
     }
 
-    /// Whether a program, perhaps a script, is to give its first PIN in this process, which the user hasn't vouched for.
+    /// Whether the next PIN is the first in this process, comes from a program (perhaps a script), and the user has not said
+    /// that it is another one than the token has refused.
     fn is_first_of_program(&self, origin: &PinOrigin) -> bool {
         matches!(origin, PinOrigin::Askpass(_))
             && TRIED_PINS.count(&self.state.name) == 0
@@ -191,8 +217,8 @@ impl Token {
         }
     }
 
-    /// The record, for a PIN that a person was asked for when the token was in this state. `None` if others have
-    /// used up all tries but one meanwhile, which the person doesn't know.
+    /// Locks the record for a PIN that a person has given, who was asked when the token was in this state. `None` if others
+    /// have used up all tries but one since, of which the person was not told.
     fn lock_after_asking(&self, state: &TokenState) -> Result<Option<Ledger>, Error> {
         let ledger = Ledger::open(state)?;
         let now = self.same_token()?.pin;
@@ -219,7 +245,7 @@ impl Token {
     }
 }
 
-/// What is asked for: a PIN for the token in this state, or before the last try a person's word.
+/// What a person is asked for: the PIN of the token in this state, and a yes first if this is the last try.
 fn pin_request<'a>(
     state: &'a TokenState,
     what: &'a str,
@@ -239,8 +265,8 @@ fn pin_request<'a>(
     }
 }
 
-/// The PIN that is given for this request. An error if it comes from a program that gives again what the token has
-/// refused, or may have.
+/// The PIN that the provider gives for this request. An error if it comes from a program that gives a PIN again that the token
+/// has refused, or may have.
 fn given_pin(
     token: &TokenName,
     origin: PinOrigin,
@@ -255,7 +281,7 @@ fn given_pin(
     Ok(SourcedPin { pin, origin })
 }
 
-/// The shortest and the longest PIN that token and program can have.
+/// How many bytes a PIN has at least and at most, by what the token says and this program can hold.
 fn lengths(state: &TokenState) -> (usize, usize) {
     let (shortest, longest) = state.pin_lengths;
     (shortest, if longest == 0 { MAX_PIN_LENGTH } else { longest.min(MAX_PIN_LENGTH) })

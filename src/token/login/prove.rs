@@ -1,8 +1,23 @@
-//! Whether another client knows the PIN of a login that is in force, and what becomes of the login meanwhile.
+//! A client proves that it knows the PIN of a login that is in force, and what becomes of the login meanwhile.
 //!
-//! A right answer costs no try: it is compared with the PIN that the token has accepted. Only a different one is sent,
-//! and only the token can say whether it is right. For that the login ends; if the PIN is wrong, the login is restored,
-//! so that what other clients have open stays so.
+//! Several clients share one session, and so one login. A client that comes later may use the login only if it knows the PIN,
+//! too. Its PIN is compared with the one that the token has accepted, the *former* one: if they are the same, nothing is sent
+//! and no try is spent. If they differ, only the token can say which is right now. For that the login has to end, since a
+//! library takes any PIN for right while it is logged in. If the token refuses the new PIN, the login is made again with the
+//! former one, so that what other clients have open stays open.
+//!
+//! ```text
+//!   prove ─┬─ nothing to prove: the key can be used without a login
+//!          ├─ no former PIN:    log_out ─► authenticate       (a login like any other)
+//!          └─ prove_by_pin:     obtain a PIN
+//!               ├─ it is the former one ─────────────────────────────────► proven, nothing sent
+//!               ├─ at the reader: log_out ─► authenticate_at_reader
+//!               └─ another one: send_in_place_of
+//!                    log_out_for  the line that it is sent is written, where there has to be one; then the login ends
+//!                    send         the line, the PIN, the answer (`send.rs`)
+//!                      ├─ accepted ──────────────────────────────────────► proven; it is the login's PIN from now on
+//!                      └─ refused ─► restore: the former PIN is sent ────► ask again, or the error
+//! ```
 
 use cryptoki::session::UserType;
 
@@ -14,15 +29,25 @@ use crate::key::KeyReference;
 use crate::ledger::{PinAnswer, TRIED_PINS};
 use crate::module::PinState;
 use crate::pin_rules::{self, WhyNotSent};
-use config::pin::PinProvider;
+use config::pin::{Pin, PinProvider};
 use messages::error::Error;
 
+/// The PIN of the login that is in force, which the token has accepted. It is taken out of the login while a client proves
+/// that it knows the PIN: nothing but [`Token::restore`] can send it meanwhile.
+struct FormerPin(SourcedPin);
+
+impl FormerPin {
+    fn is(&self, pin: &Pin) -> bool {
+        self.0.pin.is_same(pin)
+    }
+}
+
 impl Token {
-    /// Admits another client to this key of a session that is logged in already, if the client knows the PIN. The PIN that
-    /// the token accepted before is right without being sent. Any other one is sent, for which the login ends; if the token
-    /// refuses it, the login is made once more with the one that was right, so that what is open stays open, unless
-    /// somebody else has sent a wrong PIN meanwhile. Handles of private objects that were found before a login ended are
-    /// invalid, see [`Token::logins`].
+    /// Admits another client to this key in a session that is logged in already, if the client knows the PIN.
+    ///
+    /// A PIN that is not the accepted one is sent, for which the login ends. If the token refuses it, the login is made again
+    /// with the accepted one, unless somebody else has sent a wrong PIN meanwhile. After a login has ended, handles of private
+    /// objects that were found before are invalid: see [`Token::logins`].
     pub fn prove(
         &mut self,
         reference: &KeyReference,
@@ -31,38 +56,41 @@ impl Token {
         if !self.state.login_required || self.public_private_key(reference).is_some() {
             return Ok(());
         }
-        let Some(former) = self.login.take_accepted() else {
-            // It was entered at the reader; or there is one that the token was never asked about, which proves nothing.
-            self.login.drop_kept();
-            self.log_out()?;
-            return self.authenticate(UserType::User, &reference.holder(), pins);
+        let what = reference.holder();
+        let Some(former) = self.login.take_accepted().map(FormerPin) else {
+            return self.prove_by_new_login(&what, pins);
         };
-        let outcome = self.prove_by_pin(&former, &reference.holder(), pins);
-        self.login.give_back(former);
+        let outcome = self.prove_by_pin(&former, &what, pins);
+        self.login.give_back(former.0);
         outcome
     }
 
-    /// Asks for PINs until one is the `former` one, which the token has accepted, or is accepted in its place.
+    /// There is no PIN to compare with: the former one was entered at the reader, or the token was never asked about the kept
+    /// one, which proves nothing then.
+    fn prove_by_new_login(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
+        self.login.drop_kept();
+        self.log_out()?;
+        self.authenticate(UserType::User, what, pins)
+    }
+
+    /// Asks for PINs until one is the former one, or is accepted in its place.
     fn prove_by_pin(
         &mut self,
-        former: &SourcedPin,
+        former: &FormerPin,
         what: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
         let mut refusal: Option<String> = None;
         loop {
-            // Each login with the right one resets the token's count: nobody is to try one after the other in between.
-            if self.login.wrong_proofs >= pin_rules::ATTENDED_TRIES {
-                return Err(self.not_sent(WhyNotSent::TriesSpent, &pins.origin()));
-            }
+            self.check_wrong_proofs(pins)?;
             match self.obtain(what, refusal.as_deref(), pins)? {
                 Obtained::AskAgain => {}
                 Obtained::AtReader(ledger) => {
                     self.log_out()?;
                     return self.authenticate_at_reader(UserType::User, ledger, pins);
                 }
-                Obtained::Pin(sending) if sending.pin.pin().is_same(&former.pin) => break,
-                Obtained::Pin(sending) => match self.send_in_place_of(former, sending)? {
+                Obtained::Pin(given) if former.is(given.pin.pin()) => break,
+                Obtained::Pin(given) => match self.send_in_place_of(former, given)? {
                     Sent::LoggedIn => break,
                     Sent::Refused(text) => refusal = Some(text),
                 },
@@ -72,49 +100,55 @@ impl Token {
         Ok(())
     }
 
-    /// Sends a PIN that differs from the `former` one, whose login ends for it, and is restored if this one is refused.
-    fn send_in_place_of(
-        &mut self,
-        former: &SourcedPin,
-        mut sending: Sending,
-    ) -> Result<Sent, Error> {
-        // If a wrong PIN was counted or recorded before this one, somebody else may have sent it, or the PIN may have been
-        // changed.
-        let was_right = sending.before == PinState::Good && !sending.ledger.stands();
-        self.log_out_to_send(&mut sending)?;
-        let outcome = self.send(UserType::User, &mut sending);
+    /// Limits how many wrong PINs are sent. The token's own count doesn't: each login with the former PIN in between resets it,
+    /// so that somebody could try one PIN after the other.
+    fn check_wrong_proofs(&self, pins: &mut dyn PinProvider) -> Result<(), Error> {
+        if self.login.wrong_proofs < pin_rules::ATTENDED_TRIES {
+            Ok(())
+        } else {
+            Err(self.not_sent(WhyNotSent::TriesSpent, &pins.origin()))
+        }
+    }
+
+    /// Sends a PIN that isn't the former one. The login ends for it. If the token doesn't accept it, the former login is
+    /// restored, provided that the former PIN was still right just before.
+    fn send_in_place_of(&mut self, former: &FormerPin, mut given: Sending) -> Result<Sent, Error> {
+        // A wrong PIN that was counted or recorded before this one may be somebody else's, or the PIN may have been changed.
+        let former_was_right = given.before == PinState::Good && !given.ledger.stands();
+        self.log_out_for(&mut given)?;
+        let outcome = self.send(UserType::User, &mut given);
         if !matches!(outcome, Ok(Sent::LoggedIn)) {
             self.login.wrong_proofs += 1;
-            if was_right {
-                self.restore(former, sending)?;
+            if former_was_right {
+                self.restore(former, given)?;
             }
         }
         outcome
     }
 
-    /// Ends the login for a PIN that is sent next, unless that can't be recorded where it has to be: what is open would be
-    /// closed for nothing.
-    fn log_out_to_send(&mut self, sending: &mut Sending) -> Result<(), Error> {
-        if sending.needs_record {
-            sending.record(&self.state.name)?;
+    /// Ends the login for a PIN that is sent next. A PIN that can't be recorded where it has to be is never sent, so that is
+    /// tried first: what others have open would be closed for nothing.
+    fn log_out_for(&mut self, given: &mut Sending) -> Result<(), Error> {
+        if given.needs_record {
+            given.record(&self.state.name)?.leave_line();
         }
-        self.log_out().inspect_err(|_| sending.ledger.end(PinAnswer::NotLookedAt))
+        self.log_out().inspect_err(|_| given.ledger.end(PinAnswer::NotLookedAt))
     }
 
-    /// Makes the login once more with the `former` PIN, which was right until another one was refused, unless the token
-    /// grants one try alone, or none.
-    fn restore(&mut self, former: &SourcedPin, refused: Sending) -> Result<(), Error> {
-        let now = self.same_token()?.pin;
-        if !matches!(now, PinState::CountLow | PinState::Good) {
+    /// Makes the former login again, after the token has not accepted another PIN. Not if the token then grants one last try,
+    /// or none. The refused PIN's lock on the record goes on: no other process sends a PIN in between.
+    fn restore(&mut self, former: &FormerPin, refused: Sending) -> Result<(), Error> {
+        let state = self.same_token()?.pin;
+        if !matches!(state, PinState::CountLow | PinState::Good) {
             return Ok(());
         }
         let Sending { pin: wrong, ledger, needs_record, .. } = refused;
-        let pin = KnownPin::Accepted(former.duplicate());
-        let mut again = Sending { pin, ledger, needs_record, before: now };
+        let pin = KnownPin::Accepted(former.0.duplicate());
+        let mut again = Sending { pin, ledger, needs_record, before: state };
         let _ = self.send(UserType::User, &mut again);
-        // It is kept again when the client has done, see `prove`: the next one that the client gives is not it.
+        // `prove` gives it back once the client has finished; until then it is not what the client has to be compared with.
         self.login.drop_kept();
-        // Still not to be sent twice.
+        // The login has cleared the list of refused PINs, and this one is still not to be sent twice.
         TRIED_PINS.add(&self.state.name, wrong.pin(), PinAnswer::Refused);
         Ok(())
     }

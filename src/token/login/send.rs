@@ -1,4 +1,5 @@
-//! C_Login, with a PIN or at the reader: what the token's answer says of the PIN, and whether another one may follow.
+//! C_Login, with a PIN or at the reader: the record around it, what the token's answer says of the PIN, and whether another
+//! PIN may follow.
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::obtain::Sending;
 use super::state::KnownPin;
 use crate::ledger::{Ledger, PinAnswer, TRIED_PINS, UNCLEAR_LOGINS};
 use crate::module::{PinState, TokenState};
+use crate::raw::CallResult;
 use crate::{Token, ckr, pin_rules};
 use config::pin::{PinOrigin, PinProvider};
 use messages::error::Error;
@@ -19,24 +21,21 @@ use system::signals::Deferral;
 pub(super) enum Sent {
     /// The token has accepted it, or is logged in already.
     LoggedIn,
-    /// It was refused, in these words, and a person may try another one.
+    /// It was refused, and a person may try another one. The text tells the person why.
     Refused(String),
 }
 
+/// What C_Login has returned, and what that says of the PIN.
+struct Answered {
+    outcome: CallResult<()>,
+    answer: PinAnswer,
+}
+
 impl Token {
-    /// C_Login with the PIN, which is kept if the token accepts it or is logged in already. An error if nobody may try
-    /// another one.
+    /// Sends the PIN (C_Login). It is kept if the token accepts it, or is logged in already. An error if it was not accepted,
+    /// and nobody may try another one.
     pub(super) fn send(&mut self, user: UserType, sending: &mut Sending) -> Result<Sent, Error> {
-        // From before the PIN is recorded as sent: Ctrl-C would leave that behind for one that wasn't. And SoftHSM empties
-        // the token's file at each login before it writes it again, so that a process that is killed in between loses
-        // the token.
-        let deferral = Deferral::for_login();
-        sending.record(&self.state.name)?;
-        log::debug!("login: C_Login as {user:?}");
-        let outcome = self.session.login(user, Some(sending.pin.pin().expose()));
-        let answer = self.answer(&outcome, sending);
-        sending.ledger.end(recorded(answer, &outcome, &sending.pin));
-        drop(deferral);
+        let Answered { outcome, answer } = self.send_recorded(user, sending)?;
         self.count_try(answer, &sending.pin);
         match outcome {
             Ok(()) => {
@@ -58,6 +57,27 @@ impl Token {
         }
     }
 
+    /// The three steps in which every PIN is sent. A process that is killed after the first one leaves a line that keeps a
+    /// stored PIN from being sent again; one that is killed before the third has not lost count.
+    ///
+    /// A signal ends the process only after the third: Ctrl-C would otherwise leave a line for a PIN that was never sent. And
+    /// SoftHSM empties the token's file at each login before it writes it again: a process that is killed in between loses
+    /// the token.
+    fn send_recorded(&self, user: UserType, sending: &mut Sending) -> Result<Answered, Error> {
+        let deferral = Deferral::for_login();
+        // 1. The record says that the PIN is sent.
+        let recorded = sending.record(&self.state.name)?;
+        log::debug!("login: C_Login as {user:?}");
+        // 2. The PIN is sent.
+        let outcome = self.session.login(user, Some(recorded.sending().pin.pin().expose()));
+        let answer = self.answer(&outcome, recorded.sending());
+        // 3. The record says what the token has answered.
+        let to_record = answer_to_record(answer, &outcome, &recorded.sending().pin);
+        recorded.answered(to_record);
+        drop(deferral);
+        Ok(Answered { outcome, answer })
+    }
+
     /// What the outcome of C_Login says of the PIN.
     fn answer(&self, outcome: &Result<(), CryptokiError>, sending: &Sending) -> PinAnswer {
         match answer_of(outcome, sending.pin.is_accepted()) {
@@ -69,7 +89,7 @@ impl Token {
     }
 
     /// Whether the library itself has refused the PIN's form, before the token could count it: the token says that it has
-    /// counted none. Of other codes, tokens that show no wrong PIN (TPMs) may have.
+    /// counted none. Only CKR_ARGUMENTS_BAD means that, since some tokens (TPMs) count wrong PINs and don't show it.
     fn is_malformed(&self, outcome: &Result<(), CryptokiError>, before: PinState) -> bool {
         let code = outcome.as_ref().err().and_then(ckr::code);
         let has_counted_none = |state: TokenState| state.pin == PinState::Good;
@@ -78,20 +98,20 @@ impl Token {
             && self.same_token().is_ok_and(has_counted_none)
     }
 
-    /// Counts the PIN among those that were tried in this process.
+    /// Counts the PIN among those that this process has tried.
     fn count_try(&self, answer: PinAnswer, sent: &KnownPin) {
         let token = &self.state.name;
         match answer {
             PinAnswer::Accepted => TRIED_PINS.forget(token),
             PinAnswer::NotLookedAt => {}
-            // Nor has the token looked at one that it was not given; but nobody is to give it for ever.
+            // The token has not seen a malformed one either, but giving it has to come to an end.
             PinAnswer::Locked | PinAnswer::Malformed | PinAnswer::Refused | PinAnswer::Unclear => {
                 TRIED_PINS.add(token, sent.pin(), answer);
             }
         }
     }
 
-    /// What follows a login that has failed: a person may try another PIN, or the error.
+    /// What follows a login that has failed: another try for a person, or the error.
     fn not_accepted(
         &mut self,
         answer: PinAnswer,
@@ -162,9 +182,13 @@ impl Token {
 }
 
 /// What the record is told of the answer.
-fn recorded(answer: PinAnswer, outcome: &Result<(), CryptokiError>, sent: &KnownPin) -> PinAnswer {
+fn answer_to_record(
+    answer: PinAnswer,
+    outcome: &Result<(), CryptokiError>,
+    sent: &KnownPin,
+) -> PinAnswer {
     match answer {
-        // The token has accepted this PIN before: what was pulled and is put back goes on.
+        // The token has accepted this PIN before, and was only pulled out: when it is put back, work goes on.
         PinAnswer::Unclear if sent.is_accepted() && outcome.as_ref().is_err_and(ckr::is_gone) => {
             PinAnswer::NotLookedAt
         }
@@ -172,8 +196,8 @@ fn recorded(answer: PinAnswer, outcome: &Result<(), CryptokiError>, sent: &Known
     }
 }
 
-/// Whether a PIN that the token has accepted before is kept after this answer. One that was right can't be typed again
-/// where nobody is asked any more. After several logins without a clear answer it may have been changed.
+/// Whether a PIN that the token has accepted before is kept after this answer. A right PIN that is dropped can't be typed again
+/// once nobody can be asked. But after several logins without a clear answer it may have been changed.
 fn may_be_right_still(answer: PinAnswer, origin: &PinOrigin, tries: usize) -> bool {
     match answer {
         PinAnswer::NotLookedAt => true,
@@ -184,8 +208,8 @@ fn may_be_right_still(answer: PinAnswer, origin: &PinOrigin, tries: usize) -> bo
     }
 }
 
-/// What a login says of the PIN, which the token may have accepted before. A token that is gone or whose session has
-/// ended may have counted it before, and some libraries say that of each failure.
+/// What the outcome of C_Login says of the PIN; `is_accepted` if the token has accepted it before. A token that is gone, or whose
+/// session has ended, may have counted the PIN before that, and some libraries report that for every failure: it is unclear.
 fn answer_of(outcome: &Result<(), CryptokiError>, is_accepted: bool) -> PinAnswer {
     let Err(error) = outcome else { return PinAnswer::Accepted };
     match ckr::code(error) {
