@@ -55,3 +55,12 @@ fn the_proxy_is_that_of_who_was_first_at_the_address() {
         ]);
     }
 }
+
+#[test]
+fn a_clients_own_proxy_for_the_tunnels_address_is_told() {
+    let user = PlainUser::new(&["--keep=15m"]);
+    let outcome = user.kubectl(&["get", "--raw=/version", "--proxy-url=http://127.0.0.1:1"]).run();
+    assert_ne!(outcome.status.code(), Some(0), "{outcome:?}");
+    outcome.says(&["the client goes to the tunnel, which is on this machine, through a proxy"]);
+    assert!(!user.kubectl(&["get", "--raw=/version"]).run().stderr.contains("proxy"));
+}

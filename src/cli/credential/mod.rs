@@ -218,6 +218,13 @@ fn wanted_clusters(
         return local_clusters(kubeconfig(), identity);
     };
     let mut requested = LocalCluster::requested(entry)?;
+    // The entry itself has none: it is the client's --proxy-url, which counts for the address in the entry.
+    if requested.cluster.proxy_url.is_some() {
+        report::warning(
+            "the client goes to the tunnel, which is on this machine, through a proxy: leave --proxy-url out, and set \
+             proxy-url of the real cluster, which the tunnel uses",
+        );
+    }
     if requested.extension.is_null()
         && let Some(known) = known_cluster(kubeconfig(), &requested)
     {
