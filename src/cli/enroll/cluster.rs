@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 
-use super::EnrollArguments;
+use super::plan::{CertifiedUser, CertifyPlan, TokenPlan, UsualUser};
 use super::token::Enrollment;
 use super::touch::SUFFIX;
 use crate::cli::issuance::{APPLY, right_to_request};
@@ -41,15 +41,15 @@ impl IssuingCluster {
     /// Asks who the person is and what they may do; `None` if the context uses the key that is named, or unless one is named
     /// any key on a token already. If that key's certificate has expired, the user is asked that the context had before.
     pub(super) fn find(
-        arguments: &EnrollArguments,
+        plan: &CertifyPlan,
         SelectedContext { kubeconfig, context }: &SelectedContext,
         variables: &TakenVariables,
         session: &mut CommandSession,
     ) -> Result<Option<Self>, Error> {
-        let options = &arguments.key_options;
+        let options = &plan.token.options;
         let mut expired = None;
         if let Provider::ExternalSigner(present) = kubeconfig.provider(&context.user)?
-            && is_meant(arguments, &present, session)?
+            && is_meant(&plan.token, &present, session)?
         {
             expired = ExpiredKey::of(options.overridden(present), variables, session)?;
             if expired.is_none() {
@@ -63,7 +63,7 @@ impl IssuingCluster {
         let kubectl = Kubectl::new(&context.name, options.kubeconfig.as_deref(), before.as_ref());
         let known = whoami(&kubectl)?;
         let certificate = expired.as_ref().map(|expired| &expired.certificate);
-        let applicant = applicant(arguments, &known, certificate)?;
+        let applicant = applicant(&plan.whom, &known, certificate)?;
         check_right_to_request(&kubectl, &known.name)?;
         Ok(Some(Self { kubectl, applicant, key: expired.map(|expired| expired.config) }))
     }
@@ -73,7 +73,7 @@ impl IssuingCluster {
 /// expired, or else those that the cluster knows. Another user isn't put into the groups of this one, nor another key into
 /// those that evidence opened to this one.
 fn applicant(
-    arguments: &EnrollArguments,
+    whom: &CertifiedUser,
     known: &ClusterUser,
     expired: Option<&Certificate>,
 ) -> Result<Applicant, Error> {
@@ -81,13 +81,14 @@ fn applicant(
         Some(certificate) => certificate.user.as_deref().unwrap_or_default(),
         None => &known.name,
     };
-    // The user of a certificate that has expired is that one already.
-    let second_user = format!("{present_user}{SUFFIX}");
-    let is_second = arguments.writes_by_touch && expired.is_none();
-    let usual_user = if is_second { &second_user } else { present_user };
-    let user = arguments.user.as_deref().unwrap_or(usual_user);
-    let groups = if !arguments.groups.is_empty() {
-        arguments.groups.clone()
+    let usual_user = match whom.usual {
+        // The user of a certificate that has expired is that one already.
+        UsualUser::SecondOfRequester if expired.is_none() => format!("{present_user}{SUFFIX}"),
+        UsualUser::SecondOfRequester | UsualUser::Requester => present_user.to_owned(),
+    };
+    let user = whom.named.as_ref().unwrap_or(&usual_user);
+    let groups = if !whom.groups.is_empty() {
+        whom.groups.clone()
     } else if user != present_user {
         Vec::new()
     } else if let Some(certificate) = expired {
@@ -95,7 +96,7 @@ fn applicant(
     } else {
         for_any_key(known.assigned_groups())
     };
-    Applicant::new(user.to_owned(), groups)
+    Applicant::new(user.clone(), groups)
 }
 
 /// Fails unless the cluster lets this user make certificate requests and read them.
@@ -116,16 +117,16 @@ fn check_right_to_request(kubectl: &Kubectl, user: &str) -> Result<(), Error> {
 
 /// Whether the options name the key that the context has, which is at hand then, or none.
 fn is_meant(
-    arguments: &EnrollArguments,
+    plan: &TokenPlan,
     present: &Configuration,
     session: &mut CommandSession,
 ) -> Result<bool, Error> {
-    let options = &arguments.key_options;
-    if !options.names_a_key() && arguments.slot.is_none() {
+    let options = &plan.options;
+    if !options.names_a_key() && plan.slot.is_none() {
         return Ok(true);
     }
     let mut wanted = options.filter()?.object;
-    wanted.id = wanted.id.or_else(|| arguments.slot.map(PivSlot::id));
+    wanted.id = wanted.id.or_else(|| plan.slot.map(PivSlot::id));
     let listing = options.of_token().list(None, session)?;
     // The present key may be in another one.
     session.close_library();
@@ -206,7 +207,7 @@ impl Enrollment<'_> {
         file: Option<PathBuf>,
         session: &mut CommandSession,
     ) -> Result<KeyForContext, Error> {
-        let mut options = self.arguments.key_options.clone();
+        let mut options = self.plan.options.clone();
         options.certificate_file = file.map(|path| path.to_string_lossy().into_owned());
         options.selection = Selection {
             object_id: key.selector.id.as_ref().map(ToString::to_string),
@@ -214,7 +215,7 @@ impl Enrollment<'_> {
             ..Selection::default()
         };
         let library = &self.config.library;
-        let named = self.arguments.key_options.library();
+        let named = self.plan.options.library();
         let path = named.unwrap_or_else(|| library.path().to_string_lossy().into());
         let slot = Some(self.token.state().name.slot);
         let filter = Filter {

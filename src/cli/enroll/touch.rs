@@ -1,12 +1,11 @@
 //! `enroll --writes-by-touch`: a second key, which wants a touch for each signature, as a second user for what changes
 //! something; and kubectl's preferences (kuberc), by which it takes that user for such commands.
 
-use super::{EnrollArguments, certify};
-use crate::cli::key::options::SelectedContext;
+use super::certify::certify;
+use super::plan::{Preferences, WritesPlan};
+use crate::cli::key::options::{KeyOptions, SelectedContext};
 use crate::cli::session::{CommandSession, Step};
-use ::token::PivSlot;
 use cluster_api::preferences::{WRITING, add_context, use_for_writes};
-use config::Keep;
 use kubeconfig::Provider;
 use messages::error::{Error, Exit, PROGRAM};
 use messages::help::{Help, HelpPart};
@@ -16,33 +15,36 @@ use messages::printable::shell_word;
 pub(super) const SUFFIX: &str = "-writes";
 
 /// The key, the user and a context for both, beside those that read; then kubectl's preferences.
-pub(super) fn enroll(
-    arguments: &EnrollArguments,
-    session: &mut CommandSession,
-) -> Result<(), Error> {
-    let context = writing_context(arguments)?;
-    let arguments = for_writes(arguments, context)?;
-    certify(&arguments, session)?;
-    let user = arguments.key_options.selected()?.context.user;
-    if arguments.kuberc {
-        use_for_writes(&user)?;
-        let text = format!("takes user \"{user}\" for what changes something, in every context");
-        session.output.step(&Step { title: "kubectl", text })?;
-    } else {
-        let commands: Vec<_> = WRITING.iter().map(|command| shell_word(command)).collect();
-        let set = "kubectl kuberc set --section=defaults --command=\"$command\" --option=user=";
-        let name = shell_word(&user);
-        let text = "For kubectl 1.34 or later to take this user by itself for what changes something, in every \
-                    context (--kuberc does this):";
-        let line = format!("for command in {}; do {set}{name}; done", commands.join(" "));
-        session.output.hint(text, &[&line])?;
+pub(super) fn enroll(plan: WritesPlan, session: &mut CommandSession) -> Result<(), Error> {
+    let WritesPlan { certify: mut second, preferences } = plan;
+    let context = writing_context(&second.token.options)?;
+    second.token.options.context = Some(context);
+    certify(&second, session)?;
+    let user = second.token.options.selected()?.context.user;
+    match preferences {
+        Preferences::Change => {
+            use_for_writes(&user)?;
+            let text =
+                format!("takes user \"{user}\" for what changes something, in every context");
+            session.output.step(&Step { title: "kubectl", text })
+        }
+        Preferences::Print => print_preferences(&user, session),
     }
-    Ok(())
+}
+
+/// Prints the commands by which kubectl takes this user for what changes something.
+fn print_preferences(user: &str, session: &mut CommandSession) -> Result<(), Error> {
+    let commands: Vec<_> = WRITING.iter().map(|command| shell_word(command)).collect();
+    let set = "kubectl kuberc set --section=defaults --command=\"$command\" --option=user=";
+    let name = shell_word(user);
+    let text = "For kubectl 1.34 or later to take this user by itself for what changes something, in every context \
+                (--kuberc does this):";
+    let line = format!("for command in {}; do {set}{name}; done", commands.join(" "));
+    session.output.hint(text, &[&line])
 }
 
 /// The name of the second user's context, which is there then. The first one's has a key on a token.
-fn writing_context(arguments: &EnrollArguments) -> Result<String, Error> {
-    let options = &arguments.key_options;
+fn writing_context(options: &KeyOptions) -> Result<String, Error> {
     let SelectedContext { kubeconfig, context: reading } = options.selected()?;
     let name = format!("{}{SUFFIX}", reading.name);
     let is_there = kubeconfig.context(&name).is_ok();
@@ -56,15 +58,4 @@ fn writing_context(arguments: &EnrollArguments) -> Result<String, Error> {
         add_context(options.kubeconfig.as_deref(), &name, &reading)?;
     }
     Ok(name)
-}
-
-/// The arguments for the second key: in slot 9c, unless they name a key, and open for one command.
-fn for_writes(arguments: &EnrollArguments, context: String) -> Result<EnrollArguments, Error> {
-    let mut changed = arguments.clone();
-    if !arguments.key_options.filter()?.object.is_given() {
-        changed.slot = changed.slot.or_else(|| PivSlot::named("9c"));
-    }
-    changed.keep = changed.keep.or(Some(Keep::Command));
-    changed.key_options.context = Some(context);
-    Ok(changed)
 }

@@ -1,0 +1,212 @@
+//! The certificate that was issued: beside its key on the token, or in a file.
+
+use std::path::{Path, PathBuf};
+
+use super::plan::{InstallPlan, OtherCertificate};
+use super::token::Enrollment;
+use crate::cli::issuance::IssuedCertificate;
+use crate::cli::question::confirm;
+use crate::cli::session::Step;
+use crate::enrollment::{
+    Installation, for_another, in_groups, installation, intermediates, of_key,
+};
+use crypto::certificate::{Certificate, minute};
+use messages::error::{Error, Exit, PROGRAM};
+use messages::help::{Help, HelpPart};
+use messages::printable::printable;
+use messages::report;
+use system::clock::unix_time;
+use token::{KeyReference, kind};
+
+/// Where an issued certificate is to be.
+struct Placement {
+    /// Why in a file: the token doesn't take it, or not those of the CAs.
+    why_in_file: Option<String>,
+    /// It is on the token already.
+    is_there: bool,
+    /// Those on the token that it takes the place of.
+    replaced: Vec<Certificate>,
+}
+
+impl Placement {
+    fn in_file(reason: String) -> Self {
+        Self { why_in_file: Some(reason), is_there: false, replaced: Vec::new() }
+    }
+}
+
+impl Enrollment<'_> {
+    /// The certificate that was issued, beside its key, whose private key is there with it.
+    pub(super) fn install_issued(
+        &mut self,
+        issued: &IssuedCertificate,
+        plan: &InstallPlan,
+    ) -> Result<(), Error> {
+        let user = issued.certificate.user.as_deref().unwrap_or_default();
+        let public_key = issued.certificate.public_key();
+        let key = self.token.key_of(public_key, &issued.origin, Some(&mut self.pins))?;
+        self.token.key(key.clone(), &mut self.pins)?;
+        // Whose the key is was chosen when it was made.
+        let is_labelled = self.config.object.label.is_none() && !self.token.state().is_yubikey();
+        if plan.user.is_none() && key.label != user && is_labelled {
+            let label = format!("\"{}\", as the key is labelled", key.label);
+            return Err(for_another(&format!("user \"{user}\""), &label));
+        }
+        self.install(issued, &key, plan.other).map(drop)
+    }
+
+    /// Writes the certificate beside its key, and removes those that it replaces then. The file that it is in, if the
+    /// token doesn't take it, or not those of the CAs.
+    pub(super) fn install(
+        &mut self,
+        issued: &IssuedCertificate,
+        key: &KeyReference,
+        other: OtherCertificate,
+    ) -> Result<Option<PathBuf>, Error> {
+        self.lock()?;
+        let certificate = &issued.certificate;
+        let mut placement = self.placement(certificate, other)?;
+        if !placement.replaced.is_empty() {
+            let what = replacement(&self.token.name(), key, &placement.replaced);
+            confirm(&what, &printable(&format!("Replace {what}")))?;
+        }
+        if placement.why_in_file.is_none() && !placement.is_there {
+            self.write(issued, key, &mut placement)?;
+        }
+        let mut location = "beside the key".to_owned();
+        let mut kept = None;
+        if let Some(reason) = &placement.why_in_file {
+            let in_use = self.config.certificate_file.as_deref();
+            let path = issued.keep(self.named_file().or(in_use))?;
+            location = format!("in {}", path.display());
+            report::note(&format!("{reason}; the issued one is {location}, with those above it"));
+            kept = Some(path);
+        }
+        self.steps.push(describe(certificate, &location));
+        if !placement.is_there && kept.is_none() {
+            for authority in intermediates(certificate, &issued.chain) {
+                let text = format!("of the CA {}, on the token, too", authority.subject);
+                self.steps.push(Step { title: "certificate", text });
+            }
+        }
+        // The new one is there and was read.
+        for old in &placement.replaced {
+            self.token.remove_certificate(old, certificate)?;
+            let number = &old.serial_number;
+            let text = format!("the certificate with serial number {number}");
+            self.steps.push(Step { title: "removed", text });
+        }
+        Ok(kept)
+    }
+
+    /// The file that the options name for the certificate.
+    fn named_file(&self) -> Option<&Path> {
+        self.plan.options.certificate_file.as_deref().map(Path::new)
+    }
+
+    /// Where the certificate is to be, as far as that is known before it is written.
+    fn placement(
+        &self,
+        certificate: &Certificate,
+        other: OtherCertificate,
+    ) -> Result<Placement, Error> {
+        if self.config.certificate_file.is_some() {
+            return Ok(Placement::in_file("the context has its certificate in a file".to_owned()));
+        }
+        if self.token.state().is_piv_of_opensc() {
+            let token = self.token.name();
+            let reason = format!("OpenSC writes nothing to a PIV card such as token {token}");
+            return Ok(Placement::in_file(reason));
+        }
+        let replaces = other == OtherCertificate::IsReplaced;
+        match installation(&self.candidates, certificate, replaces, unix_time()) {
+            Ok(Installation { is_there, replaced }) => {
+                let replaced = replaced.into_iter().cloned().collect();
+                Ok(Placement { why_in_file: None, is_there, replaced })
+            }
+            Err(error) if other == OtherCertificate::SendsToFile => {
+                Ok(Placement::in_file(error.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the certificate beside its key, or notes why it is to be in a file.
+    fn write(
+        &mut self,
+        issued: &IssuedCertificate,
+        key: &KeyReference,
+        placement: &mut Placement,
+    ) -> Result<(), Error> {
+        match issued.write(&mut self.token, key, &mut self.pins) {
+            Ok(true) => {}
+            Ok(false) => {
+                placement.why_in_file = Some(format!(
+                    "token {} has no room for the certificates of CAs, which a server may need",
+                    self.token.name()
+                ));
+            }
+            Err(error) => {
+                // A file that was named takes it whatever the token says of it.
+                let may_be_kept = self.named_file().is_some() && error.exits_with(Exit::Object);
+                if !may_be_kept && !error.is(&kind::CERTIFICATE_REFUSED) {
+                    return Err(error);
+                }
+                *placement = Placement::in_file(error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest certificate of the key, for this user if one is given, as a line; or why nothing is left to do for the
+    /// key.
+    pub(super) fn installed(&self, key: &KeyReference, user: Option<&str>) -> Result<Step, Error> {
+        // By the public key: ykcs11 labels the certificate and its key differently.
+        let certificates = of_key(&self.candidates, &key.public_key).into_iter();
+        let newest = certificates.max_by_key(|certificate| certificate.validity.not_after);
+        let certified_user = newest.and_then(|certificate| certificate.user.as_deref());
+        if let Some(newest) = newest
+            && user.is_some()
+            && certified_user == user
+        {
+            return Ok(describe(newest, "beside the key"));
+        }
+        let end = newest.map(|certificate| minute(certificate.validity.not_after));
+        let text = format!(
+            "the key with {} has a certificate for user \"{}\" that is valid until {}",
+            key.selector,
+            certified_user.unwrap_or_default(),
+            end.unwrap_or_default()
+        );
+        let help = Help::from(format!("use it as it is, or have it renewed with `{PROGRAM} renew"))
+            .and(HelpPart::Key)
+            .and(
+                "`; for another request for this key name the key with --object-id, for another key a free --object-id",
+            );
+        Err(Error::new(Exit::Object, text).help(help))
+    }
+}
+
+/// What is asked for a yes.
+fn replacement(token: &str, key: &KeyReference, replaced: &[Certificate]) -> String {
+    let described: Vec<_> = replaced
+        .iter()
+        .map(|old| {
+            let until = minute(old.validity.not_after);
+            format!("{}, serial number {}, until {until}", old.subject, old.serial_number)
+        })
+        .collect();
+    let key = &key.selector;
+    format!("the certificate of the key with {key} on token {token} ({})", described.join("; "))
+}
+
+/// A certificate and where it is, in one line.
+fn describe(certificate: &Certificate, location: &str) -> Step {
+    let user = certificate.user.as_deref().unwrap_or_default();
+    let text = format!(
+        "user {user:?}, {}, expires {}, issued by {}, {location}",
+        in_groups(&certificate.groups),
+        minute(certificate.validity.not_after),
+        certificate.issuer_text
+    );
+    Step { title: "certificate", text }
+}

@@ -1,0 +1,121 @@
+//! Which token is meant, on which a key is enrolled.
+
+use super::plan::TokenPlan;
+use crate::cli::key::options::KeyOptions;
+use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration, token_options};
+use crate::cli::question::pick;
+use crate::cli::session::CommandSession;
+use crate::enrollment::fingerprint;
+use config::Config;
+use crypto::certificate::PublicKey;
+use keyring::library::LibraryLock;
+use messages::error::{Error, Exit};
+use messages::help::Help;
+use protocol::Configuration;
+use token::{SessionAccess, Token};
+
+/// The token of this configuration, with a session in which it can be changed.
+pub(super) fn open_token(
+    config: &Config,
+    session: &mut CommandSession,
+) -> Result<(LibraryLock, Token), Error> {
+    let library = session.open(config)?;
+    let found = library.module.find_token(&config.token)?;
+    let token = Token::with_session(&library.module, found, SessionAccess::ReadWrite)?;
+    Ok((library.lock.clone(), token))
+}
+
+/// The token, if an option is for YubiKeys: chosen, and found to be one, before the cluster is asked, perhaps with a key
+/// that wants its PIN. The library is closed again.
+pub(super) fn chosen_yubikey(
+    plan: &TokenPlan,
+    session: &mut CommandSession,
+) -> Result<Option<Config>, Error> {
+    if plan.of_yubikeys.is_none() {
+        return Ok(None);
+    }
+    let config = choose(&plan.options, None, session)?;
+    let (_, token) = open_token(&config, session)?;
+    let checked = check_yubikey(plan, &token);
+    token.close();
+    session.close_library();
+    checked.map(|()| Some(config))
+}
+
+/// Fails if an option is for YubiKeys and the token is none.
+pub(super) fn check_yubikey(plan: &TokenPlan, token: &Token) -> Result<(), Error> {
+    match plan.of_yubikeys {
+        Some(option) if !token.state().is_yubikey() => Err(is_no_yubikey(option, token)),
+        _ => Ok(()),
+    }
+}
+
+fn is_no_yubikey(option: &str, token: &Token) -> Error {
+    let token = token.name();
+    let text = format!("{option} is for YubiKeys behind ykcs11, and token {token} is none");
+    Error::new(Exit::Object, text)
+        .help("leave it out, or name Yubico's library (libykcs11.so) with --module")
+}
+
+/// What the options say of library, token and object, with the library or token that they don't name. A library that is
+/// looked at alone stays open.
+pub(super) fn choose(
+    options: &KeyOptions,
+    key: Option<&PublicKey>,
+    session: &mut CommandSession,
+) -> Result<Config, Error> {
+    let (named, mut map) = (options.filter()?, options.configuration());
+    if named.library.is_none() || !named.token.is_given() {
+        // Whatever key.
+        let listing = options.of_token().look(None, session)?;
+        let found = found_token(&listing, key)?;
+        map = found.pairs().chain(map.pairs()).collect();
+    }
+    // That of the new one, if the token doesn't take it.
+    drop(map.take("certificateFile"));
+    Config::of_token(&mut map)
+}
+
+/// The token that is found on this machine, shows this key, or is picked, with its library.
+fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configuration, Error> {
+    let fingerprint = key.map(fingerprint).transpose()?;
+    // One that takes no key, and has none, can't be meant.
+    let is_of_use = |token: &TokenEntry| !(token.write_protected && token.is_bare());
+    let readable =
+        || listing.tokens().filter(|(_, token)| token.error.is_none() && is_of_use(token));
+    let shows_key = |token: &TokenEntry| {
+        key.is_some() && token.keys.iter().any(|shown| shown.fingerprint == fingerprint)
+    };
+    let mut tokens: Vec<_> = readable().filter(|(_, token)| shows_key(token)).collect();
+    if tokens.is_empty() {
+        // It may be the one that is meant.
+        if let Some(busy) = listing.busy() {
+            return Err(busy);
+        }
+        tokens = readable().collect();
+    }
+    let (library, token) = match tokens.as_slice() {
+        [] => {
+            let blank = listing.libraries.iter().find_map(LibraryEntry::blank);
+            return Err(blank.unwrap_or_else(|| {
+                Error::new(Exit::Token, "no token was found").help(
+                    "insert it, or name its library with --module; `pkcs11-external-signer list` shows what was \
+                     looked at",
+                )
+            }));
+        }
+        [only] => *only,
+        several => {
+            let options: Vec<_> = several
+                .iter()
+                .map(|(library, token)| token_options(library, token).trim_start().to_owned())
+                .collect();
+            let picked = pick("Which token?", &options).and_then(|index| several.get(index));
+            *picked.ok_or_else(|| {
+                Error::new(Exit::Token, format!("{} tokens can be meant", several.len()))
+                    .help(Help::from("name one with these options:").with_candidates(&options))
+            })?
+        }
+    };
+    Ok(token_configuration(library, token))
+}

@@ -1,0 +1,215 @@
+//! The key that is enrolled: found on the token or made there, and what the token says of it.
+
+use super::plan::{EvidencePlan, EvidenceSource, KeyIntent, KeyPlan, TouchDemand};
+use super::token::{Enrollment, KeyPlace};
+use crate::cli::issuance::evidence_from_file;
+use crate::cli::question::confirm;
+use crate::cli::session::Step;
+use crate::enrollment::{Applicant, KeyEvidence, find_key, has_valid_certificate, selector};
+use attestation::Evidence;
+use attestation::yubikey::TouchPolicy;
+use config::{ObjectId, ObjectSelector};
+use messages::error::{Error, Exit};
+use messages::printable::printable;
+use messages::report;
+use pin_entry::ask;
+use system::clock::unix_time;
+use token::{Candidate, KeyReference, NewKey, PivSlot, SlotOptions, SlotPolicy, id_in_use};
+
+/// The key that is enrolled.
+pub(super) struct EnrolledKey {
+    pub(super) key: KeyReference,
+    /// It has a valid certificate, and another one wasn't asked for by the key's name.
+    pub(super) is_certified: bool,
+}
+
+/// The applicant as the request names them, and what it says of where the key was made.
+pub(super) struct AttestedApplicant {
+    pub(super) applicant: Applicant,
+    pub(super) evidence: Option<Evidence>,
+}
+
+impl Enrollment<'_> {
+    /// The applicant's key, found or made.
+    pub(super) fn key(
+        &mut self,
+        plan: &KeyPlan,
+        applicant: &Applicant,
+    ) -> Result<EnrolledKey, Error> {
+        let label = self.label(applicant);
+        if plan.intent == KeyIntent::FindOrMake
+            && let Some(found) = self.present_key(plan, &label)?
+        {
+            self.check_touch(plan.touch, &found.key.selector)?;
+            self.describe_key(&found.key, "on");
+            return Ok(found);
+        }
+        let key = self.make_key(plan, &label)?;
+        self.check_touch(plan.touch, &key.selector)?;
+        self.describe_key(&key, "made on");
+        Ok(EnrolledKey { key, is_certified: false })
+    }
+
+    /// The label of the applicant's key: their name, unless an option gives it.
+    fn label(&self, applicant: &Applicant) -> String {
+        let label = self.config.object.label.clone();
+        label.unwrap_or_else(|| applicant.user().to_owned())
+    }
+
+    /// The key of an applicant that was [found](Self::key) before, without a word.
+    pub(super) fn key_again(
+        &mut self,
+        plan: &KeyPlan,
+        applicant: &Applicant,
+    ) -> Result<KeyReference, Error> {
+        let found = self.key(plan, applicant)?;
+        self.steps.clear();
+        Ok(found.key)
+    }
+
+    /// The key at the place that is meant, or with this label, that the token has; `None` if it has none.
+    fn present_key(&mut self, plan: &KeyPlan, label: &str) -> Result<Option<EnrolledKey>, Error> {
+        let now = unix_time();
+        let found = find_key(&self.candidates, self.place.id(), label, plan.kind, now)?;
+        let Some(found) = found else { return Ok(None) };
+        let is_named = matches!(self.place, KeyPlace::Named(_));
+        let is_certified = !is_named && has_valid_certificate(found, now);
+        let selector = selector(found);
+        let has_policies = plan.pin_policy.is_some() || plan.touch_policy.is_some();
+        if !is_certified && has_policies {
+            let text = format!(
+                "the key with {selector} is there, and its PIN and touch policies can't be changed"
+            );
+            return Err(Error::new(Exit::Object, text).help(
+                "leave the policies out to use this key, name another slot with --slot, or have the key \
+                 destroyed for a new one with --replace",
+            ));
+        }
+        let key = self.token.bare_key(&selector, Some(&mut self.pins))?;
+        Ok(Some(EnrolledKey { key, is_certified }))
+    }
+
+    /// Fails if the key is to want a touch, and the token says that it wants none.
+    fn check_touch(&self, demand: TouchDemand, selector: &ObjectSelector) -> Result<(), Error> {
+        if demand == TouchDemand::AsItIs {
+            return Ok(());
+        }
+        let token = self.token.name();
+        let Some(known) = KeyEvidence::of(&self.token, selector) else {
+            report::warning(&format!(
+                "token {token} doesn't say whether it wants a touch for the key with {selector}"
+            ));
+            return Ok(());
+        };
+        if known.claims.touch_policy != TouchPolicy::Never {
+            return Ok(());
+        }
+        let text = format!("token {token} wants no touch for the key with {selector}");
+        Err(Error::new(Exit::Object, text).help(
+            "name a slot that is free with --slot, or have this key destroyed with --replace",
+        ))
+    }
+
+    /// Notes the key, which is `on` the token or `made on` it.
+    fn describe_key(&mut self, key: &KeyReference, origin: &str) {
+        let KeyReference { public_key, label, .. } = key;
+        let id = key.selector.id.as_ref().map_or_else(|| "none".to_owned(), ObjectId::to_string);
+        let token = self.token.name();
+        let text =
+            format!("{public_key}, {origin} token {token}, objectId {id}, label \"{label}\"");
+        self.steps.push(Step { title: "key", text });
+    }
+
+    /// A new key at the place that is meant, or under a free CKA_ID. What is there is lost only on a YubiKey, and after a
+    /// typed yes.
+    fn make_key(&mut self, plan: &KeyPlan, label: &str) -> Result<KeyReference, Error> {
+        let (kind, purpose) = (plan.kind.unwrap_or_default(), self.plan.purpose);
+        self.token.check_generation(kind, purpose)?;
+        let id = match self.place.id() {
+            Some(id) => id.clone(),
+            None => self.token.unused_id()?,
+        };
+        let slot = PivSlot::of_id(&id).filter(|_| self.token.state().is_yubikey());
+        let in_slot = slot.map_or_else(String::new, |slot| format!(" in slot {}", slot.name()));
+        let replaces = plan.intent == KeyIntent::Replace;
+        if self.token.is_in_use(&id)? {
+            if !replaces {
+                return Err(id_in_use(&id, &self.token.name()));
+            }
+            self.confirm_loss(&id, &in_slot)?;
+        }
+        let what = format!("for a new key{in_slot}");
+        self.token.log_in_to_write(&what, &mut self.pins, &ask)?;
+        let new = NewKey { kind, purpose, id: &id, label };
+        let touch_policy = plan.touch_policy.or_else(|| self.usual_touch(plan.touch));
+        let options = SlotOptions { pin_policy: plan.pin_policy, touch_policy, replaces };
+        let made = self.token.generate(&new, options)?;
+        for promise in &made.unconfirmed {
+            report::warning(&format!("the token does not confirm of the new key that {promise}"));
+        }
+        Ok(made.key)
+    }
+
+    /// When a new key is to want a touch, where no option says it.
+    fn usual_touch(&self, demand: TouchDemand) -> Option<SlotPolicy> {
+        match demand {
+            TouchDemand::Wanted if self.token.state().is_yubikey() => {
+                SlotPolicy::of_touch("always")
+            }
+            TouchDemand::Wanted | TouchDemand::AsItIs => None,
+        }
+    }
+
+    /// Has a person confirm that the key with this CKA_ID is lost, which is in this slot.
+    fn confirm_loss(&self, id: &ObjectId, in_slot: &str) -> Result<(), Error> {
+        let lost = self.candidates.iter().find(|candidate| candidate.id == id.as_bytes());
+        let key = lost.and_then(|candidate| candidate.key.as_ref());
+        let kind = key.map_or("", |key| &key.kind);
+        let certificate = match lost.and_then(Candidate::certificate) {
+            Some(certificate) => format!(", which has a certificate of {}", certificate.subject),
+            None => String::new(),
+        };
+        let token = self.token.name();
+        let what = format!("the {kind} key{in_slot} of token {token}{certificate}");
+        confirm(&what, &printable(&format!("Destroy {what}")))
+    }
+
+    /// Has the token say of the key where it was made, for the request to a cluster, unless that isn't wanted. The
+    /// applicant is in the groups that this opens if these are asked for.
+    pub(super) fn attest(
+        &mut self,
+        plan: &EvidencePlan,
+        key: &KeyReference,
+        applicant: &Applicant,
+    ) -> Result<AttestedApplicant, Error> {
+        let known = match &plan.source {
+            EvidenceSource::LeftOut => None,
+            EvidenceSource::Token => KeyEvidence::of(&self.token, &key.selector),
+            EvidenceSource::File(file) => Some(evidence_from_file(file, &key.public_key)?),
+        };
+        let Some(known) = known else {
+            if plan.asks_for_groups {
+                return Err(self.attests_nothing(key));
+            }
+            return Ok(AttestedApplicant { applicant: applicant.clone(), evidence: None });
+        };
+        self.steps.push(Step { title: "evidence", text: known.disclosure() });
+        let applicant = if plan.asks_for_groups {
+            applicant.also_in(&known.claims.groups())
+        } else {
+            applicant.clone()
+        };
+        Ok(AttestedApplicant { applicant, evidence: Some(known.evidence) })
+    }
+
+    /// The error that groups are asked for which only evidence opens.
+    fn attests_nothing(&self, key: &KeyReference) -> Error {
+        let token = self.token.name();
+        let text =
+            format!("token {token} doesn't say that it has made the key with {}", key.selector);
+        Error::new(Exit::Object, text).help(
+            "leave --hardware-groups out, or have a YubiKey behind Yubico's library (libykcs11.so) make the key; behind \
+             another library, name with --attestation what `ykman piv keys attest` has written",
+        )
+    }
+}

@@ -1,0 +1,64 @@
+//! `enroll --csr`: a key, and the request for any CA.
+
+use std::io;
+use std::path::Path;
+
+use super::choice::choose;
+use super::key::EnrolledKey;
+use super::plan::RequestPlan;
+use super::token::Enrollment;
+use crate::cli::issuance::{LONGEST, file_error, replace_file};
+use crate::cli::session::{CommandSession, Step};
+use crate::enrollment::{fingerprint, in_groups};
+use files::read_regular;
+use messages::error::Error;
+use messages::printable::in_groups_of_eight;
+use token::KeyReference;
+
+/// Finds or makes the key, and writes the request to its file, or prints it.
+pub(super) fn write(plan: &RequestPlan, session: &mut CommandSession) -> Result<(), Error> {
+    let RequestPlan { token, applicant, file, .. } = plan;
+    check_target(file)?;
+    let variables = &session.take_variables(token.options.configuration());
+    let config = choose(&token.options, None, session)?;
+    let mut enrollment = Enrollment::open(token, config, applicant.user(), variables, session)?;
+    let EnrolledKey { key, is_certified } = enrollment.key(&plan.key, applicant)?;
+    if is_certified {
+        // Why nothing is left to do.
+        enrollment.installed(&key, None)?;
+    }
+    let pem = enrollment.sign_request(applicant, None, &key)?;
+    // The request alone, for a pipe.
+    if file == Path::new("-") {
+        return session.output.print_document(&pem);
+    }
+    enrollment.show(&mut session.output)?;
+    session.output.detail(&fingerprint_line(&key)?)?;
+    replace_file(file, &pem)?;
+    let (file, user, groups) = (file.display(), applicant.user(), in_groups(applicant.groups()));
+    let text = format!("in {file}, for user {user:?}, {groups}");
+    session.output.step(&Step { title: "request", text })
+}
+
+/// Checks before anything is made that the request can be written. One that is there is replaced, any other file is not.
+fn check_target(path: &Path) -> Result<(), Error> {
+    const REQUEST: &[u8] = b"-----BEGIN CERTIFICATE REQUEST-----";
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if directory.is_some_and(|directory| !directory.is_dir()) {
+        return Err(file_error(path, "its directory is not there"));
+    }
+    match read_regular(path, LONGEST) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(content) if content.starts_with(REQUEST) => Ok(()),
+        Ok(_) => Err(file_error(path, "it is there, and is no certificate request")),
+        Err(error) => Err(file_error(path, error)),
+    }
+}
+
+/// What identifies the key: `SHA-256 9631bb1a c73df083 …`.
+fn fingerprint_line(key: &KeyReference) -> Result<String, Error> {
+    Ok(format!("SHA-256 {}", in_groups_of_eight(&fingerprint(&key.public_key)?)))
+}
