@@ -29,6 +29,7 @@ use config::pin::Pin;
 use config::{Config, Keep};
 use files::read_regular;
 use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 use messages::printable::in_groups_of_eight;
 use messages::report;
 use protocol::Configuration;
@@ -180,7 +181,7 @@ fn request(
 ) -> Result<(), Error> {
     let user = arguments.user.clone().ok_or_else(|| {
         Error::new(Exit::Request, "missing argument: --csr needs --user <NAME>")
-            .help("`pkcs11-external-signer enroll --help` shows what goes with what")
+            .help(Help::from(command("enroll --help")).and(" shows what goes with what"))
     })?;
     let applicant = &Applicant::new(user, arguments.groups.clone())?;
     check_target(file)?;

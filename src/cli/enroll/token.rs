@@ -18,8 +18,8 @@ use config::pin::Pin;
 use config::{Config, ObjectId, ObjectSelector};
 use crypto::certificate::{Certificate, PublicKey, minute};
 use keyring::library::{self, AskingUnlocked, LibraryLock};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::printable;
 use messages::report;
 use pin_entry::{Sources, ask};
@@ -469,10 +469,10 @@ impl<'a> Enrollment<'a> {
             certified_user.unwrap_or_default(),
             end.unwrap_or_default()
         );
-        let help = Help::from(format!("use it as it is, or have it renewed with `{PROGRAM} renew"))
-            .and(HelpPart::Key)
+        let help = Help::from("use it as it is, or have it renewed with ")
+            .and(command("renew").and(HelpPart::Key))
             .and(
-                "`; for another request for this key name the key with --object-id, for another key a free --object-id",
+                "; for another request for this key name the key with --object-id, for another key a free --object-id",
             );
         Err(Error::new(Exit::Object, text).help(help))
     }
@@ -571,10 +571,10 @@ fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configurati
         [] => {
             let blank = listing.libraries.iter().find_map(LibraryEntry::blank);
             return Err(blank.unwrap_or_else(|| {
-                Error::new(Exit::Token, "no token was found").help(
-                    "insert it, or name its library with --module; `pkcs11-external-signer list` shows what was \
-                     looked at",
-                )
+                let help = Help::from("insert it, or name its library with --module; ")
+                    .and(command("list"))
+                    .and(" shows what was looked at");
+                Error::new(Exit::Token, "no token was found").help(help)
             }));
         }
         [only] => *only,
