@@ -19,8 +19,8 @@ use keyring::{KeyNumber, Keyring};
 use kubeconfig::{
     Context, EntryKind, Kubeconfig, NamedCluster, Provider, other_user, write_command,
 };
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart, set_context};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command, set_context};
 use messages::report;
 use system::command::{Inheritance, Running, Signals};
 use system::environment::{SingleThreaded, TakenVariables};
@@ -132,9 +132,9 @@ fn open_selected(
 }
 
 fn warn_of_no_context() {
-    let help = Help::from(format!("name one with `{PROGRAM} run --context NAME"))
-        .and(HelpPart::Kubeconfig)
-        .and(" -- COMMAND`, or set it with `kubectl config use-context NAME")
+    let help = Help::from("name one with ")
+        .and(command("run --context NAME").and(HelpPart::Kubeconfig).and(" -- COMMAND"))
+        .and(", or set it with `kubectl config use-context NAME")
         .and(HelpPart::Kubeconfig)
         .and("` outside of the run");
     report::warning(&format!(

@@ -30,8 +30,8 @@ pub use uri::{Uri, without_object, without_pin};
 
 use self::library::Allowed;
 use self::uri::Setting;
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::{excerpt, shell_word};
 use protocol::Configuration;
 
@@ -107,9 +107,9 @@ impl Config {
         }
         Err(misconfigured(
             "no object is named: objectId and objectLabel are both missing",
-            Help::from(format!("set objectId or objectLabel; `{PROGRAM} list"))
-                .and(HelpPart::Token)
-                .and(" --login` shows them"),
+            Help::from("set objectId or objectLabel; ")
+                .and(command("list").and(HelpPart::Token).and(" --login"))
+                .and(" shows them"),
         ))
     }
 
@@ -125,10 +125,12 @@ impl Config {
         if !token.is_given() {
             return Err(misconfigured(
                 "no token is named: slotId, tokenLabel and tokenSerial are all missing",
-                format!(
-                    "set tokenLabel, tokenSerial or slotId; `{PROGRAM} list --module {}` shows them",
-                    shell_word(&library.path().to_string_lossy())
-                ),
+                Help::from("set tokenLabel, tokenSerial or slotId; ")
+                    .and(
+                        command("list --module ")
+                            .and(shell_word(&library.path().to_string_lossy())),
+                    )
+                    .and(" shows them"),
             ));
         }
         Ok(Self {

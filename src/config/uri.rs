@@ -11,6 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 use super::selector::decimal;
 use super::{ObjectId, misconfigured};
 use messages::error::Error;
+use messages::help::{Help, command};
 use messages::printable::excerpt;
 
 /// What a URI says of a token, an object, a library and a PIN: by attribute, as the key of the configuration has it
@@ -97,12 +98,23 @@ const PIN_VALUE: &str = "pin-value";
 
 const SCHEME: &str = "pkcs11:";
 
-const HELP: &str = "write uri as `pkcs11-external-signer list --uri` prints it, with token, manufacturer, model, serial, \
-                    slot-id, id, object and type, and after a ? module-path, pin-source and pin-value; each once, and \
-                    what is no letter, digit or -._~ as in %02";
+/// How a URI is written.
+fn syntax() -> Help {
+    Help::from("write uri as ").and(command("list --uri")).and(
+        " prints it, with token, manufacturer, model, serial, slot-id, id, object and type, and after a ? \
+         module-path, pin-source and pin-value; each once, and what is no letter, digit or -._~ as in %02",
+    )
+}
 
-const BY_PATH: &str = "name the library by its path, in place of module-name: module-path=/usr/lib/softhsm/libsofthsm2.so, or pathLib \
-                       (--module); `pkcs11-external-signer list` shows the libraries of this machine";
+/// How a library is named in place of module-name.
+fn by_path() -> Help {
+    Help::from(
+        "name the library by its path, in place of module-name: module-path=/usr/lib/softhsm/libsofthsm2.so, or pathLib \
+         (--module); ",
+    )
+    .and(command("list"))
+    .and(" shows the libraries of this machine")
+}
 
 /// What stands for itself in an attribute's value, besides letters and digits (RFC 7512, section
 /// 2.3). Some programs print a `/`, `?` or `&` of a label unescaped.
@@ -140,7 +152,7 @@ impl Uri {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let scheme = text.get(..SCHEME.len()).unwrap_or_default();
         if !scheme.eq_ignore_ascii_case(SCHEME) {
-            return Err(misconfigured("uri does not begin with pkcs11:", HELP));
+            return Err(misconfigured("uri does not begin with pkcs11:", syntax()));
         }
         let rest = text.get(SCHEME.len()..).unwrap_or_default();
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -157,7 +169,7 @@ impl Uri {
     fn add(&mut self, component: Component, attribute: &str) -> Result<(), Error> {
         let (name, value) = attribute
             .split_once('=')
-            .ok_or_else(|| misconfigured("uri has an attribute without a value", HELP))?;
+            .ok_or_else(|| misconfigured("uri has an attribute without a value", syntax()))?;
         let known = |known: &&Attribute| known.component == component && known.name == name;
         let Some(known) = ATTRIBUTES.iter().find(known) else {
             return check_unmatched(component, name, value);
@@ -238,12 +250,12 @@ fn check_unmatched(component: Component, name: &str, value: &str) -> Result<(), 
         }
         // It says which library p11-kit would have loaded, by a name of p11-kit's.
         Component::Query if name == "module-name" => {
-            Err(misconfigured("uri: module-name is not known here", BY_PATH))
+            Err(misconfigured("uri: module-name is not known here", by_path()))
         }
         // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
         Component::Query if name.starts_with("x-") => Ok(()),
         _ if name.contains(|character: char| character.is_ascii_whitespace()) => {
-            Err(misconfigured("uri has a blank or a line end in it", HELP))
+            Err(misconfigured("uri has a blank or a line end in it", syntax()))
         }
         _ => Err(problem(name, "is not known here")),
     }
@@ -313,7 +325,7 @@ fn problem(name: &str, what: &str) -> Error {
     // A name of other characters may be a piece of a PIN.
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
     let name = if name.bytes().all(is_name) { excerpt(name) } else { "…".to_owned() };
-    misconfigured(format!("uri: {name} {what}"), HELP)
+    misconfigured(format!("uri: {name} {what}"), syntax())
 }
 
 #[cfg(test)]

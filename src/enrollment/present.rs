@@ -3,8 +3,8 @@
 
 use config::{ObjectId, ObjectSelector};
 use crypto::certificate::{Certificate, PublicKey, ValidityState, minute};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use token::{Candidate, KeyKind};
 
 /// The key with this CKA_ID, or the only one with this CKA_LABEL; `None` if there is none yet, and an error if it isn't of
@@ -109,10 +109,9 @@ fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Ca
         Some(_) => return Ok(Some(first)),
     };
     let text = format!("what is under objectId \"{id}\" can't be taken up: {reason}");
-    let help = Help::from(format!(
-        "name a key that can sign, or a free --object-id to have one made; `{PROGRAM} list"
-    ));
-    let help = help.and(HelpPart::Token).and(" --login` shows what there is");
+    let help = Help::from("name a key that can sign, or a free --object-id to have one made; ")
+        .and(command("list").and(HelpPart::Token).and(" --login"))
+        .and(" shows what there is");
     Err(Error::new(Exit::Object, text).help(help))
 }
 

@@ -6,8 +6,8 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use messages::error::{Error, Exit, Kind, PROGRAM, listed};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit, Kind, listed};
+use messages::help::{Command, Help, HelpPart, command};
 
 /// The kubeconfig names no key for the context that is meant.
 pub const NO_CONTEXT_KEY: Kind = Kind::new("no context key");
@@ -41,15 +41,11 @@ pub(super) fn no_current_context() -> Error {
 
 /// The error of a context whose user has neither this program as its `exec` plugin nor the auth provider.
 pub fn other_user(user: &str, context: &str) -> Error {
-    let help = Help::from(format!(
-        "name a context with --context; or make a key for this one (`{PROGRAM} enroll"
-    ))
-    .and(HelpPart::Kubeconfig)
-    .and(" --context ")
-    .and(HelpPart::Context)
-    .and("`), or have it use one that has its certificate (")
-    .and(write_command())
-    .and(")");
+    let help = Help::from("name a context with --context; or make a key for this one (")
+        .and(for_context("enroll"))
+        .and("), or have it use one that has its certificate (")
+        .and(write_command())
+        .and(")");
     no_key(format!("user \"{user}\" of context \"{context}\" has no key for this program"), help)
 }
 
@@ -59,11 +55,12 @@ pub(super) fn error(text: impl Into<String>, help: impl Into<Help>) -> Error {
 
 /// The command that writes what this call's context needs.
 pub fn write_command() -> Help {
-    Help::from(format!("`{PROGRAM} kubeconfig --write"))
-        .and(HelpPart::Kubeconfig)
-        .and(" --context ")
-        .and(HelpPart::Context)
-        .and("`")
+    for_context("kubeconfig --write").into()
+}
+
+/// The command with these arguments for this call's context.
+fn for_context(arguments: &str) -> Command {
+    command(arguments).and(HelpPart::Kubeconfig).and(" --context ").and(HelpPart::Context)
 }
 
 pub(super) fn absent(kind: &str, name: &str) -> Error {
@@ -88,8 +85,8 @@ pub fn unreadable(path: &Path, reason: impl Display) -> Error {
 pub(super) fn unwritable(path: &Path, reason: impl Display) -> Error {
     error(
         format!("kubeconfig {} can't be written: {reason}", path.display()),
-        Help::from(format!("correct that, or paste what `{PROGRAM} kubeconfig"))
-            .and(HelpPart::Key)
-            .and("` prints; the file was not touched"),
+        Help::from("correct that, or paste what ")
+            .and(command("kubeconfig").and(HelpPart::Key))
+            .and(" prints; the file was not touched"),
     )
 }

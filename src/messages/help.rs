@@ -21,11 +21,14 @@ pub struct Help {
     candidates: Vec<String>,
 }
 
-/// A part of a help's sentence. All but the text belong in a command, and name what this call is about.
+/// A part of a help's sentence. All but the text belong to commands, this program's or others' (kubectl), and name what this
+/// call is about.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum HelpPart {
-    /// As it stands, but for the program's name at the beginning of a command, which is put as this call has it.
+    /// As it stands.
     Text(String),
+    /// A command of this program, which is shown between backticks and with the program's name as this call has it.
+    Command(Command),
     /// The options by which this call names its key, each with a space before it.
     Key,
     /// The options by which this call names its token, each with a space before it.
@@ -38,8 +41,27 @@ pub enum HelpPart {
     Context,
 }
 
+/// A command of this program that a help names: [`command`] makes it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Command {
+    arguments: Vec<HelpPart>,
+}
+
+/// The command of this program with these arguments, as they are typed behind the program's name: `list --login`.
+pub fn command(arguments: impl Into<String>) -> Command {
+    Command { arguments: vec![HelpPart::Text(arguments.into())] }
+}
+
+impl Command {
+    /// The command goes on with this: options of this call, or a text with a space before it.
+    pub fn and(mut self, more: impl Into<Help>) -> Self {
+        self.arguments.extend(more.into().sentence);
+        self
+    }
+}
+
 impl Help {
-    /// The sentence goes on with this: a text, another part, or the sentence of another help.
+    /// The sentence goes on with this: a text, a command, another part, or the sentence of another help.
     pub fn and(mut self, more: impl Into<Self>) -> Self {
         self.sentence.extend(more.into().sentence);
         self
@@ -58,6 +80,12 @@ impl Help {
     pub fn in_this_call(&self) -> Remedy {
         let call = CALL.get_or_init(Call::default);
         Remedy { text: call.complete(&self.sentence), candidates: self.candidates.clone() }
+    }
+}
+
+impl From<Command> for Help {
+    fn from(command: Command) -> Self {
+        HelpPart::Command(command).into()
     }
 }
 
@@ -124,19 +152,17 @@ impl Call {
 
     fn part(&self, part: &HelpPart) -> String {
         match part {
-            HelpPart::Text(text) => self.text(text),
+            HelpPart::Text(text) => text.clone(),
+            HelpPart::Command(command) => {
+                let program = self.program.unwrap_or(PROGRAM);
+                format!("`{program} {}`", self.complete(&command.arguments))
+            }
             HelpPart::Key => self.key.clone(),
             HelpPart::Token => self.token.clone(),
             HelpPart::PinSource => self.pin_source.clone(),
             HelpPart::Kubeconfig => self.kubeconfig.clone(),
             HelpPart::Context => CONTEXT.get().map_or("NAME", String::as_str).to_owned(),
         }
-    }
-
-    /// The text with the program's name in its commands, which stand between backticks, as this call has it.
-    fn text(&self, text: &str) -> String {
-        let program = self.program.unwrap_or(PROGRAM);
-        text.replace(&format!("`{PROGRAM} "), &format!("`{program} "))
     }
 }
 
@@ -151,14 +177,15 @@ mod tests {
             key: " --context='a b'".to_owned(),
             ..Call::default()
         };
-        let help = Help::from(format!("renew it: `{PROGRAM} renew"))
+        let help = Help::from("renew it: ")
+            .and(command("renew").and(HelpPart::Key))
+            .and("; or `kubectl get nodes")
             .and(HelpPart::Key)
-            .and("`; ")
-            .and(HelpPart::Token)
-            .and(format!("{PROGRAM} is a program"));
+            .and(format!("`; {PROGRAM} is a program"));
         assert_eq!(
             call.complete(&help.sentence),
-            "renew it: `kubectl pkcs11 renew --context='a b'`; pkcs11-external-signer is a program"
+            "renew it: `kubectl pkcs11 renew --context='a b'`; or `kubectl get nodes --context='a b'`; \
+             pkcs11-external-signer is a program"
         );
     }
 }

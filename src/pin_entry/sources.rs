@@ -11,7 +11,8 @@ use super::queue::{PromptKind, PromptSlot, REFUSED};
 use super::{askpass, stored, wrong_length};
 use config::PinSource;
 use config::pin::{self, Pin, PinOrigin, PinProvider, PinRequest};
-use messages::error::{Error, Exit, PROGRAM};
+use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 use system::environment::TakenVariables;
 use system::limits;
 use system::locked;
@@ -78,9 +79,10 @@ impl Sources {
         }
         let text =
             format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
-        Err(Error::new(Exit::Login, text).help(format!(
-            "end the run or the tunnel process (`{PROGRAM} stop`) and start anew, or set pinSource (--pin-source)"
-        )))
+        let help = Help::from("end the run or the tunnel process (")
+            .and(command("stop"))
+            .and(") and start anew, or set pinSource (--pin-source)");
+        Err(Error::new(Exit::Login, text).help(help))
     }
 
     fn ask_by_program(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::{ImageLogin, Registries, Registry};
 use kubeconfig::exec_credential::PluginRequest;
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::excerpt;
 
 /// The longest request that is read, in bytes. A token of a service account and its annotations have a few thousand.
@@ -51,11 +51,13 @@ impl ProviderRequest {
 }
 
 fn refused(reason: &str) -> Error {
-    let help = Help::from(format!(
+    let by_hand =
+        command("check --sealed FILE --image NAME").and(HelpPart::Key).and(HelpPart::PinSource);
+    let help = Help::from(
         "have kubelet's CredentialProviderConfig name credentialprovider.kubelet.k8s.io/v1 (or v1beta1, or v1alpha1) \
-         as the provider's apiVersion; by hand, `{PROGRAM} check --sealed FILE --image NAME"
-    ));
-    let help = help.and(HelpPart::Key).and(HelpPart::PinSource).and("` asks the same");
+         as the provider's apiVersion; by hand, ",
+    );
+    let help = help.and(by_hand).and(" asks the same");
     let text = format!("the request on standard input can't be answered: {reason}");
     Error::new(Exit::Request, text).help(help)
 }

@@ -18,13 +18,18 @@ use super::registries::Registries;
 use crypto::certificate::{Certificate, Curve};
 use crypto::scheme::LockedSecret;
 use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 use messages::printable::hex;
 
 pub(super) const LABEL: &str = "CMS";
 
-const SEAL_AGAIN: &str = "seal it with `pkcs11-external-signer seal`; openssl cms needs -outform PEM -aes-256-gcm, and for an \
-                          RSA key -keyopt rsa_padding_mode:oaep -keyopt rsa_oaep_md:sha256, for an EC key -keyopt \
-                          ecdh_kdf_md:sha256";
+/// How a file is sealed that can be read here.
+fn how_to_seal() -> Help {
+    Help::from("seal it with ").and(command("seal")).and(
+        "; openssl cms needs -outform PEM -aes-256-gcm, and for an RSA key -keyopt rsa_padding_mode:oaep -keyopt \
+         rsa_oaep_md:sha256, for an EC key -keyopt ecdh_kdf_md:sha256",
+    )
+}
 
 /// A sealed file that was read. Nothing of its content is known to be genuine until it is opened.
 #[derive(Debug)]
@@ -53,7 +58,7 @@ impl SealedFile {
     pub fn read(bytes: &[u8], name: &str) -> Result<Self, Error> {
         let refused = |reason| {
             Error::new(Exit::Configuration, format!("{name} is no sealed file: {reason}"))
-                .help(SEAL_AGAIN)
+                .help(how_to_seal())
         };
         let decoded = pem::decode_vec(bytes).ok().filter(|(label, _)| *label == LABEL);
         let (_, der) = decoded.ok_or_else(|| refused("it is not CMS in PEM"))?;

@@ -23,7 +23,8 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use crate::descriptors::{hand_on, open_descriptors, raise_limit};
 use crate::{output, signals};
-use messages::error::{Error, Exit, PROGRAM};
+use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 
 const PASSED_ON: [i32; 9] =
     [SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH];
@@ -138,10 +139,10 @@ impl Running {
 }
 
 fn command_not_found(name: &OsStr) -> Error {
-    Error::new(Exit::NotFound, format!("{}: command not found", name.display()))
-        .help(format!(
-            "check its spelling and PATH; the command follows `--`, as in `{PROGRAM} run -- kubectl get pods`"
-        ))
+    Error::new(Exit::NotFound, format!("{}: command not found", name.display())).help(
+        Help::from("check its spelling and PATH; the command follows `--`, as in ")
+            .and(command("run -- kubectl get pods")),
+    )
 }
 
 /// Passes on what other processes send to us, to the process whose number is sent through the

@@ -15,8 +15,8 @@ use crypto::certificate::{
     Certificate, CertificateChain, best_per_key, issuer_among, issuer_of, minute,
 };
 use files::read_regular;
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use system::clock::unix_time;
 
 /// The most certificates above the first one.
@@ -124,13 +124,11 @@ impl Token {
             (kind::NO_CERTIFICATE, "")
         };
         let text = format!("no certificate with {selector} on token {}{why}", self.name());
-        let help = Help::from(format!("correct the name (`{PROGRAM} list"))
-            .and(HelpPart::Token)
-            .and(format!(
-                "` shows what there is), write the certificate beside the key (`{PROGRAM} enroll"
-            ))
-            .and(HelpPart::Token)
-            .and(" --certificate=FILE`), or set certificateFile (--certificate-file)")
+        let help = Help::from("correct the name (")
+            .and(command("list").and(HelpPart::Token))
+            .and(" shows what there is), write the certificate beside the key (")
+            .and(command("enroll").and(HelpPart::Token).and(" --certificate=FILE"))
+            .and("), or set certificateFile (--certificate-file)")
             .and(selector.misspelling());
         Error::new(Exit::Object, text).kind(kind).help(help)
     }

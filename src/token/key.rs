@@ -13,8 +13,8 @@ use config::ObjectSelector;
 use config::pin::NO_PIN;
 use config::pin::PinProvider;
 use crypto::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 
 /// A key of the token, which may not be open yet: what names it, and the public key that its signatures are verified
 /// with, which is the certificate's, or what the token shows of a key without a certificate.
@@ -227,13 +227,11 @@ impl Token {
     /// The error for a private key that isn't there; `hint` is appended to the help.
     fn no_key(&self, wanted: &str, hint: &str) -> Error {
         let text = format!("no private key with {wanted} on token {}", self.state.name);
-        let help = Help::from(format!(
-            "check that this is the token and the key was made on it (`{PROGRAM} list"
-        ))
-        .and(HelpPart::Token)
-        .and(format!(
-            " --login`); if it wants no login but hides keys all the same, set pinSource (--pin-source){hint}"
-        ));
+        let help = Help::from("check that this is the token and the key was made on it (")
+            .and(command("list").and(HelpPart::Token).and(" --login"))
+            .and(format!(
+                "); if it wants no login but hides keys all the same, set pinSource (--pin-source){hint}"
+            ));
         Error::new(Exit::Object, text).kind(kind::NO_KEY).help(help)
     }
 

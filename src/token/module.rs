@@ -13,8 +13,8 @@ use super::ckr;
 use super::raw::{self, CallResult, Functions};
 use crate::exit_guard;
 use config::{TokenName, TokenSelector, TrustedLibrary};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::Help;
+use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 use messages::printable::shell_word;
 use system::limits;
 
@@ -225,12 +225,12 @@ impl Module {
         let description = description.map(|text| format!(" ({text})")).unwrap_or_default();
         let text = format!("no token with {selector} in {library}{description}{unread}");
         Error::new(Exit::Token, text).help(match present.as_slice() {
-            [] => format!(
+            [] => Help::from(
                 "insert the token, check its reader, the reader's service (pcscd) or server (P11_KIT_SERVER_ADDRESS), \
-                 and the library's configuration (SOFTHSM2_CONF, TPM2_PKCS11_STORE and the like); `{PROGRAM} list --module {}` shows its readers",
-                shell_word(&library)
+                 and the library's configuration (SOFTHSM2_CONF, TPM2_PKCS11_STORE and the like); ",
             )
-            .into(),
+            .and(command("list --module ").and(shell_word(&library)))
+            .and(" shows its readers"),
             _ => Help::from("insert the token, or name one that is there:").with_candidates(&present),
         })
     }

@@ -13,8 +13,8 @@ use super::raw::{AttributeValues, ObjectHandle};
 use super::{Token, ckr};
 use config::ObjectSelector;
 use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 
 /// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
 pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
@@ -229,11 +229,11 @@ impl Token {
             return Ok(found.pop());
         }
         let text = format!("{count} {what} with {selector} on token {}", self.state.name);
-        let help = Help::from(format!(
+        let help = Help::from(
             "name one with objectId (--object-id) and objectLabel (--object-label) together, set certificateFile \
-             (--certificate-file) to the certificate that is meant, or remove what is not used; `{PROGRAM} list"
-        ));
-        let help = help.and(HelpPart::Token).and("` shows what there is");
+             (--certificate-file) to the certificate that is meant, or remove what is not used; ",
+        );
+        let help = help.and(command("list").and(HelpPart::Token)).and(" shows what there is");
         Err(Error::new(Exit::Object, text).help(help))
     }
 

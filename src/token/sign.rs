@@ -20,7 +20,8 @@ use config::pin::PinProvider;
 use crypto::certificate::PublicKey;
 use crypto::scheme::{Scheme, ecdsa, pkcs1, pss};
 use crypto::verify::{VerifiedSignature, verify};
-use messages::error::{Error, Exit, PROGRAM, listed};
+use messages::error::{Error, Exit, listed};
+use messages::help::{Help, command};
 use protocol::hash::Hash;
 use system::limits;
 
@@ -85,9 +86,10 @@ impl Token {
                 let text = format!(
                     "{key} may not make {best} signatures: its CKA_ALLOWED_MECHANISMS are {allowed}, without {missing}"
                 );
-                Err(Error::new(Exit::Signing, text).help(format!(
-                    "use a key without such a list, as `{PROGRAM} enroll` makes it, or have one made whose list has {missing}"
-                )))
+                let help = Help::from("use a key without such a list, as ")
+                    .and(command("enroll"))
+                    .and(format!(" makes it, or have one made whose list has {missing}"));
+                Err(Error::new(Exit::Signing, text).help(help))
             }
             _ => Ok(left),
         }

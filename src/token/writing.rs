@@ -9,8 +9,8 @@ use super::raw::ObjectHandle;
 use super::{Token, WRITABLE, ckr};
 use config::{ObjectId, ObjectSelector};
 use crypto::certificate::{Certificate, CertificateNames};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use system::signals::Deferral;
 
 impl Token {
@@ -151,9 +151,9 @@ impl Token {
             match ckr::code(error) {
                 Some(RvError::DeviceMemory) => {
                     let text = format!("{doing}: token {token} has no room left: {failure}");
-                    let help =
-                        Help::from(format!("remove what is not used any more (`{PROGRAM} list"));
-                    let help = help.and(HelpPart::Token).and(" --login` shows it)");
+                    let help = Help::from("remove what is not used any more (")
+                        .and(command("list").and(HelpPart::Token).and(" --login"))
+                        .and(" shows it)");
                     Error::new(Exit::Object, text).help(help)
                 }
                 Some(RvError::AttributeValueInvalid | RvError::KeySizeRange) => failed(

@@ -10,7 +10,7 @@ use rustls::{AlertDescription, CertificateError};
 use super::relay::Broken;
 use keyring::OpenKey;
 use messages::error::{Error, Exit, Kind};
-use messages::help::Help;
+use messages::help::{Help, command};
 
 /// A server can't be reached: it may be away for a moment.
 pub(crate) const UNREACHABLE: Kind = Kind::new("unreachable");
@@ -128,7 +128,10 @@ pub(super) const NO_WAY: &str =
     "check that the API server runs, and the network, VPN or proxy-url that leads to it";
 
 /// What more a client can do, which has an entry that was written for it.
-pub(super) const LOOK_AT_ENTRY: &str = "`pkcs11-external-signer check` tells whether the cluster's entry in the kubeconfig has changed";
+pub(super) fn look_at_entry() -> Help {
+    Help::from(command("check"))
+        .and(" tells whether the cluster's entry in the kubeconfig has changed")
+}
 
 pub(super) const NEEDS_PSS: &str =
     "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";

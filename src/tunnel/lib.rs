@@ -43,9 +43,9 @@ use self::clients::Clients;
 use self::local::{Handshakes, Port};
 use self::server::Server;
 use keyring::{KeyNumber, OpenKeys};
-use kubeconfig::Cluster;
-use messages::error::{Error, PROGRAM};
-use messages::help::{Help, HelpPart};
+use kubeconfig::{Cluster, write_command};
+use messages::error::Error;
+use messages::help::Help;
 use system::limits::tunnel as limits;
 use system::{locked, shortage, signals};
 
@@ -174,13 +174,8 @@ pub fn check_port(cluster: &str, address: SocketAddr) -> Result<(), Error> {
 /// The error of a cluster that can't be served at this address, or else at any of 127.0.0.1.
 fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) -> Error {
     if let Some(address) = address.filter(|_| reason.kind() == io::ErrorKind::AddrInUse) {
-        let help = Help::from(format!(
-            "end that program, or have the cluster use another port: `{PROGRAM} kubeconfig --write"
-        ))
-        .and(HelpPart::Kubeconfig)
-        .and(" --context ")
-        .and(HelpPart::Context)
-        .and("`");
+        let help = Help::from("end that program, or have the cluster use another port: ")
+            .and(write_command());
         return tunnel_error(
             format!("cluster \"{cluster}\": another program listens on {address}, its port"),
             help,

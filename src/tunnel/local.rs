@@ -28,7 +28,7 @@ use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::answer;
 use super::clients::{ClientConnection, Clients};
-use super::error::{LOOK_AT_ENTRY, tunnel_error};
+use super::error::{look_at_entry, tunnel_error};
 use super::limits;
 use super::relay::{SEGMENT, relay};
 use super::server::Server;
@@ -39,6 +39,7 @@ use crate::told::{self, Accepted};
 use files::directories::fnv_1a;
 use keyring::{KeyNumber, OpenKeys};
 use messages::error::Error;
+use messages::help::{Help, command};
 use messages::printable::printable;
 use system::locked;
 
@@ -90,8 +91,11 @@ fn outdated() -> Error {
     tunnel_error(
         "the key that this client's certificate was for has been closed since, or the tunnel process has ended and is a \
          new one",
-        "start the client again, or have it run the credential plugin again; one that runs for long and never asks again \
-         is better started by `pkcs11-external-signer run`",
+        Help::from(
+            "start the client again, or have it run the credential plugin again; one that runs for long and never asks \
+             again is better started by ",
+        )
+        .and(command("run")),
     )
 }
 
@@ -295,7 +299,7 @@ fn accepted(connection: &TcpStream) -> Option<Accepted> {
 async fn text_for(accepted: Option<Accepted>, error: &Error) -> String {
     let mut sentence = error.sentence();
     if error.is(&UNREACHABLE) {
-        sentence += &format!("; {LOOK_AT_ENTRY}");
+        sentence += &format!("; {}", look_at_entry().in_this_call());
     }
     let text = sentence.clone();
     let was_told = spawn_blocking(move || {

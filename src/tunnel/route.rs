@@ -24,6 +24,7 @@ use super::{limits, trust};
 use crate::error::UNREACHABLE;
 use kubeconfig::Cluster;
 use messages::error::Error;
+use messages::help::{Help, command};
 
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("pkcs11-external-signer/", env!("CARGO_PKG_VERSION")));
@@ -132,9 +133,12 @@ pub(super) async fn dial(cluster: &Cluster, server: &Uri) -> Result<Box<dyn Stre
 fn proxy_failure(text: &str) -> Error {
     tunnel_error(
         text,
-        "check proxy-url in the kubeconfig, or HTTPS_PROXY and NO_PROXY in the environment: the proxy must allow \
-         CONNECT to the server, and may want a user and a password (http://user:password@proxy:3128); \
-         `pkcs11-external-signer stop` ends a tunnel process with another proxy",
+        Help::from(
+            "check proxy-url in the kubeconfig, or HTTPS_PROXY and NO_PROXY in the environment: the proxy must allow \
+             CONNECT to the server, and may want a user and a password (http://user:password@proxy:3128); ",
+        )
+        .and(command("stop"))
+        .and(" ends a tunnel process with another proxy"),
     )
 }
 

@@ -16,6 +16,7 @@ use config::pin::{Pin, PinProvider};
 use crypto::scheme::Scheme;
 use keyring::library;
 use messages::error::Error;
+use messages::help::{Help, command};
 use messages::report;
 use system::limits;
 use system::peer::peer;
@@ -220,7 +221,7 @@ fn no_socket(reason: &str) -> Error {
 fn unreachable(socket: &ControlSocket, reason: &io::Error) -> Error {
     tunnel_error(
         format!("the tunnel process can't be reached at {}: {reason}", socket.path().display()),
-        "end it with `pkcs11-external-signer stop`, and run the command again",
+        Help::from("end it with ").and(command("stop")).and(", and run the command again"),
     )
 }
 

@@ -15,8 +15,8 @@ use super::token_process::{self, TokenProcess};
 use config::Config;
 use keyring::{KeyNumber, OpenKey, stopped};
 use kubeconfig::{Cluster, write_command};
-use messages::error::{DOCUMENT_VERSION, Error, PROGRAM};
-use messages::help::Help;
+use messages::error::{DOCUMENT_VERSION, Error};
+use messages::help::{Help, command};
 use system::clock::time_since_boot;
 use system::shortage;
 use tunnel::{KeyUsage, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
@@ -203,7 +203,8 @@ fn leads_elsewhere(cluster: &RegisteredCluster, served: &RegisteredCluster) -> E
         ),
         Help::from("give one of them another address: ")
             .and(write_command())
-            .and(format!("; or end what is served with `{PROGRAM} stop`")),
+            .and("; or end what is served with ")
+            .and(command("stop")),
     )
 }
 

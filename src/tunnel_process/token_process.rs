@@ -31,7 +31,8 @@ use config::{Config, KeySelection, TrustedLibrary};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyClient, KeyNumber, Keyring, OpenKey, OpenKeys};
-use messages::error::{Error, Exit, PROGRAM};
+use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 use messages::report;
 use system::environment::TakenVariables;
 use system::limits;
@@ -201,16 +202,16 @@ impl TokenProcess {
             let text = format!(
                 "the process of PKCS#11 library {library} has not answered within {seconds} s"
             );
-            return Error::new(Exit::Signing, text).help(format!(
-                "touch the token if it blinks; if it stays silent, `{PROGRAM} stop`, and run the command again"
-            ));
+            return Error::new(Exit::Signing, text).help(
+                Help::from("touch the token if it blinks; if it stays silent, ")
+                    .and(stop_and_repeat()),
+            );
         }
         // Its sockets end in any order.
         if !self.ends_within(limits::TOKEN_PROCESS_END) {
             let library = self.library.display();
             let text = format!("the process of PKCS#11 library {library} gave no answer: {reason}");
-            return Error::new(Exit::Library, text)
-                .help(format!("`{PROGRAM} stop`, and run the command again"));
+            return Error::new(Exit::Library, text).help(stop_and_repeat());
         }
         let status = self.end();
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -241,6 +242,11 @@ impl TokenProcess {
         let _ = self.send(key, &Task::Close, None);
         let _ = thread::Builder::new().spawn(move || drop(self));
     }
+}
+
+/// What helps against a token process that doesn't answer.
+fn stop_and_repeat() -> Help {
+    Help::from(command("stop")).and(", and run the command again")
 }
 
 impl Drop for TokenProcess {

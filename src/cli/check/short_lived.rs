@@ -9,8 +9,8 @@ use cluster_api::{
 };
 use crypto::certificate::PublicKey;
 use crypto::jose::TokenAlgorithm;
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::quoted;
 use token::Token;
 
@@ -27,11 +27,12 @@ impl Checklist<'_> {
             self.good(step, format!("tokens are signed with {algorithm}"));
             let text =
                 "whether the API server takes them depends on its AuthenticationConfiguration";
-            let help = Help::from(format!(
-                "have an administrator apply the configuration in docs/short-lived.md, with the key set that \
-                 `{PROGRAM} jwks"
-            ));
-            self.concern(step, text, help.and(HelpPart::Key).and("` prints"));
+            let help = Help::from(
+                "have an administrator apply the configuration in docs/short-lived.md, with the key set that ",
+            )
+            .and(command("jwks").and(HelpPart::Key))
+            .and(" prints");
+            self.concern(step, text, help);
         }
     }
 
@@ -59,7 +60,9 @@ impl Checklist<'_> {
             let help = "take one of the two rights away: an approver is somebody else";
             self.concern(step, text, help);
         } else {
-            let help = "they compare and approve with `pkcs11-external-signer approve NAME`, which shows this certificate";
+            let help = Help::from("they compare and approve with ")
+                .and(command("approve NAME"))
+                .and(", which shows this certificate");
             self.concern(step, "somebody else has to approve each request", help);
         }
         Some(())

@@ -17,8 +17,8 @@ use config::{Config, Keep, PinSource, key_selection};
 use crypto::certificate::rfc_3339;
 use kubeconfig::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
 use kubeconfig::{Kubeconfig, LocalCluster};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::report;
 use pin_entry::{self, Sources};
 use system::clock::unix_time;
@@ -93,14 +93,16 @@ fn for_client(mut error: Error, options: &KeyOptions, client: Option<i32>) -> Er
 
 /// What to do about a PIN that nobody can be asked for: for whoever types the client's command, and not this one.
 fn where_to_ask() -> Help {
-    Help::from(format!(
+    let write = command("kubeconfig --write")
+        .and(HelpPart::Kubeconfig)
+        .and(" --context ")
+        .and(HelpPart::Context)
+        .and(" --pin-source=SOURCE");
+    Help::from(
         "run it from a terminal (with ssh: -t), or write down where the PIN comes from, which is askpass, file:/path or \
-         env:NAME: `{PROGRAM} kubeconfig --write"
-    ))
-    .and(HelpPart::Kubeconfig)
-    .and(" --context ")
-    .and(HelpPart::Context)
-    .and(" --pin-source=SOURCE`")
+         env:NAME: ",
+    )
+    .and(write)
 }
 
 /// The kubeconfig in which this plugin's entry may stand.
@@ -261,10 +263,11 @@ fn local_clusters(
 /// The error of a client that names no cluster, where the kubeconfig doesn't help, for this reason.
 fn no_cluster(why: &str) -> Error {
     let text = format!("the client doesn't say which cluster it wants, and {why}");
-    Error::new(Exit::Configuration, text).help(format!(
-        "set provideClusterInfo of the user's exec to true, or have the entry name the client's kubeconfig: `{PROGRAM} \
-         kubeconfig --write --context NAME --kubeconfig FILE`"
-    ))
+    let help = Help::from(
+        "set provideClusterInfo of the user's exec to true, or have the entry name the client's kubeconfig: ",
+    )
+    .and(command("kubeconfig --write --context NAME --kubeconfig FILE"));
+    Error::new(Exit::Configuration, text).help(help)
 }
 
 /// When the client has to ask again, in RFC 3339: it keeps the certificate until then.

@@ -11,8 +11,8 @@ use crate::enrollment::{
     Installation, for_another, in_groups, installation, intermediates, of_key,
 };
 use crypto::certificate::{Certificate, minute};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::printable;
 use messages::report;
 use system::clock::unix_time;
@@ -177,10 +177,10 @@ impl Enrollment<'_> {
             certified_user.unwrap_or_default(),
             end.unwrap_or_default()
         );
-        let help = Help::from(format!("use it as it is, or have it renewed with `{PROGRAM} renew"))
-            .and(HelpPart::Key)
+        let help = Help::from("use it as it is, or have it renewed with ")
+            .and(command("renew").and(HelpPart::Key))
             .and(
-                "`; for another request for this key name the key with --object-id, for another key a free --object-id",
+                "; for another request for this key name the key with --object-id, for another key a free --object-id",
             );
         Err(Error::new(Exit::Object, text).help(help))
     }

@@ -10,7 +10,7 @@ use config::Config;
 use crypto::certificate::PublicKey;
 use keyring::library::LibraryLock;
 use messages::error::{Error, Exit};
-use messages::help::Help;
+use messages::help::{Help, command};
 use protocol::Configuration;
 use token::{SessionAccess, Token};
 
@@ -98,10 +98,10 @@ fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configurati
         [] => {
             let blank = listing.libraries.iter().find_map(LibraryEntry::blank);
             return Err(blank.unwrap_or_else(|| {
-                Error::new(Exit::Token, "no token was found").help(
-                    "insert it, or name its library with --module; `pkcs11-external-signer list` shows what was \
-                     looked at",
-                )
+                let help = Help::from("insert it, or name its library with --module; ")
+                    .and(command("list"))
+                    .and(" shows what was looked at");
+                Error::new(Exit::Token, "no token was found").help(help)
             }));
         }
         [only] => *only,

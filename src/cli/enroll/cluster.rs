@@ -19,8 +19,8 @@ use config::pin::Pin;
 use config::{Config, Filter, Keep, TokenSelector, key_selection};
 use crypto::certificate::{Certificate, of_subject};
 use kubeconfig::{EntryKind, Kubeconfig, OriginalContext, Provider};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::Help;
+use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 use messages::report;
 use pin_entry::Sources;
 use protocol::Configuration;
@@ -105,9 +105,9 @@ fn check_right_to_request(kubectl: &Kubectl, user: &str) -> Result<(), Error> {
         if !may(kubectl, &ResourceAttributes::of_requests(verb))? {
             let text =
                 format!("user \"{user}\" may not {verb} CertificateSigningRequests in the cluster");
-            let help = Help::from(format!(
-                "have any other CA issue the certificate, for the request that `{PROGRAM} enroll --user NAME --csr FILE` writes; or {APPLY}:"
-            ));
+            let help = Help::from("have any other CA issue the certificate, for the request that ")
+                .and(command("enroll --user NAME --csr FILE"))
+                .and(format!(" writes; or {APPLY}:"));
             let help = help.with_candidates(&right_to_request(user));
             return Err(Error::new(Exit::Cluster, text).help(help));
         }
@@ -181,10 +181,11 @@ fn user_before(
     };
     let Some(original) = kubeconfig.original(context).ok().filter(has_another_user) else {
         let text = format!("{expired}, and context \"{context}\" had no other user before");
-        return Err(Error::new(Exit::Object, text).help(format!(
-            "have its CA issue another one: `{PROGRAM} enroll --user NAME --csr FILE`, then `{PROGRAM} enroll \
-             --certificate FILE`"
-        )));
+        let help = Help::from("have its CA issue another one: ")
+            .and(command("enroll --user NAME --csr FILE"))
+            .and(", then ")
+            .and(command("enroll --certificate FILE"));
+        return Err(Error::new(Exit::Object, text).help(help));
     };
     let user = original.user.as_deref().unwrap_or_default();
     report::note(&format!(

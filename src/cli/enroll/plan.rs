@@ -9,6 +9,7 @@ use crate::enrollment::Applicant;
 use ::token::{KeyKind, KeyPurpose, PivSlot, SlotPolicy};
 use config::Keep;
 use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 
 /// What a call of `enroll` is to do.
 pub(super) enum Plan {
@@ -215,7 +216,7 @@ impl RequestPlan {
     fn of(arguments: &EnrollArguments, file: PathBuf) -> Result<Self, Error> {
         let user = arguments.user.clone().ok_or_else(|| {
             Error::new(Exit::Request, "missing argument: --csr needs --user <NAME>")
-                .help("`pkcs11-external-signer enroll --help` shows what goes with what")
+                .help(Help::from(command("enroll --help")).and(" shows what goes with what"))
         })?;
         Ok(Self {
             token: TokenPlan::of(arguments),

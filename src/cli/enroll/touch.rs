@@ -7,8 +7,8 @@ use crate::cli::key::options::{KeyOptions, SelectedContext};
 use crate::cli::session::{CommandSession, Step};
 use cluster_api::preferences::{WRITING, add_context, use_for_writes};
 use kubeconfig::Provider;
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::shell_word;
 
 /// Of the second user and of their context, behind the names of the first ones.
@@ -51,8 +51,8 @@ fn writing_context(options: &KeyOptions) -> Result<String, Error> {
     if !matches!(kubeconfig.provider(&reading.user)?, Provider::ExternalSigner(_)) {
         let text =
             format!("context \"{}\" has no key on a token yet, with which to read", reading.name);
-        let help = Help::from(format!("make that first: `{PROGRAM} enroll")).and(HelpPart::Key);
-        return Err(Error::new(Exit::Configuration, text).help(help.and("`")));
+        let help = Help::from("make that first: ").and(command("enroll").and(HelpPart::Key));
+        return Err(Error::new(Exit::Configuration, text).help(help));
     }
     if !is_there {
         add_context(options.kubeconfig.as_deref(), &name, &reading)?;

@@ -9,8 +9,8 @@ use crate::cli::key::options::{option, set};
 use crate::cli::session::{BAD, CONCERN};
 use config::{OPTIONS, ObjectSelector, TokenName};
 use files::lock::BUSY;
-use messages::error::{DOCUMENT_VERSION, Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{DOCUMENT_VERSION, Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::printable;
 use protocol::Configuration;
 use token::{PinState, blank_token};
@@ -257,9 +257,8 @@ impl Listing {
         if !self.tokens().all(|(_, token)| is_empty(token)) {
             return None;
         }
-        let hidden = Help::from(format!("`{PROGRAM} list"))
-            .and(HelpPart::Token)
-            .and(" --login` shows also what a token hides without a PIN");
+        let hidden = Help::from(command("list").and(HelpPart::Token).and(" --login"))
+            .and(" shows also what a token hides without a PIN");
         let writable = self.tokens().find_map(|(library, token)| {
             (!token.write_protected).then_some((for_writing(library)?, token))
         });
@@ -272,10 +271,9 @@ impl Listing {
             return Some(Error::new(Exit::Object, text).help(help.and(hidden)));
         };
         let (named, label) = (token_options(&library, token), &token.name.label);
-        let help = Help::from(format!(
-            "make one, and have a cluster issue its certificate: `{PROGRAM} enroll{named}` (docs/enroll.md \
-             has it with other CAs); "
-        ));
+        let help = Help::from("make one, and have a cluster issue its certificate: ")
+            .and(command(format!("enroll{named}")))
+            .and(" (docs/enroll.md has it with other CAs); ");
         let text = format!("token \"{label}\" shows no key and no certificate");
         Some(Error::new(Exit::Object, text).help(help.and(hidden)))
     }

@@ -13,7 +13,8 @@ use log::LevelFilter;
 
 use super::{LibraryEntry, Listing};
 use crate::discovery::{self, Installed};
-use messages::error::{Error, Exit, PROGRAM};
+use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 use messages::printable::shell_word;
 use messages::report;
 use system::descriptors::hand_on;
@@ -87,8 +88,9 @@ fn note_remote(registrations: &[String]) {
         let proxy = discovery::proxy().unwrap_or_else(|| "p11-kit-proxy.so".into());
         let proxy = proxy.to_string_lossy();
         let proxy = shell_word(&proxy);
+        let list = Help::from(command(format!("list --module={proxy}"))).in_this_call();
         report::note(&format!(
-            "{name} of p11-kit is elsewhere (remote:); p11-kit shows its tokens: `{PROGRAM} list --module={proxy}`"
+            "{name} of p11-kit is elsewhere (remote:); p11-kit shows its tokens: {list}"
         ));
     }
 }
@@ -162,10 +164,10 @@ fn ended(status: Option<ExitStatus>) -> String {
 /// The entry of a library that listed nothing, for this reason.
 fn failed(library: &Path, reason: &str) -> LibraryEntry {
     let text = format!("PKCS#11 library {} does not list its tokens: {reason}", library.display());
-    let error = Error::new(Exit::Library, text).help(format!(
-        "look at it alone with `{PROGRAM} list -v --module {}`; restart its service (pcscd, tpm2-abrmd), or \
-         update the library",
-        shell_word(&library.to_string_lossy())
-    ));
+    let look = command("list -v --module ").and(shell_word(&library.to_string_lossy()));
+    let help = Help::from("look at it alone with ")
+        .and(look)
+        .and("; restart its service (pcscd, tpm2-abrmd), or update the library");
+    let error = Error::new(Exit::Library, text).help(help);
     LibraryEntry::failed(library.to_string_lossy().into_owned(), &error)
 }

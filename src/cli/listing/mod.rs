@@ -13,8 +13,8 @@ use self::machine::list_machine;
 use super::key::options::{KeyOptions, Selection, needs};
 use super::session::CommandSession;
 use config::{Filter, ObjectSelector, PinSource, Uri};
-use messages::error::{Error, Exit, Kind, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit, Kind};
+use messages::help::{Help, HelpPart, command};
 use messages::report;
 use pin_entry::Sources;
 use system::environment::TakenVariables;
@@ -74,9 +74,10 @@ impl KeyOptions {
         if libraries.clone().all(|library| library.error.is_some()) || libraries.any(is_hidden) {
             None
         } else if token.is_given() && listing.tokens().next().is_none() {
-            Some(Error::new(Exit::Token, format!("no token with {token} was found")).help(format!(
-                "insert the token, or correct what names it; `{PROGRAM} list` shows what is there"
-            )))
+            let help = Help::from("insert the token, or correct what names it; ")
+                .and(command("list"))
+                .and(" shows what is there");
+            Some(Error::new(Exit::Token, format!("no token with {token} was found")).help(help))
         // A token that couldn't be seen whole may have it.
         } else if object.is_given() && listing.tokens().all(|(_, token)| token.is_bare()) {
             Some(none_fits(&object, &[]))
@@ -108,13 +109,11 @@ pub(super) fn among(found: &[String], help: &str) -> Help {
     if !found.is_empty() {
         return Help::from(help).with_candidates(found);
     }
-    Help::from(format!("insert the token that holds it, or make a key on one: `{PROGRAM} enroll"))
-        .and(HelpPart::Key)
-        .and(format!("`; `{PROGRAM} list"))
-        .and(HelpPart::Token)
-        .and(format!(
-            " --login` shows also what a token hides without a PIN, and `{PROGRAM} kubeconfig"
-        ))
-        .and(HelpPart::Token)
-        .and(" --login` writes it down")
+    Help::from("insert the token that holds it, or make a key on one: ")
+        .and(command("enroll").and(HelpPart::Key))
+        .and("; ")
+        .and(command("list").and(HelpPart::Token).and(" --login"))
+        .and(" shows also what a token hides without a PIN, and ")
+        .and(command("kubeconfig").and(HelpPart::Token).and(" --login"))
+        .and(" writes it down")
 }

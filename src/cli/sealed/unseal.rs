@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::{OpeningOptions, open, read, recipient_key};
 use crate::cli::session::CommandSession;
 use config::{Config, PinSource};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::shell_word;
 use pin_entry::Sources;
 use system::environment::TakenVariables;
@@ -35,12 +35,12 @@ pub(in crate::cli) fn run(
     options.set_call();
     if !io::stdin().is_terminal() {
         let text = "unsealing wants a person at a terminal, and there is none";
-        let help = Help::from(format!(
-            "run it at a terminal; `{PROGRAM} check --sealed {}",
-            shell_word(&arguments.file.to_string_lossy())
-        ))
-        .and(HelpPart::Key)
-        .and("` says without one whether the file can be opened");
+        let check = command("check --sealed ")
+            .and(shell_word(&arguments.file.to_string_lossy()))
+            .and(HelpPart::Key);
+        let help = Help::from("run it at a terminal; ")
+            .and(check)
+            .and(" says without one whether the file can be opened");
         return Err(Error::new(Exit::Login, text).help(help));
     }
     let file = read(&arguments.file)?;

@@ -14,8 +14,8 @@ pub use chain::CertificateChain;
 pub use request::{CertificationRequest, SignatureAlgorithm, fingerprint};
 pub use validity::{Validity, ValidityState, minute, rfc_3339};
 
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 use messages::printable::hex;
 
 use std::fmt;
@@ -152,10 +152,8 @@ impl Certificate {
             return Ok(());
         }
         let text = of_subject(&self.subject, self.validity.concern(now).unwrap_or_default());
-        let help = Help::from(format!(
-            "have the cluster issue another one for the same key: `{PROGRAM} enroll"
-        ));
-        Err(Error::new(Exit::Object, text).help(help.and(HelpPart::Key).and("`")))
+        let help = Help::from("have the cluster issue another one for the same key: ");
+        Err(Error::new(Exit::Object, text).help(help.and(command("enroll").and(HelpPart::Key))))
     }
 
     /// Why an API server refuses this certificate as a client's; `now` in seconds since 1970.
@@ -318,7 +316,7 @@ pub fn of_subject(subject: &str, concern: impl fmt::Display) -> String {
 
 /// What to do about a certificate that expires soon.
 pub fn renewal_remedy() -> Help {
-    Help::from(format!("renew it: `{PROGRAM} renew")).and(HelpPart::Key).and("`")
+    Help::from("renew it: ").and(command("renew").and(HelpPart::Key))
 }
 
 /// The certificates to choose from, as indices of `certificates`, all of which a selector fits: for

@@ -7,8 +7,8 @@ use crate::pin_rules::WhyNotSent;
 use crate::{Token, ckr, kind};
 use config::TokenName;
 use config::pin::{self, PinOrigin};
-use messages::error::{Error, Exit, PROGRAM};
-use messages::help::{Help, HelpPart};
+use messages::error::{Error, Exit};
+use messages::help::{Help, HelpPart, command};
 
 const WHICH_PIN: &str = "make sure which PIN the token wants (a YubiKey: the PIV PIN)";
 
@@ -29,14 +29,15 @@ impl Token {
         let text = format!(
             "token {token} seems to have refused a PIN; the PIN {origin} was not sent to it"
         );
-        let help = Help::from(format!(
-            "correct the PIN, then, in a terminal (with ssh: -t), log in yourself: `{PROGRAM} check"
-        ))
-        .and(HelpPart::Key)
-        .and(format!(" --pin-source prompt`; where nobody can type it, `{PROGRAM} check"))
-        .and(HelpPart::Key)
-        .and(HelpPart::PinSource)
-        .and(" --despite-refusal` sends the stored PIN once");
+        let by_hand = command("check").and(HelpPart::Key).and(" --pin-source prompt");
+        let despite_refusal =
+            command("check").and(HelpPart::Key).and(HelpPart::PinSource).and(" --despite-refusal");
+        let help =
+            Help::from("correct the PIN, then, in a terminal (with ssh: -t), log in yourself: ")
+                .and(by_hand)
+                .and("; where nobody can type it, ")
+                .and(despite_refusal)
+                .and(" sends the stored PIN once");
         Error::new(Exit::Login, text).help(help)
     }
 
@@ -45,9 +46,9 @@ impl Token {
         let text = format!(
             "token {token} was sent three PINs and has accepted none, so no other is asked for"
         );
-        let help = Help::from(format!("make sure which PIN the token wants (`{PROGRAM} check"))
-            .and(HelpPart::Key)
-            .and(" --no-login` shows how it counts), then start the command again");
+        let help = Help::from("make sure which PIN the token wants (")
+            .and(command("check").and(HelpPart::Key).and(" --no-login"))
+            .and(" shows how it counts), then start the command again");
         Error::new(Exit::Login, text).help(help)
     }
 
@@ -93,11 +94,11 @@ impl Token {
             PinOrigin::Askpass(_) | PinOrigin::Pinentry(_) => {
                 Help::from(format!("{WHICH_PIN}, or correct what that program answers by itself"))
             }
-            PinOrigin::Stored(_) => Help::from(format!(
-                "correct the PIN at its source, then log in yourself: `{PROGRAM} check"
-            ))
-            .and(HelpPart::Key)
-            .and(" --pin-source prompt`; until then no stored PIN is sent, since every try counts"),
+            PinOrigin::Stored(_) => {
+                Help::from("correct the PIN at its source, then log in yourself: ")
+                    .and(command("check").and(HelpPart::Key).and(" --pin-source prompt"))
+                    .and("; until then no stored PIN is sent, since every try counts")
+            }
         })
     }
 

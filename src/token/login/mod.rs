@@ -24,7 +24,8 @@ use super::ledger::TRIED_PINS;
 use super::module::PinState;
 use config::TokenName;
 use config::pin::{Pin, PinProvider};
-use messages::error::{Error, Exit, PROGRAM};
+use messages::error::{Error, Exit};
+use messages::help::{Help, command};
 
 pub(super) use self::state::Login;
 
@@ -145,9 +146,8 @@ impl Token {
             "token {} stays logged in after C_Logout, so that no PIN can be checked",
             self.state.name
         );
-        let help = format!(
-            "`{PROGRAM} stop` ends the process that has it open; then run the command again"
-        );
+        let help = Help::from(command("stop"))
+            .and(" ends the process that has it open; then run the command again");
         Err(Error::new(Exit::Login, text).help(help))
     }
 }
