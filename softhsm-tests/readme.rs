@@ -152,6 +152,7 @@ fn a_machine_has_a_key_in_a_unit_of_systemd() {
     let (pin, file) = (store.path("pin"), store.path("deployer.service"));
     write_file(&pin, PIN, 0o440);
     let credential = ["/run/credentials/deployer.service/pin", pin.to_str().unwrap()];
+    let setup = setup.replace("\\\n", "");
     let line = setup.lines().nth(1).unwrap();
     let line = adapted(line, &[["sudo -u deployer -H ", ""], credential]);
     typed(once, store.directory.path(), &line).finish().0.succeeded();
