@@ -1,7 +1,8 @@
-//! Which PKCS#11 libraries this machine has: those that p11-kit has registered, and those that
-//! stand where SoftHSM, OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki are usually installed.
+//! Which PKCS#11 libraries this machine has: those that are registered with p11-kit, and those in the places where SoftHSM,
+//! OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki are usually installed.
 //!
-//! Files are looked at, none is loaded. p11-kit's own proxy is not among them: it shows the same tokens once more.
+//! Files are only looked at; no library is loaded. p11-kit's own proxy is left out, since it would show the same tokens
+//! again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use files::read_regular;
 
-/// The places where distributions and installers put libraries, below each library directory.
+/// The places below each library directory where distributions and installers put PKCS#11 libraries.
 const LIBRARIES: &[&str] = &[
     // SoftHSM
     "softhsm/libsofthsm2.so",
@@ -18,7 +19,7 @@ const LIBRARIES: &[&str] = &[
     // OpenSC
     "opensc-pkcs11.so",
     "pkcs11/opensc-pkcs11.so",
-    // Yubico's ykcs11; Debian's package of the library alone has no link without a version
+    // Yubico's ykcs11. Debian's package of only the library has no link without a version
     "libykcs11.so",
     "libykcs11.so.2",
     "libykcs11.dylib",
@@ -42,8 +43,8 @@ const DIRECTORIES: &[&str] = &[
     "/Library/OpenSC/lib",
 ];
 
-/// p11-kit's directories, with one file for each library (pkcs11.conf(5)). Later ones win, option by option, as p11-kit
-/// has it.
+/// p11-kit's directories, with one file for each library (pkcs11.conf(5)). As with p11-kit, options of a later directory
+/// override those of an earlier one.
 const REGISTRIES: &[&str] = &[
     "/usr/share/p11-kit/modules",
     "/usr/local/share/p11-kit/modules",
@@ -53,21 +54,21 @@ const REGISTRIES: &[&str] = &[
     "/etc/pkcs11/modules",
 ];
 
-/// The option with a command or a socket to talk to, in place of a library to load.
+/// The option that names a command or a socket for p11-kit to talk to, in place of a library to load.
 const REMOTE: &str = "remote";
 
 /// The longest registration that is read, in bytes.
 const LONGEST_FILE: u64 = 64 * 1024;
 
-/// A library, and its parameters for C_Initialize.
+/// An installed library, and its parameters for C_Initialize.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Installed {
     pub path: PathBuf,
     pub init_args: Option<String>,
 }
 
-/// What p11-kit has registered to be spoken to by a command or a socket (`remote:`), by the names of the files. Only p11-kit
-/// can: its proxy shows those tokens.
+/// The names of the registrations that name a command or a socket (`remote:`). Only p11-kit can talk to those; its proxy
+/// shows their tokens.
 pub fn remote(home: Option<&Path>) -> Vec<String> {
     remote_among(&registrations(registries(home)))
 }
@@ -79,8 +80,8 @@ pub fn proxy() -> Option<PathBuf> {
     places.into_iter().find(|path| path.is_file())
 }
 
-/// The libraries of this machine, each once with the same parameters, under the path they are installed as: links are
-/// not followed, since their targets have a version in their names. Registered ones come first.
+/// The libraries of this machine, the registered ones first. Each comes once for the same parameters, under the path that
+/// it is installed as: links are not resolved, since their targets have a version in their names.
 pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
     let mut seen = HashSet::new();
     let directories = library_directories();
@@ -93,7 +94,7 @@ pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
         .into_iter()
         .chain(usual)
         .filter(|library| {
-            // If it is registered but missing, the loader reports that.
+            // A registered library that is missing stays in the list: loading it says so.
             let file = library.path.canonicalize();
             let file = file.unwrap_or_else(|_| library.path.clone());
             seen.insert((file, library.init_args.clone()))
@@ -101,7 +102,7 @@ pub fn libraries(home: Option<&Path>) -> Vec<Installed> {
         .collect()
 }
 
-/// The directories with libraries, and Debian's for this processor's architecture.
+/// The directories with libraries, including Debian's for this architecture.
 fn library_directories() -> Vec<PathBuf> {
     let debian = PathBuf::from(format!("/usr/lib/{TRIPLET}"));
     DIRECTORIES.iter().map(PathBuf::from).chain([debian]).collect()
@@ -172,8 +173,8 @@ fn registered(registrations: &Registrations, library_directories: &[PathBuf]) ->
     found.collect()
 }
 
-/// A relative path starts from the directory that p11-kit was built for, which is `pkcs11` below
-/// one of the library directories; some register a library by its bare name.
+/// The path of a registered library. A relative path is relative to the directory that p11-kit was built for, which is
+/// `pkcs11` below one of the library directories. Some libraries are registered by their bare name.
 fn resolved(module: &Path, library_directories: &[PathBuf]) -> PathBuf {
     let in_p11_kits =
         library_directories.iter().map(|directory| directory.join("pkcs11").join(module));

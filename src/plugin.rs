@@ -1,4 +1,4 @@
-//! The external signer: one request from the environment, one answer to standard output.
+//! The external signer: takes one request from the environment, and writes one answer to standard output.
 
 use std::ffi::OsString;
 
@@ -23,9 +23,9 @@ use system::output::{StandardOutput, answer_lost};
 use token::{Identity, Token, invalid_signature};
 use tunnel_process::{self, Registration};
 
-/// Answers the request, or reports why not; the exit code.
+/// Answers the request, or reports why it can't be answered. Returns the exit code.
 pub fn run(request: OsString, alone: SingleThreaded) -> u8 {
-    // Finalised after the answer is out: a library that hangs or crashes then can't spoil it.
+    // The library is finalised after the answer is out, so that one that hangs or crashes then can't spoil it.
     let mut library = None;
     let mut pins = None;
     let code = match answer(request, alone, &mut pins, &mut library) {
@@ -47,7 +47,7 @@ pub fn run(request: OsString, alone: SingleThreaded) -> u8 {
     code
 }
 
-/// Answers the request. Leaves what it has opened to the caller, who ends it when the answer is out.
+/// Answers the request. What it opens is left to the caller, who closes it once the answer is out.
 fn answer(
     request: OsString,
     alone: SingleThreaded,
@@ -106,7 +106,7 @@ fn answer_by_token(
     }
 }
 
-/// What is said of the source of a PIN to the person who has chosen it.
+/// The properties of a PIN source of which the person who has chosen it is warned.
 #[derive(Clone, Copy)]
 struct SourceTraits {
     asks_a_person: bool,
@@ -122,7 +122,7 @@ impl SourceTraits {
     }
 }
 
-/// Signs with the key of this certificate, and warns before of what should not stay as it is.
+/// Signs with the key of this certificate. Warns first about what should not stay as it is.
 fn signature(
     token: &mut Token,
     identity: Identity,
@@ -134,13 +134,13 @@ fn signature(
     // Before a PIN is sent.
     certificate.check_end(unix_time())?;
     if source.is_in_configuration {
-        // A client makes a signature for each connection.
+        // Not each time: a client has a signature made for each connection.
         let notice = format!("stored PIN of token {}", token.name());
         if notice::is_due(&notice, limits::STORED_PIN_NOTICE) {
             warn_of_stored_pin();
         }
     }
-    // Who is asked for the PIN can renew it; a script can't.
+    // Only if a person is asked for the PIN, who can renew the certificate; a script can't.
     if source.asks_a_person
         && let Some(warning) = certificate.renewal_warning(unix_time())
     {
@@ -190,7 +190,7 @@ pub enum Response<'a> {
 }
 
 impl Response<'_> {
-    /// The document, without a newline.
+    /// The answer as a JSON document, without a newline.
     pub fn encode(&self, spelling: Spelling) -> String {
         let (field, value) = match self {
             Self::Certificate(der) => ("certificate", *der),
@@ -202,7 +202,7 @@ impl Response<'_> {
             (Self::Signature(_), Spelling::Proposal) => "SignResponse",
             (Self::Signature(_), Spelling::Reference) => "ExternalSigner",
         };
-        // None of the parts has a character that JSON escapes.
+        // None of the parts contains a character that JSON would escape.
         let value = STANDARD.encode(value);
         format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{kind}","{field}":"{value}"}}"#)
     }

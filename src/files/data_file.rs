@@ -1,11 +1,11 @@
-//! Small secrets of this user that stay: files in a directory that only this user can enter.
+//! Small secrets of this user that are kept for good: files in a directory that only this user can enter.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use crate::{directories, open_regular, read_at_most, replaced_file};
 
-/// The most that is read of a file, in bytes.
+/// The size in bytes up to which a file is read.
 const MAX_SIZE: u64 = 64 * 1024;
 
 /// The path of the file of this name, if this user has a home.
@@ -13,8 +13,8 @@ pub fn path(name: &str) -> Option<PathBuf> {
     directories::data_directory().map(|directory| directory.join(name))
 }
 
-/// The content of the file of this name, if there is one. The error is for people: it can't be read, or another
-/// user can read or could have made it.
+/// The content of the file of this name; `None` if there is none. The error says, for people, that it can't be read, or
+/// that another user can read it or could have made it.
 pub fn read(name: &str) -> Result<Option<Vec<u8>>, String> {
     let Some(directory) = directories::data_directory().filter(|directory| directory.exists())
     else {
@@ -31,7 +31,7 @@ pub fn read(name: &str) -> Result<Option<Vec<u8>>, String> {
     read_at_most(file, MAX_SIZE).map(Some).map_err(about)
 }
 
-/// Makes the file, whole or not at all. One that another process has made meanwhile stays.
+/// Makes the file, as a whole or not at all. If another process has made it in the meantime, that file stays.
 pub fn create(name: &str, content: &[u8]) -> Result<(), String> {
     let directory = directories::data_directory();
     let directory = directory.ok_or("the user database has no home for this user")?;

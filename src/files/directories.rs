@@ -1,9 +1,9 @@
-//! The directories for what this user's processes leave for each other.
+//! The directories in which this user's processes leave files for each other.
 //!
-//! Locks on tokens, and what tokens have refused, are found by all processes of a user in the same place, whatever
-//! their environment: a PIN that was refused in a shell is not sent again by a cron job. The tunnel process and the
-//! kubeconfigs of runs belong to one runtime directory, as an agent's socket does: who sets `XDG_RUNTIME_DIR` has
-//! their own.
+//! Locks on tokens, and records of the PINs that tokens have refused, are in the same place for all processes of a user,
+//! whatever their environment: a PIN that was refused in a shell must not be sent again by a cron job. The control socket
+//! of the tunnel process and the kubeconfigs of runs are in the runtime directory, like an agent's socket: with another
+//! `XDG_RUNTIME_DIR` there are others.
 
 #![allow(unsafe_code, reason = "the user database")]
 
@@ -24,11 +24,11 @@ use tempfile::{Builder, TempDir};
 
 const NAME: &str = "pkcs11-external-signer";
 
-/// The directories for locks, the best one first. They last until the machine is restarted, and are the same whether
-/// somebody is logged in or not: `/run/user/UID` comes with a user's first session and goes with the last one, a cron
-/// job's lock or not.
+/// The directories for locks, the best one first. They last until the machine is restarted, and are the same whether or not
+/// the user is logged in. `/run/user/UID` isn't the first one, because it is removed with the user's last session, even if
+/// a cron job holds a lock there.
 pub(super) static LOCKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
-    // Where there is nothing else, a place that not every process has is better than none.
+    // If there is nothing else, a place that not every process has is better than none.
     PUBLIC.iter().cloned().chain(of_session()).chain(named_by_environment()).collect()
 });
 
@@ -36,15 +36,15 @@ pub(super) static LOCKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 pub static SESSION: LazyLock<Vec<PathBuf>> =
     LazyLock::new(|| named_by_environment().into_iter().chain(SHARED.iter().cloned()).collect());
 
-/// Below `XDG_RUNTIME_DIR`, where that is set to a directory of this user.
+/// The directory below `XDG_RUNTIME_DIR`, if that is set to a directory of this user.
 fn named_by_environment() -> Option<PathBuf> {
     let runtime = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
     (runtime.is_absolute() && is_ours(&runtime)).then(|| runtime.join(NAME))
 }
 
-/// The directories for what must be known for longer, the best one first.
+/// The directories for what has to be known after a restart of the machine, the best one first.
 pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
-    // As $XDG_STATE_HOME is where it isn't set.
+    // The default of $XDG_STATE_HOME.
     let state = HOME.as_ref().map(|home| home.join(".local/state").join(NAME));
     if let Some(state) = &state
         && !state.exists()
@@ -54,44 +54,45 @@ pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     state.iter().chain(SHARED.iter()).cloned().collect()
 });
 
-/// The directory for what is made once and kept; `None` for a user without a home.
+/// The directory for files that are made once and kept; `None` for a user without a home.
 pub(super) fn data_directory() -> Option<PathBuf> {
-    // As $XDG_DATA_HOME is where it isn't set.
+    // The default of $XDG_DATA_HOME.
     Some(HOME.as_ref()?.join(".local/share").join(NAME))
 }
 
-/// Makes the two directories above one below the home.
+/// Makes the two parent directories of a directory below the home.
 pub(super) fn make_parents(directory: &Path) {
     for parent in [2, 1].into_iter().filter_map(|above| directory.ancestors().nth(above)) {
         let _ = mkdir(parent, Mode::RWXU);
     }
 }
 
-/// The user's own directory, and others for a file system that is full or read-only, or a place that another
-/// user has taken.
+/// The user's runtime directory, and others in case its file system is full or read-only, or another user has taken a
+/// place.
 static SHARED: LazyLock<Vec<PathBuf>> =
     LazyLock::new(|| of_session().into_iter().chain(PUBLIC.iter().cloned()).collect());
 
-/// This user's directories in those of all users. Not TMPDIR: they must be the same for every process of this user.
+/// This user's directories in directories that all users share. Not in TMPDIR: they have to be the same for every process
+/// of this user.
 static PUBLIC: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let user = geteuid().as_raw();
     ["/tmp", "/dev/shm"].map(|path| format!("{path}/{NAME}-{user}").into())
 });
 
-/// The user's own directory while somebody is logged in.
+/// The user's directory that systemd makes while the user is logged in.
 fn of_session() -> Option<PathBuf> {
     let runtime = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
     is_ours(&runtime).then(|| runtime.join(NAME))
 }
 
-/// The home directory by the user database; `None` if there is none.
+/// The home directory that the user database names; `None` if it names none.
 static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let user = geteuid().as_raw();
     home_in_file(user).or_else(|| home_by_name_service(user)).filter(|home| home.is_absolute())
 });
 
-/// The home directory that /etc/passwd has (passwd(5)). The name service mostly looks here first, too, but costs a
-/// request 1 % of its time.
+/// The home directory in /etc/passwd (passwd(5)). The name service mostly looks there first, too, but takes 1 % of a
+/// request's time.
 fn home_in_file(user: u32) -> Option<PathBuf> {
     let file = read_to_string("/etc/passwd").ok()?;
     let user = user.to_string();
@@ -133,7 +134,8 @@ pub fn run_directory() -> Result<TempDir, String> {
     })
 }
 
-/// What this makes of the first of the directories of which it makes anything; or why of none.
+/// Calls `make` for one directory after the other, and returns its first success. If it has none, the error lists the
+/// reasons.
 pub fn in_first<T>(
     paths: &[PathBuf],
     mut make: impl FnMut(&Path, OwnedFd) -> Result<T, String>,
@@ -148,21 +150,21 @@ pub fn in_first<T>(
     Err(reasons.join("; "))
 }
 
-/// Opens the directory, made if it isn't there, unless another user could have prepared it.
+/// Opens the directory, and makes it if it isn't there. An error if another user could have prepared it.
 pub fn open_directory(path: &Path) -> Result<OwnedFd, String> {
     match mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(failure(path, error)),
     }
     let directory = open_owned(path)?;
-    // On a read-only file system one from before is there, but takes nothing.
+    // A directory on a read-only file system is there, but no file can be made in it.
     access(path, Access::WRITE_OK).map_err(|error| failure(path, error))?;
     Ok(directory)
 }
 
-/// Opens the directory to read what is there, unless another user could have prepared it.
+/// Opens the directory, to read what is there. An error if another user could have prepared it.
 pub(super) fn open_owned(path: &Path) -> Result<OwnedFd, String> {
-    // What is checked is what was opened: the path may lead elsewhere a moment later.
+    // The open directory is checked, and not its path, which may lead elsewhere a moment later.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory =
         open(path, flags, Mode::empty()).map_err(|error| match (error, stat(path)) {
@@ -174,7 +176,7 @@ pub(super) fn open_owned(path: &Path) -> Result<OwnedFd, String> {
     Ok(directory)
 }
 
-/// Refuses what another user could have made, or can use.
+/// Checks that no other user could have made what was opened, or can use it.
 pub(super) fn check_private(path: &Path, open: impl AsFd) -> Result<(), String> {
     match exposure(open, &[geteuid().as_raw()]) {
         Ok(None) => Ok(()),
@@ -183,7 +185,7 @@ pub(super) fn check_private(path: &Path, open: impl AsFd) -> Result<(), String> 
     }
 }
 
-/// How others than these users could have made what was opened, or can use it; `None` if they can't.
+/// In what way other users than these could have made what was opened, or can use it; `None` if they can't.
 pub fn exposure(open: impl AsFd, owners: &[u32]) -> Result<Option<String>, Errno> {
     let found = fstat(open)?;
     let mode = Mode::from_raw_mode(found.st_mode);

@@ -1,10 +1,10 @@
-//! Advisory locks between this user's processes, and lines that holders leave for later ones.
+//! Advisory locks between this user's processes, and lines that a holder leaves in the lock's file for later ones.
 //!
-//! SoftHSM rewrites a token's file at login and finds no token while another process does that;
-//! other modules answer device errors under load. The lock is flock(2)'s, so the kernel releases
-//! it however its holder ends. It keeps out no process that doesn't ask for it.
+//! Libraries don't always bear two processes at once: SoftHSM rewrites a token's file at each login, and finds no token
+//! while another process does that; others report device errors under load. The locks are those of flock(2), so the kernel
+//! releases them however their holder ends. Programs that don't ask for the lock aren't kept out.
 //!
-//! The file begins with its holder's process number; only holders read and write the rest.
+//! A lock's file begins with its holder's process number. Only holders read and write the rest.
 
 use std::fs::Metadata;
 use std::os::fd::OwnedFd;
@@ -23,34 +23,35 @@ use crate::directories;
 use messages::error::{Error, Exit, Kind};
 use system::limits;
 
-/// Another process has the library or the token.
+/// The kind of error that says that another process is using the library or the token.
 pub const BUSY: Kind = Kind::new("busy");
 
-/// The holder of SoftHSM's lock needs about 30 ms.
+/// The first pause between two tries to get a lock, which get longer. A request holds SoftHSM's lock for about 30 ms.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The holder's number and a line ending, in bytes; the lines follow.
+/// The length in bytes of the holder's number and a line ending, which the lines follow.
 const HEADER: usize = 11;
-/// The most that is written and read of lines, in bytes.
+/// How many bytes of lines are written and read at most.
 const LONGEST: usize = 4096;
 
-/// The lock is held, until this is dropped or the process ends.
+/// A lock that is held until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
     file: OwnedFd,
     path: PathBuf,
-    /// Files with lines that earlier holders had to leave in other directories, and earlier releases under
-    /// another name. The next write takes them over.
+    /// Files with lines that earlier holders had to leave in other directories, or that earlier releases have left under
+    /// another name. The next write takes their lines over.
     fallback_files: Vec<PathBuf>,
 }
 
-/// The holder for a sentence, as ` (process 7)`; nothing if its number isn't known.
+/// The holder's process number for a sentence, as ` (process 7)`; empty if it isn't known.
 pub fn in_brackets(holder: Option<u32>) -> String {
     holder.map_or_else(String::new, |holder| format!(" (process {holder})"))
 }
 
-/// The error of the kind [`BUSY`]: others have held the lock on a library or a token for so long.
+/// The error, of the kind [`BUSY`], for a lock on a library or a token that others have held for as long as this process
+/// has `waited`.
 pub fn busy(holder: Option<u32>, waited: Duration) -> Error {
     let holder = in_brackets(holder);
     let seconds = waited.as_secs();
@@ -65,15 +66,15 @@ pub fn busy(holder: Option<u32>, waited: Duration) -> Error {
 /// Why a lock was not taken.
 #[derive(Debug)]
 pub enum LockError {
-    /// Others held it all the while: the process number of the last of them, if it is known.
+    /// Others have held it all the time: the process number of the last one, if it is known.
     Busy(Option<u32>),
-    /// There is no safe place for a lock, or the system has no locks: why, for a warning.
+    /// There is no safe place for a lock, or the file system has no locks: the reason, for a warning.
     Unavailable(String),
 }
 
 impl Lock {
-    /// Takes the lock of this name, which can be any text, and waits for it no longer than `limit`.
-    /// `on_wait` is called once, with the holder's process number, if that takes over a second.
+    /// Takes the lock of this name, which can be any text, and waits for it no longer than `limit`. If that takes longer
+    /// than [`limits::LOCK_NOTICE`], `on_wait` is called once, with the holder's process number.
     pub fn acquire_within(
         limit: Duration,
         name: &str,
@@ -82,8 +83,8 @@ impl Lock {
         Self::acquire_in(&directories::LOCKS, &file_name(name, "lock"), limit, on_wait)
     }
 
-    /// Takes a lock whose lines stay when the machine is restarted, and waits for it for [`limits::LOCK`].
-    /// `earlier` names it in an earlier release.
+    /// Takes a lock whose lines are kept when the machine is restarted, and waits for it no longer than [`limits::LOCK`].
+    /// `earlier` is its name in an earlier release.
     pub fn acquire_lasting(name: &str, earlier: &str) -> Result<Self, LockError> {
         let names = [file_name(name, "ledger"), file_name(earlier, "refused")];
         let mut lock =
@@ -152,12 +153,12 @@ impl Lock {
             thread::sleep(pause.min(limit - elapsed));
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
-        // Always as many bytes, in one write, so that no part of it is read.
+        // Always of the same length and in one write, so that nobody reads a part of it.
         let _ = pwrite(&file, format!("{:>10}\n", std::process::id()).as_bytes(), 0);
         Ok(Self { file, path, fallback_files: Vec::new() })
     }
 
-    /// The lines that holders have left. What can't be read is a line, too.
+    /// The lines that holders have left. A file that can't be read counts as one line.
     pub fn lines(&self) -> Vec<String> {
         let files = std::iter::once(&self.path).chain(&self.fallback_files);
         let texts = files.map(|path| match std::fs::read(path) {
@@ -169,7 +170,7 @@ impl Lock {
         texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
 
-    /// Writes these lines in place of the old ones. Fails with the reason, for people.
+    /// Writes these lines in place of the old ones. The error is the reason why they can't be written, for people.
     pub fn write(&mut self, lines: &[String]) -> Result<(), String> {
         let failed = |error| directories::failure(&self.path, error);
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -181,7 +182,7 @@ impl Lock {
             Ok(length) if length < text.len() => Err(Errno::NOSPC),
             written => written.map(|length| (HEADER + length) as u64),
         };
-        // To leave a length as it is costs a file system as much as to change it.
+        // Not if the length stays: for a file system, setting the same length costs as much as changing it.
         if !written.is_ok_and(|end| end >= before) {
             let _ = ftruncate(&self.file, written.unwrap_or(before));
         }
@@ -193,25 +194,25 @@ impl Lock {
     }
 }
 
-/// Whether it is a directory of this user's, whatever its mode.
+/// Whether it is a directory of this user, whatever its mode.
 fn is_ours(directory: &Path) -> bool {
     let is_ours = |found: Metadata| found.is_dir() && found.uid() == geteuid().as_raw();
     directory.symlink_metadata().is_ok_and(is_ours)
 }
 
-/// Whether this file is in the directory, with lines in it.
+/// Whether this file of the directory exists and has lines in it.
 fn has_lines(directory: &Path, path: &Path) -> Result<bool, LockError> {
     match lstat(path) {
         Err(Errno::NOENT) => Ok(false),
         Ok(found) if found.st_size <= HEADER as i64 => Ok(false),
-        // Lines that can't be taken out one day are no better than none.
+        // An error if the directory can't be written: lines that could never be removed must not count.
         Ok(_) => access(directory, Access::WRITE_OK).map(|()| true),
         Err(error) => Err(error),
     }
     .map_err(|error| unavailable(path, error))
 }
 
-/// Whether a file can't be made since its disk is full, or the user's share of it.
+/// Whether a file can't be made because its disk, or the user's share of it, is full.
 fn has_no_room(error: Errno) -> bool {
     matches!(error, Errno::NOSPC | Errno::DQUOT)
 }
@@ -220,23 +221,23 @@ fn unavailable(path: &Path, error: Errno) -> LockError {
     LockError::Unavailable(directories::failure(path, error))
 }
 
-/// A file name for any text. Two texts that collide share a file, and wait for each other.
+/// A file name for any text. Two texts may have the same name; their holders then wait for each other.
 fn file_name(text: &str, extension: &str) -> String {
     format!("{:016x}.{extension}", directories::fnv_1a(text))
 }
 
-/// The number that the holder wrote; just after a change of holders, that of the one before.
+/// The process number that the holder has written. Just after a change of holders, it is that of the one before.
 fn holder(file: &OwnedFd) -> Option<u32> {
     let mut text = [0; HEADER];
     let length = pread(file, &mut text, 0).ok()?;
     str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
 }
 
-/// Takes the lock of this name in the directory, which may be one that others can enter.
+/// Takes the lock of this name in the directory, for tests.
 #[cfg(any(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, reason = "it is for tests")]
 pub fn in_directory(directory: &Path, name: &str) -> Lock {
-    // A process that another test has just forked still has the one before.
+    // It may have to wait: a process that another test has just forked still holds an earlier lock.
     Lock::acquire_in(&[directory.to_owned()], name, limits::LOCK, &mut |_| {}).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Notices that a person is given once in a while, whichever of this user's processes would give them.
+//! Notices that a person gets only once in a while, whichever of this user's processes would give them.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use system::limits;
 
 use crate::lock::Lock;
 
-/// Whether the notice of this name, which can be any text, was not given within `pause`; from now on it counts as given.
-/// It is due, too, where there is no place for the record.
+/// Whether the notice of this name, which can be any text, is due: it was not given within the last `pause`. From now on it
+/// counts as given. If there is no place for the record, it is always due.
 pub fn is_due(name: &str, pause: Duration) -> bool {
     let name = format!("notice {name}");
     let Ok(mut record) = Lock::acquire_within(limits::TOLD_LOCK, &name, &mut |_| {}) else {
@@ -22,7 +22,7 @@ pub fn is_due(name: &str, pause: Duration) -> bool {
     is_due
 }
 
-/// Whether the pause since `last` is over. A time that is yet to come says nothing: the clock was set back.
+/// Whether the pause since `last` is over. A time in the future doesn't count: the clock was set back since.
 fn is_over(pause: Duration, last: Option<i64>, now: i64) -> bool {
     let since = last.and_then(|last| u64::try_from(now.checked_sub(last)?).ok());
     since.is_none_or(|since| since >= pause.as_secs())

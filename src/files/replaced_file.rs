@@ -1,4 +1,4 @@
-//! A file put in place of another in one step: a failure leaves the old one as it was.
+//! Files that replace others in one step: if that fails, the old file is as it was.
 
 use std::fs::{Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -13,14 +13,14 @@ pub struct TemporaryFile {
 }
 
 impl TemporaryFile {
-    /// Makes an empty file that isn't there yet.
+    /// Makes an empty file with this mode. An error if there is a file already.
     pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
         OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         Ok(Self { _path: TempPath::try_from_path(path)? })
     }
 }
 
-/// A new file of this content, beside the one of this path and with a name that can't be guessed.
+/// Makes a new file with this content in the directory of `path`, under a name that can't be guessed.
 fn beside(path: &Path, content: &[u8], mode: u32) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let mut builder = Builder::new();
@@ -31,12 +31,12 @@ fn beside(path: &Path, content: &[u8], mode: u32) -> io::Result<NamedTempFile> {
     Ok(new)
 }
 
-/// A file to be put at this path, with the owner of the one that was found and this mode.
+/// Makes a new file that is to replace the one that was `found` at this path, with the same owner and with this mode.
 pub fn like(path: &Path, content: &[u8], found: &Metadata, mode: u32) -> io::Result<NamedTempFile> {
     let new = beside(path, content, 0o600)?;
     let own = new.as_file().metadata()?;
     if (own.uid(), own.gid()) != (found.uid(), found.gid()) {
-        // The mode would open it to another group.
+        // Without the same group, the mode would open the file to another one.
         fchown(new.as_file(), Some(found.uid()), Some(found.gid())).map_err(|error| {
             let text = format!("the owner and group of the file can't be kept: {error}");
             io::Error::new(error.kind(), text)
@@ -46,7 +46,7 @@ pub fn like(path: &Path, content: &[u8], found: &Metadata, mode: u32) -> io::Res
     Ok(new)
 }
 
-/// Whether something is mounted there, as a single file is in a container: nothing can be put in its place.
+/// Whether something is mounted at this path, as single files can be in a container. Such a file can't be replaced.
 #[cfg(target_os = "linux")]
 pub fn is_mount_point(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -58,20 +58,20 @@ pub fn is_mount_point(path: &Path) -> bool {
     own.is_some() && path.parent().is_some_and(|parent| mount_of(parent) != own)
 }
 
-/// Single files are mounted nowhere else.
+/// Only Linux mounts single files.
 #[cfg(not(target_os = "linux"))]
 pub fn is_mount_point(_path: &Path) -> bool {
     false
 }
 
-/// Makes the file, or puts it in the place of the one that is there, whatever that is.
+/// Makes the file, or replaces whatever is at its path.
 pub fn put(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     beside(path, content, mode)?.persist(path)?;
     Ok(())
 }
 
-/// Makes the file, or puts it in the place of the one that is there: a regular file leaves its owner and mode to its
-/// successor. `mode` is that of a new one.
+/// Makes the file with this mode, or replaces what is at its path. If that is a regular file, the new one gets its owner
+/// and mode.
 pub fn put_like(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let found = path.symlink_metadata().ok().filter(Metadata::is_file);
     let new = match found {
@@ -82,7 +82,7 @@ pub fn put_like(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the file, whole; one that is there stays.
+/// Makes the file, as a whole. If there is one already, that stays.
 pub(super) fn add(path: &Path, content: &[u8]) -> io::Result<()> {
     match beside(path, content, 0o600)?.persist_noclobber(path) {
         Err(error) if error.error.kind() != ErrorKind::AlreadyExists => Err(error.error),

@@ -1,16 +1,17 @@
-//! What goes from the requester to the worker, and what comes back: an attempt to do something with a key.
+//! An attempt to do something with a key: what the requester sends to the worker, and what comes back.
 //!
-//! The worker waits for nobody. Where an attempt needs what only waiting gives, the library's lock or a person's answer,
-//! it ends and says so; the requester gets that, and has the next attempt begin anew.
+//! The worker waits for nobody. If an attempt needs something that has to be waited for, which is the library's lock or a
+//! person's answer, the attempt ends and says so. The requester then waits for it, and sends another attempt, which begins
+//! anew.
 //!
-//! That is safe, since an attempt ends
+//! To begin anew is safe, because an attempt ends only in these ways:
 //!
-//! - for the lock before anything is done;
-//! - for an answer where a PIN is wanted, and that is before the call that needs the login. What went to the token before
-//!   then has left its mark where the next attempt finds it: the session, the login, and the PINs that were refused and are
-//!   counted belong to the worker, and not to the attempt. No signature was made. Work that writes looks first at what is
-//!   there, as it has to after an interruption, too;
-//! - because the token was lost once, after which it has forgotten all that was not written.
+//! - for want of the lock: before anything was done;
+//! - for want of an answer: where a PIN is wanted, which is before the call that needs the login, so that no signature was
+//!   made. Whatever was done on the token by then is known to the next attempt, since the session, the login and the count
+//!   of refused PINs belong to the worker and not to the attempt. Work that writes looks first at what is there already, as
+//!   it has to after an interruption, too;
+//! - because the token was lost: it has forgotten whatever was not written. This happens once in a request.
 
 use std::time::Instant;
 
@@ -18,18 +19,18 @@ use super::question::{AnswerAtHand, GivenAnswer, Question};
 use messages::error::Error;
 use system::limits;
 
-/// For whom a key is opened, and with what rights.
+/// Who wants to use a key, and for what.
 #[derive(Clone, Copy)]
 pub(super) enum KeyAccess {
-    /// For a TLS client, unless the key was closed.
+    /// A TLS client, who wants a signature. Refused once the key was closed.
     InTime,
-    /// For a TLS client, unless the key was closed, to show the certificate that it has now.
+    /// A TLS client, who wants the certificate that the key has now. Refused once the key was closed.
     Showing,
-    /// For whoever has the keyring.
+    /// The owner of the keyring.
     Own,
-    /// For a client of the process, who may have digests signed.
+    /// A client of this process; `signs` if it may have digests signed.
     Client { signs: bool },
-    /// For whoever has the keyring; no other process uses the library meanwhile.
+    /// The owner of the keyring. No other process may use the library meanwhile.
     Exclusive,
 }
 
@@ -39,37 +40,37 @@ impl KeyAccess {
         matches!(self, Self::InTime | Self::Showing)
     }
 
-    /// When the library has to have answered an attempt that begins now; `None` if it has no limit.
+    /// By when the library has to answer an attempt that begins now; `None` if there is no limit.
     pub(super) fn deadline(self) -> Option<Instant> {
         self.is_in_time().then(|| Instant::now() + limits::REPLY)
     }
 
-    /// Whether the certificate that the key has now is wanted.
+    /// Whether the current certificate of the key is wanted.
     pub(super) fn shows_certificate(self) -> bool {
         matches!(self, Self::Showing | Self::Own | Self::Client { .. })
     }
 }
 
-/// One try of the worker to do what the requester wants.
+/// One attempt of the worker to do what the requester wants.
 pub(super) struct Attempt {
     pub(super) access: KeyAccess,
     /// Whether the requester holds the library's lock.
     pub(super) is_locked: bool,
-    /// Whether no earlier attempt of the same request has got to the token.
+    /// Whether no earlier attempt of the same request has reached the token.
     pub(super) is_first: bool,
     /// Whether the token was lost in an earlier attempt of the same request.
     pub(super) was_lost: bool,
     pub(super) pins: AnswerAtHand,
 }
 
-/// How an attempt has ended, and so what the requester does next.
+/// How an attempt has ended, which decides what the requester does next.
 pub(super) enum AttemptEnd<T> {
-    /// What the caller gets.
+    /// It was done: this is the caller's result.
     Done(Result<T, Error>),
-    /// Nothing was done yet: begin anew under the library's lock, with the answer that isn't used yet.
+    /// Nothing was done: the next attempt needs the library's lock. An answer that was not used yet is handed back.
     WantsLock(Option<GivenAnswer>),
-    /// Begin anew with an answer to this.
+    /// The next attempt needs an answer to this question.
     WantsAnswer(Question),
-    /// The token was lost, and its session closed: begin anew with another session.
+    /// The token was lost, and its session was closed: the next attempt opens another one.
     TokenLost,
 }

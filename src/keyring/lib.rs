@@ -1,8 +1,9 @@
 //! Keys that are kept open: tokens with one session each, from a key's first use until it is closed.
 //!
-//! A PKCS#11 session belongs to one thread at a time, so each library has a thread that alone calls it, its worker. Whoever
-//! wants something done with a key is a requester, in a thread of its own: it sends the worker attempts, and waits for what
-//! else takes as long as a person or another process takes. So the other keys of the library sign meanwhile.
+//! A PKCS#11 session may be used by one thread at a time. So each library has a thread of its own, the worker, and only the
+//! worker calls the library. Whoever wants something done with a key is a requester, in another thread: it sends attempts
+//! to the worker, and does all the waiting for people and other processes. Meanwhile the other keys of the library can
+//! sign.
 //!
 //! ```text
 //!  requester of a key ──┐                          ┌──────────► the library, and so the token:
@@ -13,12 +14,12 @@
 //!     └─ waits for a person, one requester of a key at a time: its desk and the turn there
 //! ```
 //!
-//! `requester` has the loop of attempts, `worker` what is done in one, and `attempt` what goes between the two, with
-//! the reason why an attempt may begin anew.
+//! `requester` has the loop of attempts, and `worker` what is done in one. `attempt` has what goes between the two, and
+//! says why an attempt may begin anew.
 //!
-//! A library is initialised once where somebody has entered a PIN. It reads its user's configuration then, and may load
-//! what that names: by now that can be another program's, and the PIN is here. If a token was removed and inserted again,
-//! there is a new session to it.
+//! Once somebody has entered a PIN into this process, a library is not initialised again. When it is initialised, it reads
+//! its configuration and may load what that names: another program could have changed that by now, and would get at the
+//! PIN. If a token was removed and inserted again, a new session is opened to it instead.
 
 #![forbid(unsafe_code)]
 
@@ -55,21 +56,22 @@ use system::locked;
 use token::watchdog::Watch;
 use token::{KeyReference, SessionAccess, Token};
 
-/// A configured key: which library's thread serves it, and its index there.
+/// A configured key: the index of its library's thread, and its index among that library's keys.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct KeyNumber {
     pub library: usize,
     pub key: usize,
 }
 
-/// Keys for TLS clients, in this process or in others.
+/// Keys that TLS clients use, in this process or in another one.
 pub trait OpenKeys: Send + Sync {
-    /// The key, which is opened if it isn't open while a client waits, unless the key was closed. Where its certificate
-    /// may have been renewed, that is read again. The token has 60 s, and who is asked for its PIN as long as a prompt gives.
+    /// What a client has to know of the key, which is opened if it isn't open; an error if it was closed. If its
+    /// certificate may have been renewed, that is read again. The token has [`limits::REPLY`] to answer; a person who is
+    /// asked for the PIN has as long as the prompt stays open.
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error>;
 
-    /// Signs, and opens the key first if it isn't open, unless it was closed, with the same limits. For Ed25519 the digest
-    /// is the whole message.
+    /// Signs with the key, which is opened if it isn't open; an error if it was closed. The limits of time are those of
+    /// [`open_in_time`](Self::open_in_time). For Ed25519, `digest` is the whole message.
     fn sign(
         &self,
         key: KeyNumber,
@@ -82,13 +84,13 @@ pub trait OpenKeys: Send + Sync {
 #[derive(Default)]
 pub struct Keyring {
     libraries: Mutex<Vec<LibraryThread>>,
-    /// Set when no question may be asked at the terminal any more.
+    /// Whether nobody may be asked at the terminal any more.
     unattended: Arc<AtomicBool>,
-    /// Set when somebody has entered a PIN into this process.
+    /// Whether somebody has entered a PIN into this process.
     has_entered_pin: Arc<AtomicBool>,
-    /// Whether its sessions can change their tokens.
+    /// Whether the keyring's sessions can change their tokens.
     access: SessionAccess,
-    /// Set when the libraries are finalised.
+    /// Whether the libraries are being finalised, or were.
     is_finished: Arc<AtomicBool>,
 }
 
@@ -98,8 +100,8 @@ impl Keyring {
         Self { access: SessionAccess::ReadWrite, ..Self::default() }
     }
 
-    /// Adds a key, at any time. No library is loaded before a key is opened. The variable that the
-    /// configuration names for the PIN must be among `variables`.
+    /// Adds a key, at any time. Its library is loaded when a key is opened. If the configuration names a variable with the
+    /// PIN, that has to be among `variables`.
     pub fn add(&self, mut config: Config, variables: &TakenVariables) -> Result<KeyNumber, Error> {
         let source = mem::take(&mut config.pin);
         let sources = Sources::for_run(source, variables, Arc::clone(&self.unattended));
@@ -125,9 +127,9 @@ impl Keyring {
         thread.ok_or_else(|| if is_finished { stopped() } else { unknown_key() })
     }
 
-    /// Opens the key, unless it is open, with a login if its token requires one. There is no limit of time; a person may
-    /// be typing. A `client` logs in to the token itself unless the key is open for clients like it; if that fails, what
-    /// was open stays so.
+    /// Opens the key, unless it is open, with a login if its token requires one. There is no limit of time, since a person
+    /// may be typing. A `client` has to log in to the token itself, unless the key is open for clients like it. If its
+    /// login fails, what was open stays open.
     pub fn open(&self, key: KeyNumber, client: Option<KeyClient>) -> Result<Arc<OpenKey>, Error> {
         let Some(client) = client else {
             // Until the key is open; after that, the keyring limits the time.
@@ -138,9 +140,8 @@ impl Keyring {
         self.request(key, access, Some(client), shown)
     }
 
-    /// Has this done with the key's token, and opens the key first if it isn't open. There is no limit
-    /// of time. The token can be changed only in a keyring [that writes](Keyring::to_write). It is begun anew after each
-    /// question that `work` has asked.
+    /// Does `work` with the key's token, after opening the key if it isn't open. There is no limit of time. `work` begins
+    /// anew after each question that it has asked. Only a keyring [that writes](Keyring::to_write) can change the token.
     pub fn with_token<T: Send + 'static>(
         &self,
         key: KeyNumber,
@@ -153,7 +154,7 @@ impl Keyring {
         })
     }
 
-    /// Has this done in the session and the login of the keyring, once more if the token was lost in it.
+    /// Does `work` in the keyring's session and login, and again if the token was lost in it.
     fn request<T: Send + 'static>(
         &self,
         key: KeyNumber,
@@ -169,25 +170,25 @@ impl Keyring {
         KeyRequest::new(&thread, key.key, desk, access, client).complete(&work)
     }
 
-    /// Closes the key until it is [opened](Keyring::open) again. The last key of a token takes the
-    /// session, the login and the PIN with it. Doesn't wait for that: it comes after the requests that were made before.
+    /// Closes the key until it is [opened](Keyring::open) again. With the last key of a token, the session, the login and
+    /// the PIN go, too. This only asks for it: it is done after the requests that were made before.
     pub fn close(&self, key: KeyNumber) {
         let _ =
             self.thread(key).and_then(|thread| thread.send(move |worker| worker.close(key.key)));
     }
 
-    /// From now on the next [client](Keyring::open) logs in; what uses the key already stays.
+    /// Has the next [client](Keyring::open) log in. Those that use the key already go on.
     pub fn dismiss_clients(&self, key: KeyNumber) {
         let dismiss = move |worker: &mut Worker| worker.dismiss_clients(key.key);
         let _ = self.thread(key).and_then(|thread| thread.send(dismiss));
     }
 
-    /// From now on, no PIN is asked for at the terminal: it is the command's, or there is none.
+    /// From now on nobody is asked for a PIN at the terminal: it belongs to the command of the run, or there is none.
     pub fn leave_terminal(&self) {
         self.unattended.store(true, Ordering::Relaxed);
     }
 
-    /// Finalises the libraries; the process ends with `code` even if one hangs or crashes.
+    /// Finalises the libraries. The process ends with `code`, even if a library hangs or crashes.
     pub fn finish(&self, code: u8) {
         self.is_finished.store(true, Ordering::Relaxed);
         let libraries = mem::take(&mut *locked(&self.libraries));

@@ -1,5 +1,5 @@
-//! A library that a command or a request uses: under its lock, loaded and initialised. Waits for the lock are
-//! reported, and a library that hangs ends the process.
+//! A library that a command or a request uses without a keyring. Its lock is held, waits for the lock are reported, and a
+//! library that hangs ends the process.
 
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ impl Library {
     }
 }
 
-/// Has somebody asked for a PIN while others have the library.
+/// A provider of PINs that lets other processes use the library while it asks a person.
 pub struct AskingUnlocked<P> {
     pins: P,
     lock: LibraryLock,
@@ -52,12 +52,12 @@ pub struct AskingUnlocked<P> {
 }
 
 impl<P: PinProvider> AskingUnlocked<P> {
-    /// The provider alone.
+    /// The provider that it was made of.
     pub fn into_inner(self) -> P {
         self.pins
     }
 
-    /// Without an answer the lock stays free.
+    /// Asks with the lock free, and takes the lock again. If there is no answer, the lock stays free.
     fn unlocked<T>(&mut self, ask: impl FnOnce(&mut P) -> Result<T, Error>) -> Result<T, Error> {
         self.lock.release();
         let answer = ask(&mut self.pins)?;
@@ -87,15 +87,15 @@ impl<P: PinProvider> PinProvider for AskingUnlocked<P> {
     }
 }
 
-/// A lock on a library between the processes of this user: SoftHSM's files, for example, don't survive two logins at
-/// once. Clones are the same lock, which ends with the last of them.
+/// A lock that only one process of this user holds for a library: SoftHSM's files, for example, don't survive two logins at
+/// once. Clones are the same lock, which is released with the last of them.
 #[derive(Clone, Default)]
 pub struct LibraryLock {
     held: Arc<Mutex<Option<Lock>>>,
 }
 
 impl LibraryLock {
-    /// Acquires the lock unless it is held. Without a place for locks there is but a warning.
+    /// Acquires the lock, unless it is held already. If there is no place for locks, there is only a warning.
     pub fn acquire(
         &self,
         library: &TrustedLibrary,
@@ -116,8 +116,8 @@ impl LibraryLock {
         Ok(())
     }
 
-    /// The provider, with which this lock is free while a person is asked: the session stays, and so do the
-    /// token's own record and state, which are looked at afterwards.
+    /// Makes a provider of this one that releases the lock while a person is asked. That is safe: the session stays, and
+    /// the token's record and state are looked at again afterwards.
     pub fn asking_unlocked<P: PinProvider>(
         &self,
         library: &TrustedLibrary,

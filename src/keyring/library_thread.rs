@@ -1,4 +1,4 @@
-//! The library's thread as the other threads see it: they send it jobs, and may wait for what comes of them.
+//! A library's thread, as the other threads see it: they send it jobs, and may wait for the results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +15,21 @@ use messages::error::{Error, Exit};
 use system::limits;
 use system::shortage;
 
-/// What the library's thread does, one after the other.
+/// A piece of work for a library's thread, which does one after the other.
 type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// What the library's thread says to the one that waits for a job.
+/// A message from the library's thread to the thread that waits for a job.
 enum JobMessage<T> {
     /// The reader asks for the PIN.
     AtReader(String),
     Done(T),
 }
 
-/// A handle to the thread that alone calls a library. Clones are of the same thread.
+/// A handle to the only thread that calls a library. Clones are handles to the same thread.
 #[derive(Clone)]
 pub(super) struct LibraryThread {
     pub(super) library: TrustedLibrary,
-    /// Of the library's keys, by their indices.
+    /// The desks of the library's keys, by the keys' indices.
     pub(super) desks: Vec<Arc<Desk>>,
     jobs: Sender<Job>,
     /// Set when the keyring's libraries are finalised, after which the thread ends.
@@ -56,7 +56,8 @@ impl LibraryThread {
         Ok(Self { library, desks: Vec::new(), jobs, is_finished })
     }
 
-    /// Has this done after what was asked for before; who wants to wait for it receives what comes of it.
+    /// Has the thread do `work` after the jobs that were sent before. The result arrives at the receiver, where it can be
+    /// waited for.
     pub(super) fn send<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Worker) -> T + Send + 'static,
@@ -67,8 +68,9 @@ impl LibraryThread {
         Ok(outcome)
     }
 
-    /// Has this done after what was asked for before, and waits for it. What has not begun by the deadline is not done any
-    /// more. `at_reader` is called in this thread with what `work` gives its notice.
+    /// Has the thread do `work` after the jobs that were sent before, and waits for the result. If the work has not begun
+    /// by the deadline, it isn't done at all. `at_reader` is called, in the waiting thread, with each notice that `work`
+    /// gives.
     pub(super) fn ask_within<T: Send + 'static>(
         &self,
         deadline: Option<Instant>,
@@ -100,7 +102,7 @@ impl LibraryThread {
         }
     }
 
-    /// The thread has ended: with the keyring, or because it has panicked.
+    /// The error for a thread that has ended: with the keyring, or because it has panicked.
     fn gone(&self) -> Error {
         if self.is_finished.load(Ordering::Relaxed) {
             stopped()
@@ -109,7 +111,7 @@ impl LibraryThread {
         }
     }
 
-    /// The library has not answered somebody who waits at the other end of a TLS connection.
+    /// The error for a library that has not answered in time, while somebody waits at the other end of a TLS connection.
     fn silent(&self) -> Error {
         let path = self.library.path().display();
         let seconds = limits::REPLY.as_secs();
@@ -121,7 +123,7 @@ impl LibraryThread {
     }
 }
 
-/// The next message, if there is one before the deadline.
+/// The next message; an error if there is none by the deadline, or there will be none.
 fn receive_until<T>(
     received: &Receiver<T>,
     deadline: Option<Instant>,

@@ -1,4 +1,4 @@
-//! What TLS clients have to know of a key that is open, and when to look whether its certificate was renewed.
+//! What TLS clients have to know about an open key, and when to look for a renewed certificate.
 
 use std::mem;
 use std::sync::Mutex;
@@ -19,24 +19,24 @@ use token::invalid_signature;
 const READ_AGAIN: i64 = 300;
 /// How long before its end a certificate gives way to a newer one, in seconds: the server's clock may be ahead.
 const LAST_MINUTE: i64 = 60;
-/// How often to look then.
+/// How often to look for a newer certificate in that last minute, in seconds.
 const READ_AGAIN_AT_LAST: i64 = 5;
 
-/// What a TLS client has to know of a key that is open.
+/// What a TLS client has to know about an open key.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct OpenKey {
     /// The certificate and its issuers, in DER.
     pub chain: Vec<Vec<u8>>,
     pub subject: String,
-    /// The token on which it was found.
+    /// The token on which the key was found.
     pub token: TokenName,
-    /// The schemes that the key and its token can make, those that TLS prefers first.
+    /// The schemes for which the key can sign, in the order in which TLS prefers them.
     pub schemes: Vec<Scheme>,
     /// The certificate's last moment, in seconds since 1970.
     ends: i64,
-    /// When to look whether there is a newer certificate.
+    /// When to look for a newer certificate, in seconds since 1970.
     read_again: i64,
-    /// Why servers refuse it or soon will, until it was reported.
+    /// The reasons why servers refuse the certificate or soon will, until they were reported.
     warnings: Mutex<Vec<String>>,
 }
 
@@ -60,7 +60,7 @@ impl OpenKey {
         }
     }
 
-    /// Whether it can make a signature of TLS 1.3; an RSA key needs RSA-PSS for that.
+    /// Whether the key can sign for TLS 1.3; an RSA key needs RSA-PSS for that.
     pub fn serves_tls_1_3(&self) -> bool {
         self.schemes.iter().any(Scheme::is_of_tls_1_3)
     }
@@ -80,7 +80,7 @@ impl OpenKey {
         Duration::from_secs(u64::try_from(left).unwrap_or_default())
     }
 
-    /// What another process says to be a signature of it, if the certificate's public key accepts that.
+    /// Verifies what another process has given as this key's signature.
     pub fn verified(
         &self,
         scheme: Scheme,
@@ -93,20 +93,21 @@ impl OpenKey {
         verified.ok_or_else(|| invalid_signature(&self.subject, &scheme))
     }
 
-    /// Why servers refuse it or will, now or soon; once.
+    /// The reasons why servers refuse the certificate or soon will. They are returned once.
     pub fn take_warnings(&self) -> Vec<String> {
         mem::take(&mut *locked(&self.warnings))
     }
 }
 
-/// When to look for a certificate that has replaced this one: now and then once its renewal is due, and before its end.
+/// When to look for a certificate that has replaced this one, in seconds since 1970: now and then once the renewal is due,
+/// and shortly before the certificate's end.
 fn read_again(validity: &Validity, now: i64) -> i64 {
     let regular = validity.renewal_due().max(now.saturating_add(READ_AGAIN));
     let at_last = validity.not_after.saturating_sub(LAST_MINUTE);
     regular.min(at_last).max(now.saturating_add(READ_AGAIN_AT_LAST))
 }
 
-/// What should not stay as it is, of a certificate and what its key can make.
+/// What should not stay as it is about a certificate and the schemes of its key.
 fn warnings(certificate: &Certificate, schemes: &[Scheme]) -> Vec<String> {
     let subject = &certificate.subject;
     let mut warnings = certificate.warnings(unix_time());

@@ -1,4 +1,4 @@
-//! What is open in a library: tokens with one session and one login each, and their keys.
+//! What is open in a library: tokens, with one session and one login each, and their keys.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -18,32 +18,32 @@ use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token, TokenState};
 pub(super) struct NewClient {
     /// Whether it may have digests signed.
     pub(super) signs: bool,
-    /// Whether it comes for the first time with its request.
+    /// Whether this is the first attempt of its request that reaches the token.
     pub(super) is_first: bool,
 }
 
-/// A library from when its first key is opened, with what is open in it.
+/// A library, and what is open in it.
 pub(super) struct OpenLibrary {
-    /// `None` before a key is opened, and after a token was lost.
+    /// The loaded library; `None` before the first key is opened, and after a token was lost.
     module: Option<Arc<Module>>,
-    /// With which it was initialised.
+    /// The arguments with which the library was initialised.
     init_args: Option<CString>,
     tokens: Vec<OpenToken>,
-    /// For tokens that are opened again.
+    /// PINs that tokens have accepted, for when those are opened again.
     accepted: Vec<AcceptedPin>,
-    /// Whether somebody has entered a PIN into this process, for whichever library.
+    /// Whether somebody has entered a PIN into this process, for whichever library. All libraries of the process share it.
     has_entered_pin: Arc<AtomicBool>,
     access: SessionAccess,
 }
 
-/// One session and one login for all keys of a token.
+/// A token with the one session, and the one login, for all its keys.
 struct OpenToken {
     token: Token,
-    /// By their indices among the library's.
+    /// The open keys, by their indices among the library's.
     keys: HashMap<usize, KeyInSession>,
 }
 
-/// A key as the session of its token has it.
+/// A key that was opened in its token's session.
 pub(super) struct KeyInSession {
     pub(super) key: PrivateKey,
     /// What TLS clients have to know of it.
@@ -67,7 +67,7 @@ impl OpenLibrary {
         self.tokens.iter().any(|open| open.keys.contains_key(&number))
     }
 
-    /// Whether the key is open with a certificate for which there may be a newer one.
+    /// Whether the key is open, and there may be a newer certificate than the one it was opened with.
     pub(super) fn may_be_renewed(&self, number: usize) -> bool {
         let mut opened = self.tokens.iter().filter_map(|open| open.keys.get(&number));
         opened.any(|key| key.shown.may_be_renewed())
@@ -78,14 +78,14 @@ impl OpenLibrary {
         self.tokens.iter_mut().find_map(|open| Some((&mut open.token, open.keys.get(&number)?)))
     }
 
-    /// Whether the token's session is one that has served a key, and not merely one from before a question.
+    /// Whether the token's session has served a key, and isn't merely left from an attempt that has ended with a question.
     pub(super) fn has_served(&self, selector: &TokenSelector) -> bool {
         self.tokens.iter().any(|open| open.token.state().fits(selector) && open.has_served())
     }
 
-    /// The session to the token is of no use any more. The PIN that it has accepted is kept. Some libraries find a token that
-    /// was put back only when they are initialised again, and OpenSC's next call waits for ever else: so the library is
-    /// finalised, unless a PIN that somebody entered is here.
+    /// Drops the session to a token that was lost, and keeps the PIN that the token has accepted. The library is finalised
+    /// as well, unless somebody has entered a PIN into this process: some libraries find a token that was put back only
+    /// after they are initialised again, and OpenSC's next call would wait for ever otherwise.
     pub(super) fn lose(&mut self, selector: &TokenSelector) {
         if !self.has_entered_pin.load(Ordering::Relaxed)
             && let Some(module) = self.module.take()
@@ -98,7 +98,7 @@ impl OpenLibrary {
         self.accepted.extend(lost.filter_map(|open| open.token.close()));
     }
 
-    /// The key is used no longer. Its token stays open.
+    /// Forgets the key. Its token stays open.
     pub(super) fn forget_key(&mut self, number: usize) {
         for open in &mut self.tokens {
             open.keys.remove(&number);
@@ -113,7 +113,7 @@ impl OpenLibrary {
         self.accepted.retain(|pin| is_held(pin.token()));
     }
 
-    /// Finalises the library. The process ends with this code, even if the library hangs or crashes.
+    /// Finalises the library. The process ends with `code`, even if the library hangs or crashes.
     pub(super) fn finish(&mut self, code: u8) {
         // PINs are wiped even if C_Finalize hangs.
         self.tokens.clear();
@@ -123,8 +123,8 @@ impl OpenLibrary {
         }
     }
 
-    /// Opens the key, on its token's session or a new one. A `new_client` logs in itself, and says whether it comes for the
-    /// first time: a login is the process's, whichever key it was made for.
+    /// Opens the key in its token's session, or in a new one. A `new_client` has to log in itself, also if the token is
+    /// logged in for another key: a login is the whole process's.
     pub(super) fn open(
         &mut self,
         number: usize,
@@ -148,8 +148,8 @@ impl OpenLibrary {
         outcome
     }
 
-    /// The token with its session, taken out of those that are open if it is among them. A new session has the PIN that the
-    /// token has accepted before, unless the PIN has to be given anew.
+    /// Takes the token, with its session, out of those that are open, or opens a session to it. A new session begins with
+    /// the PIN that the token has accepted before, unless `needs_pin`: then the PIN has to be given anew.
     fn take_or_open_token(
         &mut self,
         module: &Arc<Module>,
@@ -176,7 +176,7 @@ impl OpenLibrary {
         }
     }
 
-    /// The library, initialised unless it is. Its lock is held.
+    /// The library, which is initialised if it isn't yet. The caller holds its lock.
     fn module(&mut self, config: &Config) -> Result<Arc<Module>, Error> {
         let Some(module) = &self.module else {
             let module = Module::open(&config.library, config.init_args.as_deref(), show_after)?;
@@ -211,7 +211,7 @@ impl OpenToken {
         new_client: Option<NewClient>,
     ) -> Result<(), Error> {
         if self.has_served() {
-            // Before a PIN is sent to it.
+            // Checked before a PIN is sent.
             self.token.check_session()?;
         }
         if new_client.is_some_and(|client| client.is_first) {
@@ -220,15 +220,15 @@ impl OpenToken {
         let logins = self.token.logins();
         let key = self.find_key(config, pins, new_client.is_some());
         if self.token.logins() != logins {
-            // They are opened again when they are used.
+            // The other keys have to be found again; that is done when they are used.
             self.keys.clear();
         }
         self.keys.insert(number, key?);
         Ok(())
     }
 
-    /// The key with its certificate, after a login if the token wants one. With `proves`, who wants the key has to know the
-    /// PIN, also where a login is in force.
+    /// Finds the key and its certificate, after a login if the token wants one. With `proves`, whoever wants the key has to
+    /// show that they know the PIN even if the token is logged in already.
     fn find_key(
         &mut self,
         config: &Config,

@@ -1,9 +1,9 @@
-//! Questions to a person that an attempt leaves to the requester, and the answer that the next attempt has at hand.
+//! Questions to a person, which an attempt leaves to the requester, and the answer that the next attempt has at hand.
 
 use config::pin::{Pin, PinOrigin, PinProvider, PinRequest};
 use messages::error::Error;
 
-/// What a person has to be asked before the worker can go on.
+/// A question that a person has to answer before the work can go on.
 pub(super) enum Question {
     /// Whether the PIN may be asked for at the reader itself.
     ConfirmAtReader(PinRequest<'static>),
@@ -17,7 +17,7 @@ pub(super) enum GivenAnswer {
 }
 
 impl Question {
-    /// Asks this provider, which may block for as long as a person takes.
+    /// Asks the provider, which may take as long as a person takes.
     pub(super) fn ask(self, pins: &mut dyn PinProvider) -> Result<GivenAnswer, Error> {
         match self {
             Self::ConfirmAtReader(request) => {
@@ -31,8 +31,8 @@ impl Question {
 /// Shows a notice to whoever is asked for the PIN.
 pub(super) type ReaderNotice = Box<dyn Fn(String) + Send>;
 
-/// The provider of PINs in the library's thread. It asks nobody: it gives the one answer that the requester has got before
-/// the attempt, and keeps the question to which it has no answer, for the requester.
+/// The provider of PINs in the library's thread. It asks nobody. It gives the one answer that the requester has got before
+/// the attempt; a question to which it has no answer it keeps for the requester.
 pub(super) struct AnswerAtHand {
     origin: PinOrigin,
     answer: Option<GivenAnswer>,
@@ -50,17 +50,17 @@ impl AnswerAtHand {
         Self { origin, answer, unanswered: None, at_reader }
     }
 
-    /// The answer, if no PIN was wanted.
+    /// The answer, if it was not used.
     pub(super) fn into_unused(self) -> Option<GivenAnswer> {
         self.answer
     }
 
-    /// The question that had no answer, if one was asked. Work that fails after that fails for want of the answer.
+    /// The question that had no answer, if there was one. Then the work has failed for want of the answer.
     pub(super) fn into_unanswered(self) -> Option<Question> {
         self.unanswered
     }
 
-    /// Keeps the question. The error only leads the work to its end: nobody is told of it.
+    /// Keeps the question. The error only ends the work; nobody gets to see it.
     fn leave_unanswered(&mut self, question: Question) -> Error {
         self.unanswered = Some(question);
         Error::internal("a question is still to be asked")
@@ -74,7 +74,7 @@ impl PinProvider for AnswerAtHand {
 
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error> {
         match self.answer.take() {
-            // A last try needs its own yes.
+            // An answer from before isn't used for the last try, which needs a yes of its own.
             Some(GivenAnswer::Pin { pin, asked })
                 if asked.token == request.token
                     && request.allows(&pin)

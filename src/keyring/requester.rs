@@ -1,5 +1,5 @@
 //! The requester: the thread that wants something done with a key. It does all the waiting: for the worker, for the
-//! library's lock, for a person, and for other threads that have the same person asked.
+//! library's lock, for a person, and for other threads that are asking a person for the same key.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -16,17 +16,18 @@ use pin_entry::Sources;
 use system::limits;
 use system::locked;
 
-/// Who wants a key opened in a process that keeps keys for several clients. It is asked in the thread that opens the key.
+/// A client that wants a key opened, in a process that keeps keys for several clients. Its functions are called in the
+/// thread that opens the key.
 pub struct KeyClient {
-    /// In place of the key's own source of PINs; may block.
+    /// Where the client's PIN comes from, in place of the key's own source. May block.
     pub pins: Box<dyn PinProvider + Send>,
-    /// Whether it will have digests signed.
+    /// Whether the client will have digests signed.
     pub signs: bool,
     /// Called when another process, with this number if it is known, has had the library for a while.
     pub waiting: Box<dyn FnMut(Option<u32>) + Send>,
 }
 
-/// Where the PIN of a key is asked for, by one thread at a time.
+/// The place where the PIN of a key is asked for, by one thread at a time.
 pub(super) struct Desk {
     origin: PinOrigin,
     sources: Mutex<Sources>,
@@ -39,26 +40,27 @@ impl Desk {
     }
 }
 
-/// A request for something to be done with a key: what the requester holds and knows between its attempts.
+/// A request for something to be done with a key: what the requester holds and knows between the attempts.
 pub(super) struct KeyRequest<'a> {
     thread: &'a LibraryThread,
     /// The key's index in its library.
     key: usize,
     desk: &'a Desk,
     access: KeyAccess,
-    /// For the next attempt.
+    /// The answer for the next attempt.
     answer: Option<GivenAnswer>,
-    /// Held from when somebody is asked for the key's PIN until the request ends.
+    /// The turn at the desk: held from when somebody is asked for the key's PIN until the request ends.
     turn: Option<HeldTurn<'a>>,
-    /// The library's, held from the first attempt that wants it until the request ends, but not while somebody is asked.
+    /// The library's lock: held from the first attempt that wants it until the request ends, but not while somebody is
+    /// asked.
     lock: Option<LibraryLock>,
-    /// When the library has to have answered, if somebody waits at the other end of a TLS connection.
+    /// By when the library has to answer, if somebody waits at the other end of a TLS connection.
     deadline: Option<Instant>,
-    /// Whether no attempt has got to the token.
+    /// Whether no attempt has reached the token yet.
     is_first: bool,
     /// Whether the token was lost in an attempt.
     was_lost: bool,
-    /// Where the PIN comes from.
+    /// Where the PIN of this request comes from.
     origin: PinOrigin,
     client: Option<KeyClient>,
 }
@@ -91,7 +93,7 @@ impl<'a> KeyRequest<'a> {
         }
     }
 
-    /// Has the worker do this with the key and its token, once more if the token was lost in it. May block.
+    /// Has the worker do `work` with the key and its token, and again if the token was lost in it. May block.
     ///
     /// ```text
     ///        ┌──────────────────────────────────────────────────────────────────────┐
@@ -121,8 +123,8 @@ impl<'a> KeyRequest<'a> {
         }
     }
 
-    /// Sends the next attempt to the worker, and waits for its end. The answer goes with it. The worker shares `work`, since
-    /// it may still be at it when a deadline has ended the request.
+    /// Sends the next attempt to the worker, along with the answer, and waits for its end. `work` is shared with the
+    /// worker, which may still be doing it when a deadline has ended the request.
     fn attempt<T: Send + 'static>(
         &mut self,
         work: Arc<Mutex<Work<T>>>,
@@ -147,8 +149,8 @@ impl<'a> KeyRequest<'a> {
         Ok(end)
     }
 
-    /// The library's lock, for which other processes are waited for. The requester has it, so that a library that hangs
-    /// keeps no other process waiting for ever.
+    /// Waits for the library's lock. The requester holds it, and not the worker: a library that hangs would keep it for
+    /// ever.
     fn acquire_lock(&mut self) -> Result<LibraryLock, Error> {
         let patience = match self.deadline {
             Some(deadline) => deadline.saturating_duration_since(Instant::now()).min(limits::LOCK),
@@ -169,10 +171,10 @@ impl<'a> KeyRequest<'a> {
         Ok(lock)
     }
 
-    /// Has this asked for the next attempt. If another thread has somebody asked for the same key, that is waited for and
-    /// nothing is asked: the key may be open afterwards.
+    /// Asks the question, for the next attempt. If another thread is asking for the same key, this waits for it and asks
+    /// nothing: the key may be open afterwards.
     fn ask(&mut self, question: Question) -> Result<(), Error> {
-        // Other processes don't wait for a person.
+        // Other processes should not have to wait for a person.
         self.lock = None;
         if self.turn.is_none() {
             self.turn = self.desk.turn.take_if_free();
@@ -190,12 +192,12 @@ impl<'a> KeyRequest<'a> {
         Ok(())
     }
 
-    /// The turn at the desk, once another thread is done there.
+    /// Waits for the turn at the desk, until another thread is done there.
     fn wait_for_turn(&self) -> Result<HeldTurn<'a>, Error> {
         self.desk.turn.take(self.deadline).ok_or_else(|| self.other_prompt_open())
     }
 
-    /// Another request has had the turn for longer than this one may wait.
+    /// The error for a request that could not wait until another one was done asking.
     fn other_prompt_open(&self) -> Error {
         let path = self.thread.library.path().display();
         let seconds = limits::REPLY.as_secs();

@@ -1,4 +1,4 @@
-//! The turn to have somebody asked for the PIN of a key: one thread has it at a time.
+//! The turn to ask somebody for the PIN of a key, which one thread has at a time.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use system::locked;
 
-/// What one thread holds at a time, and others wait for.
+/// Something that one thread holds at a time, and that others wait for.
 #[derive(Default)]
 pub(super) struct Turn {
     is_taken: Mutex<bool>,
@@ -23,7 +23,7 @@ impl Turn {
         (!was_taken).then(|| HeldTurn(self))
     }
 
-    /// Waits until it is free; `None` if that isn't before the deadline.
+    /// Waits until the turn is free, and takes it; `None` if it isn't free by the deadline.
     pub(super) fn take(&self, deadline: Option<Instant>) -> Option<HeldTurn<'_>> {
         let mut is_taken = locked(&self.is_taken);
         while *is_taken {

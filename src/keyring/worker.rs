@@ -1,4 +1,5 @@
-//! The worker: what the library's own thread has and does. It alone calls the library, and waits for nothing else.
+//! The worker: what the library's own thread has and does. It is the only one that calls the library, and it waits for
+//! nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,38 +15,38 @@ use messages::error::{Error, Exit};
 use token::kind;
 use token::{SessionAccess, Token};
 
-/// What is done with an open key and its token.
+/// Work that is done with an open key and its token.
 pub(super) type Work<T> =
     dyn FnMut(&mut Token, &KeyInSession, &mut dyn PinProvider) -> Result<T, Error> + Send;
 
-/// A library with the keys that it is configured for, open or not.
+/// A library, with the keys that are configured for it, open or not.
 pub(super) struct Worker {
     keys: Vec<ConfiguredKey>,
     opened: OpenLibrary,
     has_finished: bool,
 }
 
-/// A key that the keyring was given, with what it has been used for.
+/// A key that the keyring was given, and how it has been used.
 struct ConfiguredKey {
-    /// Its PIN source is at its desk.
+    /// The key's configuration, without the PIN source, which is at its desk.
     config: Config,
-    /// The token on which it was opened, until it is closed; the token may be gone meanwhile.
+    /// The token on which the key was opened, until the key is closed. The token may be gone by now.
     token: Option<TokenName>,
     is_closed: bool,
     admitted: AdmittedClients,
 }
 
-/// The clients that may use a key without a login of their own.
+/// Which clients may use a key without logging in themselves.
 #[derive(Clone, Copy)]
 enum AdmittedClients {
     Nobody,
-    /// Those that have no digests signed.
+    /// Clients that have no digests signed.
     TlsClients,
     All,
 }
 
 impl AdmittedClients {
-    /// Those like a client that has logged in, and may have digests signed or not.
+    /// Clients like one that has logged in, which `signs` digests or doesn't.
     fn like(signs: bool) -> Self {
         if signs { Self::All } else { Self::TlsClients }
     }
@@ -64,19 +65,19 @@ impl AdmittedClients {
 enum Preparation {
     /// The key is open.
     Nothing,
-    /// The key is opened: for a client who logs in itself, or else with a login of the keyring's own if its token requires
-    /// one.
+    /// The key has to be opened: for a client that logs in itself; or else with the keyring's own login, if the token
+    /// requires one.
     Open(Option<NewClient>),
 }
 
 impl Worker {
-    /// For a library that isn't loaded yet. `has_entered_pin` is shared with the other libraries of the process.
+    /// A worker for a library that isn't loaded yet. `has_entered_pin` is shared with the other libraries of the process.
     pub(super) fn new(access: SessionAccess, has_entered_pin: Arc<AtomicBool>) -> Self {
         let opened = OpenLibrary::new(access, has_entered_pin);
         Self { keys: Vec::new(), opened, has_finished: false }
     }
 
-    /// Adds a key, whose index is the number of those before it.
+    /// Adds a key. Its index is the number of keys before it.
     pub(super) fn add(&mut self, config: Config) {
         self.keys.push(ConfiguredKey {
             config,
@@ -91,14 +92,14 @@ impl Worker {
         self.has_finished
     }
 
-    /// Finalises the library. The process ends with this code, even if the library hangs or crashes.
+    /// Finalises the library. The process ends with `code`, even if the library hangs or crashes.
     pub(super) fn finish(&mut self, code: u8) {
         self.has_finished = true;
         self.keys.clear();
         self.opened.finish(code);
     }
 
-    /// Closes the key, and what no other key holds.
+    /// Closes the key, and the token with its session and login if no other key needs them.
     pub(super) fn close(&mut self, number: usize) {
         if let Some(key) = self.keys.get_mut(number) {
             key.token = None;
@@ -116,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// Closes what no key holds: the sessions and the logins of tokens, and their PINs.
+    /// Closes the tokens that no key needs: their sessions and logins end, and their PINs are forgotten.
     fn close_unused(&mut self) {
         let keys = &self.keys;
         self.opened.close_unless(|token| {
@@ -125,7 +126,7 @@ impl Worker {
         });
     }
 
-    /// Does the work with the key, which is opened unless it is open; or says what is wanted before.
+    /// Does the work with the key, after opening it if it isn't open; or says what is needed first.
     pub(super) fn attempt<T>(
         &mut self,
         number: usize,
@@ -139,7 +140,7 @@ impl Worker {
         let selector = key.config.token.clone();
         let preparation = self.preparation(number, key.admitted, &attempt);
         let needs_lock = match preparation {
-            // Work that looks and then writes is one process's at a time.
+            // Only one process at a time may look at a token and then write to it.
             Preparation::Nothing => matches!(attempt.access, KeyAccess::Exclusive),
             Preparation::Open(_) => true,
         };
@@ -161,7 +162,7 @@ impl Worker {
         AttemptEnd::Done(outcome)
     }
 
-    /// What has to be done before the attempt can use the key, which these clients use without a login of their own.
+    /// What has to be done before the attempt can use the key. `admitted` are the clients that need no login of their own.
     fn preparation(
         &self,
         number: usize,
@@ -181,7 +182,7 @@ impl Worker {
         }
     }
 
-    /// Opens the key, if that has to be done, and does the work with it.
+    /// Opens the key if that is needed, and does the work with it.
     fn prepare_and_work<T>(
         &mut self,
         number: usize,
@@ -206,9 +207,9 @@ impl Worker {
     }
 }
 
-/// Whether opening the token again could help. A PIN that was refused stays refused.
+/// Whether it could help to open the token again after this error. It doesn't help against a refused PIN.
 fn may_be_lost(error: &Error) -> bool {
-    // While another process has the token, nothing is known of it.
+    // If another process has the token, nothing is known about the token.
     let is_of_token = error.exits_with(Exit::Token) && !error.is(&BUSY);
     is_of_token || error.is(&kind::CALL_FAILED)
 }

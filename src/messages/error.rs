@@ -1,6 +1,6 @@
 //! An error of this program: an exit code, a text, and what to do next.
 //!
-//! It is made where it is found, with a [`Kind`] if other code does something about it. No text ever holds a PIN.
+//! An error is made where it is found. It has a [`Kind`] if other code reacts to it. No text ever contains a PIN.
 
 use std::borrow::{Borrow, Cow};
 use std::error::Error as StandardError;
@@ -13,13 +13,13 @@ use crate::printable::{excerpt, printable};
 
 /// The program's name, which begins every message.
 pub const PROGRAM: &str = "pkcs11-external-signer";
-/// The version of the JSON documents that commands print: fields may be added, none is taken away or changes its
-/// meaning.
+/// The version of the JSON documents that commands print. Within a version, fields may be added, but none is removed or
+/// changes its meaning.
 pub const DOCUMENT_VERSION: &str = "pkcs11-external-signer/v1";
 /// The name under which kubectl finds this program.
 pub const PLUGIN: &str = "kubectl-pkcs11";
 
-/// The exit codes, a contract with scripts: docs/errors.md.
+/// The exit codes, which are a contract with scripts (docs/errors.md).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exit {
     Request = 2,
@@ -35,18 +35,19 @@ pub enum Exit {
     NotFound = 127,
 }
 
-/// What other code asks of an error, with [`Error::is`]: a constant of the crate that makes such errors.
+/// The kind of an error, by which other code recognises it with [`Error::is`]. Each kind is a constant of the crate that
+/// makes such errors.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Kind(Cow<'static, str>);
 
 impl Kind {
-    /// `name` is no other kind's.
+    /// A kind. No other one may have the same `name`.
     pub const fn new(name: &'static str) -> Self {
         Self(Cow::Borrowed(name))
     }
 }
 
-/// What failed and why, for people; what to do about it, and the exit code. It can be sent to another process.
+/// An error for people: what has failed and why, what to do about it, and the exit code. It can be sent to another process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Error(Box<Parts>);
 
@@ -59,45 +60,46 @@ struct Parts {
 }
 
 impl Error {
-    /// An error that ends the program with this exit code. `text` is one line: what failed, with which object, and why.
-    /// It needs [help](Self::help), too.
+    /// An error that ends the program with this exit code. `text` is one line that says what has failed, with which object,
+    /// and why. Each error also needs [help](Self::help).
     pub fn new(exit: Exit, text: impl Into<String>) -> Self {
         let help = Help::default();
         Self(Box::new(Parts { exit_code: exit as u8, kind: None, text: text.into(), help }))
     }
 
-    /// The error with what to do next.
+    /// The error, with what to do next.
     pub fn help(mut self, help: impl Into<Help>) -> Self {
         self.0.help = help.into();
         self
     }
 
-    /// The error as one that other code recognises.
+    /// The error, with a kind by which other code recognises it.
     pub fn kind(mut self, kind: Kind) -> Self {
         self.0.kind = Some(kind);
         self
     }
 
-    /// The error with what it is about before its text: `WHAT: text`.
+    /// The error, with what it is about in front of its text: `WHAT: text`.
     pub fn about(mut self, what: impl Display) -> Self {
         self.0.text = format!("{what}: {}", self.0.text);
         self
     }
 
-    /// The error for who was told of it a moment ago: short, and without what to do.
+    /// The error for somebody who was told of it a moment ago: short, and without what to do.
     pub fn again(mut self) -> Self {
         self.0.text = format!("the same again: {}", excerpt(&self.0.text));
         self.0.help = Help::default();
         self
     }
 
-    /// A bug in this program, for a state that can't be.
+    /// The error for a state that can't be, and so for a bug in this program.
     pub fn internal(what: impl Display) -> Self {
         Self::new(Exit::Internal, format!("internal error: {what}"))
             .help("this is a bug in pkcs11-external-signer; please report it with this line")
     }
 
-    /// A signal came before the command of a run was started. The exit code is a shell's.
+    /// The error for a run that a signal has interrupted before its command was started. The exit code is the one that a
+    /// shell would have.
     pub fn interrupted(signal: i32) -> Self {
         let text = format!("interrupted by signal {signal} before the command was started");
         let mut error = Self::new(Exit::Internal, text).help("run the command again");
@@ -115,12 +117,12 @@ impl Error {
         self.0.exit_code == exit as u8
     }
 
-    /// What to do next, as this call would have it typed.
+    /// What to do next, with commands as they are typed in this call.
     pub fn remedy(&self) -> Remedy {
         self.0.help.in_this_call()
     }
 
-    /// The error and what to do, if that is to be said, in one line for another program to show.
+    /// The error and, if there is help, what to do, in one line for another program to show.
     pub fn sentence(&self) -> String {
         let text = self.to_string();
         let help = self.remedy().to_string();
@@ -128,7 +130,7 @@ impl Error {
         format!("{}{separator}{}", printable(&text), printable(&help))
     }
 
-    /// Whether it was made as an error of this kind.
+    /// Whether the error is of this kind.
     pub fn is(&self, kind: &Kind) -> bool {
         self.0.kind.as_ref() == Some(kind)
     }
@@ -142,7 +144,7 @@ impl Display for Error {
 
 impl StandardError for Error {}
 
-/// Items in a sentence, the last one after this word: `a`, `a or b`, `a, b or c`.
+/// The items as part of a sentence, with this word before the last one: `a`, `a or b`, `a, b or c`.
 pub fn listed<T: Borrow<str>>(items: &[T], word: &str) -> String {
     match items.split_last() {
         None => String::new(),

@@ -1,20 +1,20 @@
-//! Lines for people at a terminal, folded between words where it ends.
+//! Folding of lines at a terminal: they are broken between words.
 
 use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
 
-/// Narrower terminals break lines by themselves.
+/// The narrowest width to which lines are folded. Narrower terminals break them by themselves.
 const MIN_WIDTH: usize = 40;
 
-/// How many characters a line of this terminal has; `None` if it is none, or doesn't say it.
+/// How many characters a line of this terminal has; `None` if this is no terminal, or it doesn't say.
 pub fn terminal_width(terminal: impl AsFd) -> Option<usize> {
     let size = tcgetwinsize(terminal).ok()?;
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
-/// The text, in lines of at most `width` characters where that can be done between words: the first one indented by
-/// `first` characters, the others by `rest`. Without a width it is one line.
+/// The text, broken between words into lines of at most `width` characters, as far as that is possible. The first line is
+/// indented by `first` characters, the others by `rest`. Without a width there is one line.
 pub fn folded(text: &str, width: Option<usize>, first: usize, rest: usize) -> String {
     let [first, rest] = [first, rest].map(|indent| " ".repeat(indent));
     let Some(width) = width else { return format!("{first}{text}") };
@@ -26,7 +26,7 @@ pub fn folded(text: &str, width: Option<usize>, first: usize, rest: usize) -> St
     textwrap::fill(text, options)
 }
 
-/// How many columns of a terminal the text takes.
+/// How many columns the text takes at a terminal.
 pub fn columns(text: &str) -> usize {
     textwrap::core::display_width(text)
 }

@@ -1,7 +1,9 @@
-//! What to do about an error, in parts: text, and what the commands in it take over from the call that failed.
+//! Help: what to do about an error, as a sentence in which commands are parts of their own.
 //!
-//! Code that finds an error knows neither the options of the call nor, in a process that works for others, whose call
-//! it is. So a help is put together where it is printed, with the one [`Call`] of that process.
+//! A command in a help should be about the same key, token or file as the call that has failed, and begin with the
+//! program's name as the user has typed it. The code that finds an error knows neither; in a process that works for others,
+//! it doesn't even know whose call it is. So a help is put together where it is printed, with the one [`Call`] of that
+//! process.
 
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
@@ -11,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::PROGRAM;
 use crate::printable::shell_word;
 
-/// More candidates than this are no help: a trust module's token holds hundreds of certificates.
+/// How many candidates are listed. More are no help: the token of a trust module holds hundreds of certificates.
 const MOST_CANDIDATES: usize = 20;
 
-/// What to do next: a sentence, and the candidates it refers to, one a line. It can be sent to another process.
+/// What to do next: a sentence, and the candidates that it refers to, one on each line. It can be sent to another process.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Help {
     sentence: Vec<HelpPart>,
@@ -25,7 +27,7 @@ pub struct Help {
 /// call is about.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum HelpPart {
-    /// As it stands.
+    /// Text, which is printed as it is.
     Text(String),
     /// A command of this program, which is shown between backticks and with the program's name as this call has it.
     Command(Command),
@@ -67,7 +69,7 @@ impl Help {
         self
     }
 
-    /// The first candidates, and how many more there are.
+    /// Adds the first of these candidates, and how many more there are.
     pub fn with_candidates<T: Display>(mut self, candidates: &[T]) -> Self {
         self.candidates = candidates.iter().take(MOST_CANDIDATES).map(T::to_string).collect();
         if let Some(more @ 1..) = candidates.len().checked_sub(MOST_CANDIDATES) {
@@ -76,7 +78,7 @@ impl Help {
         self
     }
 
-    /// The help as this call would have its commands typed.
+    /// The help as it is printed in this call.
     pub fn in_this_call(&self) -> Remedy {
         let call = CALL.get_or_init(Call::default);
         Remedy { text: call.complete(&self.sentence), candidates: self.candidates.clone() }
@@ -108,7 +110,7 @@ pub struct Remedy {
     pub candidates: Vec<String>,
 }
 
-/// The text and the candidates in one line.
+/// The text and the candidates, in one line.
 impl Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.candidates.join("; ") {
@@ -118,10 +120,11 @@ impl Display for Remedy {
     }
 }
 
-/// What commands that a help names need in order to be about the same key, token or file as this call.
+/// What this process was called for: the options that commands in a help need in order to be about the same key, token or
+/// file.
 #[derive(Debug, Default)]
 pub struct Call {
-    /// What to type to run the program; `None` for its name.
+    /// What is typed to run the program, such as `kubectl pkcs11`; `None` for the program's name.
     pub program: Option<&'static str>,
     pub key: String,
     pub token: String,
@@ -129,18 +132,19 @@ pub struct Call {
     pub kubeconfig: String,
 }
 
-/// What this process was called for. It stands here for all that prints, since errors end in many places: in a
-/// message, a warning, a document, a line of a tunnel. Whatever comes first stays.
+/// What this process was called for, for everything that prints a help: messages, warnings, documents, answers of a tunnel.
+/// It can be set only once.
 static CALL: OnceLock<Call> = OnceLock::new();
-/// The name of this call's context, for a shell: known later than the rest, where it is the kubeconfig's current one.
+/// The name of this call's context, as a word for a shell. If it is the kubeconfig's current context, it is known later
+/// than the rest.
 static CONTEXT: OnceLock<String> = OnceLock::new();
 
-/// Has the commands that are printed from now on be about what this call is about.
+/// Sets what this process was called for, for all help that is printed from now on.
 pub fn set_call(call: Call) {
     let _ = CALL.set(call);
 }
 
-/// Has the commands that are printed from now on name this context, which this call names, or uses.
+/// Sets the context that this call names or uses, for all help that is printed from now on.
 pub fn set_context(name: &str) {
     let _ = CONTEXT.set(shell_word(name).into_owned());
 }

@@ -1,24 +1,26 @@
-//! Text from a token, a certificate or a kubeconfig, made fit for a terminal by what writes it there.
+//! How text from a token, a certificate or a kubeconfig is made fit for a terminal. Whatever writes such text to a terminal
+//! has to use this.
 //!
-//! A label can hold an escape sequence that repaints the prompt, or a direction mark that turns
-//! the line around. Such a character becomes a visible `\u{…}`; all other text stays as it is.
+//! A label can contain an escape sequence that repaints the prompt, or a direction mark that reverses the line. Such a
+//! character becomes a visible `\u{…}`. All other text stays as it is.
 
 use std::borrow::Cow;
 
 /// The longest [`excerpt`] of a text, in characters.
 const EXCERPT_LENGTH: usize = 60;
 
-/// The text with every character made visible; borrowed when there is nothing to change.
+/// The text, with each harmful character made visible. It is borrowed if there is nothing to change.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful, |character| character.escape_unicode().to_string())
 }
 
-/// Lines that are fit for a terminal, whoever wrote what stands in them: none becomes two, and none moves the cursor.
+/// Lines that are fit for a terminal, whoever has written the text in them: none can become two, and none can move the
+/// cursor.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PrintableLines(String);
 
 impl PrintableLines {
-    /// These lines, each with its line ending; a line ending within one is made visible.
+    /// The lines, each with a line ending. A line ending within a line is made visible.
     pub fn of(lines: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let lines = lines.into_iter();
         Self(lines.map(|line| format!("{}\n", printable(line.as_ref()))).collect())
@@ -30,7 +32,7 @@ impl PrintableLines {
     }
 }
 
-/// The text with every character that is wanted escaped in this way.
+/// The text, with each character that `is_wanted` escaped by `escape`.
 pub fn escaped(
     text: &str,
     is_wanted: impl Fn(char) -> bool,
@@ -45,7 +47,7 @@ pub fn escaped(
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// The beginning of a text for a message, not yet printable.
+/// The beginning of a text, for a message. It is not made printable yet.
 pub fn excerpt(text: &str) -> String {
     match text.char_indices().nth(EXCERPT_LENGTH) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -53,13 +55,13 @@ pub fn excerpt(text: &str) -> String {
     }
 }
 
-/// The texts as `"a", "b"`: an item with a comma or a quote in it stays one.
+/// The texts as `"a", "b"`. A text that contains a comma or a quote is still recognised as one.
 pub fn quoted(texts: &[String]) -> String {
     let quoted: Vec<_> = texts.iter().map(|text| format!("{text:?}")).collect();
     quoted.join(", ")
 }
 
-/// The bytes in hexadecimal digits, in lower case and without separators.
+/// The bytes in lower-case hexadecimal digits without separators.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -80,9 +82,9 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
-/// A JSON document whose strings show no terminal anything but text; as JSON it stays the same.
+/// A JSON document, made fit for a terminal. As JSON it stays the same.
 pub fn printable_json(document: &str) -> Cow<'_, str> {
-    // Between its strings it has line endings, in them it has none.
+    // Line endings are only between its strings, and stay.
     let is_raw = |character: char| is_harmful(character) && character != '\n';
     escaped(document, is_raw, |character| {
         let mut units = [0; 2];
@@ -91,8 +93,8 @@ pub fn printable_json(document: &str) -> Cow<'_, str> {
     })
 }
 
-/// Whether it could move the cursor, hide or reorder text: controls, and what Unicode has ignored where it can't be shown
-/// (Default_Ignorable_Code_Point).
+/// Whether the character could move the cursor, or hide or reorder text: control characters, and those that Unicode allows
+/// to be left out where they can't be shown (Default_Ignorable_Code_Point).
 pub fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -1,8 +1,8 @@
-//! The only writer to standard error, and of what `--help` and `--version` print.
+//! Everything that is written to standard error, and what `--help` and `--version` print.
 //!
-//! Standard error is shared with the client and with other requests: each message bears the program's name and is
-//! written at once, so that processes side by side don't mix their lines. Nothing from a token, a file or a request
-//! reaches the terminal raw. A standard error that takes no text is no error: there is no one to report it to.
+//! Standard error is shared with the client and with other requests. So each message begins with the program's name, and is
+//! written in one call, so that processes don't mix their lines. Nothing from a token, a file or a request reaches the
+//! terminal unescaped. If standard error can't be written, that is ignored: there is nobody to report it to.
 
 use std::io::{self, Write as _};
 
@@ -12,44 +12,44 @@ use crate::error::{Error, PROGRAM};
 use crate::folding::{folded, terminal_width};
 use crate::printable::printable;
 
-/// The variable that asks for what `-v` asks for, where no option can be given.
+/// The variable that has the effect of `-v` where no option can be given.
 pub const LOG: &str = "PKCS11_EXTERNAL_SIGNER_LOG";
 
-/// Reports the error, what to do, and the candidates, one a line. Returns its exit code.
+/// Reports the error, what to do, and the candidates, one on each line. Returns the error's exit code.
 pub fn error(error: &Error) -> u8 {
     to_standard_error(&error_message(error, terminal_width(io::stderr())));
     error.exit_code()
 }
 
-/// Reports the error and what to do in one line, for a client that shows it. Returns its exit code.
+/// Reports the error and what to do in one line, for a client that shows it. Returns the error's exit code.
 pub fn error_in_one_line(error: &Error) -> u8 {
     to_standard_error(&message("error: ", &error.sentence()));
     error.exit_code()
 }
 
-/// Something that works, but should not stay as it is.
+/// Reports something that works, but should not stay as it is.
 pub fn warning(text: &str) {
     to_standard_error(&folded_message("warning: ", text));
 }
 
-/// Something worth knowing, such as what is being waited for.
+/// Reports something worth knowing, such as what is being waited for.
 pub fn note(text: &str) {
     to_standard_error(&folded_message("", text));
 }
 
-/// Something worth knowing, and what to do next, one a line.
+/// Reports something worth knowing, and what to do next, one step on each line.
 pub fn steps(text: &str, next: &[String]) {
     to_standard_error(&(folded_message("", text) + &indented(next)));
 }
 
-/// A text of several lines, as it stands, to standard error.
+/// Writes a text of several lines to standard error, as it is.
 pub fn lines(text: &str) {
     to_standard_error(
         &text.lines().map(|line| format!("{}\n", printable(line))).collect::<String>(),
     );
 }
 
-/// A line at a terminal, in whose place the next one is written.
+/// Writes a line at a terminal, which the next one will overwrite.
 pub fn in_place(text: &str) {
     to_standard_error(&format!("\r\x1b[K{}\r", printable(text)));
 }
@@ -68,7 +68,7 @@ pub fn logged() -> u8 {
     }
 }
 
-/// Reports what happens from now on: with 1 the steps, with 2 their details.
+/// From now on, reports what is done: the steps with a verbosity of 1, and their details with 2.
 pub fn log_steps(verbosity: u8) {
     let level = match verbosity {
         0 => return,
@@ -83,7 +83,7 @@ pub fn log_steps(verbosity: u8) {
 struct Steps;
 
 impl Log for Steps {
-    /// Ours alone: what other crates would log is not known to be free of secrets.
+    /// Only what this program logs: other crates' messages may contain secrets.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("pkcs11_external_signer")
     }
@@ -97,7 +97,7 @@ impl Log for Steps {
     fn flush(&self) {}
 }
 
-/// In lines of at most `width` characters, if that is known.
+/// The message for an error, in lines of at most `width` characters if that is known.
 fn error_message(error: &Error, width: Option<usize>) -> String {
     let text = folded(message("error: ", &error.to_string()).trim_end(), width, 0, INDENT);
     let remedy = error.remedy();
@@ -105,13 +105,13 @@ fn error_message(error: &Error, width: Option<usize>) -> String {
     format!("{text}\n{help}\n{}", indented(&remedy.candidates))
 }
 
-/// A message of one line, which at a terminal is folded between words.
+/// A message of one line, which is folded between words at a terminal.
 fn folded_message(kind: &str, text: &str) -> String {
     let width = terminal_width(io::stderr());
     folded(message(kind, text).trim_end(), width, 0, INDENT) + "\n"
 }
 
-/// Of the lines of a message behind its first one, in characters.
+/// By how many characters the lines of a message after the first one are indented.
 const INDENT: usize = 2;
 
 fn indented(items: &[String]) -> String {

@@ -1,16 +1,16 @@
-//! What time it is.
+//! Clocks.
 
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The clock, in whole seconds since 1970; 0 for a clock that is set before that.
+/// The time, in whole seconds since 1970; 0 if the clock is set to a time before that.
 pub fn unix_time() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The time since the machine was started, which goes on while it sleeps.
+/// The time since the machine was started, including the time in which it slept.
 pub fn time_since_boot() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: ClockId = ClockId::Boottime;

@@ -1,7 +1,7 @@
-//! Starts the command of a run, passes signals on to it and waits for its end.
+//! How the command of a run is started, gets the signals that are meant for it, and is waited for.
 //!
-//! It is in our process group, so that the terminal and a pipeline see one job: keys reach it
-//! directly, and a signal that is sent to us alone is passed on to it.
+//! The command is in this program's process group, so that the terminal and a pipeline see one job. Signals of the
+//! terminal's keys reach it directly. A signal that is sent to this program alone is passed on to it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -29,18 +29,18 @@ use messages::help::{Help, command};
 const PASSED_ON: [i32; 9] =
     [SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH];
 
-/// What this process was started with and the command gets, although we change it for ourselves.
+/// What this process has inherited and changes for itself, but passes on to the command unchanged.
 pub struct Inheritance {
-    /// Standard output, where nothing that a library prints arrives.
+    /// Standard output, which the libraries in this process can't print to.
     output: OwnedFd,
-    /// Descriptors beyond the first three: a shell's `<(…)`, for one.
+    /// Descriptors beyond the first three, such as those of a shell's `<(…)`.
     descriptors: Vec<RawFd>,
     core: Rlimit,
     files: Rlimit,
 }
 
 impl Inheritance {
-    /// Notes what there is now. To be called before a library is loaded. `core` is the limit before it was lowered.
+    /// Notes what was inherited. To be called before a library is loaded. `core` is the limit from before it was lowered.
     pub fn keep(core: Rlimit) -> io::Result<Self> {
         let descriptors = open_descriptors();
         let output = output::duplicate()?;
@@ -48,7 +48,7 @@ impl Inheritance {
             output,
             descriptors,
             core,
-            // Programs that use select(2) want the old limit.
+            // The command gets the old limit, which programs that use select(2) need.
             files: raise_limit(),
         })
     }
@@ -58,21 +58,22 @@ impl Inheritance {
 pub struct Signals(SignalsInfo<WithOrigin>);
 
 impl Signals {
-    /// Keeps signals from now on. Those that the parent had ignored (`nohup`) stay ignored, also for the command.
+    /// From now on, keeps signals for the command. Those that the parent had ignored (`nohup`) stay ignored, also by the
+    /// command.
     pub fn hold() -> io::Result<Self> {
         signals::restore_defaults();
         let wanted = PASSED_ON.into_iter().filter(|signal| !signals::is_ignored(*signal));
         Ok(Self(SignalsInfo::new(wanted)?))
     }
 
-    /// A terminating signal that came before there was a command to pass it on to.
+    /// A signal that ends the process and has come before there was a command to pass it on to.
     pub fn came_early(&mut self) -> Option<i32> {
         let mut received = self.0.pending().map(|origin| origin.signal);
         received.find(|signal| [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(signal))
     }
 }
 
-/// The command of a run, which has been started.
+/// The running command of a run.
 pub struct Running(Pid);
 
 impl Running {
@@ -106,16 +107,16 @@ impl Running {
                 Ok(())
             });
         }
-        // Before the command is started: an error says that none was.
+        // First, so that after an error no command runs.
         let started = pass_on(signals).map_err(failed)?;
         let process = Pid::from_child(&command.spawn().map_err(failed)?);
         let _ = started.send(process);
         Ok(Self(process))
     }
 
-    /// Waits for the command's end, and returns its exit code, or 128 and the number of the signal that ended
-    /// it, as a shell does. While it is stopped we stop, too: the shell above us waits for that. Its process
-    /// number stays its own, as signals are still passed on to it.
+    /// Waits for the command's end, and returns its exit code or, as a shell does, 128 plus the number of the signal that
+    /// has ended it. When the command is stopped, this process stops, too: the shell that has started it waits for that.
+    /// The command isn't reaped, so that no other process gets its number while signals are still passed on.
     pub fn wait(self) -> io::Result<u8> {
         let process = WaitId::Pid(self.0);
         let news = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
@@ -129,10 +130,10 @@ impl Running {
             if let Some(code) = status.exit_status().or(killed) {
                 return Ok(u8::try_from(code).unwrap_or(255));
             }
-            // Once is enough.
+            // Reads that the command is stopped, so that this isn't seen again.
             let _ = waitid(process.clone(), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
             let _ = kill_process(getpid(), Signal::STOP);
-            // In a group of its own it has not been continued with us.
+            // A command that has put itself into another group was not continued along with this process.
             let _ = kill_process(self.0, Signal::CONT);
         }
     }
@@ -145,16 +146,16 @@ fn command_not_found(name: &OsStr) -> Error {
     )
 }
 
-/// Passes on what other processes send to us, to the process whose number is sent through the
-/// channel. The terminal sends its signals to the command itself.
+/// Starts a thread that passes signals on to the process whose number is sent through the channel: those that other
+/// processes have sent. The terminal sends its signals to the command itself.
 fn pass_on(signals: Signals) -> io::Result<Sender<Pid>> {
     let Signals(mut received) = signals;
     let (sender, process) = mpsc::channel::<Pid>();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let Ok(process) = process.recv() else { return };
         for origin in &mut received {
-            // The kernel, which signals for the terminal, has no origin. A sender outside our
-            // PID namespace has one with the number 0: what stops a container, for instance.
+            // The kernel, which sends the terminal's signals, has no origin. A sender outside this PID namespace has one
+            // with the number 0: what stops a container, for instance.
             let is_from_another =
                 origin.process.is_some_and(|sender| sender.pid != process.as_raw_nonzero().get());
             if let Some(signal) = Signal::from_named_raw(origin.signal)

@@ -1,8 +1,9 @@
-//! Which descriptors the programs that we start inherit: the three standard streams, except for the
-//! command of a run, which gets those of our caller, too. And which are sent to another process of ours.
+//! Which descriptors other programs get. Programs that are started inherit only the three standard streams; the command of
+//! a run also inherits those of this program's caller. And descriptors are sent over sockets to other processes of this
+//! program.
 //!
-//! Our own descriptors are closed on exec, as Rust opens them. A library's need not be, and a program
-//! that asks for a PIN must not get those of our caller.
+//! Descriptors that Rust opens are closed on exec. A library's need not be. And a program that asks for a PIN must not get
+//! those of the caller.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::{self, MaybeUninit};
@@ -23,14 +24,14 @@ use rustix::stdio::{stderr, stdin, stdout};
 use crate::leave;
 use messages::error::Exit;
 
-/// The most descriptors that are sent at once.
+/// How many descriptors are sent at once, at most.
 const MOST: usize = 2;
 
-/// Has the standard streams lead somewhere, so that no file that is opened later takes the place of one.
+/// Opens the standard streams that are closed, so that no file that is opened later takes the place of one.
 pub fn open_standard() {
     for stream in [stdin(), stdout(), stderr()] {
         if fcntl_getfd(stream) == Err(Errno::BADF) {
-            // It takes the lowest number that is free.
+            // It gets the lowest free number.
             let nothing = open("/dev/null", OFlags::RDWR, Mode::empty());
             mem::forget(nothing.unwrap_or_else(|_| leave(Exit::Internal as u8)));
         }
@@ -46,7 +47,7 @@ pub fn send(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()>
     Ok(())
 }
 
-/// Waits for the descriptors that [`send`] has sent; an error at the socket's end.
+/// Waits for descriptors that [`send`] has sent. An error if the socket was closed.
 pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
     #[cfg(target_os = "linux")]
     const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
@@ -67,7 +68,8 @@ pub fn receive(socket: impl AsFd) -> io::Result<Vec<OwnedFd>> {
     Ok(descriptors.flatten().collect())
 }
 
-/// From now on programs inherit the standard streams alone, and what a library's threads open later: for programs of ours.
+/// From now on, programs that are started inherit only the standard streams, and descriptors that a library's threads may
+/// open later. To be used for processes of this program itself.
 pub fn keep_to_this_process() {
     if !close_between_on_exec(&[]) {
         for descriptor in open_descriptors() {
@@ -76,10 +78,11 @@ pub fn keep_to_this_process() {
     }
 }
 
-/// Has the program inherit its standard streams and these descriptors of this process.
+/// Has the program inherit the standard streams and these descriptors of this process, and no others.
 pub fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
     kept.sort_unstable();
-    // For systems that can't do it at once: other threads may open more until the program is started.
+    // For systems without close_range(2). It isn't enough where that exists: other threads may open more until the program
+    // is started.
     let mut others = open_descriptors();
     others.retain(|descriptor| !kept.contains(descriptor));
     // SAFETY: between fork and exec it makes system calls only.
@@ -95,7 +98,8 @@ pub fn hand_on(command: &mut Command, mut kept: Vec<RawFd>) -> &mut Command {
     }
 }
 
-/// Whether all descriptors beyond the standard streams but these, which are in order, are closed on exec.
+/// Has all descriptors closed on exec but the standard streams and these, which are in order. Returns whether the system
+/// could do that.
 #[cfg(target_os = "linux")]
 fn close_between_on_exec(kept: &[RawFd]) -> bool {
     let mut first = 3;
@@ -104,7 +108,7 @@ fn close_between_on_exec(kept: &[RawFd]) -> bool {
         let begin = first;
         let flag = libc::CLOSE_RANGE_CLOEXEC;
         first = end.saturating_add(1);
-        // SAFETY: it sets a flag of descriptors. Kernels before 5.11 don't know it.
+        // SAFETY: it only sets a flag of descriptors. Kernels before 5.11 don't have the call.
         begin >= end || unsafe { libc::syscall(libc::SYS_close_range, begin, end - 1, flag) == 0 }
     })
 }
@@ -114,10 +118,10 @@ fn close_between_on_exec(_: &[RawFd]) -> bool {
     false
 }
 
-/// Has this process open as many descriptors as it may, since each connection takes two. Returns the limit before that.
+/// Raises the limit of open descriptors as far as possible, since each connection takes two. Returns the limit from before.
 pub fn raise_limit() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
-    // macOS, where the maximum is none, refuses to have none, and takes OPEN_MAX.
+    // macOS has no maximum, but refuses to set no limit. It accepts OPEN_MAX.
     let unlimited = cfg!(target_os = "macos").then_some(10_240).max(before.current);
     let raised = Rlimit { current: before.maximum.or(unlimited), ..before };
     let _ = setrlimit(Resource::Nofile, raised);
@@ -132,8 +136,8 @@ pub fn open_descriptors() -> Vec<RawFd> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|descriptor| *descriptor > 2)
         .collect();
-    // The directory's own descriptor was among them and is closed by now. The next descriptor with
-    // its number must not be taken for the caller's and inherited by the command.
+    // The descriptor of the directory itself was among them, and is closed by now. A later descriptor with its number must
+    // not be taken for one of the caller's, which the command inherits.
     descriptors.retain(|descriptor| {
         // SAFETY: F_GETFD only reads, and fails for a number that is not open.
         unsafe { libc::fcntl(*descriptor, libc::F_GETFD) != -1 }

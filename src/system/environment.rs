@@ -1,4 +1,4 @@
-//! Values taken out of the environment, so that no program that is started from here inherits them.
+//! Values that are taken out of the environment, so that no program that this process starts inherits them.
 //!
 //! Other processes of this user can't read the block itself ([`harden`](super::memory::harden)).
 
@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::marker::PhantomData;
 
-/// Proof that the process has one thread: no other one reads the environment meanwhile.
+/// Proof that the process has only one thread, so that no other one reads the environment while it is changed.
 pub struct SingleThreaded(PhantomData<*const ()>);
 
 impl SingleThreaded {
-    /// A proof that `main` gives.
+    /// The proof, which `main` gives.
     ///
     /// # Safety
-    /// The process has one thread, and starts no other one before this value is dropped.
+    /// The process has only one thread, and starts no other one before this value is dropped.
     pub unsafe fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-/// The value of the variable, which is gone from the environment afterwards, whatever it was.
+/// Takes the variable out of the environment, and returns its value; `None` if it was not set.
 pub fn take(name: &str, _alone: &SingleThreaded) -> Option<OsString> {
     let value = std::env::var_os(name)?;
     // SAFETY: with one thread nothing reads the environment meanwhile.
@@ -27,12 +27,12 @@ pub fn take(name: &str, _alone: &SingleThreaded) -> Option<OsString> {
     Some(value)
 }
 
-/// Variables and their values, which are gone from the environment.
+/// Variables that were taken out of the environment, with their values.
 #[derive(Default)]
 pub struct TakenVariables(BTreeMap<String, OsString>);
 
 impl TakenVariables {
-    /// [Takes](take) all of these, after which the process may start threads.
+    /// [Takes](take) all these variables. After that, the process may start threads.
     pub fn take<'a>(names: impl IntoIterator<Item = &'a str>, alone: SingleThreaded) -> Self {
         let taken = |name: &str| Some((name.to_owned(), take(name, &alone)?));
         Self(names.into_iter().filter_map(taken).collect())

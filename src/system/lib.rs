@@ -1,8 +1,8 @@
-//! The operating system: the process, prepared to hold a PIN, its signals, its clock and its limits.
+//! What this program needs of the operating system: a process that is fit to hold a PIN, signals, clocks, descriptors,
+//! other processes; and all limits of time.
 //!
-//! At the start of each process, in this order, while there is one thread and no library: [`memory::harden`],
-//! [`signals`], [`environment`] (the request is taken out), [`output`]. Because of its system calls, `unsafe` is allowed
-//! here.
+//! Each process begins with these, in this order, while it has one thread and no library: [`memory::harden`], [`signals`],
+//! [`environment`] (the request is taken out), [`output`]. This crate makes system calls, so `unsafe` is allowed here.
 
 #![allow(unsafe_code, reason = "system calls")]
 
@@ -32,7 +32,7 @@ use rustix::stdio::stderr;
 
 use messages::error::{Error, Exit};
 
-/// Whether one of the events, or the end of the descriptor, came before the deadline.
+/// Waits for one of the events, or the other end's closing, until the deadline. Returns whether it has come.
 pub fn wait_for(descriptor: impl AsFd, events: PollFlags, deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -45,13 +45,13 @@ pub fn wait_for(descriptor: impl AsFd, events: PollFlags, deadline: Instant) -> 
     }
 }
 
-/// The mutex's value, also after a thread has panicked while it had it.
+/// Locks the mutex, even if a thread has panicked while it held the lock.
 pub fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says a line, given in parts, if standard error takes it within a second. May be called in a signal handler, before the
-/// process ends: it allocates nothing.
+/// Writes a line, given in parts, to standard error, unless that takes nothing for a second. May be called in a signal
+/// handler, since it allocates nothing.
 pub fn say<const N: usize>(parts: [&str; N]) {
     let deadline = Instant::now() + Duration::from_secs(1);
     if wait_for(stderr(), PollFlags::OUT, deadline).unwrap_or(false) {
@@ -59,16 +59,18 @@ pub fn say<const N: usize>(parts: [&str; N]) {
     }
 }
 
-/// An error for what the system lacks although a connection through the token needs it: memory, threads, open files.
+/// The error for a resource that the system doesn't give, and without which there is no connection: memory, threads, open
+/// files.
 pub fn shortage(reason: impl Display) -> Error {
     Error::new(Exit::Cluster, format!("the system doesn't give what this needs: {reason}"))
         .help("see what is short: memory, threads, or open files (`ulimit -n`)")
 }
 
-/// Whether this program itself is at fault for an abort that may follow.
+/// Whether an abort from now on is this program's own fault.
 static IS_OWN_FAULT: AtomicBool = AtomicBool::new(false);
 
-/// Notes that an abort from now on is not a library's: this program has panicked, or gets no memory, and has said so.
+/// Notes that an abort from now on is this program's own fault and not a library's: it has panicked or gets no memory, and
+/// has said so.
 pub fn note_own_fault() {
     IS_OWN_FAULT.store(true, Ordering::Relaxed);
 }
@@ -78,13 +80,13 @@ pub fn is_own_fault() -> bool {
     IS_OWN_FAULT.load(Ordering::Relaxed)
 }
 
-/// Calls the function when the process calls exit(3): before those that were registered earlier.
+/// Has the function called when the process calls exit(3), before the functions that were registered earlier.
 pub fn at_exit(function: extern "C" fn()) {
     // SAFETY: the function lives as long as the process.
     let _ = unsafe { libc::atexit(function) };
 }
 
-/// Ends the process at once with this exit code: nothing that a library does at the end happens.
+/// Ends the process at once with this exit code. Nothing that a library does at the end of a process is done.
 pub fn leave(code: u8) -> ! {
     // SAFETY: _exit has no preconditions.
     unsafe { libc::_exit(code.into()) }

@@ -1,4 +1,4 @@
-//! What others could read of our memory: none of it, and an allocator that wipes what is freed.
+//! Protection of the process's memory: other processes can't read it, and the allocator wipes what is freed.
 //!
 //! A PIN passes through a parser's scratch space, through strings that grow, through error paths,
 //! and each may leave a copy behind. Wiping every freed block covers them all, in dependencies
@@ -13,21 +13,21 @@ use zeroize::optimization_barrier;
 
 use crate::note_own_fault;
 
-/// Makes the process undumpable and untraceable, first of all, by other processes of this user, but not by root or a
-/// debugger that was there first. Returns the limit of core files before that.
-/// Only a filter around the process (seccomp) can refuse it, which is no reason not to answer.
+/// Keeps other processes of this user from dumping and tracing this one, which has to be the first thing that it does.
+/// Root, and a debugger that is attached already, still can. Returns the limit of core files from before. A failure is
+/// ignored: only a filter around the process (seccomp) can be the reason, and that is no reason not to answer.
 pub fn harden() -> Rlimit {
-    // Also makes /proc/PID/environ and /proc/PID/mem root's own. It alone stops a core_pattern
-    // that pipes to a collector, which the kernel runs in spite of the limit.
+    // This also makes /proc/PID/environ and /proc/PID/mem root's own. And nothing else stops a core_pattern that pipes to a
+    // collector, which the kernel runs in spite of the limit.
     #[cfg(target_os = "linux")]
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 
-    // For the programs that a module starts: exec makes a process dumpable again.
+    // The limit is for programs that a library starts: exec makes a process dumpable again.
     let before = getrlimit(Resource::Core);
     let nothing = Rlimit { current: Some(0), maximum: before.maximum };
     let _ = setrlimit(Resource::Core, nothing);
 
-    // With a debugger attached already, this call ends the process.
+    // If a debugger is attached already, this call ends the process.
     #[cfg(target_os = "macos")]
     // SAFETY: PT_DENY_ATTACH reads none of its other arguments.
     let _ = unsafe { libc::ptrace(libc::PT_DENY_ATTACH, 0, std::ptr::null_mut(), 0) };
@@ -35,30 +35,30 @@ pub fn harden() -> Rlimit {
     before
 }
 
-/// Wipes the stack that calls from here have used, as far as such calls go: what the compiler has kept there of a secret
-/// that they read is gone.
+/// Wipes the part of the stack that earlier calls from the caller have used, where the compiler may have left copies of a
+/// secret that they have handled.
 #[inline(never)]
 pub fn wipe_stack() {
-    /// How much of the stack is wiped, in bytes.
+    /// How many bytes of the stack are wiped.
     const DEPTH: usize = 32 * 1024;
     let used = [0_u8; DEPTH];
     optimization_barrier(&used);
 }
 
-/// Has all threads share one heap. To be called before there is a second thread.
+/// Has all threads share one heap. To be called while there is only one thread.
 pub fn share_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it sets a limit of the allocator, and keeps no pointer.
     let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
-/// Gets from the kernel in one call the heap pages that a library will use: as many as SoftHSM and OpenSSL do.
-/// Getting them one by one, as before Linux 5.14 and where pages are larger, takes 2 % of a request's time.
+/// Gets the heap pages that a library will use from the kernel in one call: as many as SoftHSM and OpenSSL need. To get
+/// them one by one, as it is before Linux 5.14 and where pages are larger, takes 2 % of a request's time.
 pub fn fill_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         const SIZE: usize = 432 * 1024;
-        // So that the block comes from the heap, and its pages stay there when it is freed.
+        // Needed so that the block comes from the heap, and its pages stay there when it is freed.
         for limit in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
             // SAFETY: it sets a limit of the allocator, and keeps no pointer.
             unsafe { libc::mallopt(limit, 2 * SIZE as libc::c_int) };
@@ -104,7 +104,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Wiping<A> {
         unsafe { block.write_bytes(0, layout.size()) };
         // SAFETY: a layout that was allocated is not empty, and its first byte was just written.
         let wiped = unsafe { &*block };
-        // Without it the compiler may leave out a write to memory that is freed next.
+        // Without the barrier, the compiler may leave out a write to memory that is freed next.
         optimization_barrier(wiped);
         // SAFETY: the caller's promises are those that `dealloc` asks for.
         unsafe { self.0.dealloc(block, layout) }

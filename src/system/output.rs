@@ -1,8 +1,8 @@
-//! Standard output, set aside for what this program itself prints.
+//! Standard output, which is set aside for what this program itself prints.
 //!
-//! The client reads standard output as one JSON document, and a module may print at any time: when
-//! it is loaded, in any call, at exit. So the real standard output is duplicated before a module is
-//! loaded, and descriptor 1 leads to standard error from then on.
+//! The client reads standard output as one JSON document, but a PKCS#11 library may print at any time: when it is loaded,
+//! in any call, at exit. So the real standard output is duplicated before a library is loaded, and descriptor 1 leads to
+//! standard error from then on.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,14 +13,14 @@ use rustix::stdio;
 
 use messages::error::{Error, Exit};
 
-/// Above the numbers that a program would take for its own, as shells do it.
+/// The lowest number for the duplicate: above those that programs use for their own purposes, as in shells.
 const LOWEST_DESCRIPTOR: i32 = 10;
 
-/// The real standard output. What a module prints goes to standard error.
+/// The real standard output. What a library prints goes to standard error.
 pub struct StandardOutput(OwnedFd);
 
 impl StandardOutput {
-    /// Sets standard output aside; to be called once, before a module is loaded.
+    /// Sets standard output aside. To be called once, before a library is loaded.
     pub fn set_aside() -> Result<Self, Error> {
         duplicate().map(Self).map_err(|error| {
             Error::new(Exit::Request, format!("standard output can't be set aside: {error}"))
@@ -28,14 +28,14 @@ impl StandardOutput {
         })
     }
 
-    /// Writes all of the text. A reader that is gone is an error: SIGPIPE is ignored.
+    /// Writes the whole text. An error if the reader is gone, since SIGPIPE is ignored.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             match write(&self.0, rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
-                // Some clients pass a pipe that doesn't block. The next write says what is wrong, if anything is.
+                // Some clients pass a pipe that doesn't block. If something else is wrong, the next write says so.
                 Err(Errno::AGAIN) => {
                     let _ = poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None);
                 }
@@ -53,8 +53,8 @@ pub fn answer_lost(error: &io::Error) -> Error {
         .help("run the program with a standard output that stays open until it ends")
 }
 
-/// Duplicates standard output, and has descriptor 1 lead to standard error. The duplicate is closed
-/// on exec: a program that the module starts must not keep the client waiting.
+/// Duplicates standard output, and has descriptor 1 lead to standard error. The duplicate is closed on exec, so that no
+/// program that a library starts keeps the client waiting.
 pub(crate) fn duplicate() -> Result<OwnedFd, Errno> {
     let output = fcntl_dupfd_cloexec(stdio::stdout(), LOWEST_DESCRIPTOR)?;
     stdio::dup2_stdout(stdio::stderr())?;

@@ -1,4 +1,4 @@
-//! Whose process is at the other end of a UNIX socket.
+//! Which process, and which user's, is at the other end of a UNIX socket.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,16 +6,16 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use rustix::process::geteuid;
 
-/// A process at the other end of a connection.
+/// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Peer {
     user: u32,
-    /// As this process's PID namespace numbers it; 0 if it isn't in there.
+    /// The process's number in this process's PID namespace; 0 if it isn't in there.
     pub process: i32,
 }
 
 impl Peer {
-    /// Whether it is a process of the user whose process this is.
+    /// Whether it is a process of the same user as this one.
     pub fn is_this_user(self) -> bool {
         self.user == geteuid().as_raw()
     }
@@ -24,7 +24,7 @@ impl Peer {
 /// Whose process is at the other end.
 #[cfg(target_os = "linux")]
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
-    // Not rustix's, whose process is never 0.
+    // Not with rustix, for which the process number is never 0.
     let found: libc::ucred = option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
     Ok(Peer { user: found.uid, process: found.pid })
 }

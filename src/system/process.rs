@@ -1,4 +1,4 @@
-//! Other processes: their end, their parents and their sessions.
+//! Other processes: whether they have ended, who has started them, and their sessions.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,17 +10,17 @@ use rustix::process::{Pid, Signal, getpid, getppid, test_kill_process};
 
 use crate::wait_for;
 
-/// A process that was there when it was named. A later process with its number isn't taken for it.
+/// A process that can be watched and ended. It isn't mistaken for a later process with the same number.
 #[derive(Debug)]
 pub struct WatchedProcess {
     number: i32,
     name: String,
-    /// Readable once the process has ended.
+    /// A descriptor that becomes readable when the process has ended.
     end: OwnedFd,
 }
 
 impl WatchedProcess {
-    /// The process with this number; an error if there is none, or it can't be watched.
+    /// The process with this number. An error if there is none, or it can't be watched.
     pub fn new(number: i32) -> io::Result<Self> {
         let process =
             pid(number).ok_or_else(|| io::Error::other("it is in another PID namespace"))?;
@@ -28,27 +28,27 @@ impl WatchedProcess {
         Ok(Self { number, name: name(number).unwrap_or_default(), end })
     }
 
-    /// Its number, which another process may have once it has ended.
+    /// The process's number. Once the process has ended, another one may have it.
     pub fn number(&self) -> i32 {
         self.number
     }
 
-    /// The file name of its program; empty if the system doesn't say.
+    /// The file name of the process's program; empty if the system doesn't tell.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it has ended by now.
+    /// Whether the process has ended.
     pub fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
 
-    /// Waits for its end, so long at most. Returns whether it has come.
+    /// Waits until the process has ended, for as long as `limit`. Returns whether it has ended.
     pub fn ends_within(&self, limit: Duration) -> bool {
         wait_for(&self.end, PollFlags::IN, Instant::now() + limit).unwrap_or(false)
     }
 
-    /// Ends it: SIGTERM, and after a while SIGKILL.
+    /// Ends the process: with SIGTERM, and after `patience` with SIGKILL.
     pub fn end(&self, patience: Duration) -> io::Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
             match self.signal(signal) {
@@ -65,7 +65,7 @@ impl WatchedProcess {
 
 #[cfg(target_os = "linux")]
 impl WatchedProcess {
-    /// Reaches this process alone, whichever has its number by now.
+    /// Sends a signal to this very process, even if another one has its number by now.
     fn signal(&self, signal: Signal) -> Result<(), Errno> {
         rustix::process::pidfd_send_signal(&self.end, signal)
     }
@@ -79,23 +79,23 @@ impl WatchedProcess {
     }
 }
 
-/// A process's number for the system's calls; `None` for 0, which is another PID namespace's, and for what is no
+/// A process number for system calls; `None` for 0, which stands for a process in another PID namespace, and for a negative
 /// number.
 fn pid(number: i32) -> Option<Pid> {
     if number > 0 { Pid::from_raw(number) } else { None }
 }
 
-/// The number of the session of the process with this number, or of this process for 0: a session has at most one
-/// terminal. 0 if its leader is in another PID namespace, -1 if there is no such process. rustix's panics where the
-/// leader is in another PID namespace, or is the kernel.
+/// The number of the session of the process with this number, or of this process for 0. A session has at most one terminal.
+/// The number is 0 if the session's leader is in another PID namespace, and -1 if there is no such process. (rustix's
+/// function panics if the leader is in another PID namespace or is the kernel.)
 pub fn session_of(process: i32) -> i32 {
     // SAFETY: getsid has no preconditions.
     unsafe { libc::getsid(process) }
 }
 
-/// The process that has started this one, 0 if it is in another PID namespace; `None` if it has ended.
+/// The process that has started this one: 0 if it is in another PID namespace, `None` if it has ended.
 ///
-/// Of a process that has ended, the children are another's (init, say), which may never end.
+/// When a process ends, its children get another parent (init, for instance), which may never end.
 pub fn parent() -> Option<i32> {
     let Some(parent) = getppid() else { return Some(0) };
     let [parent, this] = [parent, getpid()].map(|process| process.as_raw_nonzero().get());
@@ -103,7 +103,7 @@ pub fn parent() -> Option<i32> {
     (session == this || session_of(parent) == session).then_some(parent)
 }
 
-/// Whether `caller` is this user's and has started `plugin`, unless Linux hides that (`hidepid`).
+/// Whether `caller` is a process of this user and has started `plugin`. False if Linux hides that (`hidepid`).
 pub fn is_caller(caller: i32, plugin: i32) -> bool {
     let is_own = pid(caller).is_some_and(|process| test_kill_process(process).is_ok());
     is_own && parent_of(plugin).is_none_or(|parent| parent == caller)
@@ -112,7 +112,7 @@ pub fn is_caller(caller: i32, plugin: i32) -> bool {
 #[cfg(target_os = "linux")]
 fn parent_of(process: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // After the name, which may have any byte in it, come the state and the parent.
+    // The state and the parent come after the name, which may contain any byte.
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split(' ').nth(1)?.parse().ok()
 }

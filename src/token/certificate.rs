@@ -1,4 +1,5 @@
-//! The certificate that a selector names, on the token or in a file, its issuers and attestation.
+//! The certificate that a configuration names, on the token or in a file, with its issuers, and a YubiKey's attestation of
+//! its key.
 
 use std::path::Path;
 
@@ -30,12 +31,12 @@ pub struct Identity {
     pub certificate: Certificate,
     /// The certificates that follow the first one in `certificateFile`, in DER.
     file_chain: Vec<Vec<u8>>,
-    /// Where its key is, for [`Token::key`].
+    /// The key that the certificate is for, to be found by [`Token::key`].
     pub key: KeyReference,
 }
 
 impl Identity {
-    /// Fails if there are public keys under the certificate's CKA_ID, and none is the certificate's.
+    /// Fails if the token shows public keys under the certificate's CKA_ID, and none of them is the certificate's.
     pub fn check_public_key(&self, token: &Token) -> Result<(), Error> {
         let public_key = self.certificate.public_key();
         if token.contradicts(&self.key.neighbours(), public_key)? {
@@ -57,7 +58,7 @@ impl Identity {
     }
 }
 
-/// A key whose certificate was wanted.
+/// A key that was found by its certificate, and why the certificate was wanted.
 pub struct WantedKey<T> {
     pub key: KeyReference,
     /// What the certificate is wanted for.
@@ -76,8 +77,8 @@ pub fn read_certificates(path: &Path) -> Result<CertificateChain, Error> {
 }
 
 impl Token {
-    /// Finds the configured certificate, on the token or in `certificateFile`, which must not contradict a
-    /// public key that the token shows. Without `pins` there is no login.
+    /// Finds the configured certificate, on the token or in `certificateFile`. A certificate from a file must not
+    /// contradict a public key that the token shows. Without `pins` there is no login.
     pub fn identity(
         &mut self,
         config: &Config,
@@ -94,8 +95,8 @@ impl Token {
         Ok(Identity { certificate, file_chain, key })
     }
 
-    /// Finds the one certificate that fits: session objects are passed over, and CA certificates as
-    /// long as another one is left. Logs in only if none is visible without, and not without `pins`.
+    /// Finds the one certificate that the selector names. Session objects are passed over, and so are certificates of CAs
+    /// if there is another one. Logs in only if no certificate is visible without a login, and only if there are `pins`.
     fn certificate(
         &mut self,
         selector: &ObjectSelector,
@@ -133,7 +134,7 @@ impl Token {
         Error::new(Exit::Object, text).kind(kind).help(help)
     }
 
-    /// The key of the first certificate that fits and that is `wanted`.
+    /// The key of the first certificate that fits the selector and for which `wanted` gives a reason.
     pub fn key_with_certificate<T>(
         &self,
         selector: &ObjectSelector,
@@ -152,9 +153,9 @@ impl Token {
         Ok(None)
     }
 
-    /// The attestation certificate of a key, the token's own word for where it was made, and the certificates above
-    /// it, in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
-    /// CKA_ID of its key. The one above it is stored on the card.
+    /// A key's attestation certificate, by which a YubiKey says that it has made the key itself, and the certificates above
+    /// it, in DER. Before any login ykcs11 shows it as a session object with the CKA_ID of the key. The certificate above
+    /// it is stored on the card.
     pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
         let mut id = selector.id.clone();
         for class in [ObjectClass::CERTIFICATE, ObjectClass::PUBLIC_KEY] {
@@ -181,7 +182,7 @@ impl Token {
         ))
     }
 
-    /// The one certificate that fits among those that can be seen; `None` if there is none.
+    /// The one certificate that the selector names, of those that are visible now; `None` if there is none.
     fn visible_certificate(&self, selector: &ObjectSelector) -> Result<Option<Identity>, Error> {
         let stored = self.find_stored(ObjectClass::CERTIFICATE, selector)?;
         let stored = self.with_values(stored, AttributeType::Value)?;
@@ -189,7 +190,7 @@ impl Token {
         for ObjectValue { object, value: der } in &stored {
             match Certificate::from_der(der, &format!("the certificate with {selector}")) {
                 Ok(certificate) => found.push((*object, certificate)),
-                // Among several, one that can't be read is no candidate.
+                // One of several that can't be read is left out.
                 Err(_) if stored.len() > 1 => {}
                 Err(error) => return Err(error),
             }

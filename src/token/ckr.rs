@@ -1,15 +1,15 @@
-//! PKCS#11's return values by the names people search for, and the few that change what we do.
+//! PKCS#11's return values: the names that people search for, and the few values that change what is done.
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki_sys::CK_RV;
 
 use messages::error::{Error, Exit};
 
-/// Stands for success with an impossible count or length. No return value is an unknown code of this
-/// size: those with the highest bit are the vendors'.
+/// Stands for CKR_OK with an impossible count or length. No library returns this code: those with the highest bit are the
+/// vendors', which cryptoki doesn't call unknown.
 pub(super) const BEYOND_THE_BUFFER: RvError = RvError::UnknownErrorCode(CK_RV::MAX);
 
-/// Stands for success with an invalid handle.
+/// Stands for CKR_OK with an invalid handle.
 pub(super) const NO_HANDLE: RvError = RvError::UnknownErrorCode(CK_RV::MAX - 1);
 
 /// The failed call and its return value's name, such as `C_Sign: CKR_DEVICE_ERROR`, or what was wrong if no call failed.
@@ -34,23 +34,24 @@ pub(super) fn is_one_of(error: &CryptokiError, codes: &[RvError]) -> bool {
     code(error).is_some_and(|code| codes.contains(&code))
 }
 
-/// The token is no longer in its slot.
+/// Whether the error says that the token is no longer in its slot.
 pub(super) fn is_removed(error: &CryptokiError) -> bool {
     use RvError::{DeviceRemoved, SlotIdInvalid, TokenNotPresent, TokenNotRecognized};
     is_one_of(error, &[DeviceRemoved, SlotIdInvalid, TokenNotPresent, TokenNotRecognized])
 }
 
-/// The token was taken out, or the session went with it. ykcs11 says CKR_DEVICE_ERROR then.
+/// Whether the error says that the token was taken out, or that the session has ended with it. ykcs11 returns
+/// CKR_DEVICE_ERROR then.
 pub(super) fn is_gone(error: &CryptokiError) -> bool {
     use RvError::{DeviceError, SessionClosed, SessionHandleInvalid};
     is_removed(error) || is_one_of(error, &[DeviceError, SessionClosed, SessionHandleInvalid])
 }
 
-/// What to do about a call on an open token that failed.
+/// The help for a call on an open token that has failed.
 pub(super) const TAKE_OUT: &str =
     "check that the token is still inserted, take it out and put it back, then try again";
 
-/// A call that looks for the token, or opens a session to it, failed.
+/// The error for a call that was to find the token, or to open a session to it, and has failed.
 pub(super) fn not_opened(doing: &str, error: &CryptokiError) -> Error {
     Error::new(Exit::Token, format!("{doing} failed: {}", failure(error))).help(
         "check that no other program holds the token, take it out and put it back, then try again",

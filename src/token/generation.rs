@@ -27,14 +27,14 @@ static DECRYPTING: [Attribute; 1] = [Attribute::Decrypt(true)];
 /// What a key on an elliptic curve that opens sealed files may do.
 static DERIVING: [Attribute; 1] = [Attribute::Derive(true)];
 
-/// What is true of a private key that has never been outside of its token.
+/// The attributes that together say that a private key has never been outside its token.
 const PROMISES: [(AttributeType, &str); 3] = [
     (AttributeType::Local, "it was made on the token (CKA_LOCAL)"),
     (AttributeType::AlwaysSensitive, "it was always sensitive (CKA_ALWAYS_SENSITIVE)"),
     (AttributeType::NeverExtractable, "it was never extractable (CKA_NEVER_EXTRACTABLE)"),
 ];
 
-/// The type of a new key, and its curve or its length.
+/// Which key is made: its type, and its curve or length.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyKind {
     #[default]
@@ -51,7 +51,7 @@ impl KeyKind {
     pub const ALL: [Self; 6] =
         [Self::EcP256, Self::EcP384, Self::Ed25519, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
 
-    /// Its name, as `--key` takes it.
+    /// The name of the kind, as `--key` takes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::EcP256 => "ec-p256",
@@ -63,12 +63,12 @@ impl KeyKind {
         }
     }
 
-    /// The kind of this [name](Self::name).
+    /// The kind with this [name](Self::name).
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What the `Display` of a public key of this kind gives.
+    /// How a public key of this kind is displayed: the text of its `Display`.
     pub fn description(self) -> &'static str {
         match self {
             Self::EcP256 => "ECDSA P-256",
@@ -80,7 +80,8 @@ impl KeyKind {
         }
     }
 
-    /// What the token needs to make the key and to use it; RSA keys sign and decrypt in several ways.
+    /// The mechanisms that a token needs in order to make such a key and to use it. An RSA key can sign and decrypt in
+    /// several ways.
     fn mechanisms(self, purpose: KeyPurpose) -> &'static [MechanismType] {
         match (self, purpose) {
             (Self::EcP256 | Self::EcP384, KeyPurpose::Signing) => {
@@ -111,11 +112,11 @@ impl KeyKind {
     }
 }
 
-/// What a template says of the type of a key.
+/// The part of a template that says which key is to be made.
 struct KeyShape {
     /// CKA_KEY_TYPE.
     key_type: KeyType,
-    /// Which key of that type; the public key's template has them.
+    /// The curve or length, as the public key's template has it.
     attributes: Vec<Attribute>,
 }
 
@@ -138,7 +139,7 @@ impl KeyShape {
         }
     }
 
-    /// What the private key may do beside signing, or may not.
+    /// What the private key may do besides signing, and what it may not.
     fn uses(&self, purpose: KeyPurpose) -> &'static [Attribute] {
         match (self.key_type, purpose) {
             (KeyType::RSA, KeyPurpose::Signing) => &SIGNING_ONLY,
@@ -169,10 +170,10 @@ pub struct NewKey<'a> {
     pub label: &'a str,
 }
 
-/// A key that was made, as the token shows it afterwards.
+/// A key that the token has made, as it shows it afterwards.
 pub struct GeneratedKey {
     pub key: KeyReference,
-    /// What the token doesn't confirm of it, as in `it was made on the token (CKA_LOCAL)`.
+    /// What the token doesn't confirm about the key, as in `it was made on the token (CKA_LOCAL)`.
     pub unconfirmed: Vec<&'static str>,
 }
 
@@ -214,7 +215,7 @@ impl Token {
         Ok(GeneratedKey { key, unconfirmed })
     }
 
-    /// The error of a key that could not be made.
+    /// The error for a key that could not be made.
     fn generation_failure(&self, options: SlotOptions, error: &CryptokiError) -> Error {
         let is_unknown = ckr::code(error) == Some(RvError::AttributeTypeInvalid);
         if !self.state().is_yubikey() || !is_unknown || options.policies().is_empty() {
@@ -229,8 +230,8 @@ impl Token {
             .help("update the library (ykcs11 2.3 or later), or leave the policies out")
     }
 
-    /// C_GenerateKeyPair, and once more where the library may take another template. Signals wait: a library that is
-    /// killed while it writes may lose the whole token.
+    /// C_GenerateKeyPair; if the library may take another template, it is called again with that. Signals wait meanwhile: a
+    /// library that is killed while it writes may lose the whole token.
     fn make_pair(
         &self,
         new: &NewKey<'_>,
@@ -245,7 +246,8 @@ impl Token {
             outcome => return outcome,
         };
         match shape.key_type {
-            // The standard allows both names of the curve, and each has libraries that take it alone.
+            // The standard allows two encodings of the curve, and there are libraries that take only the one or only the
+            // other.
             KeyType::EC_EDWARDS => {
                 let shape = KeyShape::on_curve(KeyType::EC_EDWARDS, ED25519_PARAMETERS[1]);
                 self.make_pair_of(&shape, &[], new, options)
@@ -258,7 +260,7 @@ impl Token {
         }
     }
 
-    /// C_GenerateKeyPair of keys of this shape, of which the private one may do what `uses` says.
+    /// C_GenerateKeyPair for keys of this shape, with a private key that may do what `uses` says.
     fn make_pair_of(
         &self,
         shape: &KeyShape,
@@ -280,7 +282,7 @@ impl Token {
     }
 }
 
-/// The error of a key that would be made beside other objects.
+/// The error for a new key whose CKA_ID other objects have already.
 pub fn id_in_use(id: &ObjectId, token: &str) -> Error {
     Error::new(Exit::Object, format!("objectId \"{id}\" is in use on token {token}")).help(
         "name another one with objectId (--object-id) (a YubiKey: another slot with --slot), or leave it out",

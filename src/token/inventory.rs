@@ -28,17 +28,17 @@ pub struct Candidate {
     pub is_contradicted: bool,
     /// A CA's certificate without a key.
     pub is_authority: bool,
-    /// How a request names it among all that the token shows.
+    /// How a request has to name the candidate among all that the token shows.
     pub standing: Standing,
 }
 
 /// What the token shows of a key object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VisibleKey {
-    /// CKA_ID, which may be another one than its certificate's.
+    /// CKA_ID, which may differ from that of the key's certificate.
     pub id: Vec<u8>,
     pub is_private: bool,
-    /// As `RSA-2048` or `ECDSA P-256`; the standard's name for a type that can't be signed with.
+    /// The key's type and size, as in `RSA-2048` or `ECDSA P-256`; the standard's name for a type that can't sign here.
     pub kind: String,
     /// CKA_ALWAYS_AUTHENTICATE, which only private keys have.
     pub always_authenticate: bool,
@@ -73,7 +73,7 @@ impl Token {
         Ok(candidates)
     }
 
-    /// A certificate with the key that a request takes for its, which is listed with it then.
+    /// A certificate, with the key that a request would use for it. The key is marked as listed.
     fn with_certificate(
         &self,
         object: ObjectHandle,
@@ -104,7 +104,7 @@ impl Token {
         })
     }
 
-    /// A key alone; its public key is what any of the key objects shows that has its names.
+    /// A key without a certificate. Its public key is what any key object of the same names shows.
     fn without_certificate(&self, key: &KeyObject, keys: &[KeyObject]) -> Candidate {
         let mut same = keys.iter().filter(|other| other.belongs_to(&key.names));
         Candidate {
@@ -116,7 +116,7 @@ impl Token {
         }
     }
 
-    /// The private keys, and the public keys, which are listed if the private one isn't seen.
+    /// The private keys and the public keys. A public key is marked as listed if its private key is visible.
     fn keys(&self) -> Result<Vec<KeyObject>, Error> {
         let mut keys: Vec<KeyObject> = Vec::new();
         for class in [ObjectClass::PRIVATE_KEY, ObjectClass::PUBLIC_KEY] {
@@ -150,14 +150,14 @@ impl Candidate {
         self.certificate.as_ref()?.as_ref().ok()
     }
 
-    /// Whether both are the same certificate under the same names, which is one.
+    /// Whether both are the same certificate under the same names, which is shown once.
     fn is_same(&self, other: &Self) -> bool {
         let both = self.certificate().zip(other.certificate());
         both.is_some_and(|(one, other)| one.der() == other.der())
             && (&self.id, &self.label) == (&other.id, &other.label)
     }
 
-    /// What a request that names this candidate would choose among all of them.
+    /// How a request has to name this candidate so that it is chosen among all of them.
     fn standing_among(&self, all: &[Self]) -> Standing {
         let has_id = !self.id.is_empty();
         let same_id: Vec<_> =
@@ -203,11 +203,11 @@ pub enum Standing {
     ById,
     /// By its CKA_LABEL, along with its CKA_ID if it has one.
     ByLabel,
-    /// Not at all: another key's certificate has its CKA_ID and its label.
+    /// By no name: the certificate of another key has the same CKA_ID and label.
     Ambiguous,
-    /// By its CKA_ID, another certificate of its key is chosen.
+    /// Its CKA_ID would choose another certificate of the same key.
     Superseded {
-        /// With its label, it is chosen all the same.
+        /// Whether its label chooses it all the same.
         is_named_by_label: bool,
     },
 }
@@ -226,9 +226,9 @@ impl Standing {
 /// What a request's choice, the best certificate of each key, means for one certificate.
 #[derive(Clone, Copy)]
 struct Choice {
-    /// It is one of the best.
+    /// Whether the certificate is one of those chosen.
     is_included: bool,
-    /// There is but one to choose from, as all are of one key.
+    /// Whether only one is chosen, because all are of the same key.
     is_only: bool,
 }
 
@@ -262,12 +262,12 @@ struct KeyObject {
     object: ObjectHandle,
     shown: VisibleKey,
     names: ObjectNames,
-    /// It is listed with its certificate, or with another object of the same key.
+    /// Whether the key is listed already, with its certificate or with another object of the same key.
     is_listed: bool,
 }
 
 impl KeyObject {
-    /// The names under which a certificate's keys are, if none is under the certificate's: those of one that shows its
+    /// The names of a certificate's key objects if none has the certificate's own names: those of an object that shows its
     /// public key.
     fn elsewhere(
         keys: &[Self],
@@ -280,8 +280,8 @@ impl KeyObject {
         keys.iter().find(|key| belongs(key) == Some(true)).map(|key| key.names.clone())
     }
 
-    /// The keys that a request takes for a certificate's of these names, which are listed with it: the private key, by
-    /// what it shows and by its label where several have the CKA_ID, and all public keys.
+    /// The key objects that a request would use for a certificate with these names, which are marked as listed: one private
+    /// key and all public keys. Of several private keys with the CKA_ID, what they show and then the label decides.
     fn taken<'k>(
         keys: &'k mut [Self],
         names: &ObjectNames,
@@ -304,7 +304,7 @@ impl KeyObject {
         matching
     }
 
-    /// Whether it is the key of what has these names: by CKA_ID, and by the label where there is none.
+    /// Whether the key belongs to what has these names: by the CKA_ID, or by the label where there is none.
     fn belongs_to(&self, names: &ObjectNames) -> bool {
         self.names.id == names.id && (!names.id.is_empty() || self.names.label == names.label)
     }

@@ -1,4 +1,5 @@
-//! Keys: found by their public key; the private key, after a login if the token wants one.
+//! How a key is found on a token: the key that is meant by its names or its public key, and then its private key, after a
+//! login if the token wants one.
 
 use std::fmt::Display;
 
@@ -16,25 +17,27 @@ use crypto::certificate::{Certificate, Curve, PublicKey, without_leading_zeros};
 use messages::error::{Error, Exit};
 use messages::help::{Help, HelpPart, command};
 
-/// A key of the token, which may not be open yet: what names it, and the public key that its signatures are verified
-/// with, which is the certificate's, or what the token shows of a key without a certificate.
+/// A reference to a key on a token: its names, and the public key that its signatures are verified with. That is its
+/// certificate's or, for a key without a certificate, the one that the token shows. The private key may not be visible yet;
+/// [`Token::key`] finds it.
 #[derive(Clone, Debug)]
 pub struct KeyReference {
     pub public_key: PublicKey,
-    /// Of a key without a certificate: its CKA_ID, or its label if it has none.
+    /// The names by which the key was chosen. For a key without a certificate: its CKA_ID, or its label if it has no
+    /// CKA_ID.
     pub selector: ObjectSelector,
-    /// CKA_ID of the certificate or of the public key on the token; empty if there is none. Then the selector names
-    /// the key itself, and where several keys have it, the label decides.
+    /// CKA_ID of the certificate or public key on the token. If it is empty, the selector names the private key itself;
+    /// where several keys fit that, the label decides.
     pub id: Vec<u8>,
-    /// CKA_LABEL of a key without a certificate.
+    /// CKA_LABEL, for a key without a certificate; empty otherwise.
     pub label: String,
-    /// The subject of its certificate.
+    /// The subject of the key's certificate.
     subject: Option<String>,
     user: Option<String>,
 }
 
 impl KeyReference {
-    /// The key of a certificate: under its CKA_ID, or named by the selector.
+    /// The key of a certificate, under the CKA_ID that is given or else named by the selector.
     pub fn of_certificate(
         certificate: &Certificate,
         selector: &ObjectSelector,
@@ -50,18 +53,19 @@ impl KeyReference {
         }
     }
 
-    /// The objects that stand beside the key: those with its CKA_ID.
+    /// Selects the objects that belong to the key: those with its CKA_ID.
     pub(super) fn neighbours(&self) -> ObjectSelector {
         if self.id.is_empty() { self.selector.clone() } else { ObjectSelector::of(&self.id, None) }
     }
 
-    /// What messages call the key: `the key with objectId "2" (CN=jane)`, or its kind without a certificate.
+    /// What messages call the key: `the key with objectId "2" (CN=jane)`, with the key's kind in the brackets if it has no
+    /// certificate.
     pub fn describe(&self) -> String {
         let holder = self.subject.clone().unwrap_or_else(|| self.public_key.to_string());
         format!("the key with {} ({holder})", self.selector)
     }
 
-    /// What prompts call the key: `jane`, or `objectId "2"` without a certificate.
+    /// What prompts call the key: `jane`, or `objectId "2"` if it has no certificate.
     pub(super) fn holder(&self) -> String {
         self.user.clone().unwrap_or_else(|| self.selector.to_string())
     }
@@ -86,7 +90,7 @@ pub(super) fn no_public_key(selector: impl Display, token: &str) -> Error {
         .help("write the public key or the certificate to the token under the private key's CKA_ID")
 }
 
-/// A private key that was found on the token, for as long as the session lasts.
+/// A private key that was found on the token. It is valid as long as the session is.
 pub struct PrivateKey {
     pub reference: KeyReference,
     /// CKA_ALWAYS_AUTHENTICATE, if the token says so.
@@ -94,15 +98,15 @@ pub struct PrivateKey {
     pub(super) object: ObjectHandle,
 }
 
-/// A key object, and the public key that the token shows of it or beside it.
+/// A key object, and its public key, which the token shows in this object or in another one beside it.
 pub(super) struct ShownKey {
     pub(super) object: ObjectHandle,
     pub(super) public_key: PublicKey,
 }
 
 impl Token {
-    /// Finds the one key that fits by its public key, whether or not it has a certificate. Logs in only
-    /// if none is visible without, and not without `pins`.
+    /// Finds the one key that the selector names by a public key that the token shows, whether or not it has a certificate.
+    /// Logs in only if no key is visible without a login, and only if there are `pins`.
     pub fn bare_key(
         &mut self,
         selector: &ObjectSelector,
@@ -122,7 +126,8 @@ impl Token {
         self.named(found.ok_or_else(missing)?)
     }
 
-    /// Finds the key with the public key of `holder`; logs in only if it must, and with `pins`.
+    /// Finds the key that has the public key of `holder`. Logs in only if the key isn't visible without a login, and only
+    /// if there are `pins`.
     pub fn key_of(
         &mut self,
         public_key: &PublicKey,
@@ -138,7 +143,8 @@ impl Token {
         self.named(found.ok_or_else(missing)?)
     }
 
-    /// What the search finds without a login, or else after one for this purpose; without `pins` there is none.
+    /// What `find` finds without a login or, if that is nothing, after a login for this purpose. Without `pins` there is no
+    /// login.
     pub fn visible_or_hidden<T>(
         &mut self,
         purpose: &str,
@@ -153,14 +159,14 @@ impl Token {
         find(self)
     }
 
-    /// Finds the one private key that fits, after a login if the token requires one for it.
+    /// Finds the private key of this reference, after a login if the token requires one for that.
     pub fn key(
         &mut self,
         reference: KeyReference,
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
         let name = reference.describe();
-        // What the token shows before a login is another question than what it shows after one.
+        // Only while objects may be hidden: a key that is visible before a login needs none.
         let public = self.may_hide_objects().then(|| self.public_private_key(&reference));
         let object = match public.flatten() {
             Some(object) => object,
@@ -179,7 +185,8 @@ impl Token {
         Ok(PrivateKey { reference, always_authenticate, object })
     }
 
-    /// Looks for the key, and once more after a login that the token says it doesn't require.
+    /// Looks for the private key. If there is none, it looks again after a login, even if the token says that it requires
+    /// none.
     fn find_key(
         &mut self,
         reference: &KeyReference,
@@ -206,8 +213,8 @@ impl Token {
         found.ok_or_else(|| self.no_key(&selector.to_string(), &selector.misspelling()))
     }
 
-    /// The private keys beside an object that shows this public key: some tools write a certificate under another CKA_ID
-    /// than its key has.
+    /// The private keys with the names of any object that shows this public key: some tools write a certificate under
+    /// another CKA_ID than its key's.
     fn private_keys_elsewhere(&self, key: &PublicKey) -> Result<Vec<ObjectHandle>, Error> {
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
             for object in self.find_stored(class, &ObjectSelector::default())? {
@@ -235,15 +242,16 @@ impl Token {
         Error::new(Exit::Object, text).kind(kind::NO_KEY).help(help)
     }
 
-    /// The one private key without CKA_PRIVATE, like a PIV card's card authentication key.
+    /// The private key of this reference if it needs no login: the only one, with CKA_PRIVATE false, such as a PIV card's
+    /// card authentication key.
     pub(super) fn public_private_key(&self, reference: &KeyReference) -> Option<ObjectHandle> {
         let [only] = self.private_keys(reference).ok()?[..] else { return None };
         let is_private = self.flag(only, AttributeType::Private);
         matches!(is_private, Ok(Some(false))).then_some(only)
     }
 
-    /// The private keys under the certificate's CKA_ID, or under the label if it has none. Of several,
-    /// those that can be the certificate's, and of these the one with the configuration's label.
+    /// The private keys with the reference's CKA_ID, or with the selector's names if it has none. Of several, those that
+    /// can be the certificate's, and of these the ones with the configured label.
     fn private_keys(&self, reference: &KeyReference) -> Result<Vec<ObjectHandle>, Error> {
         let mut found = self.find(ObjectClass::PRIVATE_KEY, &reference.neighbours())?;
         for kind in [AttributeType::Token, AttributeType::Sign] {
@@ -254,8 +262,8 @@ impl Token {
         if found.len() > 1 { self.most_likely(found, reference) } else { Ok(found) }
     }
 
-    /// Of these private keys those that can be the reference's, and of these the ones with its label. If none can, all
-    /// of them: the error says then that the key is another certificate's.
+    /// Of these private keys, those that can be the reference's, and of those the ones with its label. If none can be, all
+    /// of them are returned: the error then says that the key is another certificate's.
     fn most_likely(
         &self,
         keys: Vec<ObjectHandle>,
@@ -276,7 +284,7 @@ impl Token {
         Ok(fewer.unwrap_or(keys))
     }
 
-    /// Whether the token shows another public key than the certificate's, and not that.
+    /// Whether the token shows public keys with these names, and none of them is this one.
     pub(super) fn contradicts(
         &self,
         selector: &ObjectSelector,
@@ -288,8 +296,8 @@ impl Token {
         Ok(answers.contains(&Some(false)) && !answers.contains(&Some(true)))
     }
 
-    /// The keys under the selector whose public key can be read: from the public key object, or from the
-    /// private key, which shows it if it is an RSA key. Each public key once.
+    /// The keys that the selector names and whose public key can be read, from the public key object or, for RSA, from the
+    /// private key. Each public key comes once.
     fn public_keys(&self, selector: &ObjectSelector) -> Result<Vec<ShownKey>, Error> {
         let mut found: Vec<ShownKey> = Vec::new();
         for class in [ObjectClass::PUBLIC_KEY, ObjectClass::PRIVATE_KEY] {
@@ -303,7 +311,7 @@ impl Token {
         Ok(found)
     }
 
-    /// A reference to a key without a certificate, by the names of its object.
+    /// The reference to a key without a certificate, by the names of this object of it.
     pub(super) fn named(&self, shown: ShownKey) -> Result<KeyReference, Error> {
         let ShownKey { object, public_key } = shown;
         let id = self.bytes(object, AttributeType::Id)?;
@@ -312,7 +320,7 @@ impl Token {
         Ok(KeyReference { public_key, selector, id, label, subject: None, user: None })
     }
 
-    /// The public key that a key object shows; `None` if it shows none, or none that TLS clients sign with.
+    /// The public key that a key object shows; `None` if it shows none, or one of a type that TLS clients don't sign with.
     pub(super) fn public_key(&self, object: ObjectHandle) -> Result<Option<PublicKey>, Error> {
         let bytes = |kind| self.bytes(object, kind);
         Ok(match key_type(&bytes(AttributeType::KeyType)?) {
@@ -330,8 +338,8 @@ impl Token {
     }
 }
 
-/// The public key of CKA_EC_PARAMS and CKA_EC_POINT; the latter is a DER OCTET STRING, or the point alone, as some
-/// libraries have it.
+/// The public key with these values of CKA_EC_PARAMS and CKA_EC_POINT. The point is in a DER OCTET STRING; some libraries
+/// give it alone.
 fn of_curve(parameters: &[u8], point: &[u8]) -> Option<PublicKey> {
     let unwrapped = match point {
         [0x04, length, rest @ ..] if rest.len() == usize::from(*length) => rest,

@@ -1,12 +1,13 @@
-//! The record of a token: a line for a PIN that was sent and not accepted, which outlives this process.
+//! The record of a token: a file with a line for a PIN that was sent and not accepted. It outlives the process.
 //!
-//! The line is written before the PIN is sent, since the process may be killed before there is an answer, and only an
-//! accepted PIN takes it out. So a wrong stored PIN is not sent again by the next request, nor by one that runs at the
-//! same time: the record is locked until it is dropped, and meanwhile no other process of this user sends the token a
-//! PIN. The token's own memory is CKF_USER_PIN_COUNT_LOW (PKCS#11, section 3.2), which not all modules report.
+//! The line is written before the PIN is sent, since the process may be killed before the token has answered, and only an
+//! accepted PIN removes it. So a wrong stored PIN is not sent again by the next request. Nor is it by a request at the same
+//! time: as long as a [`Ledger`] exists the record is locked, and no other process of this user sends the token a PIN. The
+//! token remembers a wrong PIN itself (CKF_USER_PIN_COUNT_LOW; PKCS#11, section 3.2), but not all libraries report that.
 //!
-//! And the PINs that were tried in this process since the last one that the token accepted, as keyed hashes: the three
-//! tries are for all connections of a run together, and a script that asks for PINs may always give the same.
+//! Besides, [`TriedPins`] is the memory of this process: keyed hashes of the PINs that it has tried since the token has
+//! last accepted one. A person's three tries are for all connections of a run together, and a program that is asked for a
+//! PIN may give the same one each time.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -23,40 +24,42 @@ use system::clock::unix_time;
 use system::limits;
 use system::locked;
 
-/// What a line says that stands for a PIN that was sent. A line that says neither this nor the next is taken for one.
+/// How a line begins that stands for a PIN that was sent. A line that begins neither so nor with `ACCEPTED` counts as one,
+/// too.
 const SENT: &str = "PIN sent to";
-/// What a line says that stands while the line of another token of the same card does.
+/// How a line begins that says that this token has accepted a PIN. It is kept only as long as there is a line of another
+/// token of the same card.
 const ACCEPTED: &str = "PIN accepted by";
 
 /// The record of one card, locked until this is dropped.
 pub(super) struct Ledger {
-    /// Without a place for it, why there is none.
+    /// The locked file; or why there can be none.
     file: Result<Lock, String>,
-    /// The lines before the PIN was sent.
+    /// The lines of the record from before the PIN was sent.
     before: Vec<String>,
     token: String,
-    /// Tells this token's lines from those of the card's others.
+    /// Distinguishes this token's lines from those of the card's other tokens.
     id: String,
 }
 
-/// How a token has answered a PIN.
+/// What a token has answered to a PIN that was sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PinAnswer {
     Accepted,
-    /// No PIN helps until a person has unlocked it, which not all libraries say before a login.
+    /// The PIN is locked, so that none helps until a person has unlocked it. Not all libraries say that before a login.
     Locked,
     /// The library itself has refused the PIN's form, and the token has counted none.
     Malformed,
-    /// It has not looked at the PIN.
+    /// The token has not looked at the PIN.
     NotLookedAt,
     Refused,
-    /// It may have counted a wrong PIN: it failed, or there was no answer.
+    /// The token may have counted a wrong PIN: the login has failed in another way, or there was no answer.
     Unclear,
 }
 
 impl Ledger {
-    /// Keeps other processes, whichever library they use, from sending this token a PIN meanwhile.
-    /// Without a place for the record there is one that remembers nothing.
+    /// Locks the record, which keeps other processes from sending this token a PIN, whichever library they use. Where there
+    /// is no place for the file, the record remembers nothing.
     pub(super) fn open(token: &TokenState) -> Result<Self, Error> {
         match Lock::acquire_lasting(&card(token), &whole_name(token)) {
             Ok(lock) => Ok(Self::new(Ok(lock), token)),
@@ -71,14 +74,14 @@ impl Ledger {
         Self { file, before, token: token.name.to_string(), id }
     }
 
-    /// Whether a PIN was sent, and this token has accepted none since.
+    /// Whether a PIN was sent to this token, or to another one of its card, and this token has accepted none since.
     pub(super) fn stands(&self) -> bool {
         let is_accepted = |line: &&String| line.starts_with(ACCEPTED) && self.is_own(line);
         let mut since = self.before.iter().rev().take_while(|line| !is_accepted(line));
         since.any(|line| is_of_sent(line))
     }
 
-    /// Adds the line, before a PIN is sent. Fails with the reason, for people.
+    /// Writes the line, before a PIN is sent. The error is the reason why it can't be written, for people.
     pub(super) fn begin(&mut self) -> Result<(), String> {
         let mut lines = self.before.clone();
         if !lines.iter().any(|line| line.starts_with(SENT) && self.is_own(line)) {
@@ -87,18 +90,18 @@ impl Ledger {
         self.write(&lines)
     }
 
-    /// To be called with the answer to the PIN that was sent.
+    /// Records the answer to the PIN that was sent.
     pub(super) fn end(&mut self, answer: PinAnswer) {
         let mut lines = self.before.clone();
         match answer {
             PinAnswer::Locked | PinAnswer::Refused | PinAnswer::Unclear => {
-                // The line stays, whatever comes of the next PIN.
+                // The line stays, whatever the answer to the next PIN in this login is.
                 self.before = recorded(&self.file);
                 return;
             }
             PinAnswer::Malformed | PinAnswer::NotLookedAt => {}
             PinAnswer::Accepted => {
-                // The lines of the card's other tokens stay: their PINs may be others.
+                // The lines of the card's other tokens stay: they may have other PINs.
                 lines.retain(|line| token_of(line).is_some_and(|id| id != self.id));
                 if lines.iter().any(|line| is_of_sent(line)) {
                     lines.push(self.line(ACCEPTED));
@@ -118,31 +121,32 @@ impl Ledger {
         token_of(line) == Some(&self.id)
     }
 
-    /// A line that says `what` of this token now; for people, too, who find the file.
+    /// A line that begins with `what`, for this token and with the time. It is also for people who find the file.
     fn line(&self, what: &str) -> String {
         let now = unix_time();
         format!("{what} token {} at {now} ({})", printable(&self.token), self.id)
     }
 }
 
-/// The lines of the record, none where there is no place for it.
+/// The lines of the record; none where there is no place for it.
 fn recorded(file: &Result<Lock, String>) -> Vec<String> {
     file.as_ref().map_or_else(|_| Vec::new(), Lock::lines)
 }
 
-/// Whether the line stands for a PIN that was sent, as what can't be read does.
+/// Whether the line stands for a PIN that was sent. A line that can't be understood does.
 fn is_of_sent(line: &str) -> bool {
     !line.starts_with(ACCEPTED)
 }
 
-/// The id of the token whose line it is, from its end: a label could hold the same. An earlier release wrote more
-/// behind it.
+/// The id of the token that the line is about. It is taken from the line's end, since the token's label before it could
+/// contain an id as well. An earlier release wrote more behind the id.
 fn token_of(line: &str) -> Option<&str> {
     line.strip_suffix(')')?.rsplit_once(" (")?.1.split(' ').next()
 }
 
-/// A card may show itself as several tokens whose PIN is one, with one serial number and several labels; a
-/// serial number of zeros is none. Without the slot, which moves.
+/// The name of the card that the token is on. A card can show itself as several tokens with one PIN, which have the same
+/// serial number and different labels. A serial number of zeros says nothing, so that the label counts then. The slot
+/// doesn't count, since a card can move.
 fn card(token: &TokenState) -> String {
     let serial = &token.name.serial;
     if serial.chars().all(|digit| digit == '0' || digit == ' ') {
@@ -155,7 +159,7 @@ fn whole_name(token: &TokenState) -> String {
     [token.manufacturer.as_str(), &token.model, &token.name.serial, &token.name.label].join("\0")
 }
 
-/// After so many logins without a clear answer the same PIN is not taken from a program again.
+/// After this many logins without a clear answer, the same PIN is not taken from a program again.
 pub(super) const UNCLEAR_LOGINS: usize = 2;
 
 pub(super) static TRIED_PINS: LazyLock<TriedPins> = LazyLock::new(TriedPins::default);
@@ -163,19 +167,19 @@ pub(super) static TRIED_PINS: LazyLock<TriedPins> = LazyLock::new(TriedPins::def
 #[derive(Default)]
 pub(super) struct TriedPins {
     tries: Mutex<Vec<Try>>,
-    /// Its key is this process's, and random.
+    /// The hash's key is random, and this process's own.
     hash: RandomState,
 }
 
 struct Try {
     token: TokenName,
     pin: u64,
-    /// If it isn't a refusal, the token may not have looked at it.
+    /// What the token has answered. Unless that is a refusal, it may not have looked at the PIN.
     answer: PinAnswer,
 }
 
 impl TriedPins {
-    /// The token hasn't accepted this PIN, but has answered this.
+    /// Notes a PIN that the token has not accepted, with its answer.
     pub(super) fn add(&self, token: &TokenName, pin: &Pin, answer: PinAnswer) {
         let pin = self.hash.hash_one(pin.expose());
         self.all().push(Try { token: token.clone(), pin, answer });
@@ -185,12 +189,12 @@ impl TriedPins {
         self.all().retain(|tried| !tried.token.is_same_token(token));
     }
 
-    /// How many PINs the token was sent since it accepted one.
+    /// How many PINs this process has sent to the token since that accepted one.
     pub(super) fn count(&self, token: &TokenName) -> usize {
         self.all().iter().filter(|tried| tried.token.is_same_token(token)).count()
     }
 
-    /// Whether a program gives again what the token has refused, or may have.
+    /// Whether the PIN, which a program gives, is one that the token has refused or may have refused.
     pub(super) fn is_repeated(&self, token: &TokenName, pin: &Pin) -> bool {
         let pin = self.hash.hash_one(pin.expose());
         let all = self.all();

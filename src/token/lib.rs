@@ -1,7 +1,9 @@
-//! The only part that speaks PKCS#11: a token with a session open to it, its certificates and its keys.
+//! The only crate that speaks PKCS#11: libraries, the tokens behind them, and what is on a token, which are its
+//! certificates, its keys and its PIN.
 //!
-//! What can be refused without a PIN is refused before the login. Nothing here knows environment variables, kubeconfigs
-//! or terminals; a PIN comes from a [`config::pin::PinProvider`].
+//! Whatever can be refused without a PIN is refused before the login. Nothing here knows environment variables, kubeconfigs
+//! or terminals: a PIN comes from a [`config::pin::PinProvider`]. All calls go through `raw`; `login` alone sends the
+//! user's PIN, by the rules in `pin_rules`; `officer` sends a YubiKey's management key.
 
 mod certificate;
 mod ckr;
@@ -49,22 +51,23 @@ use messages::error::{Error, Exit};
 
 const WRITABLE: &str = "name another token, or have it opened for writing (NSS: initArgs, --init-args, without flags=readOnly)";
 
-/// A token with an open session, which ends when it is closed, or with the library (C_Finalize): then its calls fail.
+/// A token with an open session. The session ends with [`Token::close`], or when the library is finalised (C_Finalize); its
+/// calls fail after that.
 pub struct Token {
     module: Arc<Module>,
     session: Session,
     /// The token's description when the session was opened.
     state: TokenState,
     login: Login,
-    /// The mechanisms that it offers; `None` if it doesn't say.
+    /// The mechanisms that the token offers; `None` if it doesn't say.
     mechanisms: OnceCell<Option<Vec<MechanismType>>>,
-    /// The last search before a login, until a private key was looked for in what it has found.
+    /// The last search that was made before a login. It is used up when a private key is looked for among its results.
     search_before_login: RefCell<Option<SearchBeforeLogin>>,
 }
 
 impl Token {
-    /// Opens a session (C_OpenSession). Some libraries refuse one in which objects can be made and removed while a
-    /// read-only one is open, so that a command that writes has to begin with it.
+    /// Opens a session (C_OpenSession). A command that writes has to open a session that can write from the start: some
+    /// libraries refuse it while a read-only one is open.
     pub fn with_session(
         module: &Arc<Module>,
         state: TokenState,
@@ -90,7 +93,7 @@ impl Token {
         })
     }
 
-    /// Checks that session and login are still there: both end when the token is taken out.
+    /// Checks that the session and its login are still there: both end when the token is taken out.
     pub fn check_session(&self) -> Result<(), Error> {
         if self.session.is_valid(self.is_logged_in()) {
             Ok(())
@@ -109,9 +112,10 @@ impl Token {
         &self.state
     }
 
-    /// Whether it has the mechanism (C_GetMechanismList); one that doesn't say what it offers is tried.
+    /// Whether the token has the mechanism (C_GetMechanismList). A token that doesn't list its mechanisms counts as having
+    /// each.
     fn offers(&self, mechanism: MechanismType) -> bool {
-        // C_GetMechanismInfo of SoftHSM knows also those that its configuration excludes.
+        // Not C_GetMechanismInfo: SoftHSM's answers also for mechanisms that its configuration excludes.
         let read = || self.module.functions.mechanisms(self.state.name.slot).ok();
         let offered = self.mechanisms.get_or_init(read);
         offered.as_ref().is_none_or(|offered| offered.contains(&mechanism))
@@ -122,12 +126,12 @@ impl Token {
         self.login.is_made()
     }
 
-    /// Whether a login that the token requires has not been made.
+    /// Whether the token may hide its private objects: it requires a login, and none was made.
     fn may_hide_objects(&self) -> bool {
         self.state.login_required && !self.is_logged_in()
     }
 
-    /// The error of a call that failed: the token was taken out, or what `otherwise` says.
+    /// The error for a call that has failed: that the token was taken out, or else what `otherwise` makes of the failure.
     fn failure(&self, error: &CryptokiError, otherwise: impl FnOnce(String) -> Error) -> Error {
         let failure = ckr::failure(error);
         if ckr::is_removed(error) { self.removed(&failure) } else { otherwise(failure) }

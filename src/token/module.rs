@@ -1,5 +1,5 @@
-//! The PKCS#11 library: loaded and initialised, and finalised without trusting it to come back. Its slots, the one whose
-//! token a selector names, and the tokens' descriptions.
+//! A PKCS#11 library that is loaded and initialised, and finalised without trusting it to return. Also its slots, the
+//! tokens in them with their descriptions, and how a selector finds the one token it means.
 
 use std::any::Any;
 use std::ffi::{CStr, CString};
@@ -18,19 +18,19 @@ use messages::help::{Help, command};
 use messages::printable::shell_word;
 use system::limits;
 
-/// A loaded and initialised library. It is never unloaded: some crash when they are.
+/// A loaded and initialised library. It is never unloaded, because some libraries crash then.
 #[derive(Debug)]
 pub struct Module {
     pub(super) functions: &'static Functions,
     pub path: PathBuf,
     init_args: Option<CString>,
-    /// The library was initialised in this process before, and is not finalised here.
+    /// The library had been initialised in this process before, so that this module doesn't finalise it.
     borrowed: bool,
     on_wait: WaitObserver,
 }
 
-/// Called when a token waits for a person to touch it or to use the reader's keypad, with the time
-/// after which to show the text, and the text. The wait ends when the result is dropped.
+/// Called when a token begins to wait for a person, who is to touch it or to use the reader's keypad: with how long to wait
+/// before the text is shown, and the text. The wait is over when the result is dropped.
 pub(super) type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
 
 /// A token's description (CK_TOKEN_INFO), read at one moment.
@@ -45,12 +45,12 @@ pub struct TokenState {
     /// CKF_PROTECTED_AUTHENTICATION_PATH: the PIN is entered at the reader.
     pub own_keypad: bool,
     pub pin: PinState,
-    /// Shortest and longest PIN in bytes; a longest of 0 means that it is unknown.
+    /// The length of the shortest and of the longest PIN in bytes. The longest is 0 if the token doesn't say.
     pub pin_lengths: (usize, usize),
 }
 
 impl TokenState {
-    /// Whether it is a token that the selector means.
+    /// Whether the selector can mean this token.
     pub fn fits(&self, selector: &TokenSelector) -> bool {
         let same = |wanted: &Option<String>, actual: &str| {
             wanted.as_deref().is_none_or(|wanted| unpadded(wanted) == actual)
@@ -63,7 +63,7 @@ impl TokenState {
     }
 }
 
-/// CK_TOKEN_INFO's flags on a PIN (PKCS#11, section 3.2).
+/// What a token says of its user PIN, by the flags of CK_TOKEN_INFO (PKCS#11, section 3.2).
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PinState {
@@ -76,7 +76,7 @@ pub enum PinState {
 }
 
 impl PinState {
-    /// What to append to a sentence on a PIN that was refused.
+    /// The end of a sentence that says that a PIN was refused.
     pub(super) fn tries_left(self) -> &'static str {
         match self {
             Self::CountLow => "; the token has counted a wrong PIN since the last right one",
@@ -96,8 +96,8 @@ pub struct OccupiedSlot {
 }
 
 impl Module {
-    /// Loads and initialises the library (C_GetFunctionList, C_Initialize). A library is initialised
-    /// once in a process: the parameters of a second module of it are ignored.
+    /// Loads and initialises the library (C_GetFunctionList, C_Initialize). If the library was initialised in this process
+    /// before, `init_args` has no effect.
     pub fn open(
         library: &TrustedLibrary,
         init_args: Option<&CStr>,
@@ -123,12 +123,12 @@ impl Module {
         Ok(module)
     }
 
-    /// Whether it is this library, initialised with these arguments.
+    /// Whether this is a module of this library, initialised with these arguments.
     pub fn is_of(&self, library: &TrustedLibrary, init_args: Option<&CStr>) -> bool {
         library.file() == Some(&self.path) && self.init_args.as_deref() == init_args
     }
 
-    /// Its maker, name and version (C_GetInfo); `None` if it doesn't say.
+    /// The library's maker, name and version (C_GetInfo); `None` if it doesn't say.
     pub fn description(&self) -> Option<String> {
         self.functions.description()
     }
@@ -137,7 +137,7 @@ impl Module {
         (self.on_wait)(delay, text)
     }
 
-    /// Finalises the library (C_Finalize): some see only then that a token was put back.
+    /// Finalises the library (C_Finalize). Some libraries notice only after that that a token was put back.
     pub fn close(&self) {
         if !self.borrowed {
             let _ = self.functions.finalize();
@@ -180,7 +180,7 @@ impl Module {
     /// The slots that hold a token, in the library's order (C_GetSlotList, C_GetTokenInfo).
     pub fn occupied_slots(&self) -> Result<Vec<OccupiedSlot>, Error> {
         let occupied = |slot| match self.token_state(slot) {
-            // Listed among those that hold a token, but empty.
+            // Some libraries list an empty slot among those that hold a token.
             Err(error) if ckr::code(&error) == Some(RvError::TokenNotPresent) => None,
             token => {
                 Some(OccupiedSlot { slot, token: token.map_err(|error| not_described(&error)) })
@@ -197,14 +197,14 @@ impl Module {
         })
     }
 
-    /// What the slots call themselves where none holds a token (C_GetSlotInfo): readers, for the most part.
+    /// The descriptions of the slots, if none of them holds a token (C_GetSlotInfo). Most slots are readers.
     pub fn empty_slots(&self) -> Vec<String> {
         let slots = self.functions.slots(false).unwrap_or_default();
         let described = slots.into_iter().filter_map(|slot| self.functions.slot_info(slot).ok());
         described.map(|info| unpadded(info.slot_description())).collect()
     }
 
-    /// The error for a selector that no token fits; `unread` says which slots could not be looked at.
+    /// The error for a selector that fits no token. `unread` says which slots could not be looked at.
     fn no_token(&self, selector: &TokenSelector, occupied: &[u64], unread: &str) -> Error {
         let states = occupied.iter().filter_map(|slot| self.token_state(*slot).ok());
         let (present, new): (Vec<_>, Vec<_>) = states.partition(|state| state.initialized);
@@ -216,11 +216,11 @@ impl Module {
             return without_password(&meant.name, &directory);
         }
         let mut new = new.into_iter().map(|state| state.name.slot);
-        // One that has a label or serial number can't be meant.
+        // A selector with a label or serial number can't mean a token that has none yet.
         if let Some(slot) = new.find(|slot| selector.slot == Some(*slot)) {
             return blank_token(slot, &library, &present);
         }
-        // A library whose tokens are elsewhere may say that it can't reach them.
+        // The description of a library whose tokens are on another machine may say that it can't reach them.
         let description = self.description().filter(|_| occupied.is_empty());
         let description = description.map(|text| format!(" ({text})")).unwrap_or_default();
         let text = format!("no token with {selector} in {library}{description}{unread}");
@@ -235,9 +235,9 @@ impl Module {
         })
     }
 
-    /// The one token that fits. A slot that can't be read may be why there is none.
+    /// The one token that fits the selector. If there is none, the error names slots that couldn't be read.
     pub fn find_token(&self, selector: &TokenSelector) -> Result<TokenState, Error> {
-        // Some libraries know no slot before they were asked for the list.
+        // Some libraries know of no slot until they were asked for the list.
         let occupied = self.slots_with_token()?;
         let mut found = Vec::new();
         let mut unread = String::new();
@@ -284,7 +284,8 @@ fn not_described(error: &CryptokiError) -> Error {
     ckr::not_opened("reading the token's description", error)
 }
 
-/// The error of a token that has no label, PIN and objects yet. `library` is its path.
+/// The error for a token that was never initialised: it has no label, no PIN and no objects. `library` is the library's
+/// path.
 pub fn blank_token(slot: u64, library: &str, present: &[TokenName]) -> Error {
     let tool = pkcs11_tool(slot, library);
     let commands = format!(
@@ -298,16 +299,16 @@ pub fn blank_token(slot: u64, library: &str, present: &[TokenName]) -> Error {
     })
 }
 
-/// The error of NSS's token before the directory of its databases has a password. It is not initialised then, but has a
-/// name, and what initialises other tokens would erase what is in it.
+/// The error for NSS's token while the directory of its databases has no password. NSS says that the token isn't
+/// initialised, but it has a name, and initialising it as other tokens are would erase its content.
 pub fn without_password(name: &TokenName, directory: &str) -> Error {
     let text = format!("token {name} has no user PIN yet");
     let directory = shell_word(directory);
     Error::new(Exit::Token, text).help(format!("set one: `certutil -N -d {directory}`"))
 }
 
-/// NSS's own parameter with the directory of its databases, as in `configDir='sql:/home/jane/nssdb'`; `None` for what
-/// another library is told.
+/// The parameter in NSS's initialisation arguments that names the directory of its databases, as in
+/// `configDir='sql:/home/jane/nssdb'`; `None` for arguments of another library.
 pub fn nss_directory(init_args: &CStr) -> Option<String> {
     let init_args = init_args.to_string_lossy();
     let (_, value) = init_args.split_once("configDir=")?;
@@ -315,12 +316,13 @@ pub fn nss_directory(init_args: &CStr) -> Option<String> {
     Some(value.split(quote).nth(1)?.to_owned())
 }
 
-/// The beginning of a command about this token.
+/// The beginning of a pkcs11-tool command for the token in this slot.
 pub(super) fn pkcs11_tool(slot: u64, library: &str) -> String {
     format!("pkcs11-tool --module {} --slot {slot}", shell_word(library))
 }
 
-/// The text without the blanks the standard pads with, and the NULs that some libraries pad with instead.
+/// The text without the blanks that the standard pads it with, and without the NULs that some libraries pad it with
+/// instead.
 fn unpadded(text: &str) -> String {
     text.trim_end_matches([' ', '\0']).to_owned()
 }

@@ -1,7 +1,9 @@
-//! The objects on a token: searched by CKA_ID and CKA_LABEL, read attribute by attribute.
+//! The objects on a token: how they are searched by CKA_ID and CKA_LABEL, and how their attributes are read.
 //!
-//! Each call asks for one attribute: asked for several, or for one they don't know, some libraries leave zeros that
-//! read like values. Only CKA_KEY_TYPE, which every key has, is asked for along with another one.
+//! As a rule a call asks for one attribute. Asked for several, of which they don't know one, some libraries leave zeros in
+//! the buffers that read like values. The exceptions are the attributes of a key that are compared with a public key
+//! (`key_traits`, `belongs_to`), which are asked for together; `raw` discards all values of a call that doesn't know every
+//! attribute, and asks for their lengths.
 
 use crate::kind;
 use cryptoki::error::Error as CryptokiError;
@@ -20,10 +22,10 @@ use messages::help::{Help, HelpPart, command};
 pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
     [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
 
-/// A search by CKA_ID before a login, in all classes.
+/// What a search by CKA_ID has found in all classes, before a login.
 pub(super) struct SearchBeforeLogin {
     selector: ObjectSelector,
-    /// What was found, with CKA_CLASS.
+    /// The objects that were found, each with its CKA_CLASS.
     objects: Vec<ObjectValue>,
 }
 
@@ -35,24 +37,25 @@ impl SearchBeforeLogin {
     }
 }
 
-/// An object, and what it has of an attribute that was asked for.
+/// An object, and the value of the one attribute that was asked for.
 pub(super) struct ObjectValue {
     pub(super) object: ObjectHandle,
     /// Empty if the object doesn't have the attribute, or doesn't show it.
     pub(super) value: Vec<u8>,
 }
 
-/// What decides how a private key is used.
+/// The attributes of a private key that decide how it is used.
 pub(super) struct KeyTraits {
-    /// CKA_ALWAYS_AUTHENTICATE, which is false if the key doesn't show it.
+    /// CKA_ALWAYS_AUTHENTICATE; false if the key doesn't show it.
     pub(super) always_authenticate: bool,
-    /// Type, modulus or curve differ from the public key's.
+    /// Whether the key's type, modulus or curve differs from the public key's.
     pub(super) is_mismatch: bool,
 }
 
 impl Token {
-    /// The objects of a class. Before a login, a CKA_ID is looked for in all classes, and a private key then among what
-    /// that search has found, once: SoftHSM reads all its files for each search.
+    /// The objects of a class that fit the selector. Before a login, a CKA_ID is searched in all classes at once, and a
+    /// private key that is looked for next is taken from what that search has found: SoftHSM reads all its files for each
+    /// search.
     pub(super) fn find(
         &self,
         class: ObjectClass,
@@ -92,8 +95,8 @@ impl Token {
         self.session.attributes(object, kinds).map_err(|error| self.object_failure(&error))
     }
 
-    /// [`Token::find`] without the objects that exist in the session alone: a YubiKey's
-    /// attestation certificates share CKA_ID and public key with the certificate that is meant.
+    /// The same as [`Token::find`], without objects that exist only in the session: a YubiKey's attestation certificates
+    /// have the CKA_ID and the public key of the certificate that is meant.
     pub(super) fn find_stored(
         &self,
         class: ObjectClass,
@@ -102,7 +105,7 @@ impl Token {
         self.unless_false(self.find(class, wanted)?, AttributeType::Token)
     }
 
-    /// The objects whose boolean attribute isn't false, or isn't shown.
+    /// Those of the objects whose boolean attribute is true or isn't shown.
     pub(super) fn unless_false(
         &self,
         objects: Vec<ObjectHandle>,
@@ -113,7 +116,7 @@ impl Token {
         Ok(left.into_iter().map(|found| found.object).collect())
     }
 
-    /// The objects with what they have of this attribute.
+    /// The objects, each with its value of this attribute.
     pub(super) fn with_values(
         &self,
         objects: Vec<ObjectHandle>,
@@ -148,8 +151,8 @@ impl Token {
         Ok(String::from_utf8_lossy(&label).into_owned())
     }
 
-    /// What a private key shows of itself, compared with its public key: some libraries crash when they are asked for
-    /// another type's signature.
+    /// Reads how a private key is used, and compares what it shows with its public key: some libraries crash when a key is
+    /// asked for a signature of another type.
     pub(super) fn key_traits(
         &self,
         object: ObjectHandle,
@@ -166,8 +169,9 @@ impl Token {
         Ok(KeyTraits { always_authenticate, is_mismatch: is_of(&shown, key) == Some(false) })
     }
 
-    /// What alone a key may be used with (CKA_ALLOWED_MECHANISMS), of the mechanisms that cryptoki knows; `None` for a key
-    /// that doesn't say. A list with a zero in it is no answer: no key signs with CKM_RSA_PKCS_KEY_PAIR_GEN.
+    /// The only mechanisms that a key may be used with (CKA_ALLOWED_MECHANISMS), as far as cryptoki knows them; `None` if
+    /// the key names none. A list with a zero in it counts as none: zero is CKM_RSA_PKCS_KEY_PAIR_GEN, which no key signs
+    /// with.
     pub(super) fn allowed_mechanisms(&self, key: ObjectHandle) -> Option<Vec<MechanismType>> {
         let shown = self.bytes(key, AttributeType::AllowedMechanisms).ok()?;
         let (numbers, rest) = shown.as_chunks();
@@ -178,13 +182,13 @@ impl Token {
         is_list.then(|| numbers.into_iter().filter_map(known).collect())
     }
 
-    /// Whether a key object is this public key's; `None` if it doesn't show it, and could be.
+    /// Whether a key object belongs to this public key; `None` if the object shows too little to tell.
     pub(super) fn belongs_to(
         &self,
         object: ObjectHandle,
         key: &PublicKey,
     ) -> Result<Option<bool>, Error> {
-        // A private key of an elliptic curve has no point, but a curve.
+        // A private key on an elliptic curve shows its curve, but has no point.
         let kinds: &[_] = match key {
             PublicKey::Rsa { .. } => &[AttributeType::Modulus],
             _ => &[AttributeType::EcPoint, AttributeType::EcParams],
@@ -198,8 +202,8 @@ impl Token {
         Ok(None)
     }
 
-    /// A key's type and size, as `RSA-2048` or `ECDSA P-256`; the standard's name for one that
-    /// can't be signed with here, and nothing for one that the token doesn't show.
+    /// A key's type and size, as in `RSA-2048` or `ECDSA P-256`. For a type that can't sign here it is the standard's name,
+    /// and it is empty if the token doesn't show the type.
     pub(super) fn key_kind(&self, object: ObjectHandle) -> String {
         let read = |kind| self.bytes(object, kind).unwrap_or_default();
         match key_type(&read(AttributeType::KeyType)) {
@@ -217,7 +221,7 @@ impl Token {
         }
     }
 
-    /// What a search has found that should find one.
+    /// The only one of these that a search has found, or `None`; an error if there are several.
     pub(super) fn at_most_one<T>(
         &self,
         mut found: Vec<T>,
@@ -260,7 +264,7 @@ pub(super) fn key_type(shown: &[u8]) -> Option<KeyType> {
     KeyType::try_from(number).ok()
 }
 
-/// Whether the attributes that a key object shows are this public key's; `None` if they could be.
+/// Whether the attributes that a key object shows are those of this public key; `None` if they are too few to tell.
 fn is_of(shown: &[(AttributeType, Vec<u8>)], key: &PublicKey) -> Option<bool> {
     let answers = shown.iter().filter_map(|(kind, shown)| match (*kind, key) {
         (AttributeType::KeyType, _) => is_of_another_type(key_type(shown)?, key).then_some(false),
@@ -278,17 +282,17 @@ fn is_of(shown: &[(AttributeType, Vec<u8>)], key: &PublicKey) -> Option<bool> {
         }
         _ => None,
     });
-    // One no is enough.
+    // `Some(false)` is less than `Some(true)`: one difference is enough.
     answers.min()
 }
 
-/// Whether CKA_EC_POINT is this point, in a DER OCTET STRING or alone.
+/// Whether the value of CKA_EC_POINT is this point, either in a DER OCTET STRING or alone.
 fn holds(shown: &[u8], point: &[u8]) -> bool {
     shown.ends_with(point) && shown.len() <= point.len() + 4
 }
 
-/// Whether no key of this type has such a public key. A vendor's own type says nothing, and before
-/// PKCS#11 3.0 there was none but CKK_EC for Edwards curves.
+/// Whether a key of this type can't have such a public key. A vendor's own type says nothing; and before PKCS#11 3.0, keys
+/// on Edwards curves had the type CKK_EC.
 fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
     let types: &[_] = match key {
         PublicKey::Rsa { .. } => &[KeyType::RSA],

@@ -1,6 +1,7 @@
-//! The login that makes keys and writes certificates on a YubiKey: that of the security officer (CKU_SO), whose
-//! PIN is the card's management key. A person types it, and the card counts no wrong ones. A card may keep it
-//! under its PIN, which ykcs11 takes for it then; such a try is one of the PIN, by its rules.
+//! The login that is needed to make keys and write certificates on a YubiKey: that of the security officer (CKU_SO), whose
+//! PIN is the card's management key. A person types the key, and the card doesn't count wrong ones. A card can keep the
+//! management key under its PIN; ykcs11 then takes the PIN in its place. Such a login spends a try of the PIN, and follows
+//! the PIN's rules.
 
 use crate::kind;
 use cryptoki::error::RvError;
@@ -12,9 +13,9 @@ use messages::error::{Error, Exit};
 use messages::printable::printable;
 use system::signals::Deferral;
 
-/// The key that every new PIV card has.
+/// The management key of every new PIV card.
 const DEFAULT_KEY: &str = "010203040506070801020304050607080102030405060708";
-/// What a person may type instead of it, and instead of one that the PIN protects.
+/// The words that a person may type in place of a key: for that of a new card, and for one that the PIN protects.
 const DEFAULT: &str = "default";
 const PROTECTED: &str = "pin";
 /// The hexadecimal digits of an AES-128 key, of a 3DES or AES-192 key, and of an AES-256 key.
@@ -23,12 +24,12 @@ const DIGITS: [usize; 3] = [32, 48, 64];
 const LOOK_UP: &str = "look up the key that was set with `ykman piv access change-management-key` (`ykman piv info` \
                        shows its algorithm), and run the command again; if it is lost, only a reset of the card helps";
 
-/// Asks the person at the terminal this question; the answer is shown as it is typed if the second argument is true.
+/// Asks the person at the terminal a question. If the second argument is true, the answer is shown as it is typed.
 pub type Ask<'a> = &'a dyn Fn(&str, bool) -> Answer;
 
 impl Token {
-    /// Logs in as the one who may make and write objects: the user, or on a YubiKey the security officer, with
-    /// the user logged out. The prompt says that it is wanted for `what`.
+    /// Logs in as whoever may make and write objects: the user or, on a YubiKey, the security officer, for which the user
+    /// is logged out. The prompt says that the login is wanted for `what`.
     pub fn log_in_to_write(
         &mut self,
         what: &str,
@@ -59,7 +60,7 @@ impl Token {
         }
     }
 
-    /// What a person is asked, who may type the management key or a word for it.
+    /// The question to a person, who may type the management key or a word for it.
     fn question(&self, what: &str) -> String {
         format!(
             "management key (48 hexadecimal digits, 32 or 64 for some AES keys; {DEFAULT} if it was never changed, \
@@ -101,7 +102,7 @@ impl Token {
                 self.login.logged_in(UserType::So);
                 Ok(())
             }
-            // One of another length is CKR_ARGUMENTS_BAD.
+            // A key of the wrong length is CKR_ARGUMENTS_BAD.
             Err(error)
                 if ckr::is_one_of(&error, &[RvError::PinIncorrect, RvError::ArgumentsBad]) =>
             {
@@ -114,8 +115,8 @@ impl Token {
     }
 }
 
-/// The management key that was typed; `None` for what can't be one. A PIN can't stand in its place: the token would
-/// count it.
+/// The management key that was typed; `None` for what can't be one. In particular a PIN that was typed in its place is not
+/// sent: the token would count it as a wrong one.
 fn management_key(typed: &[u8]) -> Option<&str> {
     let text = str::from_utf8(typed).ok()?;
     let is_key = DIGITS.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -1,4 +1,4 @@
-//! What opens a sealed file: C_DecryptInit and C_Decrypt with RSAES-OAEP, or C_DeriveKey with ECDH.
+//! How a key opens a sealed file: by RSAES-OAEP (C_DecryptInit, C_Decrypt) or by ECDH (C_DeriveKey).
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::elliptic_curve::{EcKdf, Ecdh1DeriveParams};
@@ -16,11 +16,12 @@ use crypto::scheme::{LockedSecret, ecdsa, oaep};
 use messages::error::{Error, Exit, listed};
 use protocol::hash::Hash;
 
-/// The length of what OAEP encrypts, an AES-256 key, in bytes.
+/// The length in bytes of what is encrypted with OAEP: an AES-256 key.
 const KEY_LENGTH: usize = 32;
 
 impl Token {
-    /// Opens what was sealed to the key (C_Decrypt or C_DeriveKey): the message, or ECDH's shared secret.
+    /// Opens a secret that was sealed to the key: decrypts the message (C_Decrypt), or computes ECDH's shared secret
+    /// (C_DeriveKey).
     pub fn open(
         &mut self,
         key: &PrivateKey,
@@ -35,7 +36,7 @@ impl Token {
             {
                 self.decrypt(key, pins, ciphertext)?
             }
-            // A library that computes with any point could give the key away, bit by bit.
+            // The point is checked: a library that computes with any point could give the key away, bit by bit.
             (LockedSecret::Ecdh { curve, point }, PublicKey::Ecdsa { curve: key_curve, .. })
                 if curve == key_curve =>
             {
@@ -52,15 +53,17 @@ impl Token {
                 return Err(Error::new(Exit::Signing, text).help(SEAL_AGAIN));
             }
         };
-        // Whatever is wrong with what comes out, it is this error.
+        // Whatever is wrong with the result, the error is the same: a difference would help whoever tries to open the
+        // secret.
         opened.ok_or_else(|| not_opened(key))
     }
 
-    /// Fails for a key that isn't for opening, before the token is asked: its refusal has many names.
+    /// Fails for a key that may not be used to open anything. The token would refuse as well, but each library with another
+    /// return value.
     fn check_usage(&self, key: &PrivateKey, locked: &LockedSecret) -> Result<(), Error> {
         let (kind, attribute) = match locked {
             LockedSecret::Oaep(_) => (AttributeType::Decrypt, "CKA_DECRYPT"),
-            // Yubico's library says of none of its keys that it derives, and derives.
+            // Yubico's library says that no key may derive, and derives with each.
             LockedSecret::Ecdh { .. } if self.state().is_yubikey() => return Ok(()),
             LockedSecret::Ecdh { .. } => (AttributeType::Derive, "CKA_DERIVE"),
         };
@@ -71,12 +74,13 @@ impl Token {
                     format!("{key} is not for opening sealed files: its {attribute} is false");
                 Err(Error::new(Exit::Signing, text).help(OTHER_KEY))
             }
-            // A library that doesn't show it is tried.
+            // A key that doesn't show the attribute is tried.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Decrypts by the token's OAEP or, where it has none or none with these hashes, by its bare RSA.
+    /// Decrypts with the token's OAEP mechanism. If it has none, or not for these hashes, its bare RSA operation is used,
+    /// and the padding is removed here.
     fn decrypt(
         &mut self,
         key: &PrivateKey,
@@ -104,12 +108,12 @@ impl Token {
         log::debug!("opening: OAEP is taken off here");
         let block = decrypt(self, &Mechanism::RsaX509)?;
         let block = block.map_err(|error| self.opening_failure(key, &error))?;
-        // Some libraries leave out the zeros that a number begins with.
+        // Some libraries leave out zeros at the beginning of the block.
         let block = with_leading_zeros(&block, ciphertext.len());
         Ok(block.and_then(|block| oaep::message(Hash::Sha256, Hash::Sha256, &block, KEY_LENGTH)))
     }
 
-    /// The value of the object that C_DeriveKey makes, which is removed again.
+    /// The shared secret: the value of the object that C_DeriveKey makes, which is removed afterwards.
     fn derive(
         &mut self,
         key: &PrivateKey,
@@ -133,7 +137,7 @@ impl Token {
         let call = |session: &Session| {
             let object = session.derive_key(&mechanism, key.object, &template)?;
             let shown = session.attributes(object, &[AttributeType::Value]);
-            // It ends with the session at the latest.
+            // The object ends with the session at the latest.
             if let Err(error) = session.destroy(object) {
                 log::info!("{}", ckr::failure(&error));
             }

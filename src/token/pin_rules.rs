@@ -1,39 +1,41 @@
-//! Whether a PIN is sent to the token: the rules of docs/security.md as one function.
+//! The rules by which a PIN is sent to a token or not: those of docs/security.md, as pure functions. [`next`] is the one
+//! that decides.
 
 use super::module::PinState;
 
-/// How often a person may try in one process, until the token accepts a PIN.
+/// How many PINs a person may try in one process before the token accepts one.
 pub(super) const ATTENDED_TRIES: usize = 3;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PinSourceKind {
-    /// The token has accepted this one in this process, and it is kept.
+    /// A PIN that the token has accepted in this process, and that is kept.
     Accepted,
-    /// A person, who sees whether a PIN was accepted; after so many tries in this process.
+    /// A person, who sees whether a PIN is accepted. `tries` is how many PINs this process has sent without success.
     Person { tries: usize },
-    /// A program that answers in a person's place, for the first time in this process: perhaps a script.
+    /// A program that answers in a person's place, perhaps a script, and is asked for the first time in this process.
     Program {
         /// A PIN was sent to the token, and it has accepted none since.
         is_recorded: bool,
     },
-    /// A configuration, a file, a variable, standard input.
+    /// A place where a PIN is stored: the configuration, a file, a variable, or standard input.
     Stored {
         /// A PIN was sent to the token, and it has accepted none since.
         is_recorded: bool,
-        /// `check --despite-refusal`: the user says that it is another PIN.
+        /// Whether the user says that it is another PIN than the token has refused (`check --despite-refusal`).
         despite_refusal: bool,
     },
 }
 
 impl PinSourceKind {
-    /// Whether the PIN is sent only with a line in the record: nobody sees what becomes of it, nor says that it is another
-    /// one, so that it could be sent again and again.
+    /// Whether the PIN is sent only if a line in the record says so. That is so for a PIN of which nobody sees whether it
+    /// is refused, and nobody says that it is a new one: without the line it could be sent again and again.
     pub(super) fn needs_record(self) -> bool {
         matches!(self, Self::Stored { despite_refusal: false, .. })
     }
 }
 
-/// What to do: have the reader ask, or send the PIN; after the person's yes if `confirm`.
+/// What is done for a login: the reader asks for the PIN (`at_reader`), or else the PIN is sent. With `confirm`, a person
+/// has to say yes first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct PinStep {
     pub(super) at_reader: bool,
@@ -49,7 +51,7 @@ pub(super) enum WhyNotSent {
     TriesSpent,
 }
 
-/// Whether no PIN can help in this state.
+/// Why no PIN can help in this state; `None` if one may.
 pub(super) fn hopeless(state: PinState) -> Option<WhyNotSent> {
     match state {
         PinState::Locked => Some(WhyNotSent::Locked),
@@ -58,9 +60,9 @@ pub(super) fn hopeless(state: PinState) -> Option<WhyNotSent> {
     }
 }
 
-/// Whether a PIN that is kept from an earlier login is dropped, and the next one is got as if there were none: it may have
-/// been changed meanwhile if a PIN was sent since and none was accepted (`is_recorded`), and the last try is never its. A
-/// token that takes no PIN at all is refused by [`next`], whatever PIN there is.
+/// Whether a PIN that is kept from an earlier login is dropped, and a PIN is got as if none were kept. It may have been
+/// changed if a PIN was sent since and none was accepted (`is_recorded`); and it is never sent as the last try. A token
+/// that takes no PIN at all is refused by [`next`], so that the kept PIN may stay.
 pub(super) fn drops_kept(state: PinState, is_recorded: bool) -> bool {
     match state {
         PinState::CountLow | PinState::Good => is_recorded,
@@ -69,7 +71,7 @@ pub(super) fn drops_kept(state: PinState, is_recorded: bool) -> bool {
     }
 }
 
-/// What to do for a login, by the token's flags for its PIN and who has one.
+/// What is done for a login, given what the token says of its PIN, whether its reader has a keypad, and who has a PIN.
 pub(super) fn next(
     state: PinState,
     has_keypad: bool,

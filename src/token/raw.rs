@@ -1,7 +1,8 @@
 //! The one place that calls a PKCS#11 library: its entry points and the functions of its list.
 //!
-//! The types are cryptoki's, the calls are made here (docs/decisions/0002-direct-c-sign.md). What a library answers is
-//! checked: pointers for null and alignment, counts and lengths against the room that it was given.
+//! The types are cryptoki's, but the calls are made here (docs/decisions/0002-direct-c-sign.md). Nothing that a library
+//! returns is trusted: pointers are checked for null and alignment, counts and lengths against the room that the library
+//! was given.
 
 #![allow(unsafe_code, reason = "calls through PKCS#11's C function list")]
 
@@ -32,19 +33,19 @@ use messages::error::{self, Exit};
 use system::limits;
 use system::memory;
 
-/// More than any signature and any message decrypted with a key has: RSA-8192 makes 1024 bytes.
+/// The room for a signature or a decrypted message, in bytes. None is longer: RSA-8192 makes 1024 bytes.
 const LONGEST_OUTPUT: usize = 4096;
-/// An attribute of more bytes is no certificate and no key of a size that we sign with.
+/// The longest attribute that is read, in bytes. No certificate, and no key that can sign here, is longer.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
-/// The room for an attribute that is read at once, in bytes: more than most certificates have.
+/// The room for an attribute that is read without asking for its length, in bytes. Most certificates are shorter.
 const ROOM: usize = 4096;
-/// No library has more slots or more mechanisms.
+/// The most slots or mechanisms that a library may list.
 const LONGEST_LIST: usize = 4096;
 /// By how many items a list may grow between two calls.
 const MORE: usize = 256;
-/// No search of ours finds more objects on a token.
+/// The most objects that a search may find.
 const MOST_OBJECTS: usize = 4096;
-/// Objects that one C_FindObjects asks for.
+/// How many objects one call of C_FindObjects asks for.
 const BATCH: usize = 16;
 
 pub(super) type CallResult<T> = Result<T, Error>;
@@ -82,21 +83,22 @@ pub(super) fn not_loaded(path: &Path, reason: &dyn Display) -> error::Error {
     )
 }
 
-/// A library's function list. The library stays loaded: some crash when they are unloaded.
+/// A library's function list. The library stays loaded, because some libraries crash when they are unloaded.
 #[derive(Debug)]
 pub(super) struct Functions(CK_FUNCTION_LIST);
 
 impl Functions {
-    /// Takes the function list once: p11-kit's proxy makes another instance of itself each time.
+    /// Loads the library and copies its function list. C_GetFunctionList is called once: p11-kit's proxy makes another
+    /// instance of itself at each call.
     pub(super) fn load(path: &Path) -> Result<&'static Self, error::Error> {
         let _call = LimitedCall::begin(&CallLimit { name: "loading it", limit: limits::CALL });
-        // SAFETY: constructors run, of a library that only root and the user can change.
+        // SAFETY: the library's constructors run; only root and the user can have changed the library.
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let library = library.map_err(|error| not_loaded(path, &error))?;
         // SAFETY: the symbol has this type in every PKCS#11 library (section 5.4).
         let entry = unsafe { library.get::<CK_C_GetFunctionList>(b"C_GetFunctionList\0") };
         let entry = entry.ok().and_then(|entry| *entry);
-        // It and the list's pointers lead into the library, which is never unloaded.
+        // The entry point and the pointers in the list lead into the library, so that it is never unloaded.
         mem::forget(library);
         let entry = entry.ok_or_else(|| not_loaded(path, &"it has no C_GetFunctionList"))?;
         let mut list: *mut CK_FUNCTION_LIST = ptr::null_mut();
@@ -108,8 +110,9 @@ impl Functions {
         Ok(Box::leak(Box::new(Self(list))))
     }
 
-    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved. Without any, a library that refuses
-    /// the arguments, or to lock, gets none: what it is promised then, one call at a time, holds here in any case.
+    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved. If there are none, and the library
+    /// refuses the arguments or can't lock, it is initialised without arguments. That promises it that only one call is
+    /// made at a time, which is so here in any case.
     pub(super) fn initialize(&self, parameters: Option<&CStr>) -> CallResult<()> {
         let mut arguments = CK_C_INITIALIZE_ARGS {
             flags: CInitializeFlags::OS_LOCKING_OK.bits(),
@@ -120,8 +123,8 @@ impl Functions {
             let parameters = Box::leak(Box::<CStr>::from(parameters));
             arguments.pReserved = ptr::from_mut(parameters).cast();
         }
-        // Which structure a library expects in pReserved is its own affair: one that expects no text may misread it,
-        // as it would in any program that the user tells to pass one.
+        // Only the library knows which structure it expects in pReserved. One that expects no text may misread it, as in
+        // any program that the user tells to pass a text.
         match call!(self.0, C_Initialize, Initialize, (&raw mut arguments).cast()) {
             Err(Error::Pkcs11(RvError::ArgumentsBad | RvError::CantLock, _))
                 if parameters.is_none() =>
@@ -137,7 +140,7 @@ impl Functions {
         call!(self.0, C_Finalize, Finalize, ptr::null_mut())
     }
 
-    /// See [`super::Module::description`].
+    /// The library's maker, name and version (C_GetInfo): [`super::Module::description`].
     pub(super) fn description(&self) -> Option<String> {
         let mut info = CK_INFO::default();
         call!(self.0, C_GetInfo, GetInfo, &raw mut info).ok()?;
@@ -160,8 +163,8 @@ impl Functions {
         Ok(SlotInfo::from(info))
     }
 
-    /// C_GetTokenInfo, without the time on the token's clock: cryptoki fails the whole answer where
-    /// that isn't sixteen digits, as opencryptoki's isn't.
+    /// C_GetTokenInfo, without the time on the token's clock. If that isn't sixteen digits, and opencryptoki's isn't,
+    /// cryptoki would refuse the whole answer.
     pub(super) fn token_info(&self, slot: CK_SLOT_ID) -> CallResult<TokenInfo> {
         let mut info = CK_TOKEN_INFO::default();
         call!(self.0, C_GetTokenInfo, GetTokenInfo, slot, &raw mut info)?;
@@ -178,8 +181,8 @@ impl Functions {
         Ok(mechanisms.into_iter().filter_map(known).collect())
     }
 
-    /// C_OpenSession: it ends with C_Finalize unless it is closed. To close it
-    /// after a request would be a call into the library after the answer, with no bound on its time.
+    /// C_OpenSession. The session ends with C_Finalize, unless it is closed before. A request doesn't close it: that would
+    /// be another call into the library after the answer.
     pub(super) fn open_session(
         &'static self,
         slot: CK_SLOT_ID,
@@ -210,23 +213,23 @@ pub(super) struct Session {
     handle: CK_SESSION_HANDLE,
 }
 
-/// What a private key is applied in, by two calls.
+/// An operation with a private key, which takes two calls.
 #[derive(Clone, Copy)]
 pub(super) enum KeyOperation {
     Decrypt,
     Sign,
 }
 
-/// Attributes of an object, with their values.
+/// Attributes of an object, and their values.
 pub(super) type AttributeValues = Vec<(AttributeType, Vec<u8>)>;
 
-/// An object that a search has found, for as long as the session lasts.
+/// An object that a search has found. It is valid as long as the session is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct ObjectHandle(CK_OBJECT_HANDLE);
 
 impl Session {
-    /// Whether it is still there, with its login if there was one (C_GetSessionInfo): both end when
-    /// the token is taken out. A library that fails otherwise can't tell, and it counts as there.
+    /// Whether the session still exists and, if `logged_in`, its login as well (C_GetSessionInfo): both end when the token
+    /// is taken out. If the call fails for another reason, the session counts as existing.
     pub(super) fn is_valid(&self, logged_in: bool) -> bool {
         match self.shows_login() {
             Ok(shows_login) => shows_login || !logged_in,
@@ -238,7 +241,7 @@ impl Session {
         }
     }
 
-    /// Whether its state is that of a login (C_GetSessionInfo).
+    /// Whether the session's state is one in which somebody is logged in (C_GetSessionInfo).
     pub(super) fn shows_login(&self) -> CallResult<bool> {
         let mut info = CK_SESSION_INFO::default();
         call_in!(self, C_GetSessionInfo, GetSessionInfo, &raw mut info)?;
@@ -256,7 +259,7 @@ impl Session {
         call_in!(self, C_Logout, Logout)
     }
 
-    /// C_Logout if there was a login, and C_CloseSession. That either fails changes nothing.
+    /// C_Logout if somebody is `logged_in`, and C_CloseSession. Failures are ignored.
     pub(super) fn close(&self, logged_in: bool) {
         if logged_in {
             let _ = self.logout();
@@ -264,15 +267,15 @@ impl Session {
         let _: CallResult<()> = call_in!(self, C_CloseSession, CloseSession);
     }
 
-    /// All objects that fit (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).
+    /// All objects that have the attributes of the template (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).
     pub(super) fn find(&self, template: &[Attribute]) -> CallResult<Vec<ObjectHandle>> {
-        // Without it, no other search could follow.
+        // A library without C_FindObjectsFinal could make no second search.
         self.functions.C_FindObjectsFinal.ok_or(Error::NullFunctionPointer)?;
         let mut wanted = attributes(template);
         let count = wanted.len() as CK_ULONG;
         call_in!(self, C_FindObjectsInit, FindObjectsInit, wanted.as_mut_ptr(), count)?;
         let found = self.found();
-        // What was found is found. If the search is still on, the next call will say so.
+        // The objects were found all the same. If the search is still active, the next one will fail and say so.
         if let Err(error) = call_in!(self, C_FindObjectsFinal, FindObjectsFinal) {
             log::info!("{}", ckr::failure(&error));
         }
@@ -297,8 +300,9 @@ impl Session {
         }
     }
 
-    /// The attributes that the object has and shows, in the order they are asked for (C_GetAttributeValue): in one
-    /// call if all are, and shorter than the room for them, else their lengths first. An empty one counts as none.
+    /// The attributes that the object has and shows, in the order in which they are asked for (C_GetAttributeValue). One
+    /// call is enough if the object shows them all and each is shorter than the room for it; if not, their lengths are
+    /// asked for first. An empty attribute counts as missing.
     pub(super) fn attributes(
         &self,
         object: ObjectHandle,
@@ -310,7 +314,8 @@ impl Session {
         }
     }
 
-    /// Reads the attributes in one call; `None` unless each is shown and shorter than the room for it.
+    /// Reads the attributes in one call; `None` unless the object shows each of them, and each is shorter than the room for
+    /// it.
     fn read_at_once(
         &self,
         object: ObjectHandle,
@@ -321,7 +326,7 @@ impl Session {
             Err(Error::Pkcs11(RvError::BufferTooSmall, _)) => return Ok(None),
             outcome => outcome?,
         };
-        // A length that is the room's may be as it was.
+        // A length that equals the room may be one that the library has left as it was.
         let fits = |length: &CK_ULONG| *length < ROOM as CK_ULONG;
         if !reading.is_whole || !reading.lengths.iter().all(fits) {
             return Ok(None);
@@ -336,7 +341,7 @@ impl Session {
         kinds: &[AttributeType],
     ) -> CallResult<AttributeValues> {
         let mut values: Vec<_> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
-        // One that isn't there leaves the others their lengths.
+        // A missing attribute doesn't keep the lengths of the others from being told.
         let lengths = self.read_into(object, &mut values)?.lengths;
         for ((_, value), length) in values.iter_mut().zip(lengths) {
             let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST_ATTRIBUTE);
@@ -349,7 +354,7 @@ impl Session {
         self.read_into(object, &mut values)?.shown_of(values)
     }
 
-    /// C_GetAttributeValue into these buffers; an empty one asks for its attribute's length alone.
+    /// C_GetAttributeValue, which writes into these buffers. With an empty buffer it tells only the attribute's length.
     fn read_into(
         &self,
         object: ObjectHandle,
@@ -388,7 +393,7 @@ impl Session {
         }
     }
 
-    /// C_Sign or C_Decrypt, into a buffer that has room for all of it: without a query for the length.
+    /// C_Sign or C_Decrypt. The buffer has room for any result, so that its length isn't asked for before.
     pub(super) fn end(&self, operation: KeyOperation, input: &[u8]) -> CallResult<Vec<u8>> {
         let mut output = vec![0; LONGEST_OUTPUT];
         let mut length = output.len() as CK_ULONG;
@@ -423,7 +428,7 @@ impl Session {
         valid(made, Function::DeriveKey)
     }
 
-    /// C_GenerateKeyPair by these templates, in a session that can write.
+    /// C_GenerateKeyPair with these templates, in a session that can write.
     pub(super) fn generate_key_pair(
         &self,
         mechanism: &Mechanism<'_>,
@@ -459,23 +464,23 @@ impl Session {
         valid(made, Function::CreateObject)
     }
 
-    /// C_DestroyObject, in a session that can write, or of an object of the session.
+    /// C_DestroyObject, in a session that can write, or for a session object.
     pub(super) fn destroy(&self, object: ObjectHandle) -> CallResult<()> {
         call_in!(self, C_DestroyObject, DestroyObject, object.0)
     }
 }
 
-/// What belongs to the two keys of a pair, such as their templates.
+/// Something for each of the two keys of a pair, such as its template.
 pub(super) struct KeyPair<T> {
     pub(super) public: T,
     pub(super) private: T,
 }
 
-/// What a call of C_GetAttributeValue has said of the buffers that it was given.
+/// What a call of C_GetAttributeValue has returned besides the values.
 struct Reading {
     /// Whether the object has all the attributes and shows them.
     is_whole: bool,
-    /// Of the values, in the buffers' order, as the library says them.
+    /// The lengths of the values, in the order of the buffers, as the library has given them.
     lengths: Vec<CK_ULONG>,
 }
 
@@ -483,7 +488,7 @@ impl Reading {
     /// The values that the library has written into the buffers of the call.
     fn shown_of(self, mut values: AttributeValues) -> CallResult<AttributeValues> {
         for ((_, value), length) in values.iter_mut().zip(self.lengths) {
-            // Zeros in a buffer that the library has refused to fill are no value.
+            // The zeros in a buffer that the library hasn't filled are no value.
             let is_shown = self.is_whole && length != CK_UNAVAILABLE_INFORMATION;
             let length = if is_shown { length } else { 0 };
             value.truncate(at_most(value.len(), length, Function::GetAttributeValue)?);
@@ -493,15 +498,15 @@ impl Reading {
     }
 }
 
-/// Copies a function list. The last function of 2.40, C_WaitForSlotEvent, which is
-/// never called, is left out: 2.0 doesn't have it.
+/// Copies a function list. Its last function in version 2.40, C_WaitForSlotEvent, is left out: it is never called, and
+/// lists of version 2.0 end before it.
 fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> {
     if list.is_null() || !list.is_aligned() {
         return Err("C_GetFunctionList: CKR_OK, but no function list".to_owned());
     }
     let mut copy = CK_FUNCTION_LIST::default();
-    // SAFETY: CKR_OK promises a list. That of each version with C_GetFunctionList begins with these functions, whatever
-    // version it says it has (scute: 1.0), and each of them may be null.
+    // SAFETY: CKR_OK promises a list. The list of every version that has C_GetFunctionList begins with these functions,
+    // whichever version it claims to have (scute: 1.0). Each of them may be null.
     unsafe {
         ptr::copy_nonoverlapping(
             list.cast::<u8>(),
@@ -512,14 +517,14 @@ fn read_list(list: *const CK_FUNCTION_LIST) -> Result<CK_FUNCTION_LIST, String> 
     Ok(copy)
 }
 
-/// A list that is asked for its length first: some libraries look for tokens only then.
+/// Reads a list, for whose length the library is asked first: some libraries look for tokens only when asked for that.
 fn list(
     function: Function,
     call: impl Fn(*mut CK_ULONG, *mut CK_ULONG) -> CallResult<()>,
 ) -> CallResult<Vec<CK_ULONG>> {
     let mut count = 0;
     call(ptr::null_mut(), &raw mut count)?;
-    // It may have grown until then.
+    // The list may have grown since.
     let room = at_most(LONGEST_LIST - MORE, count, function)? + MORE;
     let mut items = vec![0; room];
     count = items.len() as CK_ULONG;
@@ -528,12 +533,12 @@ fn list(
     Ok(items)
 }
 
-/// A template as a call takes it; the values are the borrowed ones.
+/// A template as the calls take it. It borrows the values of the attributes.
 fn attributes(template: &[Attribute]) -> Vec<CK_ATTRIBUTE> {
     template.iter().map(CK_ATTRIBUTE::from).collect()
 }
 
-/// The handle of an object that was made, unless it is CK_INVALID_HANDLE.
+/// The handle of an object that was made; an error if it is CK_INVALID_HANDLE.
 fn valid(object: CK_OBJECT_HANDLE, function: Function) -> CallResult<ObjectHandle> {
     match object {
         CK_INVALID_HANDLE => Err(Error::Pkcs11(ckr::NO_HANDLE, function)),
@@ -541,7 +546,7 @@ fn valid(object: CK_OBJECT_HANDLE, function: Function) -> CallResult<ObjectHandl
     }
 }
 
-/// A count or length from the library, unless it is more than there is room for.
+/// A count or length that the library has returned; an error if it is more than there was room for.
 fn at_most(room: usize, length: CK_ULONG, function: Function) -> CallResult<usize> {
     match usize::try_from(length) {
         Ok(length) if length <= room => Ok(length),

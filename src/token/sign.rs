@@ -1,4 +1,5 @@
-//! A signature: mechanism, C_SignInit, the key's own login, C_Sign, and the proof that it verifies.
+//! How a key signs: choosing the mechanism, C_SignInit, the login that some keys want for each signature, C_Sign, and the
+//! verification of the result.
 //!
 //! If a token lacks the padded RSA mechanism, or refuses its parameters, the padding is done here and the token is
 //! asked for the bare RSA operation (CKM_RSA_X_509).
@@ -32,11 +33,11 @@ pub const TOUCH_NOTICE: &str = "touch the token if it blinks";
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Padding {
     Ours,
-    /// The token's, or none because the scheme has none.
+    /// The token makes it, or the scheme has no padding.
     Tokens,
 }
 
-/// How a token can pad for a signature.
+/// The ways in which the padding for a signature can be made with a token.
 struct Paddings {
     /// The better way.
     first: Padding,
@@ -44,11 +45,12 @@ struct Paddings {
     second: Option<Padding>,
 }
 
-/// What the calls of an operation came to; an error of its own is one of the login between them.
+/// The outcome of an operation: the inner result is that of its calls. The outer error is that of the login between them.
 pub(super) type OperationOutcome = Result<CallResult<Vec<u8>>, Error>;
 
 impl Token {
-    /// The schemes of TLS that key and token can make, those that TLS prefers first; an error if there is none.
+    /// The schemes of TLS for which the token can make signatures with such a key, in the order in which TLS prefers them.
+    /// An error if there is none.
     pub fn tls_schemes(&self, public_key: &PublicKey) -> Result<Vec<Scheme>, Error> {
         let mut schemes = Scheme::of_tls(public_key);
         let best = schemes.first().copied();
@@ -59,8 +61,8 @@ impl Token {
         }
     }
 
-    /// The schemes among these that this key may be used for (CKA_ALLOWED_MECHANISMS), which few keys say; an error if
-    /// there is none.
+    /// Those of the schemes that this key may be used for (CKA_ALLOWED_MECHANISMS); all of them if the key doesn't say, as
+    /// most keys don't. An error if there is none.
     pub fn allowed_schemes(
         &self,
         key: &PrivateKey,
@@ -100,7 +102,8 @@ impl Token {
         self.paddings(scheme).map(drop)
     }
 
-    /// How this token can pad for such a signature; an error if it can't make one.
+    /// The ways in which the padding for such a signature can be made with this token. An error if the token can't make
+    /// such a signature.
     fn paddings(&self, scheme: &Scheme) -> Result<Paddings, Error> {
         let mechanisms = mechanisms(scheme);
         let has_bare =
@@ -120,7 +123,7 @@ impl Token {
         Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
     }
 
-    /// Signs (C_SignInit, C_Sign) and verifies. For Ed25519 the digest is the whole message.
+    /// Signs (C_SignInit, C_Sign) and verifies the signature. For Ed25519, `digest` is the whole message.
     pub fn sign(
         &mut self,
         key: &PrivateKey,
@@ -167,7 +170,8 @@ impl Token {
             && refuses_mechanism(refused)
         {
             let again = sign_padded(self, second)?;
-            // Some libraries keep the first operation active, and fail for that.
+            // Some libraries keep the refused operation active, and so refuse the second one: the first refusal is the
+            // error then.
             if again.as_ref().map_or_else(ckr::is_removed, |_| true) {
                 outcome = again;
             }
@@ -189,7 +193,7 @@ impl Token {
         })
     }
 
-    /// The error of an operation that failed, or that the token refuses to do with this key: then `other` helps.
+    /// The error for an operation that has failed. If the token refuses to do it with this key, `other` is what helps.
     pub(super) fn operation_failure(
         &self,
         doing: &str,
@@ -225,7 +229,7 @@ impl Token {
             if !(was_logged_in && wants_login(&outcome)) {
                 return Ok(outcome);
             }
-            // The key wants its PIN each time, but doesn't say so: OpenSC of none but slot 9c.
+            // A key may want its PIN for each operation and not say so: OpenSC says it only of slot 9c.
         }
         // C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may come between
         // the login and C_Sign: some cards take it for the end of the authentication.
@@ -235,7 +239,7 @@ impl Token {
         if let Err(error) =
             self.authenticate(UserType::ContextSpecific, &key.reference.holder(), pins)
         {
-            // An operation that stays active keeps the session from beginning another one.
+            // The operation has to be ended: the session could begin no other one while it is active.
             let _ = self.session.end(operation, input);
             return Err(error);
         }
@@ -243,7 +247,8 @@ impl Token {
         Ok(self.session.end(operation, input))
     }
 
-    /// An operation without a PIN of its own; again after a login that the token asks for only now.
+    /// An operation that needs no PIN of its own. If the token says only now that it wants a login, it is done again after
+    /// that.
     pub(super) fn perform_at_once(
         &mut self,
         key: &PrivateKey,
@@ -268,7 +273,8 @@ impl Token {
     }
 }
 
-/// What makes such a signature: the token's own mechanism first, then the bare RSA operation that we pad for.
+/// The mechanisms that can make such a signature: the token's own first, then the bare RSA operation, for which the padding
+/// is made here.
 fn mechanisms(scheme: &Scheme) -> &'static [MechanismType] {
     match scheme {
         Scheme::RsaPss { .. } => &[MechanismType::RSA_PKCS_PSS, MechanismType::RSA_X_509],
@@ -329,12 +335,12 @@ fn other_token(scheme: &Scheme) -> &'static str {
 
 /// What a token is asked to sign, and how.
 struct SigningInput {
-    /// With its parameters.
+    /// The mechanism, with its parameters.
     mechanism: Mechanism<'static>,
     input: Vec<u8>,
 }
 
-/// The digest, prepared for the mechanism of the scheme. For Ed25519 the digest is the whole message.
+/// Prepares a digest for the mechanism of the scheme. For Ed25519, `digest` is the whole message.
 fn prepared(
     scheme: &Scheme,
     padding: Padding,
@@ -368,8 +374,8 @@ fn prepared(
     Ok(SigningInput { mechanism, input })
 }
 
-/// The parameters of CKM_RSA_PKCS_PSS, with the same hash for the digest and the mask: tokens refuse two different
-/// ones. `None` for what PSS isn't used with.
+/// The parameters of CKM_RSA_PKCS_PSS, with the same hash for the digest and the mask: tokens refuse two different ones.
+/// `None` for a hash that PSS isn't used with.
 fn pss_parameters(hash: Hash, salt: usize) -> Option<PkcsPssParams> {
     let (hash_alg, mgf) = match hash {
         Hash::Md5Sha1 => return None,
@@ -382,7 +388,7 @@ fn pss_parameters(hash: Hash, salt: usize) -> Option<PkcsPssParams> {
     Some(PkcsPssParams { hash_alg, mgf, s_len: salt.try_into().ok()? })
 }
 
-/// So many random bytes.
+/// This many random bytes.
 fn random_salt(length: usize) -> Result<Vec<u8>, Error> {
     let mut salt = vec![0; length];
     getrandom::fill(&mut salt).map_err(|error| {

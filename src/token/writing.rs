@@ -1,4 +1,6 @@
-//! What is written to a token and removed from it. Nothing is ever overwritten.
+//! Certificates that are written to a token and removed from it. None is overwritten: a new one is written beside the
+//! others, and only the very certificate that is named is removed. (Keys are made in `generation`; on a YubiKey, making a
+//! key can replace one.)
 
 use crate::kind;
 use cryptoki::error::{Error as CryptokiError, RvError};
@@ -14,13 +16,14 @@ use messages::help::{Help, HelpPart, command};
 use system::signals::Deferral;
 
 impl Token {
-    /// Whether an object has this CKA_ID, whatever it is.
+    /// Whether any object has this CKA_ID.
     pub fn is_in_use(&self, id: &ObjectId) -> Result<bool, Error> {
         let found = self.search(&[Attribute::Id(id.as_bytes().to_owned())])?;
         Ok(!found.is_empty())
     }
 
-    /// A CKA_ID of one byte that no object has. Private objects have to be visible: [`Token::log_in_if_required`].
+    /// A CKA_ID of one byte that no object has. To be called after a login ([`Token::log_in_if_required`]), since private
+    /// objects count, too.
     pub fn unused_id(&self) -> Result<ObjectId, Error> {
         let all = self.with_values(self.search(&[])?, AttributeType::Id)?;
         let is_free = |id: &Vec<u8>| all.iter().all(|used| used.value != *id);
@@ -31,8 +34,9 @@ impl Token {
         })
     }
 
-    /// Writes the certificate of a CA, from which the chain to a server is made, unless it is there; whether the
-    /// token holds it now. Behind ykcs11, each slot has room for its key's alone.
+    /// Writes the certificate of a CA, which is sent to servers along with the key's own, unless the token has it. Returns
+    /// whether the token has it now: behind ykcs11 there is no room for it, as each slot holds only the certificate of its
+    /// key.
     pub fn write_authority(&self, certificate: &Certificate) -> Result<bool, Error> {
         if self.state().is_yubikey() {
             return Ok(false);
@@ -43,9 +47,9 @@ impl Token {
         }
     }
 
-    /// Writes a certificate (C_CreateObject) beside its key, with the key's CKA_ID and label, and looks what the token
-    /// has of it afterwards. Other certificates stay. Nothing is written if it is there: by another process, or by a
-    /// call that ended with an error all the same.
+    /// Writes a certificate (C_CreateObject) beside its key, with the key's CKA_ID and label, and reads it back. Other
+    /// certificates stay. Nothing is written if the token has the certificate already, which another process may have
+    /// written, or an earlier call that reported an error all the same.
     pub fn write_certificate(
         &self,
         certificate: &Certificate,
@@ -73,7 +77,7 @@ impl Token {
         self.check_kept(object, certificate, id)
     }
 
-    /// Fails if the object is not the certificate under this CKA_ID.
+    /// Reads the object back. Fails unless it is the certificate, under this CKA_ID.
     fn check_kept(
         &self,
         object: ObjectHandle,
@@ -90,8 +94,7 @@ impl Token {
         Ok(())
     }
 
-    /// The error for a certificate that the token hasn't. `why` is the call by which it shows, behind a colon, or
-    /// nothing.
+    /// The error for a certificate that the token has not kept. `why` is empty, or a colon and the call that has shown it.
     fn not_kept(&self, certificate: &Certificate, why: &str) -> Error {
         let text = format!(
             "token {} has not kept the certificate of {} as it was written{why}",
@@ -103,8 +106,8 @@ impl Token {
         )
     }
 
-    /// Removes each object with exactly this certificate (C_DestroyObject); keys stay. None is removed if the
-    /// token hasn't the one that `stays`, which another process may have removed.
+    /// Removes every object that is exactly this certificate (C_DestroyObject); keys stay. Nothing is removed if the token
+    /// doesn't have the certificate that `stays`: another process may have removed that.
     pub fn remove_certificate(
         &self,
         certificate: &Certificate,
@@ -130,8 +133,8 @@ impl Token {
         Ok(same.into_iter().map(|found| found.object).collect())
     }
 
-    /// The error of a token that takes no certificate, which each library says in its own way, unless it is full or
-    /// gone.
+    /// The error for a certificate that the token didn't take. Unless the token is full or gone, it takes no certificates
+    /// at all, for which each library has another return value.
     fn certificate_failure(&self, error: &CryptokiError) -> Error {
         if ckr::is_gone(error) || ckr::is_one_of(error, &[RvError::DeviceMemory, ckr::NO_HANDLE]) {
             return self.writing_failure("writing the certificate", error);
@@ -142,7 +145,7 @@ impl Token {
         )
     }
 
-    /// The error of a call that failed to change the token.
+    /// The error for a call that was to change the token and has failed.
     pub(super) fn writing_failure(&self, doing: &str, error: &CryptokiError) -> Error {
         let token = self.name();
         self.failure(error, |failure| {
@@ -169,7 +172,7 @@ impl Token {
     }
 }
 
-/// The attributes of a certificate that is to be written; an empty CKA_ID is left out.
+/// The attributes of a certificate that is written. An empty CKA_ID is left out.
 fn template(certificate: &Certificate, label: &str, id: &[u8]) -> Vec<Attribute> {
     let mut template = vec![
         Attribute::Class(ObjectClass::CERTIFICATE),

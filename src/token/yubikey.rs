@@ -1,4 +1,5 @@
-//! PIV cards: a YubiKey through Yubico's own library, ykcs11, and what OpenSC can't do with them.
+//! PIV cards: YubiKeys behind Yubico's own library, ykcs11, and how to tell a card behind OpenSC, which can do less with
+//! it.
 //!
 //! Behind ykcs11 a slot of the card has one CKA_ID and one certificate. A key is made, and a certificate
 //! written, after a login with the management key.
@@ -23,19 +24,19 @@ fn numbers() -> impl Iterator<Item = u8> {
 }
 
 impl TokenState {
-    /// Whether it is a YubiKey behind Yubico's own library: a [slot](PivSlot) has one key and one certificate.
-    /// Yubico's HSM has the same maker and another model; OpenSC calls a YubiKey a card like any other.
+    /// Whether this is a YubiKey behind Yubico's own library, in which a [slot](PivSlot) has one key and one certificate.
+    /// Yubico's HSM has the same manufacturer but another model. Behind OpenSC, a YubiKey looks like any other card.
     pub fn is_yubikey(&self) -> bool {
         self.manufacturer.starts_with("Yubico") && self.model.starts_with("YubiKey")
     }
 
-    /// Whether it is a PIV card behind OpenSC, which writes nothing to them, and shows a key only beside a certificate.
+    /// Whether this is a PIV card behind OpenSC, which can't write to it, and shows only keys that have a certificate.
     pub fn is_piv_of_opensc(&self) -> bool {
         self.manufacturer.to_lowercase().starts_with("piv_ii") && self.model.contains("PKCS#15")
     }
 }
 
-/// Whether it is the certificate that ykcs11 puts beside a key that it makes, which no CA has issued.
+/// Whether this is the placeholder that ykcs11 writes beside each key that it makes: a certificate that no CA has issued.
 pub(super) fn is_placeholder(certificate: &Certificate) -> bool {
     issuer_of(certificate.der()).is_none()
         && certificate.subject.starts_with("CN=YubiKey PIV Slot ")
@@ -61,19 +62,20 @@ impl PivSlot {
         numbers().map(Self).find(|slot| slot.id() == *id)
     }
 
-    /// CKA_ID of its key.
+    /// The CKA_ID of the slot's key.
     pub fn id(self) -> ObjectId {
         let before = numbers().take_while(|number| *number != self.0).count();
         ObjectId::from_bytes(vec![before as u8 + 1])
     }
 
-    /// Its number, as `--slot` takes it.
+    /// The number of the slot in hexadecimal digits, as `--slot` takes it.
     pub fn name(self) -> String {
         format!("{:02x}", self.0)
     }
 }
 
-/// When the card wants its PIN or a touch for a key; 0 for what it does anyway.
+/// When the card wants its PIN, or a touch, for a key: the value of one of ykcs11's attributes, where 0 is the card's
+/// default.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SlotPolicy {
     attribute: u64,
@@ -97,17 +99,17 @@ impl SlotPolicy {
     }
 }
 
-/// What only a YubiKey's new key has.
+/// Options for a new key that only a YubiKey has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlotOptions {
     pub pin_policy: Option<SlotPolicy>,
     pub touch_policy: Option<SlotPolicy>,
-    /// The key that is in the slot is lost, because a person has said so.
+    /// Whether the key that is in the slot may be overwritten, and so is lost: a person has said so.
     pub replaces: bool,
 }
 
 impl SlotOptions {
-    /// The attributes of the policies, without what the card does anyway.
+    /// The attributes of the policies that differ from the card's default.
     pub(super) fn policies(self) -> Vec<Attribute> {
         let given = [self.pin_policy, self.touch_policy].into_iter().flatten();
         let attribute = |SlotPolicy { attribute, value }| {

@@ -1,7 +1,8 @@
-//! The answer to a command that has no connection: status 502 for each request, and why in a line of text.
+//! The answer to a command that gets no connection to the server: status 502 for each request, with the reason in a line of
+//! text.
 //!
-//! kubectl and the other clients show the text of such a response to each of their requests; a JSON
-//! Status, another code or an alert of TLS they replace with words of their own.
+//! kubectl and other clients show the text of such a response. A JSON Status, another code or a TLS alert they replace with
+//! words of their own.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -26,8 +27,8 @@ pub(super) fn is_possible(protocol: Option<&[u8]>) -> bool {
     protocol.is_none_or(|protocol| [HTTP_1_1, HTTP_2].contains(&protocol))
 }
 
-/// Answers each request with this text, and ends the connection so that the next one makes a new
-/// connection. Whether there was a request. A watch of a server that `is_away` is told when to try again: client-go does so
+/// Answers each request with this text, and ends the connection, so that the client makes a new one for its next request.
+/// Returns whether there was a request. If the server `is_away`, a watch is told when to try again: client-go then does so
 /// by itself, and need not list everything anew.
 pub(super) async fn answer<S>(stream: S, text: &str, is_away: bool) -> bool
 where
@@ -53,8 +54,8 @@ where
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let answered = poll_fn(|context| {
         let outcome = connection.as_mut().poll(context);
-        // Not before: a request that has not been sent would be sent on the next connection, and there
-        // the same would happen.
+        // Only after a request: a client that has not sent one yet would send it on its next connection, where the same
+        // would happen.
         if outcome.is_pending() && has_request.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
             return connection.as_mut().poll(context);

@@ -1,4 +1,4 @@
-//! How a tunnel and its clients prove themselves: a client certificate for each key, and its connections.
+//! The clients of the tunnels: a client certificate for the user of each key, and the connections that are made with it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,25 +24,25 @@ use messages::printable::hex;
 use system::clock::time_since_boot;
 use system::{locked, shortage};
 
-/// A certificate and its key, in PEM; worth nothing but at the tunnels that they were made for.
+/// A client certificate and its key, in PEM. They are good only for the tunnels that they were made for.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ClientCertificate {
     pub certificate_pem: String,
     pub key_pem: String,
 }
 
-/// How a key is used: the connections of the client that has it.
+/// How a key is used: the connections of the clients with its certificate.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct KeyUsage {
-    /// The connections that are open.
+    /// How many connections are open.
     pub open: usize,
-    /// All connections that were made.
+    /// How many connections were made in all.
     pub made: usize,
-    /// When the last one ended that has ended, in [`time_since_boot`].
+    /// When a connection has ended last, in [`time_since_boot`].
     pub last_end: Option<Duration>,
 }
 
-/// The users of the tunnels of one process, and the CA that knows them.
+/// The users of the tunnels of one process, and the CA that issues their certificates.
 pub struct Clients {
     authority: CertificateWithKey,
     pub(super) config: ServerConfig,
@@ -52,7 +52,7 @@ pub struct Clients {
 struct User {
     der: CertificateDer<'static>,
     certificate: ClientCertificate,
-    /// The tasks of its connections, by their numbers.
+    /// The tasks of the user's connections, by their numbers.
     connections: HashMap<u64, AbortHandle>,
     usage: KeyUsage,
 }
@@ -61,7 +61,8 @@ impl Clients {
     /// The clients of tunnels with this identity. Fails if its certificate and its key don't belong together.
     pub(super) fn new(identity: &ServerIdentity) -> Result<Arc<Self>, Box<dyn std::error::Error>> {
         let key = identity.key_of_clients_authority()?;
-        // With a name of its own: a certificate of another one is of an unknown CA, and not one with a wrong signature.
+        // The CA's name is its own, so that a certificate of another tunnel's CA is one of an unknown CA, and not one with
+        // a wrong signature.
         let name = format!("pkcs11-external-signer clients {}", hex(key.point_begin()));
         let authority = CertificateWithKey::authority(&name, key, |_| Ok(()))?;
         let mut roots = RootCertStore::empty();
@@ -73,7 +74,7 @@ impl Clients {
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier.build()?)
             .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())?;
-        // Each connection shows its certificate.
+        // No sessions: on each connection, the client has to show its certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(Self { authority, config, users: Mutex::default() }))
@@ -105,8 +106,9 @@ impl Clients {
         })
     }
 
-    /// Counts a connection that has shown this certificate until what this returns is dropped, and ends its task when
-    /// the certificate is withdrawn. `None` if it was withdrawn already, or if an earlier process has issued it.
+    /// Counts a connection on which the client has shown this certificate, until the result is dropped. The connection's
+    /// task is ended when the certificate is withdrawn. `None` if it was withdrawn already, or issued by an earlier
+    /// process.
     pub(super) fn connected(
         self: &Arc<Self>,
         shown: &CertificateDer<'_>,
@@ -127,7 +129,7 @@ impl Clients {
         users.get(&key).map(usage).unwrap_or_default()
     }
 
-    /// Refuses the certificate of the user with this key from now on, and ends the connections with it.
+    /// From now on, refuses the certificate of the user with this key. Ends the connections that were made with it.
     pub(super) fn withdraw(&self, key: KeyNumber) {
         let user = locked(&self.users).remove(&key);
         for task in user.iter().flat_map(|user| user.connections.values()) {
@@ -136,7 +138,7 @@ impl Clients {
     }
 }
 
-/// A connection with a key, as long as this lives.
+/// A connection with a key, which counts until this is dropped.
 pub(super) struct ClientConnection {
     clients: Arc<Clients>,
     pub(super) key: KeyNumber,
@@ -146,7 +148,7 @@ pub(super) struct ClientConnection {
 impl Drop for ClientConnection {
     fn drop(&mut self) {
         let mut users = locked(&self.clients.users);
-        // Without it the certificate was withdrawn.
+        // If the user isn't there, the certificate was withdrawn.
         if let Some(user) = users.get_mut(&self.key)
             && user.connections.remove(&self.number).is_some()
         {

@@ -1,5 +1,5 @@
-//! Exit code 9: a tunnel, and the API server at its other end. Trouble with a server ends one
-//! connection, not the run; the command gives its own exit code for it.
+//! Errors with exit code 9: trouble with a tunnel, or with the API server at its other end. Trouble with a server ends one
+//! connection and not the run, whose exit code is the command's.
 
 use std::error::Error as StandardError;
 use std::io;
@@ -12,15 +12,15 @@ use keyring::OpenKey;
 use messages::error::{Error, Exit, Kind};
 use messages::help::{Help, command};
 
-/// A server can't be reached: it may be away for a moment.
+/// The kind of error for a server that can't be reached. It may be away only for a moment.
 pub(crate) const UNREACHABLE: Kind = Kind::new("unreachable");
 
-/// An error with exit code 9: what failed, and what to do.
+/// An error with exit code 9: what has failed, and what to do.
 pub fn tunnel_error(text: impl Into<String>, help: impl Into<Help>) -> Error {
     Error::new(Exit::Cluster, text).help(help)
 }
 
-/// The error of a server that takes us for nobody.
+/// The error for a server that doesn't recognise this user.
 pub fn not_recognised() -> Error {
     tunnel_error(
         "the server does not take the certificate for a user",
@@ -44,7 +44,7 @@ pub(super) fn timed_out(doing: &str, seconds: u64) -> Error {
     tunnel_error(format!("{doing} took longer than {seconds} s"), NO_WAY)
 }
 
-/// What an error of a connection with this key means, or of a protocol above it.
+/// The error to report for one of a connection with this key, or of a protocol above it.
 pub(super) fn failure(error: &(dyn StandardError + 'static), key: Option<&OpenKey>) -> Error {
     match causes(error).find_map(|cause| cause.downcast_ref().and_then(tls_error)) {
         Some(tls) => of_tls(tls, key),
@@ -52,17 +52,17 @@ pub(super) fn failure(error: &(dyn StandardError + 'static), key: Option<&OpenKe
     }
 }
 
-/// What the server's end of a connection means, if it means anything.
+/// The error to report for a connection that the server has ended, if its end means that something is wrong.
 pub(super) fn failure_of_end(broken: &Broken, key: Option<&OpenKey>) -> Option<Error> {
     let is_told = |error: &&io::Error| match error.kind() {
         _ if tls_error(error).is_some() => true,
         // Many servers, and proxies before them, end a connection without an alert.
         io::ErrorKind::UnexpectedEof => false,
-        // The peer has closed a socket with something unread.
+        // The peer has closed its socket without reading everything.
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => broken.unanswered.is_some(),
         _ => true,
     };
-    // What was read tells more: an alert may stand behind a write that failed.
+    // Reading comes first, as it tells more: an alert may be the reason why a write has failed.
     let mut failures = [&broken.reading, &broken.writing].into_iter().flatten();
     failures.find(is_told).map(|error| failure(error, key))
 }
@@ -123,11 +123,11 @@ fn of_alert(received: AlertDescription, key: Option<&OpenKey>) -> Error {
     }
 }
 
-/// The help where the API server can't be reached.
+/// The help for an API server that can't be reached.
 pub(super) const NO_WAY: &str =
     "check that the API server runs, and the network, VPN or proxy-url that leads to it";
 
-/// What more a client can do, which has an entry that was written for it.
+/// Further help for a client that uses an entry of the kubeconfig that was written for it.
 pub(super) fn look_at_entry() -> Help {
     Help::from(command("check"))
         .and(" tells whether the cluster's entry in the kubeconfig has changed")
@@ -136,25 +136,25 @@ pub(super) fn look_at_entry() -> Help {
 pub(super) const NEEDS_PSS: &str =
     "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";
 
-/// The error, what has caused it, and so on.
+/// The error, its cause, the cause of that, and so on.
 fn causes<'a>(
     error: &'a (dyn StandardError + 'static),
 ) -> impl Iterator<Item = &'a (dyn StandardError + 'static)> {
     successors(Some(error), |error| (**error).source())
 }
 
-/// Whether the time for it was over.
+/// Whether the error is that a limit of time was over.
 pub(super) fn is_late(error: &(dyn StandardError + 'static)) -> bool {
     let is_late = |cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut;
     causes(error).filter_map(|cause| cause.downcast_ref()).any(is_late)
 }
 
-/// What has caused the error in the end.
+/// The innermost cause of the error.
 pub(super) fn innermost(error: &(dyn StandardError + 'static)) -> String {
     causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
-/// rustls's error behind one of a stream.
+/// The error of rustls behind an error of a stream.
 pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }

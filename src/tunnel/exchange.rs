@@ -1,4 +1,5 @@
-//! Requests of our own to an API server with the token's key, over one connection as long as it stays open.
+//! Requests that this program itself makes to an API server with the token's key, over one connection as long as it stays
+//! open.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -23,12 +24,12 @@ use system::locked;
 /// The longest answer that is read, in bytes. An object with a thousand groups is far shorter.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// An API server that is sent requests, one after the other. The connection is made with the first one, and
-/// anew where the server has closed it.
+/// An API server, to which requests are sent one after the other. The connection is made for the first one, and again if
+/// the server has closed it.
 pub struct ServerExchange {
     network: Network,
     upstream: Arc<Upstream>,
-    /// Servers such as Rancher's have their API below a path.
+    /// The server's URL. Some servers, such as Rancher's, have their API below a path.
     url: Uri,
     connection: Mutex<Option<HttpConnection>>,
 }
@@ -36,7 +37,7 @@ pub struct ServerExchange {
 /// A connection to the server.
 struct HttpConnection {
     sender: SendRequest<String>,
-    /// The task that serves it.
+    /// The task that serves the connection.
     task: JoinHandle<hyper::Result<()>>,
 }
 
@@ -55,7 +56,7 @@ impl ServerExchange {
         keyring: Arc<dyn OpenKeys>,
         observer: &Arc<dyn TunnelObserver>,
     ) -> Result<Self, Error> {
-        // One that can't be used is an error of the first connection.
+        // A URL that can't be used is reported with the first connection.
         let url = route::server_url(&cluster.cluster).unwrap_or_default();
         let server = Server::new(cluster, Arc::clone(observer));
         Ok(Self {
@@ -66,7 +67,7 @@ impl ServerExchange {
         })
     }
 
-    /// Sends the request, whose body is JSON, and waits for the answer. `path` is below the URL's.
+    /// Sends the request, with JSON as its body, and waits for the answer. `path` is relative to the URL's path.
     pub fn send(
         &self,
         method: &Method,
@@ -91,7 +92,7 @@ impl ServerExchange {
                 && kept.sender.ready().await.is_ok()
             {
                 let answer = self.ask(&mut kept, request()?).await;
-                // It may have done so just now, and what is only read can be asked for once more.
+                // It may have done so just now. A request that only reads can be sent again.
                 if answer.is_ok() || method != Method::GET {
                     *connection = answer.is_ok().then_some(kept);
                     return answer;
@@ -148,7 +149,7 @@ impl ServerExchange {
             }
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => match timeout(limits::OWN_END, &mut connection.task).await {
-                // How the connection has ended tells more.
+                // How the connection has ended says more than the failure of the request.
                 Ok(Ok(Err(end))) => Err(self.upstream.error(&end)),
                 _ => Err(self.upstream.error(&error)),
             },

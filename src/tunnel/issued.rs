@@ -1,4 +1,4 @@
-//! Certificates by which a tunnel and its clients know each other, issued in memory.
+//! Certificates by which a tunnel and its clients know each other. They are issued in memory.
 
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct CertificateWithKey {
 }
 
 impl CertificateWithKey {
-    /// A CA with this key that issues no other CA; `extend` says for what it is good.
+    /// A CA with this key, which may not issue other CAs. `extend` says what it is good for.
     pub(super) fn authority(
         name: &str,
         key: LocalKey,
@@ -48,7 +48,8 @@ impl CertificateWithKey {
         Self::with_key(name, LocalKey::generate()?, Some(authority), extend)
     }
 
-    /// Valid at any time: what it is for ends it. Without an `authority` it signs itself.
+    /// A certificate that is valid at any time: it ends with whatever it was made for. Without an `authority` it is
+    /// self-signed.
     fn with_key(
         name: &str,
         key: LocalKey,
@@ -77,7 +78,7 @@ impl CertificateWithKey {
     }
 }
 
-/// Whose the certificate is, and who issues it.
+/// The subject of a certificate, and its issuer.
 pub(super) struct Names {
     issuer: Name,
     subject: Name,
@@ -92,7 +93,7 @@ impl BuilderProfile for Names {
         self.subject.clone()
     }
 
-    /// Python refuses a server without them from 3.13 on.
+    /// The key identifiers: from 3.13 on, Python refuses a server whose certificate lacks them.
     fn build_extensions(
         &self,
         key: SubjectPublicKeyInfoRef<'_>,

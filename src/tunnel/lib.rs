@@ -1,8 +1,9 @@
 //! Tunnels: a port on this machine for each cluster, for as long as a command runs or a key is kept open.
 //!
-//! A tunnel ends the command's TLS with certificates of its own, speaks TLS to the API server with the token's key, and
-//! copies bytes. It works below HTTP: of the protocols that the command offers (ALPN), the one that the server prefers
-//! is the command's. So watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 pass with no code for any of them.
+//! A tunnel is a TLS server to the command, with certificates of its own, and a TLS client to the API server, with the
+//! token's key. Between the two it copies bytes. It works below HTTP: of the protocols that the command offers (ALPN), it
+//! chooses the one that the API server prefers. So watch, logs, exec, port-forward, WebSocket, SPDY and HTTP/2 work, with
+//! no code for any of them.
 
 #![forbid(unsafe_code)]
 
@@ -58,19 +59,19 @@ pub struct TunnelTarget {
 }
 
 impl TunnelTarget {
-    /// The cluster, through the proxy of this process's environment where it has no `proxy-url`.
+    /// A target for the cluster. If it has no `proxy-url`, it is reached through the proxy of this process's environment.
     pub fn new(name: String, mut cluster: Cluster) -> Self {
         cluster.proxy_url = effective_proxy(&cluster);
         Self { name, cluster }
     }
 }
 
-/// Why there was no connection to a cluster, or why one broke off.
+/// Why there was no connection to a cluster, or why a connection broke off, and when.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Trouble {
     /// In seconds since 1970.
     pub time: i64,
-    /// With its remedy.
+    /// The error, with its remedy.
     pub message: String,
 }
 
@@ -86,7 +87,7 @@ pub trait TunnelObserver: Send + Sync {
     fn concern(&self, _text: &str) {}
 }
 
-/// Ports that lead to clusters; they end when this is dropped.
+/// Ports that lead to clusters. They are closed when this is dropped.
 pub struct Tunnels {
     pub clients: Arc<Clients>,
     keyring: Arc<dyn OpenKeys>,
@@ -97,7 +98,7 @@ pub struct Tunnels {
 }
 
 impl Tunnels {
-    /// Tunnels without a port yet, for clients that know this identity.
+    /// Starts tunnels, which have no port yet, for clients that trust this identity.
     pub fn start(
         identity: &ServerIdentity,
         keyring: Arc<dyn OpenKeys>,
@@ -113,8 +114,8 @@ impl Tunnels {
         })
     }
 
-    /// Listens for connections to the cluster: at this address, or else at a port of 127.0.0.1 that is
-    /// the same in each run, if it is free. Nothing is dialled or opened before a connection.
+    /// Listens for connections to the cluster: at this address, or else at a port of 127.0.0.1 that is the same in each run
+    /// if it is free. No server is dialled, and no key opened, before there is a connection.
     pub fn listen(
         &self,
         target: TunnelTarget,
@@ -144,34 +145,35 @@ impl Tunnels {
         Ok(address)
     }
 
-    /// What was last wrong with a connection that came in by this address.
+    /// What was wrong last with a connection at this address.
     pub fn last_trouble(&self, address: SocketAddr) -> Option<Trouble> {
         let ports = locked(&self.ports);
         ports.iter().find(|port| port.address == address)?.server.last_trouble()
     }
 
-    /// Forgets the sessions at servers that were made with the key: they let in without a signature.
+    /// Forgets the TLS sessions at servers that the key has begun: with them, a server lets a client in without a
+    /// signature.
     pub fn forget_sessions(&self, key: KeyNumber) {
         for port in &*locked(&self.ports) {
             port.forget(key);
         }
     }
 
-    /// From now on, refuses the certificate of the user with this key, ends the connections that were made with it,
-    /// and forgets the sessions at servers. To be called before the key is [closed](keyring::Keyring::close).
+    /// From now on, refuses the certificate of the user with this key. Ends the connections that were made with it, and
+    /// forgets the key's TLS sessions at servers. To be called before the key is [closed](keyring::Keyring::close).
     pub fn withdraw(&self, key: KeyNumber) {
         self.clients.withdraw(key);
         self.forget_sessions(key);
     }
 }
 
-/// Listens at the address for a moment, where the cluster of this name is to be served.
+/// Checks that the cluster of this name can be served at the address, by listening there for a moment.
 pub fn check_port(cluster: &str, address: SocketAddr) -> Result<(), Error> {
     let outcome = local::bind(&[address]);
     outcome.map(drop).map_err(|reason| listen_error(&reason, cluster, Some(address)))
 }
 
-/// The error of a cluster that can't be served at this address, or else at any of 127.0.0.1.
+/// The error for a cluster that can't be served at this address or, without one, at any port of 127.0.0.1.
 fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) -> Error {
     if let Some(address) = address.filter(|_| reason.kind() == io::ErrorKind::AddrInUse) {
         let help = Help::from("end that program, or have the cluster use another port: ")
@@ -189,20 +191,20 @@ fn listen_error(reason: &io::Error, cluster: &str, address: Option<SocketAddr>) 
     tunnel_error(format!("no port on 127.0.0.1: {reason}"), help)
 }
 
-/// One thread that waits for the network, whose work another one takes over while it waits for a token.
+/// One thread that waits for the network. While it waits for a token, another thread takes over.
 struct Network {
     handle: Handle,
-    /// `None` once it is dropped.
+    /// The runtime; `None` once this is being dropped.
     runtime: Option<Runtime>,
 }
 
 impl Network {
     fn start() -> Result<Self, Error> {
-        // tokio panics where its first thread can't be started.
+        // tokio panics if it can't start its first thread, so this is tried before.
         let trial = std::thread::Builder::new().spawn(|| {}).map_err(shortage)?;
         let _ = trial.join();
         let mut runtime = Builder::new_multi_thread();
-        // A shell that is the command puts us into the background.
+        // If the command is a shell, it puts this process into the background.
         let start = signals::write_in_background;
         runtime.worker_threads(1).thread_name("tunnel").on_thread_start(start);
         let runtime = runtime.enable_all().build().map_err(shortage)?;

@@ -1,13 +1,12 @@
-//! The clients' side: a port for each cluster, which only clients with a certificate of ours can use.
+//! The clients' side of a tunnel: a port for each cluster, which only clients with a certificate of this tunnel can use.
 //!
-//! Every process of the machine can connect to a port. What our clients have and others don't is a client
-//! certificate for each user who has a key. It says whose key is meant, as with kubectl and keys in files.
-//! A key is opened, and a connection made, only after the certificate was shown in a complete handshake, and
-//! only then a client is told why there is no connection.
+//! Every process on the machine can connect to a port. So each user with a key has a client certificate, which other
+//! processes don't have. It also says which key is meant. Only after a client has shown it in a complete handshake is a key
+//! opened and a connection to the server made; and only then is the client told why there is none.
 //!
-//! In TLS the server chooses a protocol before it sees the client's certificate, and the choice is the
-//! API server's to make. So the first connection speaks HTTP/1.1, which all clients offer, and has the API server
-//! asked, without a key, for its choice for those after it.
+//! In TLS a server chooses the protocol (ALPN) before it sees the client's certificate. Here the choice should be the API
+//! server's, which isn't known at the first connection. That one speaks HTTP/1.1, which all clients offer; meanwhile the
+//! API server is asked, without a key, which protocol it would choose for the next ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor};
@@ -43,13 +42,14 @@ use messages::help::{Help, command};
 use messages::printable::printable;
 use system::locked;
 
-/// Handshakes with clients at once, at all ports together. Each can hold as much memory as a long greeting takes.
+/// How many handshakes with clients there may be at once, at all ports together. Each can take as much memory as a long
+/// greeting does.
 const HANDSHAKES: usize = 256;
 
-/// How long to wait for a descriptor to become free, if there is none.
+/// How long to wait when there is no free descriptor for the next connection.
 pub const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
 
-/// Below the ports that systems give to outgoing connections, where few services are.
+/// The first of the ports that are used: below those that systems give to outgoing connections, and where few services are.
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u64 = 12_000;
 const ATTEMPTS: u64 = 8;
@@ -71,22 +71,24 @@ pub(super) fn bind(addresses: &[SocketAddr]) -> io::Result<StdListener> {
     Ok(listener)
 }
 
-/// On the heap, as a server's, so that the tasks which hand it on stay small.
+/// The connection to a client. It is on the heap, like one to a server, so that the tasks that hand it on stay small.
 type ClientStream = Box<TlsStream<Wire<TcpStream>>>;
 
-/// What becomes of a client whose certificate is one of ours.
+/// What becomes of a client that has shown a certificate of this tunnel.
 enum ClientAdmission {
     Client {
         stream: ClientStream,
         counted: ClientConnection,
-        /// Whether it has offered several protocols.
+        /// Whether the client has offered several protocols.
         has_choice: bool,
     },
-    /// Its certificate was withdrawn with its key, or is of an earlier process: it gets the reason, and no connection.
+    /// The client's certificate was withdrawn when the key was closed, or is of an earlier process. The client is told so,
+    /// and gets no connection.
     Outdated(ClientStream),
 }
 
-/// Many clients ask the plugin for a certificate once only, whatever it says of its end.
+/// The error for a client with an outdated certificate. Many clients ask the plugin for a certificate only once, whenever
+/// that expires.
 fn outdated() -> Error {
     tunnel_error(
         "the key that this client's certificate was for has been closed since, or the tunnel process has ended and is a \
@@ -99,7 +101,7 @@ fn outdated() -> Error {
     )
 }
 
-/// The tasks of all ports that make a handshake with a client, by age.
+/// The tasks that are making a handshake with a client, at all ports, the oldest first.
 #[derive(Default)]
 pub(super) struct Handshakes {
     tasks: Mutex<BTreeMap<u64, AbortHandle>>,
@@ -114,7 +116,7 @@ pub(super) struct Port {
     pub(super) keyring: Arc<dyn OpenKeys>,
     pub(super) clients: Arc<Clients>,
     pub(super) handshakes: Arc<Handshakes>,
-    /// By the key to show.
+    /// The connections to the server, by the key that they are made with.
     pub(super) upstreams: Mutex<HashMap<KeyNumber, Arc<Upstream>>>,
 }
 
@@ -141,7 +143,7 @@ impl Port {
     fn spawn(self: &Arc<Self>, connection: TcpStream) {
         let number = self.handshakes.last.fetch_add(1, Ordering::Relaxed);
         let port = Arc::clone(self);
-        // It waits for the lock until it is listed.
+        // The task can't go on before it is listed: it needs this lock.
         let mut tasks = locked(&self.handshakes.tasks);
         let task = tokio::spawn(async move {
             port.serve(connection, number).await;
@@ -159,7 +161,7 @@ impl Port {
 
     async fn serve(&self, connection: TcpStream, number: u64) {
         let accepted = accepted(&connection);
-        // Boxed: what making a connection needs is freed before the connection is used.
+        // Boxed, so that the memory that the handshake needs is freed before the connection is used.
         let (mut client, counted, has_choice) = match Box::pin(self.admit(connection, number)).await
         {
             Some(ClientAdmission::Client { stream, counted, has_choice }) => {
@@ -182,7 +184,7 @@ impl Port {
                 let broken = relay(&mut *client, &mut *server.stream, superseded).await;
                 match (upstream.end_error(&broken), broken.unanswered) {
                     (None, _) => return,
-                    // In TLS 1.3 a server refuses a certificate when the handshake is over for us.
+                    // In TLS 1.3 a server refuses a certificate only after the handshake is over on this side.
                     (Some(error), Some(sent)) => (sent, error),
                     (Some(error), None) => {
                         self.server.note_trouble(&error);
@@ -195,11 +197,11 @@ impl Port {
         Box::pin(self.answer(client, accepted, sent, &error)).await;
     }
 
-    /// A client that has shown its certificate.
+    /// Makes the handshake with a client, which has to show its certificate.
     async fn admit(&self, connection: TcpStream, number: u64) -> Option<ClientAdmission> {
         let _ = connection.set_nodelay(true);
         #[cfg(target_os = "linux")]
-        // BBR would pace it for a network: 3 % of a stream's throughput.
+        // BBR would slow the stream down as if there were a network: by 3 %.
         let _ = rustix::net::sockopt::set_tcp_congestion(&connection, "reno");
         let shaken = async {
             let hello = LazyConfigAcceptor::new(Acceptor::default(), wire(connection)).await?;
@@ -216,18 +218,18 @@ impl Port {
             Ok(Err(error)) => return self.refused(&error.to_string()),
             Err(_) => return self.refused("it was silent for too long"),
         };
-        // Without it, it has made room.
+        // If it is missing, this handshake was ended to make room for others.
         let task = locked(&self.handshakes.tasks).get(&number).cloned()?;
         let shown = client.get_ref().1.peer_certificates()?.first()?;
         let Some(counted) = self.clients.connected(shown, number, task) else {
             return Some(ClientAdmission::Outdated(client));
         };
-        // It is no longer one of those that make room.
+        // From now on it can't be ended to make room for others.
         locked(&self.handshakes.tasks).remove(&number);
         Some(ClientAdmission::Client { stream: client, counted, has_choice })
     }
 
-    /// A connection for the client to the server; `None` if the client has gone.
+    /// Makes a connection to the server for the client; `None` if the client has gone.
     async fn connect(
         &self,
         upstream: &Arc<Upstream>,
@@ -252,7 +254,8 @@ impl Port {
         }
     }
 
-    /// Tells a client, which has sent this, why there is no connection; reports it if that doesn't ask.
+    /// Tells a client, which has sent `sent`, why there is no connection. If the client makes no request, the error is
+    /// reported instead.
     async fn answer(
         &self,
         client: ClientStream,
@@ -272,7 +275,7 @@ impl Port {
         }
     }
 
-    /// Forgets the key's sessions, which let in without a signature.
+    /// Forgets the key's TLS sessions, with which a server lets a client in without a signature.
     pub(super) fn forget(&self, key: KeyNumber) {
         locked(&self.upstreams).remove(&key);
     }
@@ -294,8 +297,8 @@ fn accepted(connection: &TcpStream) -> Option<Accepted> {
     Some(Accepted { client: connection.peer_addr().ok()?, here: connection.local_addr().ok()? })
 }
 
-/// What the process at the other end is told: what to do, too, the first two times. kubectl doesn't show the answer to each of its
-/// questions.
+/// The text for the process at the other end. It says what to do only the first two times; not only the first time, since
+/// kubectl doesn't show each answer that it gets.
 async fn text_for(accepted: Option<Accepted>, error: &Error) -> String {
     let mut sentence = error.sentence();
     if error.is(&UNREACHABLE) {
@@ -315,7 +318,7 @@ async fn text_for(accepted: Option<Accepted>, error: &Error) -> String {
 pub(super) const MORE_FILES: &str = "the run needs a port for each cluster, and an open file for each: raise the \
     limit (`ulimit -n`), or name one context with --only-context";
 
-/// Whether open files ran out, in this process or on the whole machine.
+/// Whether the reason is that there are too many open files, in this process or on the machine.
 pub(super) fn is_shortage(reason: &io::Error) -> bool {
     matches!(Errno::from_io_error(reason), Some(Errno::NFILE | Errno::MFILE))
 }

@@ -1,7 +1,8 @@
-//! Bytes both ways between two streams, with half-close and back-pressure, and no knowledge of what they are.
+//! Copies bytes both ways between two streams, with half-close and back-pressure. What the bytes mean matters only for one
+//! thing: whether an answer switches to another protocol.
 //!
-//! An idle connection holds no buffer: a run may have hundreds of them. The end of one direction
-//! leaves the other to its own end: a server may have answered before it stopped reading.
+//! An idle connection holds no buffer, since a run may have hundreds of them. If one direction has ended, the other one
+//! goes on to its own end: a server may have answered before it stopped reading.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,19 +17,19 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::limits::{LAST_ANSWER, LINGER};
 use system::locked;
 
-/// What leaves at once for a client on this machine, in bytes: with what TLS adds, no more than one segment of TCP there.
+/// How many bytes are sent at once to a client on this machine: with what TLS adds, they fit into one TCP segment there.
 pub(super) const SEGMENT: usize = 65_000;
 
-/// The length of a buffer, in bytes: some TLS records.
+/// The length of a buffer in bytes: that of several TLS records.
 pub(super) const BUFFER_SIZE: usize = 2 * SEGMENT;
 
-/// How much of what the first stream sends is kept until the other one says something, in bytes.
+/// How many bytes of what the first stream sends are kept until the other one says something.
 const KEPT: usize = 1 << 20;
 
 /// How an answer begins by which the server lets the client speak another protocol (RFC 9110, section 15.2.2).
 const SWITCHING: &[u8] = b"HTTP/1.1 101";
 
-/// The buffers that are free, of which one thread needs two: threads that wait for a token keep none.
+/// The free buffers. The one thread that copies needs two; threads that wait for a token need none.
 static FREE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// A buffer of [`BUFFER_SIZE`] bytes.
@@ -36,7 +37,7 @@ pub(super) fn take() -> Vec<u8> {
     locked(&FREE).pop().unwrap_or_else(|| vec![0; BUFFER_SIZE])
 }
 
-/// Takes a buffer back that is needed no longer.
+/// Takes back a buffer that is needed no longer.
 pub(super) fn give_back(buffer: Vec<u8>) {
     let mut free = locked(&FREE);
     if free.len() < 2 && buffer.len() == BUFFER_SIZE {
@@ -46,16 +47,18 @@ pub(super) fn give_back(buffer: Vec<u8>) {
 
 /// One of the two streams.
 pub(super) trait Side: AsyncRead + AsyncWrite + Unpin {
-    /// Ends what is sent as a connection that broke off ends; a shutdown would assert that it was all.
+    /// Ends what is sent in such a way that the other side sees that the connection broke off. After a shutdown it would
+    /// believe that it has received everything.
     fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// How a stream failed, if it did.
+/// How the other stream has failed, if it has.
 #[derive(Debug)]
 pub(super) struct Broken {
     pub(super) reading: Option<io::Error>,
     pub(super) writing: Option<io::Error>,
-    /// What it was sent, if it has failed before it said anything: the first stream is open still, and can be answered.
+    /// What the stream was sent, if it has failed before it said anything. Then the first stream is still open, and can be
+    /// given an answer.
     pub(super) unanswered: Option<Vec<u8>>,
 }
 
@@ -111,7 +114,7 @@ enum End {
     Over,
     /// The other stream has failed before it said anything.
     Unanswered,
-    /// What a relay waits for beside the streams has come.
+    /// The connection is superseded.
     Superseded,
 }
 
@@ -129,8 +132,8 @@ impl Directions {
         Self { to_other, to_one: Direction::default() }
     }
 
-    /// Passes on what there is, until that ends neither direction any more. What the first stream sent is kept until the
-    /// other one says something.
+    /// Passes on what there is, until neither direction ends any more by that. What the first stream sends is kept until
+    /// the other one says something.
     fn poll<A: Side, B: Side>(&mut self, context: &mut Context<'_>, one: &mut A, other: &mut B) {
         let Self { to_other, to_one } = self;
         loop {
@@ -144,7 +147,7 @@ impl Directions {
             if to_one.has_begun {
                 to_other.kept = None;
             }
-            // A side that can't be read is sent nothing more.
+            // Nothing more is sent to a side that can't be read.
             to_one.is_over |= to_other.read_error.is_some();
             to_other.is_over |= to_one.read_error.is_some();
             if is_unanswered(to_other, to_one) || before == (to_other.is_over, to_one.is_over) {
@@ -182,23 +185,23 @@ fn ready_if<T>(is_so: bool, value: T) -> Poll<T> {
 /// One direction of a connection.
 #[derive(Default)]
 struct Direction {
-    /// Something was read.
+    /// Whether anything was read.
     has_begun: bool,
-    /// Something was read since this was taken.
+    /// Whether anything was read since this was last reset.
     has_read: bool,
     /// How the answer begins that was read last. It is looked at in the direction from the server to the client.
     answer: AnswerStart,
-    /// What was read, and not yet taken by the other side.
+    /// What was read, and what the other side has not taken yet.
     waiting: Vec<u8>,
-    /// Something was written and may still be in the other side's buffer.
+    /// Whether something was written that may still be in the other side's buffer.
     is_unflushed: bool,
-    /// All that was read, while that may be needed.
+    /// Everything that was read, as long as it may be needed to give the client an answer.
     kept: Option<Vec<u8>>,
-    /// A failure before anything was read is not passed on.
+    /// Whether a failure before anything was read is not passed on to the other side.
     spares: bool,
-    /// There is no more to read.
+    /// Whether there is no more to read.
     has_ended: bool,
-    /// Nothing more is passed on; what comes is discarded.
+    /// Whether nothing more is passed on. What still comes is discarded.
     is_over: bool,
     read_error: Option<io::Error>,
     write_error: Option<io::Error>,
@@ -304,7 +307,7 @@ impl Direction {
         }
     }
 
-    /// Passes on that there is no more to read: as an end, or after a failure as a connection that broke off.
+    /// Passes on that there is no more to read: as an ordinary end or, after a failure, as a connection that broke off.
     fn poll_end<B: Side>(
         &mut self,
         context: &mut Context<'_>,
@@ -315,7 +318,7 @@ impl Direction {
         }
         if !self.spares || self.has_begun {
             ready!(to.as_mut().poll_flush(context))?;
-            // It has failed already; that this fails as well is not worth reporting.
+            // The connection has failed already. That this fails as well is not worth reporting.
             let _ = ready!(to.poll_break_off(context));
         }
         Poll::Ready(Ok(()))
@@ -350,7 +353,7 @@ impl Direction {
         None
     }
 
-    /// Keeps what was read, as long as anything is kept; nothing more once that would be too much.
+    /// Keeps what was read, if that is still kept at all. Once it would be too much, nothing is kept any more.
     fn keep(&mut self, new: &[u8]) {
         let Some(kept) = &mut self.kept else { return };
         if kept.len() + new.len() > KEPT {
@@ -360,7 +363,7 @@ impl Direction {
         }
     }
 
-    /// Writes as much as the other side takes at once; the rest is left waiting.
+    /// Writes as much as the other side takes at once. The rest is left in `waiting`.
     fn write<B: AsyncWrite>(
         &mut self,
         context: &mut Context<'_>,

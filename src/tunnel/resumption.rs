@@ -1,8 +1,8 @@
-//! TLS sessions to be resumed, which spare the token a signature and its owner a touch.
+//! TLS sessions that are resumed. Each spares the token a signature, and perhaps its owner a touch.
 //!
-//! A TLS 1.3 ticket serves one connection, which then gets a new one. Several connections at once
-//! would each want a signature of their own; where signatures are slow (a touch, a card), a
-//! connection waits a while for the ticket of one that is being made.
+//! A TLS 1.3 ticket serves one connection, which then gets a new ticket. Several connections at once would each want a
+//! signature of their own. So where signatures are slow (a touch, a card), a connection waits a while for the ticket of one
+//! that is being made.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -19,13 +19,14 @@ use tokio::time::timeout;
 use super::limits::{HOLDING_UP, TICKET_DELAY};
 use system::locked;
 
-/// More connections than this are not made at once.
+/// The most tickets that are kept. No more connections than this are made at once.
 const TICKETS: usize = 64;
 
-/// A signature that takes longer is worth waiting for the ticket of another connection.
+/// If a signature takes longer than this, a connection rather waits for the ticket of another one.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// Handshakes that want a fast signature at once. Each has a thread that waits, and a token makes one after the other.
+/// How many handshakes may wait for a fast signature at once. Each takes a thread, and the token makes one signature after
+/// the other.
 const AT_ONCE: usize = 4;
 
 /// The sessions with one server.
@@ -40,26 +41,26 @@ struct SessionState {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
     tickets: VecDeque<Tls13ClientSessionValue>,
-    /// Tickets for which a permit was given.
+    /// How many tickets are promised to permits that were given.
     promised: usize,
-    /// Handshakes that may bring a ticket: one that resumes a session uses one up, and brings the next.
+    /// How many handshakes may bring a ticket. One that resumes a session uses up a ticket and brings the next.
     under_way: usize,
-    /// Whether a server was silent in the last handshake: it may never answer.
+    /// Whether the server was silent in the last handshake. It may never answer.
     is_stuck: bool,
-    /// Whether the last signature was fast. Until there was one, it may need a touch.
+    /// Whether the last signature was fast. Before the first one that isn't known: it may need a touch.
     is_fast: bool,
     /// Whether the server has asked for no certificate in the last full handshake.
     is_anonymous: bool,
 }
 
-/// The right to make a handshake now.
+/// The permission to make a handshake now.
 pub(super) struct HandshakePermit {
     sessions: Arc<Sessions>,
     resumes: bool,
 }
 
 impl Sessions {
-    /// Waits as long as that may save a signature.
+    /// Waits for the permission, as long as waiting may save a signature.
     pub(super) async fn permit(self: &Arc<Self>) -> HandshakePermit {
         loop {
             let changed = self.changed.notified();
@@ -86,8 +87,8 @@ impl Sessions {
         self.changed.notify_waiters();
     }
 
-    /// Notes that the server has asked for no certificate. What it takes for nobody's session is kept no longer, as it
-    /// would be nobody's also when the server asks.
+    /// Notes that the server has asked for no certificate. Its sessions are forgotten: they are nobody's, and would stay so
+    /// even if the server asked later.
     pub(super) fn not_asked(&self) {
         let mut state = locked(&self.state);
         (state.tls12, state.is_anonymous) = (None, true);
@@ -100,7 +101,8 @@ impl Sessions {
 }
 
 impl HandshakePermit {
-    /// Does what the server has a part in, and lets others go ahead if it is silent for long.
+    /// Does something for which the server has to answer. If it is silent for long, other handshakes need not wait any
+    /// more.
     pub(super) async fn without_holding_up<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(done) = timeout(HOLDING_UP, &mut work).await {
@@ -110,13 +112,13 @@ impl HandshakePermit {
         work.await
     }
 
-    /// The server is silent: others no longer wait for the ticket.
+    /// The server is silent: other connections no longer wait for its ticket.
     pub(super) fn stuck(&self) {
         locked(&self.sessions.state).is_stuck = true;
         self.sessions.changed.notify_waiters();
     }
 
-    /// The handshake is made; others may go on when its ticket has come, or won't.
+    /// The handshake is made. Other connections may go on once its ticket has come, or it is clear that none will.
     pub(super) fn made(mut self) {
         self.release_ticket();
         let mut state = locked(&self.sessions.state);
@@ -129,7 +131,7 @@ impl HandshakePermit {
         });
     }
 
-    /// The ticket was used, or won't be.
+    /// The promised ticket was used, or won't be.
     fn release_ticket(&mut self) {
         if mem::take(&mut self.resumes) {
             let mut state = locked(&self.sessions.state);

@@ -1,4 +1,4 @@
-//! How a server is reached: directly, or through the proxy that the kubeconfig or the environment names.
+//! How a server is reached: directly, or through a proxy that the kubeconfig or the environment names.
 
 use std::error::Error as StandardError;
 use std::future::{Ready, ready};
@@ -31,7 +31,7 @@ const AGENT: HeaderValue =
 
 type AnyError = Box<dyn StandardError + Send + Sync>;
 
-/// The URL of a cluster's server, which has a host, a port and a path; or why there is none.
+/// The URL of a cluster's server, with a host, a port and a path; or why it can't be used.
 pub(super) fn server_url(cluster: &Cluster) -> Result<Uri, &'static str> {
     const NO_URL: &str = "its server is not a URL";
     let server = &cluster.server;
@@ -52,7 +52,7 @@ pub(super) fn host(url: &Uri) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The URL without a user and a password; `None` if its port is no number from 1 to 65535.
+/// The URL with a port and without a user and a password; `None` if its port is no number from 1 to 65535.
 fn with_port(url: &Uri, scheme: &str, usual_port: u16) -> Option<Uri> {
     let authority = url.authority().filter(|authority| !authority.host().is_empty())?;
     let host_and_port = match authority.as_str().rsplit_once('@') {
@@ -83,7 +83,7 @@ fn effective(cluster: &Cluster, variable: impl Fn([&str; 2]) -> String) -> Optio
     (!url.is_empty()).then_some(url)
 }
 
-/// Whether the server is on this machine, or in the list of those that need no proxy.
+/// Whether the server is on this machine, or in the list of servers that need no proxy.
 fn is_excepted(server: &Uri, list: &str) -> bool {
     let host = host(server);
     let ip = host.parse().map(|ip: std::net::IpAddr| ip.to_canonical());
@@ -95,10 +95,10 @@ fn is_excepted(server: &Uri, list: &str) -> bool {
         || matcher.intercept(server).is_none()
 }
 
-/// The first of the variables that isn't empty.
+/// The value of the first of these variables that isn't empty.
 fn variable(names: [&str; 2]) -> String {
     let values = names.iter().filter_map(std::env::var_os);
-    // What isn't UTF-8 is no URL either, but must not count as a variable that isn't set.
+    // A value that isn't UTF-8 is no URL, but the variable must not count as unset.
     values
         .map(|value| value.to_string_lossy().into_owned())
         .find(|value| !value.is_empty())
@@ -111,7 +111,7 @@ pub(super) async fn dial(cluster: &Cluster, server: &Uri) -> Result<Box<dyn Stre
         "" => Ok(Box::new(connect(server).await.map_err(|error| not_connected(&*error))?)),
         url => {
             let Proxy { intercept, address } = Proxy::of(url, server).ok_or_else(|| {
-                // Not the text itself: it can hold a password.
+                // Without the text itself, which may contain a password.
                 proxy_failure(
                     "its proxy-url or HTTPS_PROXY is not the URL of an http, https or socks5 proxy",
                 )
@@ -165,14 +165,15 @@ pub(super) fn authority(url: &Uri) -> &str {
 
 /// A proxy.
 struct Proxy {
-    /// With its credentials, if it has any.
+    /// The proxy with its credentials, if it has any.
     intercept: Intercept,
-    /// A URL with a scheme and a port.
+    /// The proxy's URL, with a scheme and a port.
     address: Uri,
 }
 
 impl Proxy {
-    /// The proxy of this URL for the server; without a scheme it is an http proxy. `None` if that is no URL of one.
+    /// The proxy with this URL, for a connection to the server. Without a scheme it is an http proxy. `None` if it is no
+    /// URL of a proxy.
     fn of(url: &str, server: &Uri) -> Option<Self> {
         let intercept = Matcher::builder().all(url).build().intercept(server)?;
         let (scheme, usual_port) = match intercept.uri().scheme_str()? {
@@ -186,7 +187,7 @@ impl Proxy {
     }
 }
 
-/// A connection to the server through the proxy at this address.
+/// Makes a connection to the server through the proxy at this address.
 async fn through(
     proxy: &Intercept,
     address: &Uri,
@@ -205,7 +206,7 @@ async fn through(
         }
         socks.call(server.clone()).await?
     } else {
-        // Some proxies refuse a request without it.
+        // Some proxies refuse a request without a User-Agent.
         let headers = HeaderMap::from_iter([(USER_AGENT, AGENT)]);
         let mut tunnel = Tunnel::new(address.clone(), dialled).with_headers(headers);
         if let Some(credentials) = proxy.basic_auth() {
@@ -216,7 +217,7 @@ async fn through(
     Ok(connected.into_inner())
 }
 
-/// A TCP connection to the first of the host's addresses that answers. One that doesn't leaves time for the others.
+/// Makes a TCP connection to the first of the host's addresses that answers. One that doesn't leaves time for the others.
 async fn connect(url: &Uri) -> Result<TcpStream, AnyError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

@@ -1,4 +1,4 @@
-//! A cluster's API server: where it is, what it chooses, how long it may take, what is reported of it.
+//! A cluster's API server: where it is, which protocol it chooses, and what is reported about it.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use system::locked;
 pub(super) const HTTP_1_1: &[u8] = b"http/1.1";
 pub(super) const HTTP_2: &[u8] = b"h2";
 
-/// A cluster's server, for all connections to it.
+/// A cluster's server, shared by all connections to it.
 pub(super) struct Server {
     pub(super) target: TunnelTarget,
     pub(super) observer: Arc<dyn TunnelObserver>,
@@ -25,7 +25,7 @@ pub(super) struct Server {
     last_trouble: Mutex<Option<Trouble>>,
 }
 
-/// Where a server is, and how it is known.
+/// Where a server is, and the name that it proves.
 pub(super) struct ServerAddress {
     /// The URL to dial.
     url: Uri,
@@ -33,10 +33,10 @@ pub(super) struct ServerAddress {
     pub(super) name: ServerName<'static>,
 }
 
-/// What a server chooses where it is offered HTTP/1.1 and HTTP/2.
+/// Which protocol a server chooses if HTTP/1.1 and HTTP/2 are offered to it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Preference {
-    /// Nobody has asked.
+    /// Nobody has asked the server yet.
     #[default]
     Unknown,
     BeingAsked,
@@ -54,7 +54,8 @@ impl Server {
         })
     }
 
-    /// The protocol that the server chooses of those (ALPN) that a client offers; until that is known, what all speak.
+    /// Which of the protocols (ALPN) that a client offers the server would choose. Until that is known, it is HTTP/1.1,
+    /// which all speak.
     pub(super) fn choice(&self, offer: &[Vec<u8>]) -> Option<Vec<u8>> {
         let preferred = match *locked(&self.preference) {
             Preference::Http2 => HTTP_2,
@@ -67,7 +68,8 @@ impl Server {
         }
     }
 
-    /// Whether the server's choice isn't known, and nobody asks for it yet; until then it is HTTP/1.1.
+    /// Whether the server's choice is unknown and nobody is asking for it. If so, the caller has to ask, and the choice is
+    /// HTTP/1.1 until it has.
     pub(super) fn is_first_to_ask(&self) -> bool {
         let mut preference = locked(&self.preference);
         let is_first = *preference == Preference::Unknown;
@@ -77,7 +79,7 @@ impl Server {
         is_first
     }
 
-    /// Notes what came of asking; or that another server may stand there now.
+    /// Notes the server's choice, or that it is unknown: another server may be there now.
     pub(super) fn prefers(&self, preference: Preference) {
         *locked(&self.preference) = preference;
     }
@@ -93,7 +95,7 @@ impl Server {
         Ok(ServerAddress { url, name })
     }
 
-    /// A connection, through a proxy where there is one.
+    /// Connects to the server, through a proxy if there is one.
     pub(super) async fn dial(&self) -> Result<Box<dyn Stream>, Error> {
         let url = self.address()?.url;
         let dialled = timeout(limits::DIAL, route::dial(&self.target.cluster, &url)).await;
@@ -121,7 +123,7 @@ impl Server {
         self.observer.connection(&format!("cluster \"{name}\": {text}"));
     }
 
-    /// The error, with the cluster's name and server.
+    /// The error, with the cluster's name and server in its text.
     pub(super) fn error(&self, error: Error) -> Error {
         let TunnelTarget { name, cluster } = &self.target;
         error.about(format_args!("cluster \"{name}\" ({})", cluster.server))

@@ -1,4 +1,4 @@
-//! What clients know a tunnel by: a server name, and certificates for it that are worth nothing elsewhere.
+//! The identity by which clients know a tunnel: a server name, and certificates for it that are good for nothing else.
 
 use std::net::IpAddr;
 
@@ -21,11 +21,11 @@ use messages::printable::hex;
 use protocol::hash::Hash;
 use system::shortage;
 
-/// A server name, and the certificates of the servers that have it: made for a run, or kept in a file
-/// for as long as a kubeconfig names it.
+/// A server name, and certificates and a key for servers with that name. An identity is made for one run, or kept in a file
+/// for as long as kubeconfigs refer to it.
 pub struct ServerIdentity {
-    /// The certificates of the CA and the server, and the server's key. The CA's key is gone, and could not have
-    /// signed other names.
+    /// The certificates of the CA and of the server, and the server's key. The CA's key is kept nowhere, and the CA is not
+    /// valid for other names.
     pem: String,
     server_name: String,
     pub(super) certificate: CertificateDer<'static>,
@@ -42,7 +42,7 @@ impl ServerIdentity {
         Self::from_pem(pem).map_err(shortage)
     }
 
-    /// What [`ServerIdentity::to_pem`] has given.
+    /// Reads an identity that [`ServerIdentity::to_pem`] has written.
     pub fn from_pem(pem: String) -> Result<Self, &'static str> {
         let mut certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).flatten();
         let certificate = certificates.nth(1).ok_or("it does not hold two certificates")?;
@@ -52,7 +52,7 @@ impl ServerIdentity {
         Ok(Self { pem, server_name, certificate, key })
     }
 
-    /// All of it, for a file that only its user can read.
+    /// The whole identity, for a file that only its user can read.
     pub fn to_pem(&self) -> &str {
         &self.pem
     }
@@ -71,8 +71,8 @@ impl ServerIdentity {
         &self.server_name
     }
 
-    /// The key of the CA for clients. It follows from the server's, so that each process with this identity knows what an
-    /// earlier one has issued.
+    /// The key of the CA that issues certificates to clients. It is derived from the server's key, so that each process
+    /// with this identity recognises certificates that an earlier one has issued.
     pub(super) fn key_of_clients_authority(&self) -> Result<LocalKey, Box<dyn std::error::Error>> {
         let parts = [b"the CA of the tunnel's clients", self.key.secret_der()];
         let secret = Hash::Sha256.digest(&parts).unwrap_or_default();
@@ -87,12 +87,12 @@ impl ServerIdentity {
 
 const END: &str = "-----END CERTIFICATE-----\n";
 
-/// The certificates and the key, in PEM.
+/// Issues the certificates; in PEM, with the server's key.
 fn issued(server_name: &str, addresses: &[IpAddr]) -> Result<String, Box<dyn std::error::Error>> {
     let name = GeneralName::DnsName(Ia5String::new(server_name)?);
     let usage = ExtendedKeyUsage(vec![ID_KP_SERVER_AUTH]);
     let alone = addresses.iter().map(|address| {
-        // An address, and a mask of as many bytes.
+        // A network is an address, and a mask of the same length.
         let network = match address {
             IpAddr::V4(address) => [&address.octets()[..], &[0xff; 4]].concat(),
             IpAddr::V6(address) => [&address.octets()[..], &[0xff; 16]].concat(),

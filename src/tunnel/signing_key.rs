@@ -1,8 +1,8 @@
-//! A key of the keyring as rustls sees a client's key.
+//! A key of the keyring, in the form in which rustls uses a client's key.
 //!
-//! rustls goes on as nobody where a server asks for a certificate and there is none to show, or no signature that the
-//! server takes. Many servers let nobody in, too, kube-apiserver among them. So there always are both here, until the
-//! signature is made or the handshake fails with the reason for which there is none.
+//! If a server asks for a certificate, and the client has none or can't make a signature that the server takes, rustls goes
+//! on without one, as an anonymous client. Many servers let anonymous clients in, kube-apiserver among them. So here there
+//! is always a certificate and a signer; if no signature can be made, the handshake fails with the reason.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,8 @@ use protocol::hash::Hash;
 use system::locked;
 
 tokio::task_local! {
-    /// What became of the signature in this task's handshake: rustls resumes sessions only with the same resolver.
+    /// What became of the signature in this task's handshake. It can't be noted in the resolver, which has to be the same
+    /// for rustls to resume sessions.
     pub(super) static SIGNATURE: Arc<Mutex<SignatureState>>;
 }
 
@@ -35,12 +36,13 @@ pub(super) enum SignatureState {
     /// The server hasn't asked for a certificate, and so for none. It may resume a session instead.
     #[default]
     NotAsked,
-    /// It has asked, and there is none. A handshake that ends so has authenticated nobody.
+    /// The server has asked for a certificate, and there is no signature. A handshake that ends so has authenticated
+    /// nobody.
     Missing,
-    /// The server takes none that this key can make.
+    /// The server takes no signature that this key can make.
     NoScheme,
     UnderWay,
-    /// After so long.
+    /// A signature was made, which took so long.
     Made(Duration),
 }
 
@@ -49,7 +51,7 @@ fn note(state: SignatureState) {
     let _ = SIGNATURE.try_with(|signature| *locked(signature) = state);
 }
 
-/// A key with the certificate that it is shown with, and the sessions that its signatures have begun.
+/// A key with the certificate that is shown for it, and the TLS sessions that its signatures have begun.
 pub(super) struct TokenIdentity {
     keyring: Arc<dyn OpenKeys>,
     number: KeyNumber,
@@ -69,7 +71,7 @@ impl TokenIdentity {
         Arc::new(Self { keyring, number, key, sessions: Arc::default(), has_failed })
     }
 
-    /// The one certificate, for any issuers that a server names.
+    /// Shows the one certificate, whichever issuers a server names.
     pub(super) fn resolver(self: &Arc<Self>) -> Arc<dyn ResolvesClientCert> {
         let chain = self.key.chain.iter().cloned().map(CertificateDer::from).collect();
         let key = Arc::new(TokenKey { identity: Arc::clone(self) });
@@ -81,7 +83,7 @@ impl TokenIdentity {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// To be called when the key was opened again, and has the same certificate.
+    /// To be called when the key was opened again and has the same certificate as before.
     pub(super) fn is_open_again(&self) {
         self.has_failed.store(false, Ordering::Relaxed);
     }
@@ -89,7 +91,7 @@ impl TokenIdentity {
     fn sign(&self, scheme: Scheme, digest: Vec<u8>) -> Result<VerifiedSignature, Error> {
         let begin = Instant::now();
         note(SignatureState::UnderWay);
-        // rustls waits for a signature in the midst of a step of the handshake.
+        // rustls calls this in the middle of a handshake, and waits for the signature.
         let outcome = block_in_place(|| self.keyring.sign(self.number, scheme, digest));
         match &outcome {
             Ok(_) => {
@@ -119,7 +121,8 @@ struct TokenKey {
 }
 
 impl SigningKey for TokenKey {
-    /// Asked only where a server wants a certificate. Without a scheme that both have, the signer is one that fails.
+    /// Called only if a server wants a certificate. If there is no scheme that both sides know, the signer is one that
+    /// fails.
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         let mut signers = self.identity.key.schemes.iter().filter_map(|scheme| {
             let (name, hash) = in_tls(*scheme)?;
@@ -146,7 +149,7 @@ impl SigningKey for TokenKey {
     }
 }
 
-/// In place of a signer where the server takes no signature that the key can make.
+/// The signer for a server that takes no signature that the key can make. It fails.
 #[derive(Debug)]
 struct NoSigner;
 
@@ -155,7 +158,7 @@ impl Signer for NoSigner {
         Err(PeerIncompatible::NoSignatureSchemesInCommon.into())
     }
 
-    /// Never sent.
+    /// Any scheme will do: it is never sent.
     fn scheme(&self) -> SignatureScheme {
         SignatureScheme::Unknown(0)
     }
@@ -166,12 +169,13 @@ struct TokenSigner {
     identity: Arc<TokenIdentity>,
     scheme: Scheme,
     name: SignatureScheme,
-    /// Of the message; Ed25519 signs the message itself.
+    /// The hash of the message that is signed; `None` for Ed25519, which signs the message itself.
     hash: Option<Hash>,
 }
 
 impl Signer for TokenSigner {
-    /// What the certificate's public key has accepted. Only here it leaves its [`VerifiedSignature`].
+    /// Returns a signature that the certificate's public key has accepted. Only here are its bytes taken out of the
+    /// [`VerifiedSignature`].
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
         let digest = self.hash.and_then(|hash| hash.digest(&[message]));
         match self.identity.sign(self.scheme, digest.unwrap_or_else(|| message.to_owned())) {
@@ -185,7 +189,7 @@ impl Signer for TokenSigner {
     }
 }
 
-/// The error that a token gave for this failure of a handshake, if it was one.
+/// The token's error behind this failure of a handshake, if there is one.
 pub(super) fn token_trouble(error: &rustls::Error) -> Option<Error> {
     match error {
         rustls::Error::Other(OtherError(error)) => error.downcast_ref().cloned(),

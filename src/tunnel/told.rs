@@ -1,5 +1,5 @@
-//! What clients have been told. A client may run its plugin, or ask a tunnel, five times before it gives up, and shows what
-//! comes of each: so an error is told to each process in full once.
+//! What clients have been told. A client may run its plugin, or ask a tunnel, five times before it gives up, and shows the
+//! result each time. So each process is told an error in full only once.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -8,18 +8,18 @@ use files::directories::fnv_1a;
 use files::lock::Lock;
 use system::limits;
 
-/// How often a text is told before it makes no difference any more.
+/// Up to which number it is counted how often a text was told.
 const OFTEN: usize = 2;
-/// How often to look into the system's table of connections.
+/// How often the system's table of connections is read before a search in it fails.
 #[cfg(target_os = "linux")]
 const TABLES: usize = 3;
-/// How many lines fit into a lock's file.
+/// How many lines are kept: as many as fit into a lock's file.
 const MOST: usize = 60;
 
-/// What a process was told, as a line: `1795818798 4711 8c7b2a0f5e3d1c9b`.
+/// One text that a process was told. As a line it is `1795818798 4711 8c7b2a0f5e3d1c9b`.
 #[derive(Debug, Eq, PartialEq)]
 struct Told {
-    /// In seconds since 1970.
+    /// When the process was told, in seconds since 1970.
     at: u64,
     process: i32,
     /// The hash of the text.
@@ -40,8 +40,8 @@ impl Told {
     }
 }
 
-/// How often the process was told this text a moment ago, up to twice; from now on once more. Without a place for the record it
-/// never was.
+/// How often the process was told this text lately, counted up to two. From now on it counts once more. If there is no
+/// place for the record, it is always 0.
 pub fn times_told(process: i32, text: &str) -> usize {
     let Ok(mut record) = Lock::acquire_within(limits::TOLD_LOCK, "told", &mut |_| {}) else {
         return 0;
@@ -56,7 +56,7 @@ pub fn times_told(process: i32, text: &str) -> usize {
     times
 }
 
-/// How many lines that are recent say the same; adds one, unless it makes no difference.
+/// How many recent lines say the same as `new`, which is added unless there are enough of them.
 fn add(lines: &mut Vec<String>, new: &Told) -> usize {
     let is_recent =
         |told: &Told| new.at.checked_sub(told.at).is_some_and(|age| age < limits::TOLD.as_secs());
@@ -71,14 +71,14 @@ fn add(lines: &mut Vec<String>, new: &Told) -> usize {
     times
 }
 
-/// A connection that was accepted, by its ends: a client's port alone may belong to several connections.
+/// The two ends of a connection that was accepted. A client's port alone may belong to several connections.
 #[derive(Clone, Copy)]
 pub struct Accepted {
     pub client: SocketAddr,
     pub here: SocketAddr,
 }
 
-/// The process of this user's that has made this connection; `None` where the system doesn't say it.
+/// The process of this user that has made this connection; `None` if the system doesn't tell.
 #[cfg(target_os = "linux")]
 pub fn client_process(connection: Accepted) -> Option<i32> {
     // A line may be missing from a table that changes while it is read.
@@ -92,7 +92,7 @@ pub fn client_process(connection: Accepted) -> Option<i32> {
     })
 }
 
-/// The name of the client's socket, as `/proc/PID/fd` has it.
+/// The client's socket, as it is named in `/proc/PID/fd`.
 #[cfg(target_os = "linux")]
 fn client_socket(connection: Accepted) -> Option<String> {
     let ends = [table_address(connection.client)?, table_address(connection.here)?];
@@ -105,16 +105,16 @@ fn client_socket(connection: Accepted) -> Option<String> {
     })
 }
 
-/// An address as the system's table of connections has it: `0100007F:1F90` for 127.0.0.1:8080.
+/// An address as it is written in the system's table of connections: `0100007F:1F90` for 127.0.0.1:8080.
 #[cfg(target_os = "linux")]
 fn table_address(address: SocketAddr) -> Option<String> {
     let SocketAddr::V4(address) = address else { return None };
-    // As the kernel has it in memory.
+    // In the byte order of the kernel's memory.
     let host = u32::from_ne_bytes(address.ip().octets());
     Some(format!("{host:08X}:{:04X}", address.port()))
 }
 
-/// The process of this user's that has made this connection: the system doesn't say it.
+/// The process of this user that has made this connection, which this system doesn't tell.
 #[cfg(not(target_os = "linux"))]
 pub fn client_process(_: Accepted) -> Option<i32> {
     None

@@ -17,12 +17,13 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
 use kubeconfig::Cluster;
 
-/// The cryptography of connections inside this machine.
+/// The cryptography for connections within this machine.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(default_provider())
 }
 
-/// The cryptography to a server: like kubectl, first what a quantum computer can't break.
+/// The cryptography for connections to a server. As with kubectl, key exchanges that a quantum computer can't break come
+/// first.
 pub(super) fn server_provider() -> Arc<CryptoProvider> {
     let mut provider = default_provider();
     provider.kx_groups =
@@ -30,14 +31,14 @@ pub(super) fn server_provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Decides about the certificate that a cluster's server shows.
+/// Decides whether the certificate that a cluster's server shows is trusted.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     algorithms: WebPkiSupportedAlgorithms,
     /// `None` for `insecure-skip-tls-verify`: any certificate is accepted.
     issuers: Option<Arc<WebPkiServerVerifier>>,
-    /// Those of `certificate-authority`. Go accepts them as the server's own, too, whether a CA's or
-    /// not, under its name and while they are valid.
+    /// The certificates of `certificate-authority`. As Go does, each of them is also accepted as the server's own
+    /// certificate, whether or not it is a CA's, if it has the server's name and is valid now.
     authorities: Vec<CertificateDer<'static>>,
 }
 
@@ -78,7 +79,7 @@ fn configured(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 pub(super) fn system() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
-    // Some of them are of an algorithm that is too old to check.
+    // Some certificates have algorithms that are too old to be checked; they are left out.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let reason = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
@@ -128,7 +129,7 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-/// Checks the name, time and purpose of a certificate that is trusted itself.
+/// Checks the name, the validity and the purpose of a server's certificate that is trusted itself.
 fn verify_itself(
     shown: &CertificateDer<'_>,
     name: &ServerName<'_>,

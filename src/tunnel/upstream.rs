@@ -28,21 +28,21 @@ use keyring::{KeyNumber, OpenKey, OpenKeys};
 use messages::error::Error;
 use system::locked;
 
-/// One cluster's server, and the key to show there.
+/// One cluster's server, with the key that is used there.
 pub(super) struct Upstream {
     pub(super) server: Arc<Server>,
     keyring: Arc<dyn OpenKeys>,
     number: KeyNumber,
-    /// The key as it was opened last, for the first connection and where something has changed since.
+    /// The key as it was opened last. It is opened for the first connection, and again if something has changed.
     shown: Mutex<Option<Shown>>,
 }
 
-/// Whom to show, and the configuration of TLS for that: sessions are resumed only with the same one.
+/// The identity to show, and the TLS configuration for it. rustls resumes sessions only with the same configuration.
 #[derive(Clone)]
 struct Shown {
     identity: Arc<TokenIdentity>,
     config: Arc<ClientConfig>,
-    /// The key as it was opened last: its certificate is the identity's.
+    /// The key as it was opened last. It has the identity's certificate.
     key: Arc<OpenKey>,
 }
 
@@ -50,18 +50,18 @@ struct Shown {
 pub(super) struct Connection {
     pub(super) stream: ServerStream,
     pub(super) authentication: Authentication,
-    /// Whom it has shown.
+    /// The identity that was shown on it.
     pub(super) identity: Arc<TokenIdentity>,
 }
 
-/// How a handshake has authenticated us.
+/// How this side was authenticated in a handshake.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Authentication {
     /// By a signature of the key of this subject.
     Signed(String),
-    /// By a session that a signature has begun.
+    /// By resuming a session that a signature has begun.
     Resumed,
-    /// The server has asked for no certificate, and takes us for nobody.
+    /// Not at all: the server has asked for no certificate.
     NotAsked,
 }
 
@@ -75,17 +75,17 @@ impl fmt::Display for Authentication {
     }
 }
 
-/// A key, and the right to make a handshake with it.
+/// A key, and the permission to make a handshake with it.
 struct Turn {
     shown: Shown,
     permit: HandshakePermit,
 }
 
-/// Who waits for a connection.
+/// The one who waits for a connection.
 type Wanted = oneshot::Sender<Result<Connection, Error>>;
 
-/// Waits until nobody waits for the connection, and no signature is asked for: one is worth a session, even if it is no
-/// longer wanted.
+/// Waits until nobody wants the connection any more, provided that no signature is being made: a signature brings a
+/// session, which is worth having even if the connection isn't wanted any more.
 async fn unwanted(wanted: &mut Wanted, signature: &Mutex<SignatureState>) {
     wanted.closed().await;
     let state = *locked(signature);
@@ -101,7 +101,7 @@ impl Upstream {
         Self { server, keyring, number: key, shown: Mutex::default() }
     }
 
-    /// Learns which protocol the server prefers, in a handshake without a key.
+    /// Learns which protocol the server prefers, by a handshake without a key.
     pub(super) async fn ask_for_choice(&self) {
         let preference = self.preference().await.unwrap_or_default();
         self.server.prefers(preference);
@@ -120,13 +120,13 @@ impl Upstream {
                 let prefers_http_2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
                 Some(if prefers_http_2 { Preference::Http2 } else { Preference::Http1 })
             }
-            // It speaks with nobody who has no certificate. HTTP/1.1 will do.
+            // The server makes no handshake without a certificate. HTTP/1.1 will do.
             Err(error) if tls_error(&error).is_some() => Some(Preference::Http1),
             Err(_) => None,
         }
     }
 
-    /// A connection with this protocol, unless the receiver goes before a signature is asked for.
+    /// Makes a connection with this protocol. It is given up if the receiver is dropped before a signature is asked for.
     pub(super) fn connect(
         self: &Arc<Self>,
         protocol: Option<Vec<u8>>,
@@ -153,7 +153,7 @@ impl Upstream {
         }
     }
 
-    /// Reports what came of a connection that nobody waits for any more, and takes in its sessions.
+    /// Reports the outcome of a connection that nobody waits for any more, and keeps its sessions.
     async fn end_unwanted(&self, outcome: Result<Connection, Error>, signature: SignatureState) {
         if let SignatureState::Made(took) = signature
             && let took @ 1.. = took.as_secs()
@@ -164,14 +164,15 @@ impl Upstream {
         }
         match outcome {
             Err(error) => self.server.observer.trouble(&error),
-            // In TLS 1.3 its tickets are still to come; rustls takes them in when it is read from.
+            // In TLS 1.3 the tickets are still to come. rustls takes them in when the connection is read from.
             Ok(mut connection) => {
                 let _ = timeout(limits::UNWANTED, connection.stream.read_u8()).await;
             }
         }
     }
 
-    /// Makes a connection with this protocol: waits for the turn, then shakes hands, and notes what became of the signature.
+    /// Makes a connection with this protocol: waits for the turn, makes the handshake, and notes what became of the
+    /// signature.
     async fn make(
         &self,
         protocol: Option<Vec<u8>>,
@@ -181,19 +182,19 @@ impl Upstream {
         let Turn { shown, permit } = self.turn().await?;
         let connector = TlsConnector::from(shown.config);
         let connector = connector.with_alpn(protocol.clone().into_iter().collect());
-        // Not before the turn: the server would wait for a greeting, and not for ever.
+        // Only now: a server that is dialled before the turn would have to wait for the handshake, and may give up.
         let stream = wire(permit.without_holding_up(self.server.dial()).await?);
         let handshake = connector.connect(name, stream);
         let handshake = async { handshake.await.map(|stream| Box::new(stream.into())) };
         let mut task = JoinSet::new();
-        // A task of its own, since it may go on when the runtime has ended: then its timers panic.
+        // In a task of its own: it may still be waiting for a token when the runtime ends, and its timers would panic then.
         task.spawn(SIGNATURE.scope(Arc::clone(signature), handshake));
         let stream = self.finish(&mut task, &permit, signature).await?;
         permit.made();
         let tls = stream.get_ref().1;
         let is_as_agreed = match tls.alpn_protocol() {
             Some(chosen) => protocol.as_deref() == Some(chosen),
-            // It speaks HTTP/1.1 then, whether that was offered or not.
+            // A server that chooses no protocol speaks HTTP/1.1, whether that was offered or not.
             None => protocol.is_none_or(|chosen| chosen == HTTP_1_1),
         };
         if !is_as_agreed {
@@ -206,7 +207,7 @@ impl Upstream {
         Ok(Connection { stream, authentication, identity: shown.identity })
     }
 
-    /// How this side was authenticated in a handshake of this kind that has ended.
+    /// How this side was authenticated in a handshake of this kind, once that has ended.
     fn authentication(
         &self,
         kind: Option<HandshakeKind>,
@@ -241,7 +242,7 @@ impl Upstream {
             match timeout(limits::HOLDING_UP, task.join_next()).await {
                 Ok(Some(Ok(outcome))) => break outcome,
                 Ok(_) => return Err(Error::internal("a handshake was lost")),
-                // A token has its own limits of time.
+                // The server may be silent while the token is signing, which has a limit of time of its own.
                 Err(_) if *locked(signature) == SignatureState::UnderWay => silent = Duration::ZERO,
                 Err(_) if silent + limits::HOLDING_UP >= limits::SERVER_SILENCE => {
                     let limit = limits::SERVER_SILENCE.as_secs();
@@ -261,14 +262,14 @@ impl Upstream {
         outcome.map_err(|error| {
             let trouble = tls_error(&error).and_then(token_trouble);
             trouble.unwrap_or_else(|| {
-                // Another server may stand there now.
+                // Another server may be there now.
                 self.server.prefers(Preference::Unknown);
                 self.error(&error)
             })
         })
     }
 
-    /// Waits for the turn. A key that was opened before the wait may be gone by then.
+    /// Waits for the turn, and opens the key after that: one that was opened before the wait may be closed by then.
     async fn turn(&self) -> Result<Turn, Error> {
         loop {
             let waiting = self.open().await?;
@@ -280,7 +281,7 @@ impl Upstream {
         }
     }
 
-    /// The key with the certificate that it has now. It is opened unless it is open, and nothing has gone wrong with it
+    /// The key, with the certificate that it has now. It is opened, unless it is open and nothing has gone wrong with it
     /// since.
     async fn open(&self) -> Result<Shown, Error> {
         let known = locked(&self.shown).clone();
@@ -293,7 +294,7 @@ impl Upstream {
         let opened = spawn_blocking(move || keyring.open_in_time(number)).await;
         let opened = opened.map_err(|error| Error::internal(format!("opening a key: {error}")))?;
         let key = match (opened, usable) {
-            // A session may be resumed without the token.
+            // A session can be resumed without the token.
             (Err(_), Some(shown)) => return Ok(shown),
             (opened, _) => opened?,
         };
@@ -313,8 +314,8 @@ impl Upstream {
         Ok(known.insert(Shown { identity, config: Arc::new(config), key }).clone())
     }
 
-    /// Waits until the certificate is about to end that a connection was made with, and the key has another one: what the
-    /// client asks for on that connection would be refused then, and on the next one it won't be.
+    /// Waits until the certificate with which a connection was made is about to expire, and the key has another one. A
+    /// request on that connection would be refused then, and on a new connection it isn't.
     pub(super) async fn is_superseded(&self, identity: &Arc<TokenIdentity>) {
         loop {
             let left = identity.key.time_left();
@@ -369,13 +370,13 @@ impl Upstream {
         self.server.report_connection(&format!("connected, {version}, {protocol}, {how}"));
     }
 
-    /// What the server's end of a connection means, if it means anything.
+    /// The error to report for a connection that the server has ended, if its end means that something is wrong.
     pub(super) fn end_error(&self, broken: &Broken) -> Option<Error> {
         let error = error::failure_of_end(broken, self.key().as_deref())?;
         Some(self.server.error(error))
     }
 
-    /// What an error of a connection means.
+    /// The error to report for one of a connection.
     pub(super) fn error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
         self.server.error(failure(error, self.key().as_deref()))
     }

@@ -1,8 +1,8 @@
 //! A stream of bytes on the network, read in large pieces.
 //!
-//! rustls asks for little more than a record at a time, and each question is a system call. So more
-//! is read than was asked for, into a buffer that the connections share; what is left over stays with
-//! its connection. An idle connection holds nothing.
+//! rustls reads little more than a record at a time, and each read is a system call. So more is read than rustls has asked
+//! for, into a buffer that the connections share. What is left over stays with its connection. An idle connection holds no
+//! buffer.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,10 +16,10 @@ use tokio_rustls::TlsStream;
 
 use super::relay::{BUFFER_SIZE, Side, give_back, take};
 
-/// A rest that isn't longer is copied, and its buffer given back.
+/// If no more bytes than this are left in a buffer, they are copied and the buffer is given back.
 const COPY_BELOW: usize = 16 * 1024;
 
-/// More than this is not read before it is asked for.
+/// The most bytes that are read before they are asked for.
 const MAX_READ_AHEAD: usize = 256 * 1024;
 
 /// A stream of bytes to a server.
@@ -27,7 +27,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The stream, with what was read ahead from it.
+/// A stream, with what was read from it before it was asked for.
 pub(super) type Wire<S> = Join<ReadAhead<ReadHalf<S>>, WriteHalf<S>>;
 
 pub(super) fn wire<S: AsyncRead + AsyncWrite>(stream: S) -> Wire<S> {
@@ -38,7 +38,7 @@ pub(super) fn wire<S: AsyncRead + AsyncWrite>(stream: S) -> Wire<S> {
 pub(super) struct ReadAhead<S> {
     stream: S,
     buffer: Vec<u8>,
-    /// What of the buffer has not been asked for.
+    /// The part of the buffer that has not been asked for yet.
     unread: Range<usize>,
 }
 
@@ -47,7 +47,7 @@ impl<S> ReadAhead<S> {
         self.buffer.get(self.unread.clone()).unwrap_or_default()
     }
 
-    /// Hands over as much as is wanted, and gives the buffer back if little is left.
+    /// Hands over as much as is asked for, and gives the buffer back if little is left.
     fn copy_out(&mut self, wanted: &mut ReadBuf<'_>) {
         let length = self.unread.len().min(wanted.remaining());
         wanted.put_slice(self.rest().get(..length).unwrap_or_default());
@@ -62,7 +62,7 @@ impl<S> ReadAhead<S> {
 }
 
 impl<S: AsyncRead + Unpin> ReadAhead<S> {
-    /// Waits for the end of what comes, which is read ahead; for ever if that is too much.
+    /// Waits until the other side sends no more, and keeps what it has sent. If that is too much, it waits for ever.
     pub(super) async fn end(&mut self) {
         poll_fn(|context| {
             while self.unread.len() < MAX_READ_AHEAD {
@@ -106,7 +106,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     }
 }
 
-/// Closes without the alert `close_notify`, which says that nothing is missing (RFC 8446, section 6.1).
+/// Breaks off by closing without the alert `close_notify`, which would say that nothing is missing (RFC 8446, section 6.1).
 impl<S: AsyncRead + AsyncWrite + Unpin> Side for TlsStream<S> {
     fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(self.get_mut().get_mut().0).poll_shutdown(context)

@@ -1,7 +1,8 @@
-//! How a client gets its key: who may, whether it has to log in, in which token process, and for how long.
+//! How a client gets its key: whether it may, whether it has to log in, in which token process the key is opened, and how
+//! long it stays open.
 //!
-//! A client that registers comes through [`Service::admit`]: `begin` has a token process open the key, `opened` waits for
-//! that without a lock, and `finish` keeps what was opened.
+//! [`Service::admit`] admits a client that registers: `begin` has a token process open the key, `opened` waits for that
+//! without holding a lock, and `finish` keeps the key for as long as the client wants it.
 
 use std::io;
 use std::sync::Arc;
@@ -21,18 +22,18 @@ use system::process::{WatchedProcess, is_caller};
 use token::kind;
 use tunnel::{ClientCertificate, tunnel_error};
 
-/// Who registers, with what it wants.
+/// A client that registers, and what it wants.
 #[derive(Clone, Copy)]
 struct Registrant<'a> {
     conversation: &'a Conversation,
     peer: Peer,
     registration: &'a Registration,
-    /// Of the key.
+    /// The configuration of the key that it wants.
     config: &'a Config,
 }
 
 impl Registrant<'_> {
-    /// What a token process is asked for. Unless the client `is_admitted`, it logs in itself.
+    /// The task for a token process. Unless the client `is_admitted`, it has to log in itself.
     fn open_task(&self, is_admitted: bool) -> Task {
         Task::Open {
             key: self.config.selection(),
@@ -48,27 +49,27 @@ struct AwaitedKey {
     token: KeyInProcess,
     asked: Asked,
     waiting: WaitingClient,
-    /// For the client's local connections, if clusters are served.
+    /// The certificate for the client's local connections, if clusters are served.
     certificate: Option<Result<ClientCertificate, Error>>,
 }
 
 /// Whether a token process was asked for a key.
 enum Asked {
-    /// It was: the conversation in which it answers, if it could be reached.
+    /// It was asked: the conversation in which it will answer, or why it couldn't be reached.
     Sent(io::Result<Conversation>),
-    /// It was not, since one of the client's clusters can't be served.
+    /// It wasn't asked, because one of the client's clusters can't be served.
     NotServed(Error),
 }
 
-/// A key that is open for a client, and the answer to it.
+/// A key that is open for a client, and the answer to that client.
 pub(super) struct AdmittedKey {
     pub(super) number: KeyNumber,
     pub(super) answer: Registered,
 }
 
 impl Service {
-    /// Opens the key for the client at the other end of the conversation, as long as a person takes, and serves its
-    /// clusters. `process` is the client's number as it knows it.
+    /// Opens the key for the client at the other end of the conversation, which may take as long as a person takes, and
+    /// serves its clusters. `process` is what the client itself has given as its process number.
     pub(super) fn admit(
         self: &Arc<Self>,
         conversation: &Conversation,
@@ -91,12 +92,12 @@ impl Service {
         Ok(AdmittedKey { number: token.number, answer })
     }
 
-    /// Has a token process open the key for the client, and serves its clusters. The client counts as one that waits for the
-    /// key until [`Service::finish`], also if one of the clusters can't be served.
+    /// Has a token process open the key for the client, and serves its clusters. Until [`Service::finish`], the client
+    /// counts as waiting for the key, even if one of its clusters can't be served.
     fn begin(self: &Arc<Self>, client: &Registrant<'_>) -> Result<AwaitedKey, Error> {
         let Registrant { registration, config, conversation, .. } = *client;
         let mut served = self.served();
-        // Its process starts while the tunnels and the client's certificate are made.
+        // First: the token process starts while the tunnels and the client's certificate are made.
         let token = served.key_in_process(
             &registration.configuration,
             config,
@@ -116,7 +117,8 @@ impl Service {
         }
         let certificate =
             served.tunnels.as_ref().map(|tunnels| tunnels.clients.certificate(number));
-        // Before another one registers: who isn't admitted dismisses those before, and not those after.
+        // While `served` is locked, so that no other client registers in between: a client that isn't admitted dismisses
+        // those before it, and not those after it.
         let asked = match clusters_served {
             Ok(()) => {
                 let task = client.open_task(is_admitted);
@@ -127,7 +129,8 @@ impl Service {
         Ok(AwaitedKey { token, asked, waiting, certificate })
     }
 
-    /// The key that the token process has been asked to open; where it finds none, as a new process of the library does.
+    /// Waits for the key that the token process was asked to open. If it doesn't find the token or the key, a new process
+    /// of the library is asked.
     fn opened(
         &self,
         token: &KeyInProcess,
@@ -140,13 +143,13 @@ impl Service {
         if token.is_new_process || !opened.as_ref().is_err_and(may_be_there_by_now) {
             return opened;
         }
-        // Libraries that have run for a while don't know what was put in or written since.
+        // Libraries that have run for a while may not notice what was inserted or written since.
         let process = new_process(config, registration.environment.clone())?;
         let asked = process.send(number, &client.open_task(false), Some(conversation));
         let opened = process.opened(asked, conversation);
         let mut served = self.served();
         let (key, _) = served.used_key(number)?;
-        // The one before goes on where the new one is no better: it has the PIN for when the token is back.
+        // If the new process has no success either, the old one is kept: it has the PIN for when the token is back.
         if opened.is_ok() || key.open.is_none() {
             key.signs_digests = false;
             key.process = Some(process);
@@ -154,8 +157,8 @@ impl Service {
         opened
     }
 
-    /// Keeps the key that was opened for as long as the client wants it, or closes it if it couldn't be opened and nobody
-    /// else has it or waits for it; the answer to the client.
+    /// Keeps the key that was opened for as long as the client wants it, and returns the answer to the client. If the key
+    /// couldn't be opened, it is closed, unless somebody else has it or waits for it.
     fn finish(
         &self,
         number: KeyNumber,
@@ -190,14 +193,14 @@ impl Service {
     }
 }
 
-/// Whether a library that is initialised now may find what was missing or lost. One that has a PIN beside it isn't
-/// initialised again.
+/// Whether a library that is initialised anew may find what was missing or lost. The old process doesn't do that, since a
+/// library isn't initialised again beside a PIN.
 fn may_be_there_by_now(error: &Error) -> bool {
     let is_missing = error.exits_with(Exit::Token) || error.exits_with(Exit::Object);
     is_missing && !error.is(&BUSY) || error.is(&kind::CALL_FAILED)
 }
 
-/// The process that the plugin names as its client.
+/// Watches the process that the plugin names as its caller. An error if it doesn't run the plugin.
 fn caller_of(plugin: Peer, number: i32) -> Result<WatchedProcess, Error> {
     let process =
         WatchedProcess::new(number).map_err(|reason| caller_error(&reason.to_string()))?;
@@ -208,7 +211,7 @@ fn caller_of(plugin: Peer, number: i32) -> Result<WatchedProcess, Error> {
     }
 }
 
-/// The program that ran the plugin has ended meanwhile, belongs to another user, or runs in another container.
+/// The error for a caller that can't be watched: it has ended, belongs to another user, or runs in another container.
 pub fn caller_error(reason: &str) -> Error {
     tunnel_error(
         format!("the program that asked for the credential can't be watched: {reason}"),

@@ -1,4 +1,4 @@
-//! This program once more, as a background process.
+//! Background processes: how this program starts itself as one, and what such a process does first.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,8 +16,8 @@ use signal_hook::low_level::pipe;
 use system::descriptors::{keep_to_this_process, raise_limit};
 use system::signals::{INTERRUPTING, is_ignored, restore_defaults};
 
-/// Starts this program with this argument and environment. It gets `input` as its standard input, `errors` for messages
-/// and no other descriptor: a client waits until everybody has closed its standard output.
+/// Starts this program with this argument and environment. It gets `input` as its standard input, `errors` as its standard
+/// error, and no other descriptor: a client waits until every process has closed the client's standard output.
 pub(crate) fn start(
     argument: &str,
     input: OwnedFd,
@@ -25,17 +25,17 @@ pub(crate) fn start(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> io::Result<Child> {
     let current = std::env::current_exe()?;
-    // It was replaced while this process ran.
+    // The program's file was replaced while this process ran.
     let program = if current.exists() { current } else { "/proc/self/exe".into() };
     let mut command = Command::new(program);
     command.arg(argument).stdin(input).stdout(Stdio::null()).stderr(errors);
-    // What the system's loader loads into this process shall not be in those of other commands.
+    // What the loader's variables load into this process should not get into a process that serves other commands.
     let is_loaders = |name: &OsString| {
         let text = name.as_encoded_bytes();
         text.starts_with(b"LD_") || text.starts_with(b"DYLD_") || text == b"GCONV_PATH"
     };
     command.env_clear().envs(environment.into_iter().filter(|(name, _)| !is_loaders(name)));
-    // Without anything to do between fork and exec, so that no memory is copied.
+    // Nothing is to be done between fork and exec, so that no memory has to be copied.
     keep_to_this_process();
     command.spawn()
 }
@@ -47,25 +47,25 @@ pub(crate) fn leave_session() {
     raise_limit();
 }
 
-/// What this process got as its standard input, which is /dev/null then.
+/// Takes what this process got as its standard input, which is /dev/null from then on.
 pub(crate) fn take_input() -> io::Result<OwnedFd> {
     let input = fcntl_dupfd_cloexec(stdin(), 3)?;
     dup2_stdin(File::open("/dev/null")?)?;
     Ok(input)
 }
 
-/// The listening socket that this process got as its standard input.
+/// Takes the listening socket that this process got as its standard input.
 pub(crate) fn take_listener() -> io::Result<UnixListener> {
     let listener = UnixListener::from(take_input()?);
-    // From now on clients see that this process listens, and not the one that made the socket.
+    // From now on clients see this process as the one that listens, and not the one that has made the socket.
     listen(&listener, -1)?;
     Ok(listener)
 }
 
-/// From now on, a signal that would end the process makes what this gives readable instead.
+/// From now on, a signal that would end the process makes the result readable instead.
 pub(crate) fn on_termination() -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
-    // signal-hook calls the handler that was there before its own, and that one ends the process.
+    // Needed because signal-hook also calls the earlier handler, which ends the process.
     restore_defaults();
     for signal in INTERRUPTING.into_iter().filter(|signal| !is_ignored(*signal)) {
         pipe::register(signal, write.try_clone()?)?;

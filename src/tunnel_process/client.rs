@@ -24,11 +24,11 @@ use system::process::WatchedProcess;
 use token::TOUCH_NOTICE;
 use tunnel::tunnel_error;
 
-/// A process may end while it is asked. In each a person may be asked for the PIN.
+/// How many processes are asked, since one may end while it is asked. Each may have a person asked for the PIN.
 const TRIES: usize = 3;
 
-/// Serves the key and the clusters, in the process that lives or in a new one. `pins` is where a PIN comes from if the
-/// key isn't open. What is waited for is reported. The conversation is for what the client wants to have signed.
+/// Has the key and the clusters served, by the tunnel process that runs or by a new one. `pins` is where a PIN comes from
+/// if the key isn't open. What is waited for is reported. The conversation is for [`sign`].
 pub fn register(
     mut registration: Registration,
     pins: &mut dyn PinProvider,
@@ -42,19 +42,19 @@ pub fn register(
     }
 }
 
-/// Has the process sign with the key that it was asked for.
+/// Has the tunnel process sign with the key that was registered in this conversation.
 pub fn sign(
     mut conversation: Conversation,
     scheme: Scheme,
     digest: &[u8],
 ) -> Result<Vec<u8>, Error> {
-    // The process itself has no terminal.
+    // Shown here, since the tunnel process has no terminal.
     let _notice = pin_entry::show_after(limits::TOUCH_NOTICE, TOUCH_NOTICE);
     let sent = conversation.send(&(scheme, digest));
     sent.and_then(|()| conversation.receive()).unwrap_or_else(|_| Err(lost()))
 }
 
-/// What the process serves; `None` if there is none.
+/// What the tunnel process serves; `None` if none runs.
 pub fn status() -> Result<Option<StatusDocument>, Error> {
     match ask(ControlRequest::Status, None)? {
         None => Ok(None),
@@ -63,7 +63,8 @@ pub fn status() -> Result<Option<StatusDocument>, Error> {
     }
 }
 
-/// Ends the process, by signals if it doesn't when told, and waits for that; whether there was one.
+/// Ends the tunnel process, with signals if it doesn't end when asked to, and waits for that. Returns whether there was
+/// one.
 pub fn stop() -> Result<bool, Error> {
     let socket = socket()?;
     let Some(stream) = connect(&socket)? else { return Ok(false) };
@@ -71,7 +72,7 @@ pub fn stop() -> Result<bool, Error> {
     let number = peer(&stream).map_err(found)?.process;
     drop(stream);
     let process = match WatchedProcess::new(number) {
-        // It has ended meanwhile.
+        // The process has just ended.
         Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => return Ok(true),
         process => process.map_err(found)?,
     };
@@ -82,8 +83,9 @@ pub fn stop() -> Result<bool, Error> {
     Ok(true)
 }
 
-/// What a process that listens says to the request; `None` if there is none. Where there are `pins` for its questions, one
-/// is started, and one that can't serve the request is waited for to end. Where one ends meanwhile, the next is asked.
+/// The tunnel process's reply to the request; `None` if no process runs. With `pins` for its questions, a process is
+/// started if none runs, and if one can't serve the request, its end is waited for. If a process ends while it is asked,
+/// the next one is asked.
 fn ask(
     request: ControlRequest,
     mut pins: Option<&mut dyn PinProvider>,
@@ -164,8 +166,8 @@ pub(super) fn reply(
     }
 }
 
-/// Connects to the process. Where there is none, listens in its place, connects and starts it with the listening
-/// socket: one that finds no connection waiting ends.
+/// Connects to the tunnel process. If none runs, this process listens in its place, connects, and starts one with the
+/// listening socket. It has to connect before: a process that finds no connection waiting ends.
 fn connect_or_start(socket: &mut ControlSocket) -> Result<UnixStream, Error> {
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
@@ -196,7 +198,7 @@ fn connect(socket: &ControlSocket) -> Result<Option<UnixStream>, Error> {
     socket.connect().map_err(|reason| unreachable(socket, &reason))
 }
 
-/// Whether the other process has ended, and not merely said nothing.
+/// Whether the error says that the other process has ended, and not merely been silent.
 fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -204,7 +206,7 @@ fn is_end(error: &io::Error) -> bool {
     )
 }
 
-/// It was stopped or killed, or has crashed.
+/// The error for a tunnel process that was stopped or killed, or has crashed.
 fn lost() -> Error {
     tunnel_error("the tunnel process has ended before it answered", "run the command again")
 }
@@ -217,7 +219,7 @@ fn no_socket(reason: &str) -> Error {
     )
 }
 
-/// It hangs, serves as many connections as it can, or is of another build of this program.
+/// The error for a tunnel process that hangs, serves as many connections as it can, or is another build of this program.
 fn unreachable(socket: &ControlSocket, reason: &io::Error) -> Error {
     tunnel_error(
         format!("the tunnel process can't be reached at {}: {reason}", socket.path().display()),

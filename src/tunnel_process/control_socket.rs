@@ -1,5 +1,5 @@
-//! The socket through which this user's processes find the tunnel process: in a directory that is the
-//! user's alone, and each end checks whose process the other one is.
+//! The socket by which this user's processes find the tunnel process. It is in a directory that only this user can enter,
+//! and each end checks that the other one is a process of this user.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -25,12 +25,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct ControlSocket {
     path: PathBuf,
     directory: OwnedFd,
-    /// Which file was there when it was found or made: its device and number.
+    /// Which file the socket was when it was found or made: its device and inode number.
     file: Option<(u64, u64)>,
 }
 
 impl ControlSocket {
-    /// Finds the directory, and makes it if it isn't there.
+    /// Finds the socket's directory, or makes it.
     pub(crate) fn find() -> Result<Self, String> {
         directories::in_first(&directories::SESSION, |path, directory| {
             let path = path.join(NAME);

@@ -1,5 +1,6 @@
-//! What processes of ours that outlive their client keep of its environment: the variables that PKCS#11 libraries read, by
-//! name. What else is in it, secrets of other programs for instance, is nothing to them.
+//! Which variables the tunnel process and token processes, which outlive the client that has started them, keep of its
+//! environment: those that PKCS#11 libraries read. They are listed by name, so that nothing else is kept, such as other
+//! programs' secrets.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -7,7 +8,8 @@ use std::ffi::{OsStr, OsString};
 /// Names and values.
 pub(super) type Environment = Vec<(OsString, OsString)>;
 
-/// Variables that lead a library to its tokens. Where one is another, so are token process, key and PIN.
+/// Variables that lead a library to its tokens. If one has another value, the key is another one, with a token process and
+/// a PIN of its own.
 const OF_TOKENS: [&str; 37] = [
     // Thales Luna
     "ChrystokiConfigurationPath",
@@ -65,8 +67,8 @@ const OF_TOKENS: [&str; 37] = [
     "YUBIHSM_PKCS11_CONF",
 ];
 
-/// What else they read, and the tunnel process: where this user's services and the machine's CAs are, proxies of network
-/// HSMs, languages, logs.
+/// Variables that libraries and the tunnel process read for other purposes: where this user's services and the machine's
+/// CAs are, proxies, languages, logs.
 const OF_THE_SYSTEM: [&str; 31] = [
     "CKNFAST_DEBUG",
     "CKNFAST_DEBUGFILE",
@@ -101,7 +103,7 @@ const OF_THE_SYSTEM: [&str; 31] = [
     "no_proxy",
 ];
 
-/// Names more of them, with commas in between, for a library that none of these is for.
+/// The variable that names more of them, separated by commas, for a library that reads others.
 const FURTHER: &str = "PKCS11_EXTERNAL_SIGNER_ENV_KEEP";
 
 /// What is kept of this process's environment.
@@ -122,7 +124,7 @@ fn is_kept(name: &OsStr, further: &BTreeSet<&str>) -> bool {
     OF_TOKENS.contains(&name) || OF_THE_SYSTEM.contains(&name) || further.contains(name)
 }
 
-/// What of it says which tokens there are.
+/// The variables among these that lead a library to its tokens.
 pub(super) fn of_tokens(environment: &Environment) -> BTreeSet<&(OsString, OsString)> {
     let is_of_tokens = |name: &OsStr| name.to_str().is_some_and(|name| OF_TOKENS.contains(&name));
     environment.iter().filter(|(name, _)| is_of_tokens(name)).collect()

@@ -1,4 +1,4 @@
-//! What this user's local clients know the tunnel process by: in a file that `kubeconfig --write` makes.
+//! The identity by which this user's clients know the tunnel process. It is kept in a file that `kubeconfig --write` makes.
 
 use super::message::foreign_entry;
 use files::data_file;
@@ -15,7 +15,7 @@ pub fn identity() -> Result<ServerIdentity, Error> {
 }
 
 fn read() -> Result<Option<ServerIdentity>, Error> {
-    // Another user could have made it, and would then be taken for the tunnel.
+    // A file that another user could have made is refused: that user would be taken for the tunnel.
     let not_read = |reason: String| {
         let help = Help::from(
             "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, remove the \
@@ -30,7 +30,7 @@ fn read() -> Result<Option<ServerIdentity>, Error> {
     identity.map(Some).map_err(|reason| not_read(format!("{}: {reason}", path.display())))
 }
 
-/// The same, made if there is no file.
+/// This user's identity, which is made if there is none yet.
 pub fn identity_or_new() -> Result<ServerIdentity, Error> {
     if let Some(identity) = read()? {
         return Ok(identity);
@@ -43,6 +43,6 @@ pub fn identity_or_new() -> Result<ServerIdentity, Error> {
              (mode 0700)",
         )
     })?;
-    // Another process can have been first.
+    // Another process may have been faster: then its identity is the one.
     Ok(read()?.unwrap_or(new))
 }

@@ -1,8 +1,9 @@
-//! The tunnel process: serves clusters with keys in tokens to programs that run the credential plugin, and
-//! ends when nothing uses it any longer.
+//! The tunnel process: a background process that serves clusters, with keys in tokens, to programs that run the credential
+//! plugin. It ends when nothing uses it any longer.
 //!
-//! A plugin can start what its client is about to dial, since clients run plugins first. It loads no PKCS#11 library: each
-//! has a token process. Clients reach it by a socket of this user's; a PIN is asked for at the client that wants the key.
+//! A client runs its plugin before it dials, so the plugin can start the tunnel that the client is about to dial. The
+//! tunnel process loads no PKCS#11 library: each library has a token process. Clients reach it by a socket of this user's,
+//! and a PIN is asked for at the client that wants the key.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,7 @@ pub use message::{
 pub use service::serve;
 pub use token_process::{OwnKey, TOKEN_ARGUMENT, serve_token};
 
-/// What this program is started with to be the process.
+/// The argument with which this program becomes the tunnel process.
 pub const ARGUMENT: &str = "tunnel-process";
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

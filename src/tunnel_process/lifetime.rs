@@ -1,4 +1,4 @@
-//! How long a key stays open, by the `keep` settings of those who use it.
+//! How long a key stays open, by the `keep` settings of the clients that use it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,25 +17,25 @@ use system::process::WatchedProcess;
 use system::process::session_of;
 use tunnel::KeyUsage;
 
-/// When a key is closed that nothing else keeps.
+/// Until when a key stays open if nothing else keeps it, in words.
 const CALLERS_END: &str = "its callers have ended";
 
-/// A key that was asked for once. It is closed when nothing keeps it.
+/// A key that some client has asked for. It is closed when nothing keeps it open any more.
 #[derive(Default)]
 pub(super) struct ServedKey {
     pub(super) configuration: Vec<(String, String)>,
-    /// Names its token process.
+    /// The name of its token process.
     pub(super) name: OsString,
-    /// The one in which it is open, or is being opened.
+    /// The token process in which it is open or being opened.
     pub(super) process: Option<Arc<TokenProcess>>,
     pub(super) open: Option<Arc<OpenKey>>,
-    /// Those that wait for it to be opened.
+    /// The clients that wait for it to be opened.
     pub(super) waiting: WaitingClients,
     pub(super) claims: Vec<Claim>,
     pub(super) callers: Vec<Caller>,
-    /// Whether whoever asks has any digest signed, since the key was opened for that.
+    /// Whether the key was opened for signing any digest: then each admitted client can have one signed.
     pub(super) signs_digests: bool,
-    /// In time since boot.
+    /// When it was used last, in time since boot.
     pub(super) last_use: Duration,
 }
 
@@ -57,7 +57,7 @@ impl WaitingClients {
     }
 }
 
-/// A client that counts as one that waits until this is dropped, also by a thread that panics.
+/// A client that counts as waiting until this is dropped, also by a thread that panics.
 pub(super) struct WaitingClient {
     number: Arc<AtomicUsize>,
 }
@@ -71,11 +71,11 @@ impl Drop for WaitingClient {
 /// A program that was given the credential.
 pub(super) struct Caller {
     pub(super) process: WatchedProcess,
-    /// The one that names the key, as in KUBECONFIG; empty if that is not known.
+    /// The kubeconfig that names the key, as in KUBECONFIG; empty if that is not known.
     pub(super) kubeconfig: String,
-    /// In time since boot: how long its own client may take to connect once it has ended.
+    /// Until when, in time since boot, its own client may still connect after the caller has ended.
     awaited_until: Duration,
-    /// How many connections the key will have had then.
+    /// How many connections the key will have had once that client has connected.
     awaited: usize,
 }
 
@@ -85,10 +85,11 @@ impl Caller {
     }
 }
 
-/// That clients want the key open for so long.
+/// A claim of clients that the key stays open, with how long.
 pub(super) struct Claim {
     keep: Keep,
-    /// With [`Keep::Terminal`], the session's leader. `None` if it can't be watched: the terminal counts as closed.
+    /// With [`Keep::Terminal`], the leader of the session, which is the shell. `None` if it can't be watched: then the
+    /// terminal counts as closed.
     pub(super) shell: Option<WatchedProcess>,
     pub(super) kubeconfigs: BTreeSet<String>,
 }
@@ -110,7 +111,7 @@ impl ServedKey {
         }
     }
 
-    /// Whether it is open no longer, with its process.
+    /// Whether its token process has ended, so that the key isn't open any more.
     pub(super) fn is_lost(&self) -> bool {
         self.open.is_some() && self.process.as_ref().is_none_or(|process| process.has_ended())
     }
@@ -119,18 +120,19 @@ impl ServedKey {
     pub(super) fn is_kept(&mut self, usage: KeyUsage) -> bool {
         self.callers.retain(|caller| !caller.process.has_ended() || caller.awaits(usage));
         let is_claimed = self.is_claimed(usage);
-        // Who is connected is told, or needs no signature.
+        // A client that is connected needs no further signature, or is told that there is none.
         let is_used = !self.waiting.is_empty() || usage.open > 0;
         is_used || !self.is_lost() && (is_claimed || !self.callers.is_empty())
     }
 
-    /// Whether a further client may use it without a PIN: not what one whose caller has ended had opened.
+    /// Whether another client may use the key without a PIN: not if it was opened for one whose caller has ended.
     pub(super) fn admits_clients(&mut self, usage: KeyUsage) -> bool {
         let has_callers = self.callers.iter().any(|caller| !caller.process.has_ended());
         self.is_claimed(usage) || !self.waiting.is_empty() || has_callers
     }
 
-    /// A key that isn't in use is closed with the first kind of `keep` that has run out: for shells, with the last of them.
+    /// Whether all kinds of `keep` that clients have asked for still hold. An unused key is closed as soon as one has run
+    /// out; that for shells runs out with the last of them.
     fn is_claimed(&mut self, usage: KeyUsage) -> bool {
         self.forget_shells_that_have_ended();
         let now = time_since_boot();
@@ -147,7 +149,7 @@ impl ServedKey {
         !self.claims.is_empty() && self.claims.iter().all(holds)
     }
 
-    /// A shell's end is the end of its own claim, as long as another shell has one.
+    /// Drops the claims of shells that have ended, as long as another shell has one.
     fn forget_shells_that_have_ended(&mut self) {
         let lives =
             |claim: &Claim| claim.keep == Keep::Terminal && !claim.is_of_a_shell_that_has_ended();
@@ -156,7 +158,7 @@ impl ServedKey {
         }
     }
 
-    /// Keeps it open for the caller; one that is not the client itself may end before the client connects.
+    /// Keeps the key open for the caller. A caller that is not the client itself may end before the client connects.
     pub(super) fn add_caller(
         &mut self,
         process: WatchedProcess,
@@ -179,7 +181,7 @@ impl ServedKey {
         });
     }
 
-    /// Keeps it open as this client wants it, which has it from this kubeconfig.
+    /// Keeps the key open for as long as this client wants, which has it from this kubeconfig.
     pub(super) fn keep(&mut self, keep: Keep, client: i32, kubeconfig: &str) {
         let shell = match keep {
             Keep::Terminal => WatchedProcess::new(session_of(client)).ok(),
@@ -192,7 +194,7 @@ impl ServedKey {
         };
         let kubeconfig = Some(kubeconfig.to_owned()).filter(|file| !file.is_empty());
         if let Some(claim) = self.claims.iter_mut().find(is_same) {
-            // Its number may be that of one which had ended.
+            // The shell's process number may have been that of one that has ended.
             claim.shell = shell;
             claim.kubeconfigs.extend(kubeconfig);
         } else {
@@ -200,7 +202,7 @@ impl ServedKey {
         }
     }
 
-    /// What is to be told of it, if it is open.
+    /// What `status` shows of the key, if it is open.
     pub(super) fn status(&self, usage: KeyUsage) -> Option<KeyStatus> {
         let (open, process) = self.open.as_ref().zip(self.process.as_ref())?;
         let callers = self.callers.iter();
@@ -223,7 +225,7 @@ impl ServedKey {
         })
     }
 
-    /// Until when it stays open, in words.
+    /// Until when the key stays open, in words.
     fn until(&self) -> String {
         let shells = self.claims.iter().filter_map(|claim| claim.shell.as_ref());
         let shells = shells.filter(|shell| !shell.has_ended());
@@ -238,7 +240,7 @@ impl ServedKey {
             Keep::For(_) => format!("{} after its last use", claim.keep),
             Keep::Terminal => shells_end.clone(),
         });
-        // Of all shells once.
+        // Each text once, also if several shells have the same.
         let ends: BTreeSet<_> = ends.collect();
         ends.into_iter().collect::<Vec<_>>().join(", or ")
     }

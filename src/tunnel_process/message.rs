@@ -1,6 +1,7 @@
 //! What the tunnel process and its clients say to each other: a line of JSON for each message.
 //!
-//! A client begins with a [`Greeting`]. The process may ask it questions, and ends with a reply.
+//! The process says that it is there, and the client sends a [`Greeting`] with its request. The process may ask it
+//! questions, and ends with a reply.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,13 +28,13 @@ use system::memory::wipe_stack;
 use system::process::WatchedProcess;
 use tunnel::{ClientCertificate, ServerIdentity, Trouble, effective_proxy};
 
-/// The longest message, in bytes: a chain of certificates, a cluster's authorities and an environment fit many times.
+/// The longest message, in bytes: many times what a chain of certificates, a cluster's authorities and an environment take.
 const LONGEST: u64 = 16 << 20;
 
-/// `R` is the request, or its text: that of another version may be anything.
+/// A client's first message. `R` is the request, or its text: a request of another version may be anything.
 #[derive(Deserialize, Serialize)]
 pub struct Greeting<R = ControlRequest> {
-    /// Of the program; a process serves only clients of its own.
+    /// The version of the client's program. A process serves only clients of its own version.
     pub(super) version: String,
     /// The client's own process number, as it knows it.
     pub(super) process: i32,
@@ -50,25 +51,25 @@ pub enum ControlRequest {
 /// What a client wants to have served, and for how long.
 #[derive(Default, Deserialize, Serialize)]
 pub struct Registration {
-    /// Which key, without a PIN.
+    /// The configuration of the key, without a PIN.
     pub configuration: Vec<(String, String)>,
     pub keep: Keep,
-    /// The program that waits for the credential, by its process number.
+    /// The process number of the program that waits for the credential.
     pub caller: Option<i32>,
-    /// The one that names the key, as in KUBECONFIG, for messages; empty if that is not known.
+    /// The kubeconfig that names the key, as in KUBECONFIG, for messages; empty if that is not known.
     pub kubeconfig: String,
     pub clusters: Vec<RegisteredCluster>,
     /// The authority, in PEM, that the client's kubeconfig trusts at the local addresses.
     pub authority: Option<String>,
     /// Whether the client will send a [`Scheme`](crypto::scheme::Scheme) and a digest to be signed.
     pub signs: bool,
-    /// What is kept of the client's own, for the library.
+    /// What is kept of the client's environment, for the library.
     pub environment: Environment,
-    /// Where it has PINs from.
+    /// Where the client has PINs from.
     pub pin_origin: PinOrigin,
 }
 
-/// The configuration of a key that a client has named by these.
+/// The configuration of a key from what a client has sent.
 pub(super) fn config_of(pairs: &[(String, String)]) -> Result<Config, Error> {
     let pairs = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     Config::from_map(&mut pairs.collect())
@@ -77,16 +78,16 @@ pub(super) fn config_of(pairs: &[(String, String)]) -> Result<Config, Error> {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RegisteredCluster {
     pub address: SocketAddr,
-    /// For messages.
+    /// The cluster's name, for messages.
     pub name: String,
-    /// What its entry says. An address leads to one such cluster as long as the process runs.
+    /// What the cluster's entry says. As long as the process runs, an address leads to one cluster.
     pub cluster: Cluster,
-    /// Of the entry, or else of the client's environment: it counts for whoever is the first at the address.
+    /// The proxy of the entry, or else of the client's environment. That of the first client at the address counts for all.
     pub proxy_url: Option<String>,
 }
 
 impl RegisteredCluster {
-    /// What a local entry leads to, if it was made for this user on this machine.
+    /// The cluster to which an entry for the tunnel leads. An error if the entry was made for another user or machine.
     pub fn of(local: &LocalCluster, identity: &ServerIdentity) -> Result<Self, Error> {
         let entry = &local.cluster;
         let server = excerpt(&entry.server);
@@ -94,7 +95,7 @@ impl RegisteredCluster {
         let uri = Uri::try_from(entry.server.as_str()).ok();
         let uri = uri.filter(|uri| uri.scheme_str() == Some("https"));
         let address = uri.and_then(|uri| uri.authority()?.as_str().parse().ok());
-        // Where another user may listen it is none.
+        // Only the tunnel's own address counts: at another one, another user may listen.
         let address = address.filter(|address: &SocketAddr| address.ip() == local_address());
         let address = address.ok_or_else(|| {
             foreign_entry(format!(
@@ -102,7 +103,7 @@ impl RegisteredCluster {
             ))
         })?;
         let is_own = entry.authority.as_deref() == Some(identity.authority_pem().as_bytes());
-        // Without a name a client asks for the address's certificate.
+        // An entry without a name is fine: its clients verify the address.
         let server_name = entry.tls_server_name.as_deref();
         if !is_own || server_name.is_some_and(|name| name != identity.server_name()) {
             return Err(foreign_entry(format!(
@@ -113,7 +114,7 @@ impl RegisteredCluster {
     }
 }
 
-/// The entries of a kubeconfig are of no use here.
+/// The error for entries of a kubeconfig that are of no use for this user on this machine.
 pub(super) fn foreign_entry(what: impl Into<String>) -> Error {
     let help = Help::from("have the context's entries written for this user on this machine: ")
         .and(write_command())
@@ -124,26 +125,27 @@ pub(super) fn foreign_entry(what: impl Into<String>) -> Error {
 /// What a client gets when its key is open and its clusters are served.
 #[derive(Deserialize, Serialize)]
 pub struct Registered {
-    /// For the local connections, if there are clusters.
+    /// The certificate for the client's local connections, if there are clusters.
     pub client: Option<ClientCertificate>,
     /// The certificate of the key in the token, in DER.
     pub token_certificate: Vec<u8>,
     /// Whether this registration has opened the key.
     pub is_new: bool,
-    /// What should not stay as it is, if it has.
+    /// What should not stay as it is, if this registration has opened the key.
     pub warnings: Vec<String>,
 }
 
-/// What the process says. Its questions are calls of [`PinProvider`](config::pin::PinProvider).
+/// A message from the process. Its questions are calls of the client's [`PinProvider`](config::pin::PinProvider).
 #[derive(Deserialize, Serialize)]
 pub(super) enum Reply<'a> {
-    /// The reader asks for the PIN now.
+    /// The reader itself asks for the PIN now.
     AtReader(String),
     ConfirmAtReader(PinRequest<'a>),
     Failed(Error),
-    /// The process is of another version of this program, or ends: the client may start a new one.
+    /// The process can't serve the client, since it is another version of this program or is ending. The client may start a
+    /// new one.
     Gone,
-    /// The first of all: the process runs and listens. What follows may take as long as a person takes.
+    /// The first message: the process runs and listens. The next one may take as long as a person takes.
     Here,
     Pin(PinRequest<'a>),
     Registered(Registered),
@@ -159,7 +161,7 @@ pub struct StatusDocument {
     pub api_version: String,
     pub pid: u32,
     pub version: String,
-    /// No two have the same `configuration`, apart from the PIN's source, and the same `process`.
+    /// The open keys. No two have the same `process` and, apart from the PIN's source, the same `configuration`.
     pub keys: Vec<KeyStatus>,
     pub clusters: Vec<ClusterStatus>,
 }
@@ -167,23 +169,23 @@ pub struct StatusDocument {
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyStatus {
-    /// The certificate's.
+    /// The subject of the key's certificate.
     pub subject: String,
     pub token: TokenName,
-    /// The number of its token process.
+    /// The process number of its token process.
     pub process: u32,
-    /// What selects it in the configuration.
+    /// The configuration that selects the key.
     pub configuration: Vec<(String, String)>,
-    /// Whether whoever asks has any digest signed, and not only handshakes with clusters made.
+    /// Whether admitted clients can have any digest signed, and not only connect to clusters.
     pub signs_digests: bool,
     pub connections: usize,
-    /// Those that name it, each as in KUBECONFIG.
+    /// The kubeconfigs that name the key, each as in KUBECONFIG.
     pub kubeconfigs: BTreeSet<String>,
-    /// Programs that were given a credential for it.
+    /// The programs that were given a credential for the key and still run.
     pub callers: Vec<ProcessStatus>,
-    /// Shells for which it is kept open.
+    /// The shells for which the key is kept open.
     pub shells: Vec<ProcessStatus>,
-    /// Until when it stays open, in words.
+    /// Until when the key stays open, in words.
     pub until: String,
 }
 
@@ -195,7 +197,7 @@ pub struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// `None` of one that has ended.
+    /// The status of a process; `None` if it has ended.
     pub(super) fn of(process: &WatchedProcess) -> Option<Self> {
         let status = Self { pid: process.number(), name: process.name().to_owned() };
         Some(status).filter(|_| !process.has_ended())
@@ -208,7 +210,7 @@ pub struct ClusterStatus {
     pub name: String,
     pub server: String,
     pub address: SocketAddr,
-    /// Why a connection to it has failed last, if one has.
+    /// Why a connection to the cluster has failed last, if one has.
     pub last_trouble: Option<Trouble>,
 }
 
@@ -223,7 +225,7 @@ impl Conversation {
         self.0.get_ref().as_fd()
     }
 
-    /// From now on the other end may be silent for so long.
+    /// From now on the other end may be silent for this long.
     pub(super) fn be_patient(&self, patience: Duration) -> io::Result<()> {
         let stream = self.0.get_ref();
         stream.set_read_timeout(Some(patience))?;
@@ -236,7 +238,7 @@ impl Conversation {
         self.0.get_mut().write_all(&line)
     }
 
-    /// The next message; what can't be read as one ends the conversation.
+    /// Receives the next message. Something that can't be read as one is an error.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut line = Vec::new();
         let mut limited = self.0.by_ref().take(LONGEST);
@@ -250,7 +252,7 @@ impl Conversation {
         message.map_err(|_| io::Error::other("it is another version of this program"))
     }
 
-    /// Waits until there is something to be received, unless `other`'s end is closed before that.
+    /// Waits until there is something to receive. An error if the other end of `other` is closed before that.
     pub(super) fn wait_while_open(&self, other: &Self) -> io::Result<()> {
         loop {
             let mut polled = [

@@ -1,4 +1,4 @@
-//! The PIN of a key, asked for at the client that wants the key opened.
+//! A provider of PINs that asks at the client that wants the key opened.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use messages::error::Error;
 use system::limits;
 use system::locked;
 
-/// Has the client's PIN source asked, and has the client say what is waited for. The PIN crosses this one connection.
+/// Has the client ask its PIN source, and report what is waited for. The PIN is sent over this one connection only.
 pub(super) struct ClientPins {
     client: Arc<Mutex<Conversation>>,
     origin: PinOrigin,
@@ -23,7 +23,7 @@ impl ClientPins {
         Ok(Self { client, origin })
     }
 
-    /// The client's answer; `None` if it has gone.
+    /// Sends a question, and waits for the client's answer; `None` if the client has gone.
     fn ask<T: DeserializeOwned>(&self, question: &Reply<'_>) -> Option<T> {
         self.send(question)?.receive().ok()
     }

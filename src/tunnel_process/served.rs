@@ -1,4 +1,4 @@
-//! What the tunnel process serves at present: keys in their token processes, clusters at their addresses.
+//! What the tunnel process serves now: keys, in their token processes, and clusters, at their addresses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,17 +21,17 @@ use system::clock::time_since_boot;
 use system::shortage;
 use tunnel::{KeyUsage, TunnelObserver, TunnelTarget, Tunnels, tunnel_error};
 
-/// What the threads of the tunnel process look at and change, one at a time.
+/// What the tunnel process serves. Its threads look at it and change it one at a time.
 #[derive(Default)]
 pub(super) struct Served {
-    /// Made for the first cluster.
+    /// The tunnels; made for the first cluster.
     pub(super) tunnels: Option<Tunnels>,
-    /// In PEM, what local clients trust; made with the tunnels.
+    /// The certificate, in PEM, that local clients trust; set when the tunnels are made.
     authority: Option<String>,
     clusters: BTreeMap<SocketAddr, RegisteredCluster>,
-    /// A key stays here, with its number, when it is closed. They are all taken out when the process ends.
+    /// The keys by their numbers. A key that is closed stays here; all are taken out when the process ends.
     pub(super) keys: BTreeMap<KeyNumber, ServedKey>,
-    /// How many are connected.
+    /// How many clients are connected.
     pub(super) clients: usize,
     /// Whether the process is to end.
     pub(super) is_stopping: bool,
@@ -41,7 +41,7 @@ pub(super) struct Served {
 pub(super) struct KeyInProcess {
     pub(super) number: KeyNumber,
     pub(super) process: Arc<TokenProcess>,
-    /// The process was started for this key now.
+    /// Whether the process was started just now, for this key.
     pub(super) is_new_process: bool,
 }
 
@@ -52,7 +52,7 @@ impl Served {
         !self.is_stopping && authorities.is_none_or(|(served, wanted)| served == wanted)
     }
 
-    /// Closes the keys that are kept no longer. Without a key and a client, the process is to end.
+    /// Closes the keys that nothing keeps open any more. If there is no key and no client left, the process is to end.
     pub(super) fn tidy(&mut self) {
         let Self { keys, tunnels, .. } = self;
         for (number, key) in keys.iter_mut().filter(|(_, key)| key.open.is_some()) {
@@ -67,7 +67,7 @@ impl Served {
         self.is_stopping |= self.clients == 0 && !holds_keys;
     }
 
-    /// The key with this configuration, in a token process that runs or is started for it.
+    /// Finds or adds the key with this configuration, and finds or starts a token process for it.
     pub(super) fn key_in_process(
         &mut self,
         configuration: &[(String, String)],
@@ -75,7 +75,7 @@ impl Served {
         environment: &Environment,
     ) -> Result<KeyInProcess, Error> {
         let name = token_process::name(config, environment);
-        // Wherever its PIN comes from.
+        // The source of the PIN doesn't count.
         let selects = |(key, _): &&(String, String)| key != "pinSource";
         let is_same = |key: &ServedKey| {
             let known = key.configuration.iter().filter(selects);
@@ -83,7 +83,7 @@ impl Served {
         };
         let known = self.keys.iter().find(|(_, key)| is_same(key)).map(|(number, _)| *number);
         let number = known.unwrap_or(KeyNumber { library: 0, key: self.keys.len() });
-        // Its own process first.
+        // The key's own process comes first.
         let own = self.keys.get(&number).into_iter();
         let running = own
             .chain(self.keys.values())
@@ -100,7 +100,7 @@ impl Served {
             key.open = None;
         }
         let is_new_process = running.is_none();
-        // Others of its library stay for their keys.
+        // Other processes of the same library stay, for their keys.
         let process = match running {
             Some(process) => process,
             None => new_process(config, environment.clone())?,
@@ -130,14 +130,14 @@ impl Served {
         open.ok_or_else(|| Error::internal("the key was closed"))
     }
 
-    /// Serves the cluster at its address, unless it is served there already. The tunnels have their keys from `service`.
+    /// Serves the cluster at its address, unless it is served there already. The tunnels get their keys from `service`.
     pub(super) fn serve_cluster(
         &mut self,
         cluster: &RegisteredCluster,
         service: &Arc<Service>,
     ) -> Result<(), Error> {
         if let Some(served) = self.clusters.get(&cluster.address) {
-            // Never exchanged: a client that runs would get to the other one.
+            // A cluster is never exchanged for another one, to which clients that run would get then.
             return if served.cluster == cluster.cluster {
                 Ok(())
             } else {
@@ -183,7 +183,7 @@ impl Served {
     }
 }
 
-/// A new token process of the library, which serves no key yet.
+/// Starts a new token process for the library, which serves no key yet.
 pub(super) fn new_process(
     config: &Config,
     environment: Environment,
@@ -193,7 +193,7 @@ pub(super) fn new_process(
     Ok(Arc::new(started.map_err(shortage)?))
 }
 
-/// Another cluster is served at the address of this one.
+/// The error for a cluster at whose address another one is served.
 fn leads_elsewhere(cluster: &RegisteredCluster, served: &RegisteredCluster) -> Error {
     tunnel_error(
         format!(

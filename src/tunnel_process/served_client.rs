@@ -16,7 +16,7 @@ use keyring::OpenKeys as _;
 use system::limits;
 use system::peer::{Peer, peer};
 
-/// Clients that are served at once. A connection beyond them is closed.
+/// How many clients are served at once. Further connections are closed.
 const CLIENTS: usize = 512;
 
 /// A client that is counted until this is dropped, also by a thread that panics.
@@ -26,7 +26,8 @@ impl Drop for ServedClient {
     fn drop(&mut self) {
         let mut served = self.0.served();
         served.clients -= 1;
-        // Not only with the next client: one that asks for the status every moment would keep the process.
+        // Here as well, and not only in the main loop: a client that asks for the status again and again would keep the
+        // process running.
         served.tidy();
     }
 }
@@ -42,7 +43,7 @@ impl ServedClient {
         Some(Self(Arc::clone(service)))
     }
 
-    /// Has the first word, takes the client's request and answers it.
+    /// Says that the process is there, takes the client's request and answers it.
     pub(super) fn converse(&self, stream: UnixStream) -> io::Result<()> {
         let peer = peer(&stream)?;
         if !peer.is_this_user() {
@@ -55,7 +56,7 @@ impl ServedClient {
             conversation.receive::<Greeting<Box<RawValue>>>()?;
         let request = match serde_json::from_str(request.get()) {
             Ok(request) => request,
-            // What another version wants is for a process of its own.
+            // A request of another version is for a process of that version, for which this one makes way.
             Err(_) if version != VERSION => ControlRequest::Stop,
             Err(error) => return Err(error.into()),
         };
@@ -73,7 +74,7 @@ impl ServedClient {
         }
     }
 
-    /// Ends this process; the client may start one that can serve it.
+    /// Ends this process. The client may start one that can serve it.
     fn stop(&self, mut conversation: Conversation) -> io::Result<()> {
         self.0.served().is_stopping = true;
         conversation.send(&Reply::Gone)?;
@@ -82,7 +83,7 @@ impl ServedClient {
         Ok(())
     }
 
-    /// Opens the client's key and serves its clusters; signs the one digest that it has, if it has one.
+    /// Opens the client's key and serves its clusters. Signs a digest, if the client has one.
     fn register(
         &self,
         mut conversation: Conversation,

@@ -22,14 +22,14 @@ use messages::error::Error;
 use system::locked;
 use tunnel::{PAUSE_AFTER_FAILURE, TunnelObserver};
 
-/// How often it looks at what has ended: programs, connections, token processes, times.
+/// How often the process looks whether something has ended: programs, connections, token processes, times.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// Runs the tunnel process, whose standard input is the control socket; its exit code.
+/// Runs the tunnel process, whose standard input is the control socket. Returns its exit code.
 pub fn serve() -> u8 {
     background::leave_session();
     let _ = chdir("/");
-    // Standard error leads nowhere; the client sees that it is not answered.
+    // There is nowhere to report this. The client notices that it gets no answer.
     let Ok(listener) = background::take_listener() else { return 2 };
     let service =
         Arc::new(Service { socket: ControlSocket::find().ok(), served: Mutex::default() });
@@ -66,7 +66,7 @@ impl Service {
             if has_client {
                 match listener.accept() {
                     Ok((stream, _)) => self.take_client(stream),
-                    // There are no descriptors left: it will be ready again at once.
+                    // No descriptors are left. Without a pause, the loop would try again at once.
                     Err(_) => thread::sleep(PAUSE_AFTER_FAILURE),
                 }
             }
@@ -82,11 +82,11 @@ impl Service {
     fn take_client(self: &Arc<Self>, stream: UnixStream) {
         let Some(client) = ServedClient::count(self) else { return };
         let thread = thread::Builder::new().name("client".to_owned());
-        // Without a thread it is dropped, too.
+        // If no thread can be started, the client is dropped, too.
         let _ = thread.spawn(move || drop(client.converse(stream)));
     }
 
-    /// Frees the addresses, then the socket's name: the next process finds both free.
+    /// Frees the addresses and then the socket's name, so that the next process finds both free.
     fn end(&self) {
         let mut served = self.served();
         let tunnels = served.tunnels.take();
@@ -100,7 +100,7 @@ impl Service {
     }
 }
 
-/// Its clients are told what becomes of a connection.
+/// Nothing is reported here: the clients themselves are told what becomes of a connection.
 impl TunnelObserver for Service {}
 
 impl OpenKeys for Service {

@@ -1,9 +1,9 @@
-//! Token processes: this program once more, each with one PKCS#11 library for the tunnel process, or for a command.
+//! Token processes: this program, started once more, with one PKCS#11 library for the tunnel process or for a command.
 //!
-//! So no PIN is in one memory with another maker's code, a library that crashes or hangs ends no tunnel, and it has the
-//! environment of who has opened the key. Which library it is comes first, once, as the path that was checked; what is
-//! asked afterwards names keys of it, and no path that could lead elsewhere by then. With each request comes a socket for
-//! the answer and, where somebody may be asked for the PIN, the client's own.
+//! So no PIN is in the same memory as a library of another maker, a library that crashes or hangs ends no tunnel, and each
+//! library runs in the environment of whoever has opened the key. The first message says which library it is, by the path
+//! that was checked. Later messages only name keys, and no path, which could lead elsewhere by then. With each task comes a
+//! socket for the answer and, if somebody may be asked for the PIN, the client's own socket.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -41,19 +41,19 @@ use token::TOUCH_NOTICE;
 use token::exit_guard;
 use token::watchdog::Watch;
 
-/// What this program is started with to be such a process.
+/// The argument with which this program becomes a token process.
 pub const TOKEN_ARGUMENT: &str = "token-process";
 
-/// Names the process for a key: there is one for each library, initialised in one way, in one environment.
+/// The name of the token process for a key: there is one for each library, each way to initialise it, and each environment.
 pub(super) fn name(config: &Config, environment: &Environment) -> OsString {
     let environment = environment::of_tokens(environment);
     format!("{:?}", (config.library.path(), &config.init_args, environment)).into()
 }
 
-/// What is asked about a key.
+/// What a token process is asked to do with a key.
 #[derive(Deserialize, Serialize)]
 pub(super) enum Task {
-    /// Unless the client `is_admitted`, it logs in itself.
+    /// To open it. Unless the client `is_admitted`, it has to log in itself.
     Open {
         key: KeySelection,
         signs: bool,
@@ -63,14 +63,14 @@ pub(super) enum Task {
     },
     OpenInTime,
     Sign(Scheme, Vec<u8>),
-    /// Without an answer.
+    /// To close it. There is no answer.
     Close,
 }
 
-/// The library that a token process is started for: the first that it is told.
+/// The library of a token process: the first message to it.
 #[derive(Deserialize, Serialize)]
 struct ServedLibrary {
-    /// As it was checked.
+    /// The path that was checked.
     path: OsString,
     init_args: Option<CString>,
 }
@@ -81,7 +81,7 @@ impl ServedLibrary {
         Self { path, init_args: config.init_args.clone() }
     }
 
-    /// The library, checked by the process that is to load it. It must be the one that was meant.
+    /// Checks the library again, in the process that is to load it. An error if the path leads to another file by now.
     fn checked(&self) -> Result<TrustedLibrary, Error> {
         let checked = self.path.to_str().map(TrustedLibrary::check).transpose()?;
         checked.filter(|library| library.path() == self.path).ok_or_else(|| {
@@ -92,15 +92,15 @@ impl ServedLibrary {
     }
 }
 
-/// A token process has taken a task, for whose answer there is no limit: it doesn't stand still.
+/// The sign that a token process has taken a task, and so isn't stopped. Its answer may take as long as a person takes.
 #[derive(Deserialize, Serialize)]
 struct TaskTaken;
 
-/// A token process that was started. It ends when this is dropped, or with the tunnel process.
+/// A token process, seen from the process that has started it. It ends when this is dropped, or when that process ends.
 pub(super) struct TokenProcess {
     pub(super) name: OsString,
     library: PathBuf,
-    /// Readable once it has ended.
+    /// The socket to it, which becomes readable when it has ended.
     socket: UnixStream,
     child: Mutex<Child>,
 }
@@ -132,7 +132,7 @@ impl TokenProcess {
         wait_for(&self.socket, PollFlags::IN, Instant::now() + limit).unwrap_or(true)
     }
 
-    /// The answer, for which nobody is asked for a PIN.
+    /// Asks for a task in which nobody is asked for a PIN, and waits for the answer.
     fn ask<T: DeserializeOwned>(&self, key: KeyNumber, task: &Task) -> Result<T, Error> {
         let answer = || {
             let mut conversation = self.send(key, task, None)?;
@@ -142,12 +142,12 @@ impl TokenProcess {
         answer().unwrap_or_else(|reason| Err(self.failure(&reason)))
     }
 
-    /// The key, opened in time.
+    /// Opens the key while a TLS client waits.
     pub(super) fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
         self.ask(key, &Task::OpenInTime).map(Arc::new)
     }
 
-    /// A signature of the open key.
+    /// Has the open key sign, and verifies the signature.
     pub(super) fn sign(
         &self,
         key: KeyNumber,
@@ -159,7 +159,7 @@ impl TokenProcess {
         open.verified(scheme, &digest, signature)
     }
 
-    /// The answer to [`Task::Open`], for which there is no limit of time as long as the client is there.
+    /// Waits for the answer to [`Task::Open`]. There is no limit of time, as long as the client is there.
     pub(super) fn opened(
         &self,
         sent: io::Result<Conversation>,
@@ -186,7 +186,7 @@ impl TokenProcess {
         Ok(conversation)
     }
 
-    /// One for a message to it, with its answer.
+    /// Opens a conversation for one task and its answer.
     fn open_conversation(&self, client: Option<&Conversation>) -> io::Result<Conversation> {
         let (ours, theirs) = UnixStream::pair()?;
         let sent: Vec<_> =
@@ -207,7 +207,7 @@ impl TokenProcess {
                     .and(stop_and_repeat()),
             );
         }
-        // Its sockets end in any order.
+        // Its sockets are closed in no particular order, so that it may end only now.
         if !self.ends_within(limits::TOKEN_PROCESS_END) {
             let library = self.library.display();
             let text = format!("the process of PKCS#11 library {library} gave no answer: {reason}");
@@ -237,7 +237,7 @@ impl TokenProcess {
         let _ = self.end();
     }
 
-    /// Closes the key; without another one, the process ends. Doesn't wait for that.
+    /// Closes the key. If the process has no other one, it ends; this doesn't wait for that.
     pub(super) fn close(self: Arc<Self>, key: KeyNumber) {
         let _ = self.send(key, &Task::Close, None);
         let _ = thread::Builder::new().spawn(move || drop(self));
@@ -255,21 +255,21 @@ impl Drop for TokenProcess {
     }
 }
 
-/// A key for one command, in a token process of its own: no other program can ask that for a signature.
+/// A key for one command, in a token process of its own. No other program can ask that process for a signature.
 pub struct OwnKey {
     process: TokenProcess,
     pub open: OpenKey,
 }
 
 impl OwnKey {
-    /// Opens the key that the configuration selects, without a limit of time: `pins` may ask a person.
+    /// Opens the key that the configuration selects. There is no limit of time, since `pins` may ask a person.
     pub fn open(
         configuration: Vec<(String, String)>,
         pins: &mut dyn PinProvider,
     ) -> Result<Self, Error> {
         let config = config_of(&configuration)?;
         let mut environment = environment::kept();
-        // It reports its steps as this one does.
+        // It reports its steps if this process does.
         environment.push((report::LOG.into(), log::max_level().as_str().to_lowercase().into()));
         let errors = Stdio::inherit();
         let process =
@@ -282,7 +282,7 @@ impl OwnKey {
             pin_origin: pins.origin(),
         };
         let sent = process.send(KeyNumber::default(), &task, Some(&Conversation::new(theirs)));
-        // Until it has no more questions, and closes its end.
+        // Answers questions until the process has no more and closes its end.
         let mut client = Conversation::new(ours);
         let _ = reply(&mut client, Some(pins));
         let answer = || {
@@ -294,7 +294,7 @@ impl OwnKey {
         Ok(Self { process, open })
     }
 
-    /// Ends the process, in which the library is finalised.
+    /// Ends the token process, which finalises the library.
     pub fn finish(&self) {
         self.process.finish();
     }
@@ -317,12 +317,12 @@ impl OpenKeys for OwnKey {
     }
 }
 
-/// Runs a token process, whose standard input is the tunnel process's socket; its exit code.
+/// Runs a token process, whose standard input is a socket to the process that has started it. Returns its exit code.
 pub fn serve_token() -> u8 {
     let Ok(socket) = background::take_input().map(UnixStream::from) else {
         return Exit::Cluster as u8;
     };
-    // The keys of a command's terminal are for the command.
+    // The keys that are pressed at a command's terminal are meant for the command.
     background::leave_session();
     exit_guard::end_by_signal();
     let keyring = Keyring::default();
@@ -347,16 +347,16 @@ pub fn serve_token() -> u8 {
 /// The keys of a token process.
 struct ProcessKeys {
     keyring: Arc<Keyring>,
-    /// The only one that is loaded; why it isn't, for each task that would need it.
+    /// The only library that is loaded; or why it isn't, for each task that needs it.
     library: Result<TrustedLibrary, Error>,
     init_args: Option<CString>,
-    /// By the tunnel process's numbers, those of the keyring.
+    /// The keyring's numbers of the keys, by the numbers that the tunnel process gives them.
     numbers: BTreeMap<usize, KeyNumber>,
 }
 
 impl ProcessKeys {
-    /// Has a thread do a task, which came with these sockets: the one for its answer, by which it is told, and where somebody
-    /// may be asked for the PIN the client's own.
+    /// Has a thread do a task. These sockets came with it: one to read the task from and answer it and, if somebody may be
+    /// asked for the PIN, the client's own.
     fn begin_task(&mut self, mut sockets: impl Iterator<Item = Conversation>) {
         let Some(mut answer) = sockets.next() else { return };
         let Ok((number, task)) = answer.receive::<(usize, Task)>() else { return };
@@ -370,7 +370,7 @@ impl ProcessKeys {
                 return;
             }
         };
-        // In the order in which they come.
+        // Here and not in the thread, so that it is done in the order of the tasks.
         match task {
             Task::Close => self.keyring.close(key),
             Task::Open { is_admitted: false, .. } => self.keyring.dismiss_clients(key),
@@ -379,12 +379,12 @@ impl ProcessKeys {
         let client = sockets.next();
         let keyring = Arc::clone(&self.keyring);
         let _ = thread::Builder::new().spawn(move || {
-            // Who asked has ended, if the answer can't be sent.
+            // If the answer can't be sent, whoever has asked has ended.
             let _ = work(&keyring, key, task, client, answer);
         });
     }
 
-    /// The key of this number, which the first task to open it brings.
+    /// The key with this number. The first task to open it says which key it is.
     fn key(&mut self, number: usize, task: &Task) -> Result<KeyNumber, Error> {
         if let Some(key) = self.numbers.get(&number) {
             return Ok(*key);
@@ -400,14 +400,14 @@ impl ProcessKeys {
     }
 }
 
-/// The library that this process is for.
+/// Receives the library that this process is for.
 fn receive_library(socket: &UnixStream) -> io::Result<ServedLibrary> {
     let first = descriptors::receive(socket)?.into_iter().next();
     let first = first.ok_or(io::ErrorKind::UnexpectedEof)?;
     Conversation::new(first.into()).receive()
 }
 
-/// Does the task, and sends its answer. `client` may be asked for the PIN.
+/// Does the task and sends its answer. `client` can be asked for the PIN.
 fn work(
     keyring: &Keyring,
     key: KeyNumber,
@@ -423,7 +423,7 @@ fn work(
             let waiting = Box::new(move |holder| drop(notices.send(&Reply::Waiting(holder))));
             let opened = keyring.open(key, Some(KeyClient { pins, signs, waiting }));
             answer.send(&opened.as_deref())?;
-            // They are told.
+            // The client has been told of the warnings.
             if let Ok(open) = opened {
                 let _ = open.take_warnings();
             }

@@ -1,4 +1,4 @@
-//! What a login that fails says, and what to type next.
+//! The messages for a login that fails: what is wrong, and what to type next.
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 
@@ -13,7 +13,7 @@ use messages::help::{Help, HelpPart, command};
 const WHICH_PIN: &str = "make sure which PIN the token wants (a YubiKey: the PIV PIN)";
 
 impl Token {
-    /// Why no PIN is sent; `origin` is where it would have come from.
+    /// The error for a PIN that the rules don't allow to be sent. `origin` is where the PIN would have come from.
     pub(super) fn not_sent(&self, reason: WhyNotSent, origin: &PinOrigin) -> Error {
         match reason {
             WhyNotSent::FinalTry => pin::final_try(&self.state.name.to_string(), origin),
@@ -77,7 +77,7 @@ impl Token {
             .help(format!("change it: {tool} --login --change-pin, or the token's own tool"))
     }
 
-    /// The token has refused the PIN, and is in this state now.
+    /// The error for a PIN that the token has refused. `left` is the token's state now.
     pub(super) fn incorrect(
         &self,
         origin: &PinOrigin,
@@ -102,7 +102,7 @@ impl Token {
         })
     }
 
-    /// The error of a C_Login that has failed, but for a PIN that was refused.
+    /// The error for a C_Login that has failed in another way than by a refused PIN.
     pub(super) fn login_failure(&self, error: &CryptokiError) -> Error {
         let (token, failure) = (&self.state.name, ckr::failure(error));
         match ckr::code(error) {
@@ -125,7 +125,7 @@ impl Token {
         }
     }
 
-    /// The error of a C_Login or C_Logout that has failed for a reason of its own.
+    /// The error for a C_Login or C_Logout that has failed for a reason that has nothing to do with the PIN.
     pub(crate) fn call_failure(&self, error: &CryptokiError) -> Error {
         self.failure(error, |failure| {
             let text = format!("login to token {} failed: {failure}", self.state.name);
@@ -134,7 +134,7 @@ impl Token {
     }
 }
 
-/// A program gives a PIN again that the token has refused, or may have.
+/// The error for a program that gives a PIN again that the token has refused or may have refused.
 pub(super) fn repeated(token: &TokenName, origin: &PinOrigin) -> Error {
     let text = format!(
         "token {token} seems to have refused the PIN {origin}, which gave the same one again"
@@ -144,7 +144,7 @@ pub(super) fn repeated(token: &TokenName, origin: &PinOrigin) -> Error {
     )
 }
 
-/// The library has refused the form of the PIN, before the token could count it.
+/// The error for a PIN whose form the library has refused, before the token could count it.
 pub(super) fn malformed(token: &TokenName, origin: &PinOrigin, error: &CryptokiError) -> Error {
     let text = format!(
         "the library of token {token} did not take the PIN {origin} as it is: {}",
@@ -155,7 +155,7 @@ pub(super) fn malformed(token: &TokenName, origin: &PinOrigin, error: &CryptokiE
     ))
 }
 
-/// The record has no place for the line that must stand before a stored PIN is sent.
+/// The error for a stored PIN that isn't sent, because the line that has to be written before can't be.
 pub(super) fn not_recorded(token: &TokenName, origin: &PinOrigin, reason: &str) -> Error {
     let text = format!(
         "a PIN that token {token} refuses could not be remembered ({reason}), so the PIN {origin} was not \

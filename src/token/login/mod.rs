@@ -1,12 +1,12 @@
-//! The login (C_Login): a PIN that the rules allow is got, sent and remembered.
+//! The login (C_Login): how a PIN that the rules allow is got, sent and remembered.
 //!
-//! Locking a user's card is the worst this program could do. So the rules stand in one place,
-//! `pin_rules`; the token's state is read before every try; and from that look until the token's
-//! answer its record is locked, so that no other process of this user sends it a PIN.
+//! Locking a user's card is the worst that this program could do. So the rules are in one place, `pin_rules`; the token's
+//! state is read before every try; and from then until the token has answered, its record is locked, so that no other
+//! process of this user sends it a PIN.
 //!
-//! Each try goes through `obtain` (which PIN, and whether the rules allow it) and `send` (record it, call C_Login, take
-//! the answer). `prove` does the same for a client who wants to use what is open. `state` has who is logged in, and the
-//! PIN that is kept. `errors` decides nothing.
+//! Each try goes through `obtain` (which PIN, and whether the rules allow it) and `send` (record it, call C_Login, record
+//! the answer). `prove` does the same for a client that wants to use a login of others. `state` knows who is logged in, and
+//! keeps the PIN. `errors` has the messages, and decides nothing.
 
 mod errors;
 mod obtain;
@@ -40,15 +40,15 @@ impl AcceptedPin {
         &self.token
     }
 
-    /// For a process of its own.
+    /// The PIN alone, for a process of its own.
     pub fn into_pin(self) -> Pin {
         self.accepted.pin
     }
 }
 
 impl Token {
-    /// Logs in (C_Login, CKU_USER) unless that was done or the token requires no login, so that private objects are
-    /// seen. The prompt says that the PIN is wanted for `what`.
+    /// Logs in as the user (C_Login, CKU_USER), so that private objects are visible, unless that was done before or the
+    /// token requires no login. The prompt says that the PIN is wanted for `what`.
     pub fn log_in_if_required(
         &mut self,
         what: &str,
@@ -58,23 +58,23 @@ impl Token {
         if self.may_hide_objects() { self.authenticate(UserType::User, what, pins) } else { Ok(()) }
     }
 
-    /// Whether a PIN can help, by what the token said of itself when it was opened; the error says why not.
+    /// Checks whether a PIN can help, by what the token said when its session was opened. The error says why not.
     pub fn check_pin_state(&self) -> Result<(), Error> {
         self.check_hopeless(self.state.pin)
     }
 
-    /// Has a stored PIN sent although the token may have refused one: the user says that it is another.
+    /// From now on a stored PIN is sent even if the token may have refused one: the user says that it is another PIN.
     pub fn disregard_refusals(&mut self) {
         self.login.disregards_refusals = true;
     }
 
-    /// Another person, or the same one once more, has all tries of a process again.
+    /// Gives all of a process's tries back: another person is asked, or the same one once more.
     pub fn forget_tries(&self) {
         TRIED_PINS.forget(&self.state.name);
     }
 
-    /// Takes over the PIN that this very token accepted before, unless the token has counted wrong PINs since: it may have
-    /// been changed meanwhile.
+    /// Takes the PIN out of `pins` that this very token has accepted before, and keeps it for the login. If the token has
+    /// counted wrong PINs since, the PIN is left there: it may have been changed.
     pub fn recall(&mut self, pins: &mut Vec<AcceptedPin>) {
         let is_own = |accepted: &AcceptedPin| accepted.token.is_same_token(&self.state.name);
         if let Some(index) = pins.iter().position(is_own)
@@ -84,18 +84,20 @@ impl Token {
         }
     }
 
-    /// How often a login of this session has ended: what was found of private objects before can't be used.
+    /// How many logins of this session have ended. Private objects that were found before the last end can't be used any
+    /// more.
     pub fn logins(&self) -> usize {
         self.login.ended()
     }
 
-    /// The PIN that the token has accepted, for another session, or for the time after it was taken out and put back.
+    /// Ends the session's use here, and returns the PIN that the token has accepted: for another session, or for when the
+    /// token is put back.
     pub fn into_accepted_pin(self) -> Option<AcceptedPin> {
         let accepted = self.login.into_accepted()?;
         Some(AcceptedPin { token: self.state.name, accepted })
     }
 
-    /// Whether a PIN is kept here that somebody entered, and that is nowhere else.
+    /// Whether a PIN is kept that a person has entered, so that it exists nowhere else.
     pub fn keeps_entered_pin(&self) -> bool {
         self.login.kept().is_some_and(|kept| kept.origin().is_attended())
     }

@@ -1,4 +1,4 @@
-//! Who is logged in in a session, and which PIN is kept for it: each change of either is one method here.
+//! Who is logged in to a session, and which PIN is kept for it. Each change of either is one method here.
 //!
 //! ```text
 //!              logged_in                 logged_in (CKU_SO)
@@ -8,20 +8,19 @@
 //!            logout_called                logout_called
 //! ```
 //!
-//! The login that a key wants for each signature (CKU_CONTEXT_SPECIFIC) leaves that as it is.
+//! The login that a key wants for each signature (CKU_CONTEXT_SPECIFIC) doesn't change who is logged in.
 //!
-//! The PIN is kept apart from that, since each can be there without the other: a PIN that was entered at the reader is
-//! kept nowhere; one that the token accepted in another session is here before the login; and the user's stays when
-//! the security officer takes the user's place.
+//! Which PIN is kept doesn't follow from that. After a login at the reader, no PIN is kept; a PIN that the token has
+//! accepted in another session is kept before the login here; and the user's PIN stays when the security officer logs in.
 //!
 //! ```text
 //!          keep                         take, drop_kept
 //!   none ────────▶ Accepted, Unchecked ─────────────────▶ none
 //! ```
 //!
-//! Whoever sends the kept PIN takes it, and has it kept again only if the token may still accept it: so one that was
-//! refused can't stay by mistake. `take_accepted` and `give_back` are for a client that proves that it knows the
-//! PIN, during which nobody else's may be sent.
+//! Whoever sends the kept PIN takes it, and keeps it again only if the token may still accept it. So a refused PIN can't
+//! stay by mistake. `take_accepted` and `give_back` are for `prove`: while a client proves that it knows the PIN, the kept
+//! one must not be sent.
 
 use cryptoki::session::UserType;
 
@@ -34,7 +33,7 @@ pub(super) struct SourcedPin {
 }
 
 impl SourcedPin {
-    /// A second copy of the PIN, which is wiped as the first one is.
+    /// A second copy of the PIN, which is wiped like the first one.
     pub(super) fn duplicate(&self) -> Self {
         Self { pin: self.pin.duplicate(), origin: self.origin.clone() }
     }
@@ -80,7 +79,7 @@ impl KnownPin {
     }
 }
 
-/// Who is logged in in a session.
+/// Who is logged in to a session.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum LoggedIn {
     #[default]
@@ -89,17 +88,17 @@ enum LoggedIn {
     User,
 }
 
-/// The login of a session, and the PIN that was sent for it.
+/// Who is logged in to a session, and the PIN that is kept for it.
 #[derive(Default)]
 pub(crate) struct Login {
     who: LoggedIn,
-    /// For keys that want it again for each signature, and for a session in place of this one.
+    /// The PIN, for keys that want it again for each signature, and for another session in place of this one.
     kept: Option<KnownPin>,
     /// How many logins have ended.
     ended: usize,
-    /// The user says that the stored PIN is another one than the token has refused.
+    /// Whether the user says that the stored PIN is another one than the token has refused.
     pub(super) disregards_refusals: bool,
-    /// How many wrong PINs were given to [prove](super::Token::prove) since the last right one.
+    /// How many wrong PINs clients have given to [prove](super::Token::prove) since the last right one.
     pub(super) wrong_proofs: usize,
 }
 
@@ -114,12 +113,12 @@ impl Login {
         self.who == LoggedIn::SecurityOfficer
     }
 
-    /// See [`super::Token::logins`].
+    /// How many logins of this session have ended.
     pub(super) fn ended(&self) -> usize {
         self.ended
     }
 
-    /// C_Login has succeeded. A key's own login, where none is in force, counts as the user's.
+    /// To be called when C_Login has succeeded. A key's own login counts as the user's if nobody is logged in.
     pub(crate) fn logged_in(&mut self, user: UserType) {
         self.who = match (user, self.who) {
             (UserType::So, _) => LoggedIn::SecurityOfficer,
@@ -128,8 +127,8 @@ impl Login {
         };
     }
 
-    /// C_Logout was called, and the session shows a login all the same or doesn't: private objects that were found before
-    /// are not to be used in either case.
+    /// To be called after C_Logout; `shows_login` if the session is logged in all the same. In either case, private objects
+    /// that were found before can't be used any more.
     pub(crate) fn logout_called(&mut self, shows_login: bool) {
         self.ended += 1;
         if !shows_login {
@@ -137,7 +136,7 @@ impl Login {
         }
     }
 
-    /// The kept PIN, which stays.
+    /// The kept PIN. It stays kept.
     pub(super) fn kept(&self) -> Option<&KnownPin> {
         self.kept.as_ref()
     }
@@ -147,18 +146,18 @@ impl Login {
         self.kept = Some(pin);
     }
 
-    /// The kept PIN, to be sent.
+    /// Takes the kept PIN out, to be sent.
     pub(super) fn take(&mut self) -> Option<KnownPin> {
         self.kept.take()
     }
 
-    /// The kept PIN may not be sent any more, or proves nothing.
+    /// Drops the kept PIN: it may not be sent any more, or is no proof.
     pub(super) fn drop_kept(&mut self) {
         self.kept = None;
     }
 
-    /// The kept PIN, if the token has accepted it: not to be sent until it is [given back](Self::give_back). Any other one
-    /// stays.
+    /// Takes the kept PIN out if the token has accepted it. It isn't sent until it is [given back](Self::give_back). A PIN
+    /// that the token has not accepted stays.
     pub(super) fn take_accepted(&mut self) -> Option<SourcedPin> {
         match self.kept.take() {
             Some(KnownPin::Accepted(pin)) => Some(pin),
@@ -169,15 +168,14 @@ impl Login {
         }
     }
 
-    /// The PIN that was [taken](Self::take_accepted) is kept again, if its login is in force and no other PIN has taken its
-    /// place.
+    /// Keeps the PIN again that was [taken](Self::take_accepted), if somebody is logged in and no other PIN is kept by now.
     pub(super) fn give_back(&mut self, former: SourcedPin) {
         if self.is_made() && self.kept.is_none() {
             self.kept = Some(KnownPin::Accepted(former));
         }
     }
 
-    /// The kept PIN, if the token has accepted it, when the session is of no use any more.
+    /// The kept PIN, if the token has accepted it, of a session that isn't used any more.
     pub(super) fn into_accepted(mut self) -> Option<SourcedPin> {
         self.take_accepted()
     }
