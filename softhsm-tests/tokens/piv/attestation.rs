@@ -39,7 +39,7 @@ fn the_chain_of_each_key_is_verified_up_to_its_root() {
             _ => "PIN once, touch never",
         };
         let told = format!(
-            "made on YubiKey 15873456 with firmware 6.6.6, {policies}; the key's SHA-256 is "
+            "made on YubiKey 15873456, firmware 6.6.6, slot {slot}, {policies}; the key's SHA-256 is "
         );
         assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
     }
