@@ -4,13 +4,13 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use super::EnrollArguments;
-use crate::cli::issuance::{IssuedCertificate, evidence_from_file};
+use crate::cli::issuance::{IssuedCertificate, attestation_from_file};
 use crate::cli::key::options::KeyOptions;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration, token_options};
 use crate::cli::question::{confirm, pick};
 use crate::cli::session::{CommandOutput, CommandSession, Step};
 use crate::enrollment::{
-    Applicant, Installation, KeyEvidence, find_key, fingerprint, for_another,
+    Applicant, Installation, KeyAttestation, find_key, fingerprint, for_another,
     has_valid_certificate, in_groups, installation, intermediates, of_key, selector, sign_request,
 };
 use attestation::yubikey::TouchPolicy;
@@ -48,7 +48,7 @@ pub(super) struct Enrollment<'a> {
     /// What was found and done, and is not [shown](Self::show) yet.
     steps: Vec<Step>,
     /// What the token says of the key, for the request.
-    evidence: Option<KeyEvidence>,
+    attestation: Option<KeyAttestation>,
 }
 
 /// Where an issued certificate is to be.
@@ -81,7 +81,7 @@ pub(super) struct PausedEnrollment<'a> {
     pins: Sources,
     is_usual: bool,
     accepted: Option<Pin>,
-    evidence: Option<KeyEvidence>,
+    attestation: Option<KeyAttestation>,
 }
 
 impl<'a> Enrollment<'a> {
@@ -132,7 +132,7 @@ impl<'a> Enrollment<'a> {
             is_usual,
             candidates,
             steps: Vec::new(),
-            evidence: None,
+            attestation: None,
         })
     }
 
@@ -147,10 +147,10 @@ impl<'a> Enrollment<'a> {
 
     /// Leaves the token.
     pub(super) fn pause(self) -> PausedEnrollment<'a> {
-        let Self { arguments, token, config, pins, is_usual, evidence, .. } = self;
+        let Self { arguments, token, config, pins, is_usual, attestation, .. } = self;
         let pins = pins.into_inner();
         let accepted = token.close().map(AcceptedPin::into_pin);
-        PausedEnrollment { arguments, config, pins, is_usual, accepted, evidence }
+        PausedEnrollment { arguments, config, pins, is_usual, accepted, attestation }
     }
 
     /// The applicant's key, found or made.
@@ -210,13 +210,13 @@ impl<'a> Enrollment<'a> {
             return Ok(());
         }
         let token = self.token.name();
-        let Some(known) = KeyEvidence::of(&self.token, selector) else {
+        let Some(known) = KeyAttestation::of(&self.token, selector) else {
             report::warning(&format!(
                 "token {token} doesn't say whether it wants a touch for the key with {selector}"
             ));
             return Ok(());
         };
-        if known.claims.touch_policy != TouchPolicy::Never {
+        if known.touch_policy() != Some(TouchPolicy::Never) {
             return Ok(());
         }
         let text = format!("token {token} wants no touch for the key with {selector}");
@@ -305,11 +305,11 @@ impl<'a> Enrollment<'a> {
         applicant: &Applicant,
     ) -> Result<Applicant, Error> {
         if let Some(file) = &self.arguments.attestation {
-            self.evidence = Some(evidence_from_file(file, &key.public_key)?);
+            self.attestation = Some(attestation_from_file(file, &key.public_key)?);
         } else if !self.arguments.no_attestation {
-            self.evidence = KeyEvidence::of(&self.token, &key.selector);
+            self.attestation = KeyAttestation::of(&self.token, &key.selector);
         }
-        let Some(known) = &self.evidence else {
+        let Some(known) = &self.attestation else {
             if !self.arguments.hardware_groups {
                 return Ok(applicant.clone());
             }
@@ -321,9 +321,9 @@ impl<'a> Enrollment<'a> {
                  another library, name with --attestation what `ykman piv keys attest` has written",
             ));
         };
-        self.steps.push(Step { title: "evidence", text: known.disclosure() });
+        self.steps.push(Step { title: "attestation", text: known.disclosure() });
         if self.arguments.hardware_groups {
-            Ok(applicant.also_in(&known.claims.groups()))
+            Ok(applicant.also_in(&known.groups()))
         } else {
             Ok(applicant.clone())
         }
@@ -340,7 +340,7 @@ impl<'a> Enrollment<'a> {
         let schemes = token.tls_schemes(&key.public_key)?;
         let request = sign_request(
             self.arguments.purpose.unwrap_or_default(),
-            self.evidence.as_ref().map(|known| &known.evidence),
+            self.attestation.as_ref().map(|known| &known.bundle),
             applicant,
             &key.public_key,
             &token.allowed_schemes(&open, &schemes)?,
@@ -490,11 +490,11 @@ impl<'a> PausedEnrollment<'a> {
         user: &str,
         session: &mut CommandSession,
     ) -> Result<Enrollment<'a>, Error> {
-        let Self { arguments, config, mut pins, is_usual, accepted, evidence } = self;
+        let Self { arguments, config, mut pins, is_usual, accepted, attestation } = self;
         pins.accepted(accepted);
         let (lock, token) = open_token(&config, session)?;
         let begun = Enrollment::begin(arguments, lock, token, config, pins, is_usual, user)?;
-        Ok(Enrollment { evidence, ..begun })
+        Ok(Enrollment { attestation, ..begun })
     }
 }
 
