@@ -1,6 +1,7 @@
 //! `approve`, with a real API server and the signer of kube-controller-manager.
 
 mod policy;
+mod verifier;
 
 use rcgen::KeyPair;
 

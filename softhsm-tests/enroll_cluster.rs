@@ -26,7 +26,7 @@ impl<'t> Newcomer<'t> {
         Self::named("jane", token, enter)
     }
 
-    fn named(
+    pub(crate) fn named(
         name: &str,
         token: Vec<String>,
         enter: impl Fn(Invocation) -> Invocation + 't,
@@ -35,7 +35,7 @@ impl<'t> Newcomer<'t> {
         Self { person, token, enter: Box::new(enter), approval: Vec::new() }
     }
 
-    /// The same, with whose evidence this root vouches for.
+    /// The same, with whose attestations this root vouches for.
     pub(crate) fn attested_below(mut self, root: &Path) -> Self {
         self.approval = vec![format!("--root={}", root.display())];
         self

@@ -125,7 +125,7 @@ fn janes() -> Vec<u8> {
     expiring(Kind::P256, "jane", 9 * MINUTE, ClientAuth, cluster().authority())
 }
 
-/// Behind a library that gives no evidence.
+/// Behind a library that gives no attestation.
 #[test]
 fn what_ykman_has_written_of_the_key_is_sent() {
     let jane = Jane::new();
@@ -141,7 +141,7 @@ fn what_ykman_has_written_of_the_key_is_sent() {
     others.fails(6, &["is about another key than the request's"]);
     let asked = jane.renew(&["--wait=1s", &file(&slot_key)]).run();
     asked.fails(9, &["was not approved within 1 seconds"]);
-    let told = asked.step("evidence");
+    let told = asked.step("attestation");
     assert!(told.contains("YubiKey 15873456"), "{told}");
     let (_, name) = asked.stderr.split_once(" approve ").unwrap();
     let name = name.split_whitespace().next().unwrap();

@@ -206,8 +206,118 @@ fn a_yes_opens_nothing_that_the_policy_does_not_allow() {
     let missing = otto.command("approve").argument("--policy=none.yaml").run();
     missing.fails(6, &["none.yaml: No such file"]);
     let unnamed = otto.command("approve").run();
-    assert_eq!(unnamed.told(2), "");
-    unnamed.says(&["<NAME>"]);
+    unnamed.fails(2, &["which request", "<NAME>", "many at once", "--policy <FILE>"]);
+}
+
+/// Whoever counts on the policy must hear that somebody has approved without it.
+#[test]
+fn what_was_approved_before_is_told_and_fails_unless_it_was_by_this_policy() {
+    let (_turn, cluster) = fresh();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    let device = Device::new();
+    let policy = write_policy(&otto, &device);
+    let option = format!("--policy={}", policy.display());
+    let approve = |name| otto.command("approve").argument(name).argument(&option);
+    for name in ["ours", "theirs"] {
+        jane.asks_by(name, &Wanted::default(), &device.request(&["dev"], claims()));
+    }
+    let mut terminal = approve("ours").at_terminal();
+    terminal.expect("Type yes: ").type_line("yes").finish().0.succeeded();
+    otto.kubectl().arguments(&["certificate", "approve", "theirs"]).run().succeeded();
+    let again = approve("ours").run().printed();
+    assert!(again.starts_with("ours has been approved before, and "), "{again}");
+    let told =
+        ["\"theirs\" has been approved before", "by another policy or none", "was not applied"];
+    approve("theirs").run().fails(6, &told);
+
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, format!("# Another one\n{text}")).unwrap();
+    approve("ours")
+        .run()
+        .fails(6, &["by another policy or none: its record says \"YubiKey 15873456, "]);
+}
+
+#[test]
+fn a_policy_is_checked_without_a_cluster() {
+    let otto = approver(quiet_cluster());
+    let policy = write_policy(&otto, &Device::new());
+    let check =
+        || approve_all(&otto, &policy).argument("--check").variable("KUBECONFIG", "/dev/null");
+    let printed = check().run().silently().printed();
+    assert!(printed.contains("policy.yaml is a policy for 1 user, SHA-256 "), "{printed}");
+    let text = fs::read_to_string(&policy).unwrap();
+    for (wrong, reason) in [
+        (text.replace("1h", "1M"), "line 6 (maxLifetime): it is no duration in w, d, h, m and s"),
+        (text.replace("minFirmware", "minFirmwre"), "line 4: the field \"minFirmwre\" is none of"),
+        (
+            format!("verifier: [no/verifier]\n{text}"),
+            "line 1 (verifier): no/verifier: No such file",
+        ),
+        (format!("verifier: [policy.yaml]\n{text}"), "policy.yaml: it is not executable"),
+    ] {
+        fs::write(&policy, wrong).unwrap();
+        check().run().fails(3, &[reason]);
+    }
+}
+
+/// jane-writes is a user of jane's, and of nobody else.
+#[test]
+fn a_policy_says_who_makes_the_requests_of_another_user() {
+    let (_turn, cluster) = fresh();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    let device = Device::new();
+    let policy = write_policy(&otto, &device);
+    let mallory = cluster.person("mallory", &["dev", REQUESTERS]);
+    let request = || device.request_of("jane-writes", &[], claims());
+    let text = fs::read_to_string(&policy).unwrap();
+    let writes = "- name: jane-writes\n  requester: jane\n  serialNumbers: [15873456]\nroots:";
+    fs::write(&policy, text.replace("roots:", writes)).unwrap();
+    jane.asks_by("hers", &Wanted::default(), &request());
+    mallory.asks_by("stolen", &Wanted::default(), &request());
+    let mut terminal = approve_all(&otto, &policy).at_terminal();
+    terminal.expect("Approve 1 of 2 requests, as the table has them? Type yes: ");
+    let outcome = terminal.type_line("yes").finish().0;
+    assert_eq!(outcome.told(6), "hers approved\n");
+    let row = row(&outcome.stderr, "stolen");
+    let reason = "line 12 (users[1].requester): the request is made by \"mallory\"";
+    assert!(row[1].ends_with(reason), "{row:?}");
+    assert!(cluster.conditions("stolen").is_empty());
+
+    let option = format!("--policy={}", policy.display());
+    let refused = otto.command("approve").arguments(&["stolen", "--despite-mismatch", &option]);
+    refused.run().fails(6, &[reason]);
+    let shown = otto.command("approve").arguments(&["hers", &option]).run();
+    shown.says(&["the policy has this requester ask for the user"]);
+}
+
+/// Eighty columns have no room for a table of all that.
+#[test]
+fn a_narrow_terminal_has_a_paragraph_for_each_request() {
+    let (_turn, cluster) = fresh();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    let device = Device::new();
+    let policy = write_policy(&otto, &device);
+    let hardware = ["dev", "hw:attested", "hw:yubikey:15873456"];
+    jane.asks_by("good", &Wanted::default(), &device.request(&hardware, claims()));
+    jane.asks("in-a-file", &Wanted::default());
+    let script =
+        format!("exec 2>/dev/tty\n\"$SIGNER\" approve --dry-run --policy={}", policy.display());
+    let (outcome, screen) =
+        approve_all(&otto, &policy).within("bash", &script).at_terminal().finish();
+    assert_eq!(outcome.told(6), "good would be approved\n");
+    let lines: Vec<_> = screen.lines().map(str::trim_end).collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{screen}");
+    let start = lines.iter().position(|line| *line == "✔  good").unwrap();
+    assert_eq!(
+        lines[start + 1..start + 5],
+        [
+            "     user \"jane\", groups \"dev\", \"hw:attested\", \"hw:yubikey:15873456\", for 10",
+            "       minutes",
+            "     YubiKey 15873456, firmware 5.7.4, slot 9a, PIN once, touch never",
+            "✘  in-a-file",
+        ],
+        "{screen}"
+    );
 }
 
 /// The administrator's page as it stands, and the rights on the approver's: the same user with a key in a file gets none.
@@ -227,10 +337,10 @@ fn the_page_lets_in_who_has_the_card_and_nobody_else() {
     jane.kubectl().arguments(&list).run().failed().says(&["Forbidden", "cannot list resource"]);
 
     let slot_key = key();
-    let evidence = bundle(&[&device.attest(&slot_key, claims())], &[&device.certificate()]);
+    let attribute = bundle(&[&device.attest(&slot_key, claims())], &[&device.certificate()]);
     let groups = ["dev", "hw:attested", "hw:yubikey:15873456"];
     let wanted = Wanted { seconds: Some(86_400), ..Wanted::default() };
-    jane.asks_by("hardware", &wanted, &janes(&slot_key, &groups, &[&evidence]));
+    jane.asks_by("hardware", &wanted, &janes(&slot_key, &groups, &[&attribute]));
     // What she asks for with her password alone.
     jane.asks_by("copied", &wanted, &janes(&key(), &groups, &[]));
     let mut terminal = approve_all(&otto, &policy).at_terminal();
@@ -249,7 +359,7 @@ fn the_page_lets_in_who_has_the_card_and_nobody_else() {
 
 /// Who made it up has jane's password, and wants her rights with a key that can be copied.
 #[test]
-fn bad_evidence_is_refused_with_its_reason() {
+fn a_bad_attestation_is_refused_with_its_reason() {
     let (_turn, cluster) = fresh();
     let (jane, otto) = (jane(cluster), approver(cluster));
     let device = Device::new();

@@ -1,4 +1,4 @@
-//! `enroll --attestation FILE`: what `ykman piv keys attest` has written, for a token whose library gives no evidence.
+//! `enroll --attestation FILE`: what `ykman piv keys attest` has written, for a token whose library gives no attestation.
 
 use rcgen::KeyPair;
 
@@ -50,7 +50,7 @@ fn what_ykman_has_written_of_the_key_is_sent_and_of_another_key_nothing_is() {
 
     let file = written("attestation.pem", &[attestation, device.certificate()]);
     let asked = newcomer.enroll(&["--wait=1s", "--again", "--hardware-groups", &file]).run();
-    let told = asked.step("evidence");
+    let told = asked.step("attestation");
     assert!(told.contains("YubiKey 15873456") && told.contains("attestation.pem has it"), "{told}");
     let (_, name) = asked.stderr.split_once(" approve ").unwrap();
     let name = name.split_whitespace().next().unwrap();

@@ -4,6 +4,8 @@ use super::conformance::Held;
 use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::guide;
 use super::opening::Unpadding;
+use crate::enroll_cluster::Newcomer;
+use crate::fixture::yubikey::{request_of, statement_bundle};
 use crate::fixture::*;
 use crate::kubelet::{IMAGE, asked};
 
@@ -189,4 +191,98 @@ fn sealed_files_are_opened() {
 fn keys_for_unsealing_are_made_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)]);
     token(&environment).assert_enrolls_for_unsealing(&[("rsa-2048", Kind::Rsa(2048))]);
+}
+
+/// As docs/tpm.md has it; and an imported key, which a TPM certifies just as willingly.
+#[test]
+#[ignore = "scripts/test --all"]
+fn only_a_key_that_the_tpm_made_gets_into_the_groups_of_hardware() {
+    let environment = environment([Pair::new("09", Kind::P256)]);
+    let token = token(&environment);
+    let store = &environment.store;
+    let heading = "Only keys that a TPM made";
+    let [trust, ask] = &blocks_of("docs/tpm.md", heading, "sh")[..] else {
+        panic!("another number of blocks")
+    };
+    let run = |block: &str| {
+        let variables = [VARIABLES, &["TPM2TOOLS_TCTI"]].concat();
+        let script = Invocation::new(store.directory.path())
+            .variable("PIN", PIN)
+            .variable("PYTHONWARNINGS", "ignore")
+            .within("bash", &format!("set -eu\ncd {}\n{block}", store.directory.path().display()));
+        environment.enter(script, &variables).run().succeeded()
+    };
+    run(trust);
+    let attest = ask.lines().find(|line| line.starts_with("scripts/tpm-attest ")).unwrap();
+    let attest = attest.split("  #").next().unwrap();
+    let program = at_root("scripts/tpm-attest").display().to_string();
+    // The attestation of the key with this label, in a file of this name.
+    let attest = |label: &str, file: &str| {
+        run(&adapted(
+            attest,
+            &[
+                ["scripts/tpm-attest", &program],
+                ["kubernetes jane", &format!("tpm2 '{label}'")],
+                ["attestation.pem", file],
+            ],
+        ));
+        store.path(file)
+    };
+
+    let module = format!("--module={}", environment.variable(LIBRARY));
+    let csr = store.path("toni.csr").display().to_string();
+    let make = ["enroll", &module, "--pin-source=env:TOKEN_PIN", "--user=toni", "--csr", &csr];
+    token.command(&make).run().succeeded();
+    let made = attest("toni", "made.pem");
+    let imported = attest("key 09", "imported.pem");
+
+    let policy = blocks_of("docs/policy.md", "Other devices than YubiKeys", "yaml").remove(0);
+    let policy = format!(
+        "apiVersion: pkcs11-external-signer/v1alpha1\nkind: ApprovalPolicy\n{}",
+        adapted(&policy, &[["name: eve", "name: toni"]])
+    );
+    fs::copy(at_root("scripts/tpm-verify"), store.path("tpm-verify")).unwrap();
+    fs::write(store.path("policy.yaml"), &policy).unwrap();
+    let option = format!("--policy={}", store.path("policy.yaml").display());
+
+    let newcomer = Newcomer::named("toni", vec![module.clone()], |invocation| {
+        environment.enter(invocation.variable("TOKEN_PIN", PIN), VARIABLES)
+    });
+    let requester = "--clusterrole=certificate-requester";
+    let binding = ["create", "clusterrolebinding", "toni", requester, "--user=toni"];
+    cluster().administrate(&binding, "");
+    cluster().wait_for_right(&["create", "certificatesigningrequests", "--as=toni"]);
+    let file = format!("--attestation={}", made.display());
+    let enroll = ["--hardware-groups", &*file];
+    let name = newcomer.ask_with(&enroll, Invocation::run);
+    let approved = Newcomer::approve(&name, &[&option], true);
+    let claims = "laptop-17: made in its TPM, can't leave it, says tpm-verify";
+    approved.says(&[&format!("hardware            ✔ {claims}\n")]);
+    let enrolled = newcomer.enroll(&enroll).run().succeeded();
+    let disclosed = enrolled.step("attestation");
+    assert!(disclosed.contains("a statement of type 2.23.133.20.1 and "), "{disclosed}");
+    let known = enrolled.step("cluster");
+    assert!(known.contains("dev, hw:attested"), "{known}");
+    newcomer.stop();
+
+    let toni = cluster().person("toni", &["dev", REQUESTERS]);
+    let statement = |file: &Path| {
+        let pem = fs::read_to_string(file).unwrap();
+        let lines = pem.lines().filter(|line| !line.starts_with('-'));
+        STANDARD.decode(lines.collect::<String>()).unwrap()
+    };
+    let refused = |name: &str, key: &rcgen::KeyPair, file: &Path, reason: &str| {
+        let attribute = statement_bundle(&statement(file));
+        let request = request_of("toni", key, &["dev", "hw:attested"], &[&attribute]);
+        toni.asks_by(name, &Wanted::default(), &request);
+        Newcomer::approve(name, &["--despite-mismatch", &option], false).fails(6, &[reason]);
+        assert!(cluster().conditions(name).is_empty(), "{name}");
+    };
+    let copied = rcgen::KeyPair::try_from(key(Kind::P256).pkcs8.as_slice()).unwrap();
+    let reason = "the key was not made in the TPM, or can leave it: fixedTPM is not set";
+    refused("tpm-imported", &copied, &imported, reason);
+    refused("tpm-of-another", &copied, &made, "this is about another key than the request's");
+    fs::rename(store.path("attestation-keys"), store.path("other-keys")).unwrap();
+    fs::create_dir(store.path("attestation-keys")).unwrap();
+    refused("tpm-unknown", &copied, &imported, "no attestation key that is known has signed this");
 }

@@ -1,62 +1,97 @@
-//! Evidence that the key of a certificate request was made in a piece of hardware and can't leave it: what stands in the
-//! request, who vouches for it, and what it says. Pure: no file, no network, no token, no clock.
+//! Attestations: what shows that the key of a certificate request was made in a piece of hardware and can't leave it, who
+//! vouches for it, and what it says. Pure: no file, no network, no token, no clock, no process.
 //!
-//! In the words of RFC 9334 the YubiKey is the attester and its attestation certificate the evidence; this is the
-//! verifier.
+//! In the words of RFC 9334 the device is the attester, its attestation the evidence, and this the verifier.
 
 #![forbid(unsafe_code)]
 
+pub mod bundle;
 mod certificate;
 mod chain;
-pub mod evidence;
+mod claims;
+mod pem;
 pub mod policy;
 mod refusal;
 pub mod roots;
+pub mod verifier;
 pub mod yubikey;
 
-pub use evidence::Evidence;
+pub use bundle::AttestationBundle;
+pub use claims::Claims;
 pub use policy::Policy;
 pub use refusal::Refusal;
 pub use roots::Roots;
+pub use verifier::{DeviceClaims, Verifier};
 pub use yubikey::YubiKeyClaims;
 
 use der::{Decode as _, Encode as _};
 use x509_cert::request::CertReq;
 
+use bundle::Statement;
 use certificate::Certificate;
 
 /// What is known of where a request's key is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// It was made in this YubiKey, which doesn't give it away.
-    Proven(YubiKeyClaims),
-    /// Nothing: the request has no evidence.
-    NoEvidence,
+    /// It is in this device, which doesn't give it away.
+    Proven(Claims),
+    /// Nothing: the request has no attestation.
+    Unattested,
 }
 
-/// Verifies the evidence in a PKCS#10 request, given in DER, at `now` (seconds since 1970). Bad evidence is an error, not
-/// [`Verdict::NoEvidence`].
+/// Whose word counts.
+#[derive(Clone, Copy)]
+pub struct Trust<'a> {
+    /// For YubiKeys.
+    pub roots: &'a Roots,
+    /// For other devices, whose attestations are refused without one.
+    pub verifier: Option<&'a dyn Verifier>,
+}
+
+/// Verifies the attestation in a PKCS#10 request, given in DER, at `now` (seconds since 1970). A bad attestation is an error,
+/// not [`Verdict::Unattested`].
 ///
 /// That whoever sent the request has the key is shown by the request's own signature, which is for the caller to check
-/// (`crypto::verify::is_signed_by_its_key`). Who the YubiKey belongs to no certificate says.
-pub fn verify(request: &[u8], roots: &Roots, now: i64) -> Result<Verdict, Refusal> {
+/// (`crypto::verify::is_signed_by_its_key`). Who the device belongs to no attestation says.
+pub fn verify(request: &[u8], trust: Trust<'_>, now: i64) -> Result<Verdict, Refusal> {
     let request = CertReq::from_der(request)
         .ok()
         .filter(|parsed| parsed.to_der().is_ok_and(|again| again == request))
         .ok_or(Refusal::NoRequest)?;
-    let Some(evidence) = Evidence::in_attributes(&request.info.attributes)? else {
-        return Ok(Verdict::NoEvidence);
+    let Some(bundle) = AttestationBundle::in_attributes(&request.info.attributes)? else {
+        return Ok(Verdict::Unattested);
     };
-    let attestation = Certificate::from_der(&evidence.attestation, yubikey::ATTESTATION)?;
+    let key = request.info.public_key.to_der().map_err(|_| Refusal::NoRequest)?;
+    let AttestationBundle { statement, certificates } = &bundle;
+    Ok(Verdict::Proven(match statement {
+        Statement::YubiKey(attestation) => {
+            Claims::YubiKey(verify_yubikey(attestation, certificates, &key, trust.roots, now)?)
+        }
+        Statement::Other(statement) => {
+            let verifier = trust.verifier.ok_or(Refusal::NoVerifier(statement.kind))?;
+            Claims::Device(verifier::judge(verifier, statement, certificates, &key)?)
+        }
+    }))
+}
+
+/// What a YubiKey's attestation proves of this key (SubjectPublicKeyInfo in DER).
+fn verify_yubikey(
+    attestation: &[u8],
+    certificates: &[Vec<u8>],
+    public_key_info: &[u8],
+    roots: &Roots,
+    now: i64,
+) -> Result<YubiKeyClaims, Refusal> {
+    let attestation = Certificate::from_der(attestation, yubikey::ATTESTATION)?;
     let mut along = Vec::new();
-    for der in &evidence.certificates {
+    for der in certificates {
         along.push(Certificate::from_der(der, "a certificate that comes with the attestation")?);
     }
-    if request.info.public_key.to_der().ok().as_deref() != Some(attestation.public_key_info()) {
+    if public_key_info != attestation.public_key_info() {
         return Err(Refusal::OtherKey { certificate: attestation.name() });
     }
     let chain = chain::verify(&attestation, &along, roots, now)?;
-    Ok(Verdict::Proven(YubiKeyClaims::proven(&attestation, chain.device)?))
+    YubiKeyClaims::proven(&attestation, chain.device)
 }
 
 #[cfg(test)]

@@ -1,25 +1,27 @@
-//! Why evidence doesn't count: every reason that there is.
+//! Why an attestation doesn't count: every reason that there is.
 
 use std::fmt::{self, Display};
 
 use const_oid::ObjectIdentifier;
 
-use crate::{chain, evidence};
+use crate::{bundle, chain};
+use messages::printable::printable;
 
 /// Each says in a line, fit for a terminal, what is wrong and with what. Certificates are named by their subjects.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Refusal {
-    // The request and the evidence in it.
+    // The request and the attestation in it.
     NoRequest,
     AttributeTwice,
     /// How many values the attribute has.
     Values(usize),
     /// In bytes.
-    EvidenceTooLong(usize),
+    TooLong(usize),
     NotDer,
     /// How many there are.
     Attestations(usize),
-    UnknownEvidence(ObjectIdentifier),
+    /// Of this type, which is no YubiKey's.
+    NoVerifier(ObjectIdentifier),
     NoAttestation,
     /// How many there are.
     TooManyCertificates(usize),
@@ -77,6 +79,12 @@ pub enum Refusal {
     },
     TooManySignatures,
 
+    // The verifier.
+    ByVerifier {
+        verifier: String,
+        reason: String,
+    },
+
     // What the YubiKey says.
     NoPivAttestation {
         certificate: String,
@@ -108,22 +116,25 @@ impl Display for Refusal {
             Self::Values(count) => {
                 write!(f, "the request's attestation attribute has {count} values instead of one")
             }
-            Self::EvidenceTooLong(length) => {
-                let most = evidence::MOST_BYTES;
-                write!(f, "the request's evidence has {length} bytes, and {most} are the most")
+            Self::TooLong(length) => {
+                let most = bundle::MOST_BYTES;
+                write!(f, "the request's attestation has {length} bytes, and {most} are the most")
             }
-            Self::NotDer => f.write_str("the request's evidence does not parse, or is not in DER's only form"),
+            Self::NotDer => f.write_str(
+                "the request's attestation does not parse, or is not in DER's only form",
+            ),
             Self::Attestations(count) => {
                 write!(f, "the request has {count} attestations, and one is wanted")
             }
-            Self::UnknownEvidence(kind) => {
-                write!(f, "the request's evidence is of a type that is not known here: {kind}")
-            }
+            Self::NoVerifier(kind) => write!(
+                f,
+                "the request's attestation is of the type {kind}, which a verifier judges, and none is named (docs/policy.md)"
+            ),
             Self::NoAttestation => f.write_str(
-                "the request's evidence has the certificate of a device, and no attestation by it",
+                "the request has the certificate of a device, and no attestation by it",
             ),
             Self::TooManyCertificates(count) => {
-                let most = evidence::MOST_CERTIFICATES;
+                let most = bundle::MOST_CERTIFICATES;
                 write!(
                     f,
                     "{count} certificates come with the request's attestation, and {most} are the most"
@@ -175,6 +186,9 @@ impl Display for Refusal {
             Self::TooManySignatures => {
                 let most = chain::MOST_SIGNATURES;
                 write!(f, "no way of at most {most} signatures leads from the attestation to a root")
+            }
+            Self::ByVerifier { verifier, reason } => {
+                write!(f, "{}: {}", printable(verifier), printable(reason))
             }
             Self::NoPivAttestation { certificate } => {
                 write!(f, "{certificate} is no attestation of a YubiKey's PIV application")

@@ -2,11 +2,10 @@
 //!
 //! docs/decisions/0009-attestation-roots.md has the fingerprints, and where Yubico publishes the certificates.
 
-use x509_parser::pem::Pem;
-
 use messages::error::{Error, Exit};
 
 use crate::certificate::Certificate;
+use crate::pem::certificates;
 
 /// Of YubiKeys with firmware before 5.7.4.
 const YUBICO_PIV_ROOT: &[u8] = include_bytes!("roots/yubico-piv-root-263751.pem");
@@ -82,19 +81,4 @@ impl Roots {
         self.anchors.extend(others.anchors);
         self
     }
-}
-
-/// All of a text in PEM, which has nothing else. The error says what is wrong.
-pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, String> {
-    let blocks = Pem::iter_from_buffer(pem).collect::<Result<Vec<_>, _>>();
-    let blocks = blocks.map_err(|error| format!("its PEM is damaged ({error})"))?;
-    if blocks.is_empty() {
-        return Err("it has no CERTIFICATE in PEM".to_owned());
-    }
-    let certificate = |block: Pem| match block.label.as_str() {
-        "CERTIFICATE" => Certificate::from_der(&block.contents, "a certificate in it")
-            .map_err(|refusal| refusal.to_string()),
-        _ => Err("something else than a CERTIFICATE stands in it".to_owned()),
-    };
-    blocks.into_iter().map(certificate).collect()
 }

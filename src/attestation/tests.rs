@@ -1,4 +1,6 @@
-//! Evidence as a request brings it, good and bad.
+//! Attestations as a request brings it, good and bad.
+
+use std::cell::RefCell;
 
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5912;
@@ -10,6 +12,7 @@ use rcgen::{
     DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
     PKCS_RSA_SHA256, PublicKeyData as _, SignatureAlgorithm, date_time_ymd,
 };
+use serde_json::{Value, json};
 use x509_cert::attr::Attribute;
 use x509_cert::ext::Extension;
 use x509_cert::name::Name;
@@ -124,17 +127,18 @@ impl World {
         (Self { root: above.remove(0), device, slot_key: key() }, above)
     }
 
-    fn attest(&self, parameters: CertificateParams) -> Evidence {
+    fn attest(&self, parameters: CertificateParams) -> AttestationBundle {
         let attestation = parameters.signed_by(&self.slot_key, &self.device).unwrap();
-        Evidence { attestation: attestation.der().to_vec(), certificates: vec![der(&self.device)] }
+        let statement = Statement::YubiKey(attestation.der().to_vec());
+        AttestationBundle { statement, certificates: vec![der(&self.device)] }
     }
 
     fn request(&self, attributes: Vec<Attribute>) -> Vec<u8> {
         request(&self.slot_key.subject_public_key_info(), attributes)
     }
 
-    fn verify(&self, evidence: &Evidence) -> Result<Verdict, Refusal> {
-        verify(&self.request(vec![attribute(evidence)]), &self.roots(), NOW)
+    fn verify(&self, sent: &AttestationBundle) -> Result<Verdict, Refusal> {
+        verified(&self.request(vec![attribute(sent)]), &self.roots())
     }
 
     /// Why an attestation with these parameters is refused.
@@ -163,8 +167,8 @@ fn request(public_key_info: &[u8], attributes: Vec<Attribute>) -> Vec<u8> {
     request.to_der().unwrap()
 }
 
-fn attribute(evidence: &Evidence) -> Attribute {
-    Attribute::from_der(&evidence.to_attribute().unwrap()).unwrap()
+fn attribute(sent: &AttestationBundle) -> Attribute {
+    Attribute::from_der(&sent.to_attribute().unwrap()).unwrap()
 }
 
 /// The attribute with another value.
@@ -194,28 +198,47 @@ fn extension_request(extensions: &[(&str, &[u8])]) -> Attribute {
     ExtensionReq(extensions.iter().map(extension).collect()).try_into().unwrap()
 }
 
+fn verified(request: &[u8], roots: &Roots) -> Result<Verdict, Refusal> {
+    verify(request, Trust { roots, verifier: None }, NOW)
+}
+
+/// The attestation certificate.
+fn leaf(sent: &AttestationBundle) -> &[u8] {
+    match &sent.statement {
+        Statement::YubiKey(der) => der,
+        Statement::Other(other) => panic!("{other:?}"),
+    }
+}
+
+fn leaf_mut(sent: &mut AttestationBundle) -> &mut Vec<u8> {
+    match &mut sent.statement {
+        Statement::YubiKey(der) => der,
+        Statement::Other(other) => panic!("{other:?}"),
+    }
+}
+
 fn proven(verdict: Result<Verdict, Refusal>) -> YubiKeyClaims {
     match verdict {
-        Ok(Verdict::Proven(claims)) => claims,
+        Ok(Verdict::Proven(crate::Claims::YubiKey(claims))) => claims,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_request_without_evidence_proves_nothing() {
+fn a_request_without_attestation_proves_nothing() {
     let world = World::new();
-    let verdict = verify(&world.request(Vec::new()), &world.roots(), NOW);
-    assert_eq!(verdict, Ok(Verdict::NoEvidence));
+    let verdict = verified(&world.request(Vec::new()), &world.roots());
+    assert_eq!(verdict, Ok(Verdict::Unattested));
     let others = extension_request(&[("2.5.29.15", &[3, 2, 5, 0xa0])]);
-    let verdict = verify(&world.request(vec![others]), &world.roots(), NOW);
-    assert_eq!(verdict, Ok(Verdict::NoEvidence));
+    let verdict = verified(&world.request(vec![others]), &world.roots());
+    assert_eq!(verdict, Ok(Verdict::Unattested));
 }
 
 #[test]
 fn a_yubikeys_word_is_proven_by_its_root() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
-    let claims = proven(world.verify(&evidence));
+    let sent = world.attest(attestation(claims()));
+    let claims = proven(world.verify(&sent));
     let shown = "YubiKey 15873456, firmware 5.7.4, slot 9a, PIN once, touch never";
     assert_eq!(claims.to_string(), shown);
     assert_eq!(
@@ -223,7 +246,7 @@ fn a_yubikeys_word_is_proven_by_its_root() {
         Some("USB-C keychain")
     );
     assert!(!claims.is_fips_certified && !claims.is_cspn_certified);
-    assert_eq!(YubiKeyClaims::unproven(&evidence.attestation), Ok(claims));
+    assert_eq!(YubiKeyClaims::unproven(leaf(&sent)), Ok(claims));
 }
 
 #[test]
@@ -256,13 +279,14 @@ fn every_kind_of_key_and_order_of_certificates_is_taken() {
         let lower = CertifiedIssuer::signed_by(authority("lower", 1), key(), &upper).unwrap();
         let device = CertifiedIssuer::signed_by(authority("device", 0), key(), &lower).unwrap();
         let world = World { root, device, slot_key: key() };
-        let mut evidence = world.attest(attestation(claims()));
-        evidence.certificates.extend([&lower, &upper, &world.root].map(der));
-        for _ in 0..evidence.certificates.len() {
-            evidence.certificates.rotate_left(1);
-            proven(world.verify(&evidence));
+        let mut sent = world.attest(attestation(claims()));
+        sent.certificates.extend([&lower, &upper, &world.root].map(der));
+        for _ in 0..sent.certificates.len() {
+            sent.certificates.rotate_left(1);
+            proven(world.verify(&sent));
         }
-        let lacking = Evidence { certificates: vec![der(&world.device), der(&upper)], ..evidence };
+        let lacking =
+            AttestationBundle { certificates: vec![der(&world.device), der(&upper)], ..sent };
         let refusal = world.verify(&lacking).unwrap_err().to_string();
         assert_eq!(
             refusal,
@@ -275,72 +299,73 @@ fn every_kind_of_key_and_order_of_certificates_is_taken() {
 #[test]
 fn a_devices_certificate_can_be_the_root() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
-    let request = world.request(vec![attribute(&evidence)]);
+    let sent = world.attest(attestation(claims()));
+    let request = world.request(vec![attribute(&sent)]);
     let roots = Roots::from_pem(pem(&world.device).as_bytes(), "it").unwrap();
-    proven(verify(&request, &roots, NOW));
+    proven(verified(&request, &roots));
     let others = World::new().roots();
-    proven(verify(&request, &others.and(roots), NOW));
+    proven(verified(&request, &others.and(roots)));
 }
 
 #[test]
 fn yubicos_own_form_is_read() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
-    let device = evidence.certificates[0].as_slice();
+    let sent = world.attest(attestation(claims()));
+    let device = sent.certificates[0].as_slice();
     for kind in [YUBIKEY, "1.3.6.1.4.1.41482.3.11"] {
-        let asked = [(kind, evidence.attestation.as_slice()), ("1.3.6.1.4.1.41482.3.2", device)];
+        let asked = [(kind, leaf(&sent)), ("1.3.6.1.4.1.41482.3.2", device)];
         let request = world.request(vec![extension_request(&asked)]);
-        proven(verify(&request, &world.roots(), NOW));
+        proven(verified(&request, &world.roots()));
     }
     let devices = vec![("1.3.6.1.4.1.41482.3.2", device); 9];
-    let many = [vec![(YUBIKEY, evidence.attestation.as_slice())], devices].concat();
-    let refused = verify(&world.request(vec![extension_request(&many)]), &world.roots(), NOW);
+    let many = [vec![(YUBIKEY, leaf(&sent))], devices].concat();
+    let refused = verified(&world.request(vec![extension_request(&many)]), &world.roots());
     assert_eq!(refused, Err(Refusal::TooManyCertificates(9)));
     let long = sequence(&[OctetString::new(vec![7; 20_000]).unwrap().to_der().unwrap()]);
-    let huge = [(YUBIKEY, evidence.attestation.as_slice()), ("1.3.6.1.4.1.41482.3.2", &long)];
-    let refused = verify(&world.request(vec![extension_request(&huge)]), &world.roots(), NOW);
-    assert!(matches!(refused, Err(Refusal::EvidenceTooLong(20_000..))), "{refused:?}");
+    let huge = [(YUBIKEY, leaf(&sent)), ("1.3.6.1.4.1.41482.3.2", &long)];
+    let refused = verified(&world.request(vec![extension_request(&huge)]), &world.roots());
+    assert!(matches!(refused, Err(Refusal::TooLong(20_000..))), "{refused:?}");
     let alone = extension_request(&[("1.3.6.1.4.1.41482.3.2", device)]);
-    let refused = verify(&world.request(vec![alone]), &world.roots(), NOW);
+    let refused = verified(&world.request(vec![alone]), &world.roots());
     assert_eq!(refused, Err(Refusal::NoAttestation));
 }
 
 #[test]
 fn what_is_written_is_what_is_read() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
-    let written = SetOfVec::try_from(vec![attribute(&evidence)]).unwrap();
-    assert_eq!(Evidence::in_attributes(&written), Ok(Some(evidence.clone())));
-    let bare = Evidence { certificates: Vec::new(), ..evidence };
+    let sent = world.attest(attestation(claims()));
+    let written = SetOfVec::try_from(vec![attribute(&sent)]).unwrap();
+    assert_eq!(AttestationBundle::in_attributes(&written), Ok(Some(sent.clone())));
+    let bare = AttestationBundle { certificates: Vec::new(), ..sent };
     let written = SetOfVec::try_from(vec![attribute(&bare)]).unwrap();
-    assert_eq!(Evidence::in_attributes(&written), Ok(Some(bare)));
+    assert_eq!(AttestationBundle::in_attributes(&written), Ok(Some(bare)));
 }
 
 /// What ykman writes of a key and, behind that, of the device.
 #[test]
 fn a_file_has_one_attestation_of_the_key_and_what_leads_to_a_root() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
+    let sent = world.attest(attestation(claims()));
     let info = world.slot_key.subject_public_key_info();
     let text = |certificates: &[&[u8]]| {
         let block = |der: &&[u8]| encode_string("CERTIFICATE", LineEnding::LF, der).unwrap();
         certificates.iter().map(block).collect::<String>()
     };
-    let (leaf, device) = (evidence.attestation.as_slice(), evidence.certificates[0].as_slice());
-    let read = |text: &str| Evidence::from_pem(text.as_bytes(), "the file", &info);
+    let (leaf, device) = (leaf(&sent), sent.certificates[0].as_slice());
+    let read = |text: &str| AttestationBundle::from_pem(text.as_bytes(), "the file", &info);
     for order in [[leaf, device], [device, leaf]] {
-        assert_eq!(read(&text(&order)).unwrap(), evidence);
+        assert_eq!(read(&text(&order)).unwrap(), sent);
     }
-    assert!(evidence.has_device());
-    assert!(!read(&text(&[leaf])).unwrap().has_device());
+    assert!(!sent.lacks_device());
+    assert!(read(&text(&[leaf])).unwrap().lacks_device());
     let other = World { slot_key: key(), ..world }.attest(attestation(claims()));
+    let other_leaf = self::leaf(&other);
     for (certificates, reason) in [
         (&[][..], "it has no CERTIFICATE in PEM"),
         (&[device], "it has 0 attestations, and one is wanted"),
         (&[leaf, device, leaf], "it has 2 attestations, and one is wanted"),
         (
-            &[&other.attestation, device],
+            &[other_leaf, device],
             "the certificate of CN=YubiKey PIV Attestation 9a is about another key than the request's",
         ),
     ] {
@@ -351,12 +376,78 @@ fn a_file_has_one_attestation_of_the_key_and_what_leads_to_a_root() {
     }
 }
 
+/// Of a TPM, say, whose attestations a verifier can read.
 #[test]
-fn evidence_that_is_not_one_attestation_is_refused() {
+fn a_statement_of_another_type_travels_to_the_verifier_as_it_is() {
+    struct Mirror(RefCell<Value>);
+    impl Verifier for Mirror {
+        fn name(&self) -> &str {
+            "mirror"
+        }
+        fn sha256(&self) -> &str {
+            "0f5a"
+        }
+        fn answer(&self, question: &str) -> Result<Vec<u8>, String> {
+            let question: Value = serde_json::from_str(question).unwrap();
+            let answer = json!({
+                "apiVersion": question["apiVersion"],
+                "kind": "AttestationClaims",
+                "publicKey": question["publicKey"],
+                "device": "laptop-17",
+                "claims": ["made there"],
+            });
+            self.0.replace(question);
+            Ok(answer.to_string().into_bytes())
+        }
+    }
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
-    let good = attribute(&evidence);
-    let leaf = &evidence.attestation;
+    let info = world.slot_key.subject_public_key_info();
+    let block = |label: &str, der: &[u8]| encode_string(label, LineEnding::LF, der).unwrap();
+    let of_tpm = statement("2.23.133.20.1", &sequence(&[vec![4, 1, 7]]));
+    let of_tpm = block("ATTESTATION STATEMENT", &of_tpm);
+    let read = |text: &str| AttestationBundle::from_pem(text.as_bytes(), "the file", &info);
+    let ca = block("CERTIFICATE", &der(&world.root));
+    let sent = read(&format!("{of_tpm}{ca}")).unwrap();
+    assert!(!sent.lacks_device());
+    let request = world.request(vec![attribute(&sent)]);
+    let verifier = Mirror(RefCell::default());
+    let roots = world.roots();
+    let verdict = verify(&request, Trust { roots: &roots, verifier: Some(&verifier) }, NOW);
+    let Ok(Verdict::Proven(claims)) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(claims.recorded(), "laptop-17: made there, says mirror with SHA-256 0f5a");
+    let question = verifier.0.borrow();
+    assert_eq!(question["type"], "2.23.133.20.1");
+    assert_eq!(question["statement"], "MAMEAQc=");
+    assert_eq!(question["certificates"].as_array().unwrap().len(), 1);
+    assert_eq!(verified(&request, &roots).unwrap_err().to_string(), NO_VERIFIER);
+
+    let of_yubikey = statement(YUBIKEY, &der(&world.root));
+    for (text, reason) in [
+        (format!("{of_tpm}{of_tpm}"), "it has 2 attestations, and one is wanted"),
+        (block("ATTESTATION STATEMENT", &[4, 1, 7]), "its ATTESTATION STATEMENT is no SEQUENCE"),
+        (
+            block("ATTESTATION STATEMENT", &of_yubikey),
+            "a YubiKey's attestation is given as a CERTIFICATE",
+        ),
+        (
+            format!("{of_tpm}{}", block("PUBLIC KEY", &info)),
+            "something else than a CERTIFICATE stands in it",
+        ),
+    ] {
+        let refused = read(&text).unwrap_err().to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
+}
+
+const NO_VERIFIER: &str = "the request's attestation is of the type 2.23.133.20.1, which a verifier judges, and none is \
+                           named (docs/policy.md)";
+
+#[test]
+fn what_is_not_one_attestation_is_refused() {
+    let world = World::new();
+    let sent = world.attest(attestation(claims()));
+    let good = attribute(&sent);
+    let leaf = leaf(&sent);
     let other = world.attest(attestation(claims_with(8, &[1, 1])));
     let bundle = |parts: &[Vec<u8>]| attribute_of(vec![Any::from_der(&sequence(parts)).unwrap()]);
     let one = sequence(&[statement(YUBIKEY, leaf)]);
@@ -369,7 +460,7 @@ fn evidence_that_is_not_one_attestation_is_refused() {
     let in_extension = extension_request(&[(YUBIKEY, leaf)]);
     let twice_in_extension = extension_request(&[(YUBIKEY, leaf), (YUBIKEY, leaf)]);
     let values = good.values.iter().cloned().chain([Any::null()]).collect();
-    let unbundled = "the request's evidence does not parse, or is not in DER's only form";
+    let unbundled = "the request's attestation does not parse, or is not in DER's only form";
     for (attributes, expected) in [
         (vec![good.clone(), good.clone()], "the request has the attestation attribute twice"),
         (vec![good.clone(), attribute(&other)], "the request has the attestation attribute twice"),
@@ -388,13 +479,10 @@ fn evidence_that_is_not_one_attestation_is_refused() {
         (vec![bundle(&[sequence(&[])])], "the request has 0 attestations, and one is wanted"),
         (vec![good.clone(), in_extension], "the request has 2 attestations, and one is wanted"),
         (vec![twice_in_extension], "the request has 2 attestations, and one is wanted"),
-        (
-            vec![bundle(&[sequence(&[statement("2.23.133.20.1", leaf)])])],
-            "the request's evidence is of a type that is not known here: 2.23.133.20.1",
-        ),
+        (vec![bundle(&[sequence(&[statement("2.23.133.20.1", leaf)])])], NO_VERIFIER),
         (
             vec![bundle(&[one.clone(), certificates(100, 1000)])],
-            "the request's evidence has 101511 bytes, and 16384 are the most",
+            "the request's attestation has 101511 bytes, and 16384 are the most",
         ),
         (
             vec![bundle(&[one.clone(), certificates(9, 100)])],
@@ -409,7 +497,7 @@ fn evidence_that_is_not_one_attestation_is_refused() {
         (vec![bundle(&[vec![0x30, 0x81, 0x00]])], unbundled),
         (vec![attribute_of(vec![Any::null()])], unbundled),
     ] {
-        let refusal = verify(&world.request(attributes), &world.roots(), NOW).unwrap_err();
+        let refusal = verified(&world.request(attributes), &world.roots()).unwrap_err();
         let refusal = refusal.to_string();
         // How long signatures are differs by a byte or two.
         let shown = refusal.replace(|character: char| character.is_ascii_digit(), "#");
@@ -421,18 +509,18 @@ fn evidence_that_is_not_one_attestation_is_refused() {
 #[test]
 fn no_byte_follows_anything() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
-    let mut request = world.request(vec![attribute(&evidence)]);
+    let sent = world.attest(attestation(claims()));
+    let mut request = world.request(vec![attribute(&sent)]);
     request.push(0);
-    assert_eq!(verify(&request, &world.roots(), NOW), Err(Refusal::NoRequest));
+    assert_eq!(verified(&request, &world.roots()), Err(Refusal::NoRequest));
     for byte in [0, 7] {
-        let mut longer = evidence.clone();
-        longer.attestation.push(byte);
+        let mut longer = sent.clone();
+        leaf_mut(&mut longer).push(byte);
         assert_eq!(longer.to_attribute(), Err(Refusal::NotDer));
-        let asked = extension_request(&[(YUBIKEY, &longer.attestation)]);
-        let refused = verify(&world.request(vec![asked]), &world.roots(), NOW);
+        let asked = extension_request(&[(YUBIKEY, leaf(&longer))]);
+        let refused = verified(&world.request(vec![asked]), &world.roots());
         assert_eq!(refused, Err(Refusal::NotDer));
-        let refusal = YubiKeyClaims::unproven(&longer.attestation).unwrap_err();
+        let refusal = YubiKeyClaims::unproven(leaf(&longer)).unwrap_err();
         assert!(refusal.to_string().contains("the attestation certificate"), "{refusal}");
     }
 }
@@ -441,35 +529,35 @@ fn no_byte_follows_anything() {
 #[test]
 fn attributes_stand_in_ders_order() {
     let world = World::new();
-    let evidence = attribute(&world.attest(attestation(claims())));
+    let sent = attribute(&world.attest(attestation(claims())));
     let other = extension_request(&[("2.5.29.15", &[3, 2, 5, 0xa0])]);
-    let request = world.request(vec![evidence.clone(), other.clone()]);
-    proven(verify(&request, &world.roots(), NOW));
-    let [evidence, other] = [evidence, other].map(|attribute| attribute.to_der().unwrap());
-    let ordered = [other.as_slice(), &evidence].concat();
+    let request = world.request(vec![sent.clone(), other.clone()]);
+    proven(verified(&request, &world.roots()));
+    let [sent, other] = [sent, other].map(|attribute| attribute.to_der().unwrap());
+    let ordered = [other.as_slice(), &sent].concat();
     let at = request.windows(ordered.len()).position(|window| window == ordered).unwrap();
-    let swapped = [&request[..at], &evidence, &other, &request[at + ordered.len()..]].concat();
-    assert_eq!(verify(&swapped, &world.roots(), NOW), Err(Refusal::NoRequest));
+    let swapped = [&request[..at], &sent, &other, &request[at + ordered.len()..]].concat();
+    assert_eq!(verified(&swapped, &world.roots()), Err(Refusal::NoRequest));
 }
 
 #[test]
 fn what_is_too_much_or_no_certificate_is_not_written() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
-    let with = |certificates| Evidence { certificates, ..evidence.clone() }.to_attribute();
-    let device = evidence.certificates[0].clone();
+    let sent = world.attest(attestation(claims()));
+    let with = |certificates| AttestationBundle { certificates, ..sent.clone() }.to_attribute();
+    let device = sent.certificates[0].clone();
     assert_eq!(with(vec![device; 9]), Err(Refusal::TooManyCertificates(9)));
     let huge = sequence(&[OctetString::new(vec![7; 20_000]).unwrap().to_der().unwrap()]);
-    assert!(matches!(with(vec![huge]), Err(Refusal::EvidenceTooLong(20_000..))));
+    assert!(matches!(with(vec![huge]), Err(Refusal::TooLong(20_000..))));
     assert_eq!(with(vec![b"garbage".to_vec()]), Err(Refusal::NotDer));
 }
 
 #[test]
 fn an_attestation_of_another_key_is_refused() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
-    let request = request(&key().subject_public_key_info(), vec![attribute(&evidence)]);
-    let refusal = verify(&request, &world.roots(), NOW).unwrap_err();
+    let sent = world.attest(attestation(claims()));
+    let request = request(&key().subject_public_key_info(), vec![attribute(&sent)]);
+    let refusal = verified(&request, &world.roots()).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "the certificate of CN=YubiKey PIV Attestation 9a is about another key than the request's"
@@ -542,32 +630,32 @@ fn the_subject_names_a_slot_of_users() {
 #[test]
 fn another_root_or_device_is_refused() {
     let [world, other] = [World::new(), World::new()];
-    let evidence = world.attest(attestation(claims()));
-    let request = world.request(vec![attribute(&evidence)]);
+    let sent = world.attest(attestation(claims()));
+    let request = world.request(vec![attribute(&sent)]);
     assert_eq!(
-        verify(&request, &other.roots(), NOW).unwrap_err().to_string(),
+        verified(&request, &other.roots()).unwrap_err().to_string(),
         "the certificate of CN=Yubico PIV Attestation names CN=root as its issuer, whose key has not signed it"
     );
     assert_eq!(
-        verify(&request, &Roots::yubico().unwrap(), NOW).unwrap_err().to_string(),
+        verified(&request, &Roots::yubico().unwrap()).unwrap_err().to_string(),
         "the certificate of CN=Yubico PIV Attestation was issued by CN=root, which is neither a root that is trusted \
          nor among the certificates with it"
     );
     // Neither of the two roots becomes one by being sent.
     for root in [&world.root, &other.root] {
-        let mut with_root = evidence.clone();
+        let mut with_root = sent.clone();
         with_root.certificates.push(der(root));
         let request = world.request(vec![attribute(&with_root)]);
-        assert!(verify(&request, &other.roots(), NOW).is_err());
-        let refusal = verify(&request, &Roots::yubico().unwrap(), NOW).unwrap_err();
+        assert!(verified(&request, &other.roots()).is_err());
+        let refusal = verified(&request, &Roots::yubico().unwrap()).unwrap_err();
         assert!(matches!(refusal, Refusal::UnknownIssuer { .. } | Refusal::WrongSignature { .. }));
     }
-    let mut other_device = evidence.clone();
+    let mut other_device = sent.clone();
     other_device.certificates = vec![der(&other.device)];
-    let mut no_device = evidence;
+    let mut no_device = sent;
     no_device.certificates.clear();
     let attested = "the certificate of CN=YubiKey PIV Attestation 9a";
-    for (evidence, expected) in [
+    for (sent, expected) in [
         (
             other_device,
             "names CN=Yubico PIV Attestation as its issuer, whose key has not signed it",
@@ -578,7 +666,7 @@ fn another_root_or_device_is_refused() {
              certificates with it",
         ),
     ] {
-        let refusal = world.verify(&evidence).unwrap_err().to_string();
+        let refusal = world.verify(&sent).unwrap_err().to_string();
         assert_eq!(refusal, format!("{attested} {expected}"));
     }
 }
@@ -621,8 +709,8 @@ fn only_cas_issue() {
 #[test]
 fn a_device_need_not_say_that_it_is_a_ca_where_only_devices_are_signed() {
     let roots = |world: &World| roots_for(&world.root, Purpose::PivDevices);
-    let verdict = |world: &World, evidence: &Evidence| {
-        verify(&world.request(vec![attribute(evidence)]), &roots(world), NOW)
+    let verdict = |world: &World, sent: &AttestationBundle| {
+        verified(&world.request(vec![attribute(sent)]), &roots(world))
     };
     let silent = World::with_device(named("device"));
     proven(verdict(&silent, &silent.attest(attestation(claims()))));
@@ -635,9 +723,9 @@ fn a_device_need_not_say_that_it_is_a_ca_where_only_devices_are_signed() {
     let parent = World::with_device(authority("device", 1));
     let device = signed(named("below"), &parent.device);
     let below = World { root: parent.root, device, slot_key: key() };
-    let mut evidence = below.attest(attestation(claims()));
-    evidence.certificates.push(der(&parent.device));
-    let refused = verdict(&below, &evidence);
+    let mut sent = below.attest(attestation(claims()));
+    sent.certificates.push(der(&parent.device));
+    let refused = verdict(&below, &sent);
     assert!(matches!(refused, Err(Refusal::NoConstraints { .. })), "{refused:?}");
 }
 
@@ -653,11 +741,11 @@ fn the_root_of_all_applications_vouches_by_its_authority_for_piv() {
         (&["root", "upper", "YubiHSM Attestation B2 1", "Yubico PIV Attestation A 1"], false),
     ] {
         let (world, above) = World::below(authorities);
-        let mut evidence = world.attest(attestation(claims()));
-        evidence.certificates.extend(above.iter().map(der));
-        let request = world.request(vec![attribute(&evidence)]);
+        let mut sent = world.attest(attestation(claims()));
+        sent.certificates.extend(above.iter().map(der));
+        let request = world.request(vec![attribute(&sent)]);
         let roots = roots_for(&world.root, Purpose::Applications);
-        let verdict = verify(&request, &roots, NOW);
+        let verdict = verified(&request, &roots);
         if is_for_piv {
             proven(verdict);
         } else {
@@ -667,7 +755,7 @@ fn the_root_of_all_applications_vouches_by_its_authority_for_piv() {
                  application"
             );
         }
-        proven(verify(&request, &world.roots(), NOW));
+        proven(verified(&request, &world.roots()));
     }
 }
 
@@ -704,8 +792,9 @@ fn every_certificate_is_valid_now() {
     let device = signed(authority("device", 0), &root);
     let world = World { root, device, slot_key: key() };
     let request = world.request(vec![attribute(&world.attest(attestation(claims())))]);
-    proven(verify(&request, &world.roots(), NOW));
-    let refusal = verify(&request, &world.roots(), NOW + 365 * 24 * 60 * 60).unwrap_err();
+    proven(verified(&request, &world.roots()));
+    let trust = Trust { roots: &world.roots(), verifier: None };
+    let refusal = verify(&request, trust, NOW + 365 * 24 * 60 * 60).unwrap_err();
     assert_eq!(refusal.to_string(), "the certificate of CN=root: it expired 2027-01-01 00:00 UTC");
 }
 
@@ -739,26 +828,26 @@ fn the_device_was_made_with_the_firmware_that_it_says() {
 #[test]
 fn few_signatures_are_verified() {
     let world = World::new();
-    let mut evidence = world.attest(attestation(claims()));
+    let mut sent = world.attest(attestation(claims()));
     let other = || der(&World::new().device);
-    evidence.certificates.splice(0..0, (0..6).map(|_| other()));
-    proven(world.verify(&evidence));
-    evidence.certificates.insert(0, other());
-    assert_eq!(world.verify(&evidence), Err(Refusal::TooManySignatures));
+    sent.certificates.splice(0..0, (0..6).map(|_| other()));
+    proven(world.verify(&sent));
+    sent.certificates.insert(0, other());
+    assert_eq!(world.verify(&sent), Err(Refusal::TooManySignatures));
 }
 
 #[test]
 fn a_changed_certificate_is_refused() {
     let world = World::new();
-    let evidence = world.attest(attestation(claims()));
+    let sent = world.attest(attestation(claims()));
     let offset = |needle: &[u8]| {
-        evidence.attestation.windows(needle.len()).position(|window| window == needle).unwrap()
+        leaf(&sent).windows(needle.len()).position(|window| window == needle).unwrap()
     };
     // Firmware, policies, and the last byte of the signature.
-    let last = evidence.attestation.len() - 1;
+    let last = leaf(&sent).len() - 1;
     for index in [offset(&[4, 3, 5, 7, 4]) + 4, offset(&[4, 2, 2, 1]) + 3, last] {
-        let mut changed = evidence.clone();
-        changed.attestation[index] ^= 3;
+        let mut changed = sent.clone();
+        leaf_mut(&mut changed)[index] ^= 3;
         let refusal = world.verify(&changed).unwrap_err();
         assert!(matches!(refusal, Refusal::WrongSignature { .. }), "{refusal}");
     }
@@ -846,13 +935,14 @@ fn the_built_in_roots_are_yubicos_and_lead_to_each_other() {
 }
 
 /// An attestation and its device's certificate, and the request that would bring them.
-fn real(pem: &str) -> (Evidence, Vec<u8>) {
+fn real(pem: &str) -> (AttestationBundle, Vec<u8>) {
     let mut certificates: Vec<_> =
         Pem::iter_from_buffer(pem.as_bytes()).map(|block| block.unwrap().contents).collect();
-    let evidence = Evidence { attestation: certificates.remove(0), certificates };
-    let attested = Certificate::from_der(&evidence.attestation, "it").unwrap();
-    let request = request(attested.public_key_info(), vec![attribute(&evidence)]);
-    (evidence, request)
+    let statement = Statement::YubiKey(certificates.remove(0));
+    let sent = AttestationBundle { statement, certificates };
+    let attested = Certificate::from_der(leaf(&sent), "it").unwrap();
+    let request = request(attested.public_key_info(), vec![attribute(&sent)]);
+    (sent, request)
 }
 
 /// What piv-go and attestation-validator have in their tests.
@@ -872,7 +962,7 @@ fn real_yubikeys_attestations_are_proven() {
         ),
     ] {
         let (_, request) = real(pem);
-        let claims = proven(verify(&request, &roots, NOW));
+        let claims = proven(verified(&request, &roots));
         assert_eq!(claims.to_string(), shown);
         assert_eq!(
             claims.form_factor.map(|form_factor| form_factor.to_string()).as_deref(),
@@ -884,13 +974,13 @@ fn real_yubikeys_attestations_are_proven() {
 /// It was signed, by mistake, by Yubico's root for FIDO, which allows no CA below it.
 #[test]
 fn a_real_yubikey_of_a_bad_batch_is_refused() {
-    let (evidence, request) = real(include_str!("fixtures/yubikey-4.3.7-slot-9a.pem"));
+    let (sent, request) = real(include_str!("fixtures/yubikey-4.3.7-slot-9a.pem"));
     assert_eq!(
-        verify(&request, &Roots::yubico().unwrap(), NOW).unwrap_err().to_string(),
+        verified(&request, &Roots::yubico().unwrap()).unwrap_err().to_string(),
         "the certificate of CN=Yubico PIV Attestation was issued by CN=Yubico U2F Root CA Serial 457200631, which is \
          neither a root that is trusted nor among the certificates with it"
     );
-    let refused = YubiKeyClaims::unproven(&evidence.attestation);
+    let refused = YubiKeyClaims::unproven(leaf(&sent));
     assert_eq!(refused, Err(Refusal::MissingClaim("serial number")));
 }
 
@@ -903,8 +993,8 @@ fn real_yubikeys_do_not_vouch_for_each_other() {
     ]
     .map(real);
     first.certificates = second.certificates;
-    let attested = Certificate::from_der(&first.attestation, "it").unwrap();
+    let attested = Certificate::from_der(leaf(&first), "it").unwrap();
     let request = request(attested.public_key_info(), vec![attribute(&first)]);
-    let refused = verify(&request, &Roots::yubico().unwrap(), NOW);
+    let refused = verified(&request, &Roots::yubico().unwrap());
     assert!(matches!(refused, Err(Refusal::WrongSignature { .. })), "{refused:?}");
 }

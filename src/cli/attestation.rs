@@ -1,10 +1,11 @@
-//! `attestation`: the token's own word for where a key was made.
+//! `attestation`: what a YubiKey attests of a key.
 
 use super::key::options::KeyOptions;
 use super::session::CommandSession;
-use crate::enrollment::certificates_pem;
+use crate::enrollment::{certificates_pem, fingerprint};
+use attestation::YubiKeyClaims;
 use config::Config;
-use crypto::certificate::KeyAttestation;
+use crypto::certificate::Certificate;
 use messages::error::Error;
 use messages::printable::printable;
 use messages::report;
@@ -33,23 +34,18 @@ pub(super) fn run(
     let token = session.open(&config)?.token(&config.token)?;
     let chain = token.attestation(&config.object)?;
     let (leaf, others) = chain.split_first().ok_or_else(|| Error::internal("an empty chain"))?;
-    if let Some(attestation) = KeyAttestation::from_der(leaf) {
-        report::note(&printable(&describe(&attestation)));
-    }
+    report::note(&printable(&describe(leaf)?));
     session.output.print_document(&certificates_pem(leaf, others)?)
 }
 
-/// What the attestation says, in one line.
-fn describe(attestation: &KeyAttestation) -> String {
-    let mut text = match attestation.serial_number {
-        Some(number) => format!("made on YubiKey {number}"),
-        None => "made on this device".to_owned(),
-    };
-    if let Some(firmware) = &attestation.firmware {
-        text += &format!(" with firmware {firmware}");
-    }
-    for (name, policy) in [("PIN", attestation.pin_policy), ("touch", attestation.touch_policy)] {
-        text += &policy.map_or_else(String::new, |policy| format!(", {name} {policy}"));
-    }
-    format!("{text}; the key's SHA-256 is {}", attestation.key_fingerprint)
+/// What the attestation says, in one line; nobody has verified it.
+fn describe(attestation: &[u8]) -> Result<String, Error> {
+    let certificate = Certificate::from_der(attestation, "the attestation")?;
+    let key = fingerprint(certificate.public_key())?;
+    Ok(match YubiKeyClaims::unproven(attestation) {
+        Ok(claims) => format!("made on {claims}; the key's SHA-256 is {key}"),
+        Err(refusal) => format!(
+            "the attestation of the key with SHA-256 {key} is in a form that nobody would take: {refusal}"
+        ),
+    })
 }

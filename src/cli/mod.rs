@@ -95,7 +95,7 @@ Open connections end, and the next command asks for the PIN again.")]
     Stop,
     /// Have a new certificate issued for the same key
     Renew(renew::RenewArguments),
-    /// Print a YubiKey's evidence that it made a key
+    /// Print a YubiKey's attestation that it made a key
     Attestation(attestation::AttestationArguments),
     /// Compare a request with its requester; approve it
     Approve(approve::ApproveArguments),

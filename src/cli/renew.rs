@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use super::connection::connect;
 use super::issuance::{
-    EarlierRequest, Issuance, IssuanceOptions, IssuedCertificate, evidence_from_file, file_error,
-    replace_file,
+    EarlierRequest, Issuance, IssuanceOptions, IssuedCertificate, attestation_from_file,
+    file_error, replace_file,
 };
 use super::key::options::{KeyOptions, SelectedContext};
 use super::question::confirm;
 use super::session::{CommandSession, Step};
-use crate::enrollment::{Applicant, KeyEvidence, of_key, sign_request};
+use crate::enrollment::{Applicant, KeyAttestation, of_key, sign_request};
 use cluster_api::ClusterUser;
 use config::Config;
 use crypto::certificate::{Certificate, ValidityState, minute};
@@ -38,7 +38,7 @@ The request is sent with the present certificate, and needs approval: send the c
 pub(super) struct RenewArguments {
     #[command(flatten)]
     key: KeyOptions,
-    /// Leave a YubiKey's evidence (serial number, firmware, policies) out of the request
+    /// Leave a YubiKey's attestation (serial number, firmware, policies) out of the request
     #[arg(long)]
     no_attestation: bool,
     /// Put into it what `ykman piv keys attest` and, behind that, `ykman piv certificates export f9` have written
@@ -83,19 +83,19 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         key.remove(&old, &present)?;
         return show_renewed(&present, &known, &server, session);
     }
-    let evidence = match &arguments.attestation {
-        Some(file) => Some(evidence_from_file(file, public_key)?),
+    let attestation = match &arguments.attestation {
+        Some(file) => Some(attestation_from_file(file, public_key)?),
         None if arguments.no_attestation => None,
-        None => key.evidence()?,
+        None => key.attestation()?,
     };
-    if let Some(known) = &evidence {
-        session.output.step(&Step { title: "evidence", text: known.disclosure() })?;
+    if let Some(known) = &attestation {
+        session.output.step(&Step { title: "attestation", text: known.disclosure() })?;
     }
-    let evidence = evidence.map(|known| known.evidence);
+    let bundle = attestation.map(|known| known.bundle);
     let issued = issuance.obtain(&arguments.issuance, &mut session.output, || {
         sign_request(
             KeyPurpose::Signing,
-            evidence.as_ref(),
+            bundle.as_ref(),
             applicant,
             public_key,
             &open.schemes,
@@ -193,9 +193,9 @@ impl KeyInUse<'_> {
     }
 
     /// What the token says of where the key was made.
-    fn evidence(&self) -> Result<Option<KeyEvidence>, Error> {
+    fn attestation(&self) -> Result<Option<KeyAttestation>, Error> {
         self.keyring.with_token(self.number, |token, reference, _| {
-            Ok(KeyEvidence::of(token, &reference.selector))
+            Ok(KeyAttestation::of(token, &reference.selector))
         })
     }
 

@@ -2,8 +2,8 @@
 
 use clap::builder::styling::Style;
 
-use super::session::{CommandOutput, HEADING};
-use messages::folding::columns;
+use super::session::{CommandOutput, HEADING, PLAIN};
+use messages::folding::{columns, folded};
 use messages::printable::printable;
 
 /// Between two columns, in characters.
@@ -21,6 +21,8 @@ pub(super) struct Table<const N: usize> {
 struct Row<const N: usize> {
     style: Style,
     cells: [String; N],
+    /// Lines below it, fit for a terminal.
+    notes: Vec<String>,
 }
 
 /// A column that is shown.
@@ -41,31 +43,53 @@ impl<const N: usize> Table<N> {
     /// Adds a row. The cells need not be fit for a terminal.
     pub(super) fn add(&mut self, style: Style, cells: [String; N]) {
         let cells = cells.map(|cell| printable(&cell).into_owned());
-        self.rows.push(Row { style, cells });
+        self.rows.push(Row { style, cells, notes: Vec::new() });
+    }
+
+    /// Adds a row with lines below it, which must be fit for a terminal already. The cells need not be.
+    pub(super) fn add_with_notes(&mut self, cells: [String; N], notes: Vec<String>) {
+        let cells = cells.map(|cell| printable(&cell).into_owned());
+        self.rows.push(Row { style: PLAIN, cells, notes });
     }
 
     /// The table in lines, with the styles that the output can show; `None` if it is too wide for the terminal, or there is
     /// none.
     pub(super) fn shown(&self, output: &CommandOutput) -> Option<String> {
+        let width = output.width()?;
+        let lines = self.lines(Some(width), |style, text| output.paint(style, text))?;
+        Some(lines.iter().map(|line| format!("{line}\n")).collect())
+    }
+
+    /// The table in lines, for standard error, without styles; `None` if it is too wide for the terminal of this width.
+    pub(super) fn plain(&self, width: Option<usize>) -> Option<String> {
+        Some(self.lines(width, |_, text| text.to_owned())?.join("\n"))
+    }
+
+    fn lines(
+        &self,
+        width: Option<usize>,
+        paint: impl Fn(Style, &str) -> String,
+    ) -> Option<Vec<String>> {
         let columns = self.columns();
         let (last, others) = columns.split_last()?;
         let before_last: usize = others.iter().map(|column| column.width + GAP).sum();
-        if output.width()? < before_last + last.width.min(LEAST_LAST) {
+        if width.is_some_and(|width| width < before_last + last.width.min(LEAST_LAST)) {
             return None;
         }
         let line = |style, cells: &[&str]| {
             let before = padded(cells, others);
             let end = cells.get(last.index).copied().unwrap_or_default();
-            let text =
-                format!("{before}{}", output.folded(end, before_last, before_last).trim_start());
-            format!("{}\n", output.paint(style, text.trim_end()))
+            let end = folded(end, width, before_last, before_last);
+            let text = format!("{before}{}", end.trim_start());
+            paint(style, text.trim_end())
         };
         let headings = self.headings.map(str::to_uppercase);
-        let mut text = line(HEADING, &headings.each_ref().map(String::as_str));
+        let mut lines = vec![line(HEADING, &headings.each_ref().map(String::as_str))];
         for row in &self.rows {
-            text += &line(row.style, &row.cells.each_ref().map(String::as_str));
+            lines.push(line(row.style, &row.cells.each_ref().map(String::as_str)));
+            lines.extend_from_slice(&row.notes);
         }
-        Some(text)
+        Some(lines)
     }
 
     /// The columns that have anything to show, as wide as their widest cell.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{ClusterApi, Kubectl, TokenConnection, Watch, decoded, is_name, unusable};
 use crate::kind;
-use attestation::evidence::is_evidence;
+use attestation::bundle::is_attestation;
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
 use messages::error::{Error, Exit, listed};
@@ -130,7 +130,7 @@ pub struct ApprovalRecord {
 pub enum ApprovalReason {
     /// The request was compared with its requester.
     Compared,
-    /// And evidence that its key is in hardware was verified.
+    /// And an attestation that its key is in hardware was verified.
     Attested,
 }
 
@@ -279,6 +279,13 @@ impl SigningRequest {
         })
     }
 
+    /// What was recorded with its approval, which an approver can make up; `None` if it isn't approved.
+    pub fn approval_message(&self) -> Option<&str> {
+        let mut conditions = self.status.conditions.iter();
+        let approval = conditions.find(|condition| condition.kind == "Approved")?;
+        Some(&approval.message)
+    }
+
     /// Looks at the request until it is issued, denied or failed, or `limit` has passed. `progress` is called about once a
     /// second until somebody has decided, and when it is approved.
     pub fn wait(
@@ -396,18 +403,26 @@ impl SigningRequest {
     }
 }
 
+/// What a request may name although it isn't the requester's.
+#[derive(Clone, Debug, Default)]
+pub struct Granted {
+    pub groups: Vec<String>,
+    /// Whether the requester asks for this user by a policy.
+    pub is_user: bool,
+}
+
 /// Why this request, whose PKCS#10 is `csr`, should not be approved: what an approver has to compare, since the signer
-/// doesn't. Each follows `the request `. Groups that are `granted` needn't be the requester's.
+/// doesn't. Each follows `the request `.
 pub fn objections(
     request: &SigningRequest,
     csr: &CertificationRequest,
-    granted: &[String],
+    granted: &Granted,
 ) -> Vec<String> {
     let spec = &request.spec;
     let found = [
         own_account(spec),
-        another_user(spec, csr),
-        foreign_groups(spec, csr, granted),
+        another_user(spec, csr).filter(|_| !granted.is_user),
+        foreign_groups(spec, csr, &granted.groups),
         more_than_a_user(csr),
         extensions(csr),
         another_signature(csr),
@@ -455,7 +470,7 @@ fn more_than_a_user(csr: &CertificationRequest) -> Option<String> {
 /// Alternative names, for instance, are copied by the signer.
 fn extensions(csr: &CertificationRequest) -> Option<String> {
     let text = "asks for extensions, such as alternative names";
-    (!csr.attributes.iter().all(is_evidence)).then(|| text.to_owned())
+    (!csr.attributes.iter().all(is_attestation)).then(|| text.to_owned())
 }
 
 /// Whoever made it need not have the key.

@@ -3,12 +3,12 @@
 //!
 //! Nothing here opens a library, asks a person or talks to a cluster.
 
-mod evidence;
+mod attestation;
 mod issued;
 mod present;
 mod request;
 
-pub use evidence::{KeyEvidence, for_any_key};
+pub use self::attestation::{KeyAttestation, for_any_key};
 pub use issued::{check_issued, for_another, in_groups, intermediates, outlasts, remark};
 pub use present::{Installation, find_key, has_valid_certificate, installation, of_key, selector};
 pub use request::{Applicant, RESERVED, certificates_pem, fingerprint, sign_request};

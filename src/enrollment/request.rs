@@ -17,7 +17,7 @@ use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
-use attestation::Evidence;
+use attestation::AttestationBundle;
 use crypto::certificate::{Curve, PublicKey};
 use crypto::scheme::{Scheme, pss};
 use crypto::verify::VerifiedSignature;
@@ -84,10 +84,10 @@ impl Applicant {
 
 /// Makes a request for this user and these groups, as PEM, and has it signed: `sign` gets one of the `schemes`, which the
 /// key can make, and the digest, or for Ed25519 the whole message. Of a key for sealed files the request says so, for a CA that copies
-/// that into the certificate: OpenSC goes by the latter. `evidence` of where the key is, if there is any, is in it, too.
+/// that into the certificate: OpenSC goes by the latter. An `attestation` of where the key is, if there is any, is in it, too.
 pub fn sign_request(
     purpose: KeyPurpose,
-    evidence: Option<&Evidence>,
+    attestation: Option<&AttestationBundle>,
     applicant: &Applicant,
     public_key: &PublicKey,
     schemes: &[Scheme],
@@ -97,7 +97,7 @@ pub fn sign_request(
         version: Version::V1,
         subject: subject(applicant).map_err(unencodable)?,
         public_key: public_key_info(public_key).map_err(unencodable)?,
-        attributes: attributes(purpose, evidence, public_key)?,
+        attributes: attributes(purpose, attestation, public_key)?,
     };
     let message = info.to_der().map_err(unencodable)?;
     let RequestSignature { scheme, hash, algorithm } = RequestSignature::of(public_key, schemes)
@@ -155,16 +155,16 @@ fn subject(applicant: &Applicant) -> der::Result<Name> {
 /// What the request says beside user and key.
 fn attributes(
     purpose: KeyPurpose,
-    evidence: Option<&Evidence>,
+    attestation: Option<&AttestationBundle>,
     public_key: &PublicKey,
 ) -> Result<Attributes, Error> {
     let mut attributes = Vec::new();
     if purpose == KeyPurpose::Unsealing {
         attributes.push(unsealing(public_key).map_err(unencodable)?);
     }
-    if let Some(evidence) = evidence {
-        let der = evidence.to_attribute().map_err(|refusal| {
-            Error::new(Exit::Object, format!("the token's evidence can't be sent: {refusal}"))
+    if let Some(attestation) = attestation {
+        let der = attestation.to_attribute().map_err(|refusal| {
+            Error::new(Exit::Object, format!("the attestation can't be sent: {refusal}"))
                 .help("leave it out with --no-attestation")
         })?;
         attributes.push(Attribute::from_der(&der).map_err(unencodable)?);

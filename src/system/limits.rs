@@ -128,6 +128,9 @@ pub const ATTENDED_LISTING: Duration = seconds(300);
 /// Another process's use of a library that `list` asks: it is named, before this one is taken for one that hangs.
 pub const LISTING_LOCK: Duration = seconds(10);
 
+/// A policy's verifier judges an attestation: a few calls of openssl, say.
+pub const VERIFIER: Duration = seconds(10);
+
 /// `kubelet-credential-provider` as a whole. kubelet kills a provider after a minute.
 pub const PROVIDER: Duration = seconds(45);
 

@@ -4,7 +4,7 @@
 #![no_main]
 
 use attestation::policy::Asked;
-use attestation::{Policy, YubiKeyClaims};
+use attestation::{Claims, Policy, YubiKeyClaims};
 use libfuzzer_sys::fuzz_target;
 use messages::printable::printable;
 use pkcs11_external_signer_fuzz::told;
@@ -22,12 +22,13 @@ fuzz_target!(|content: &[u8]| {
         }
     };
     assert_eq!(policy.sha256.len(), 64);
-    let claims = YubiKeyClaims::unproven(ATTESTATION).expect("claims");
+    let claims = Claims::YubiKey(YubiKeyClaims::unproven(ATTESTATION).expect("claims"));
     let groups = claims.groups();
     let text = String::from_utf8_lossy(content);
     let users = text.split(|it: char| it.is_whitespace() || ",:[]{}\"'".contains(it)).take(100);
     for user in users.map(Some).chain([None]) {
-        let asked = Asked { user, groups: &[], seconds: Some(600), claims: None };
+        let requester = user.unwrap_or_default();
+        let asked = Asked { requester, user, groups: &[], seconds: Some(600), claims: None };
         assert!(!policy.objections(&asked).is_empty(), "{user:?}");
         let asked = Asked { groups: &groups, claims: Some(&claims), ..asked };
         for objection in policy.objections(&asked) {

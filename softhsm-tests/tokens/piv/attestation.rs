@@ -39,7 +39,7 @@ fn the_chain_of_each_key_is_verified_up_to_its_root() {
             _ => "PIN once, touch never",
         };
         let told = format!(
-            "made on YubiKey 15873456 with firmware 6.6.6, {policies}; the key's SHA-256 is "
+            "made on YubiKey 15873456, firmware 6.6.6, slot {slot}, {policies}; the key's SHA-256 is "
         );
         assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
     }
@@ -87,10 +87,8 @@ fn only_what_the_card_has_made_gets_into_the_groups_of_hardware() {
     // Yubico doesn't vouch for this card, and no option makes up for that.
     for options in [&[][..], &["--despite-mismatch"]] {
         let refused = Newcomer::approve(&name, options, false);
-        refused.fails(
-            6,
-            &["hardware            ✘ ", "evidence of hardware doesn't count", "--root FILE"],
-        );
+        refused
+            .fails(6, &["hardware            ✘ ", "its attestation doesn't count", "--root FILE"]);
     }
     let root = format!("--root={}", root.display());
     let approved = Newcomer::approve(&name, &[&root], true);
@@ -115,5 +113,5 @@ fn no_option_opens_a_group_of_hardware_to_a_key_in_a_file() {
     let root = format!("--root={}", cards.attestation_root(1).display());
     let refused = Newcomer::approve(&name, &["--despite-mismatch", &root], false);
     let shown = "hardware            – nothing shows that this key is in hardware";
-    refused.fails(6, &[shown, "evidence doesn't open the groups \"hw:attested\""]);
+    refused.fails(6, &[shown, "no attestation opens the groups \"hw:attested\""]);
 }

@@ -6,8 +6,12 @@ use serde::{Deserialize, Deserializer};
 use serde_saphyr::options::MergeKeyPolicy;
 use serde_saphyr::{Location, Spanned};
 
-use super::{API_VERSION, KIND, Lifetime, Place, Placed, Policy, Requirements, User};
+use super::{
+    API_VERSION, KIND, Lifetime, Place, Placed, Policy, Requirements, User, UserDevices,
+    VerifierCommand,
+};
 use crate::Roots;
+use crate::verifier::{DEVICE_NAME, is_device_name};
 use crate::yubikey::{Firmware, PinPolicy, SerialNumber, Slot, TouchPolicy};
 use crypto::certificate::fingerprint;
 use messages::error::{Error, Exit};
@@ -23,6 +27,8 @@ struct PolicyFile {
     kind: Spanned<String>,
     #[serde(default, deserialize_with = "given")]
     roots: Option<Vec<Spanned<String>>>,
+    #[serde(default, deserialize_with = "given")]
+    verifier: Option<Spanned<Vec<String>>>,
     #[serde(default, deserialize_with = "given")]
     require: Option<RequirementsEntry>,
     #[serde(default, deserialize_with = "given")]
@@ -47,11 +53,16 @@ struct RequirementsEntry {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct UserEntry {
     name: Spanned<String>,
-    serial_numbers: Spanned<Vec<u32>>,
+    #[serde(default, deserialize_with = "given")]
+    requester: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "given")]
+    serial_numbers: Option<Spanned<Vec<u32>>>,
+    #[serde(default, deserialize_with = "given")]
+    devices: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default, deserialize_with = "given")]
     groups: Option<Spanned<Vec<String>>>,
     #[serde(default, deserialize_with = "given")]
-    require: Option<RequirementsEntry>,
+    require: Option<Spanned<RequirementsEntry>>,
 }
 
 /// A field with nothing behind it isn't one that was left out: that would ask for less.
@@ -101,6 +112,11 @@ fn placed<S, T>(spanned: &Spanned<S>, field: impl Into<String>, value: T) -> Pla
     Placed { value, place: Place { line: spanned.referenced.line(), field: field.into() } }
 }
 
+fn given_at<T>(spanned: Spanned<T>, field: String) -> Placed<T> {
+    let place = placed(&spanned, field, ()).place;
+    Placed { value: spanned.value, place }
+}
+
 /// Reads the values of a file that has the right fields.
 struct Reader<'a> {
     source: &'a str,
@@ -108,12 +124,17 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn policy(&self, file: PolicyFile, sha256: String) -> Result<Policy, Error> {
-        let PolicyFile { api_version, kind, roots, require, max_lifetime, users } = file;
+        let PolicyFile { api_version, kind, roots, verifier, require, max_lifetime, users } = file;
         self.demand(&api_version, "apiVersion", API_VERSION)?;
         self.demand(&kind, "kind", KIND)?;
+        let verifier = verifier.map(|command| self.verifier(&command)).transpose()?;
+        if verifier.is_none() {
+            self.check_no_devices(&users.value)?;
+        }
         Ok(Policy {
             sha256,
             roots: self.roots(roots)?,
+            verifier,
             requirements: self.requirements(require.unwrap_or_default(), "")?,
             longest: max_lifetime.map(|text| self.lifetime(text)).transpose()?,
             users: self.users(users)?,
@@ -145,10 +166,39 @@ impl Reader<'_> {
         Ok(roots)
     }
 
+    fn verifier(&self, command: &Spanned<Vec<String>>) -> Result<VerifierCommand, Error> {
+        let field = "verifier";
+        match command.value.split_first() {
+            Some((program, arguments)) if !program.is_empty() => Ok(VerifierCommand {
+                place: placed(command, field, ()).place,
+                program: program.clone(),
+                arguments: arguments.to_vec(),
+            }),
+            _ => Err(self.refused(command, field, "it names no program")),
+        }
+    }
+
+    /// A device that nothing names is one that nobody's key can be in.
+    fn check_no_devices(&self, users: &[UserEntry]) -> Result<(), Error> {
+        for (index, user) in users.iter().enumerate() {
+            if let Some(devices) = &user.devices {
+                let reason = "without a verifier no key can be shown to be in a device";
+                return Err(self.refused(devices, &format!("users[{index}].devices"), reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Without months and years, which differ in length; `1M` could be meant as a minute.
     fn lifetime(&self, text: Spanned<String>) -> Result<Placed<Lifetime>, Error> {
         let field = "maxLifetime";
-        let duration = config::duration(&text.value)
-            .map_err(|_| self.refused(&text, field, "it is no duration such as 8h or 90d"))?;
+        let is_exact =
+            text.value.chars().all(|part| part.is_ascii_digit() || "smhdw ".contains(part));
+        let duration =
+            config::duration(&text.value).ok().filter(|_| is_exact).ok_or_else(|| {
+                let reason = "it is no duration in w, d, h, m and s, such as 8h or 90d";
+                self.refused(&text, field, reason)
+            })?;
         let lifetime = Lifetime { duration, text: text.value.clone() };
         Ok(placed(&text, field, lifetime))
     }
@@ -169,16 +219,47 @@ impl Reader<'_> {
 
     /// `path` leads to the entry, as in `users[1]`.
     fn user(&self, entry: UserEntry, path: &str) -> Result<User, Error> {
-        let UserEntry { name, serial_numbers, groups, require } = entry;
-        let numbers = serial_numbers.value.iter().copied().map(SerialNumber).collect();
-        let groups =
-            groups.map(|groups| placed(&groups, format!("{path}.groups"), groups.value.clone()));
-        Ok(User {
-            serial_numbers: placed(&serial_numbers, format!("{path}.serialNumbers"), numbers),
-            groups,
-            requirements: self.requirements(require.unwrap_or_default(), &format!("{path}."))?,
-            name: placed(&name, format!("{path}.name"), name.value.clone()),
-        })
+        let UserEntry { name, requester, serial_numbers, devices, groups, require } = entry;
+        let name = given_at(name, format!("{path}.name"));
+        if let (None, Some(require)) = (&serial_numbers, &require) {
+            let reason = "it is about YubiKeys, and the user has no serialNumbers";
+            return Err(self.refused(require, &format!("{path}.require"), reason));
+        }
+        let devices = self.devices(serial_numbers, devices, &name, path)?;
+        let groups = groups.map(|groups| given_at(groups, format!("{path}.groups")));
+        let requester = requester.map(|named| given_at(named, format!("{path}.requester")));
+        let require = require.map(|require| require.value).unwrap_or_default();
+        let requirements = self.requirements(require, &format!("{path}."))?;
+        Ok(User { name, requester, devices, groups, requirements })
+    }
+
+    /// Of the user with this name.
+    fn devices(
+        &self,
+        serial_numbers: Option<Spanned<Vec<u32>>>,
+        names: Option<Spanned<Vec<Spanned<String>>>>,
+        user: &Placed<String>,
+        path: &str,
+    ) -> Result<UserDevices, Error> {
+        let at = |field: &str| format!("{path}.{field}");
+        let of_numbers =
+            serial_numbers.as_ref().map(|numbers| placed(numbers, at("serialNumbers"), ()).place);
+        let of_names = names.as_ref().map(|names| placed(names, at("devices"), ()).place);
+        let place = of_numbers.or(of_names).ok_or_else(|| {
+            let reason = "neither serialNumbers nor devices says where the user's key may be";
+            refused(self.source, &user.place, reason)
+        })?;
+        let mut known = Vec::new();
+        for name in names.into_iter().flat_map(|names| names.value) {
+            if !is_device_name(&name.value) {
+                let reason = format!("{:?} is not {DEVICE_NAME}", excerpt(&name.value));
+                return Err(self.refused(&name, &at("devices"), reason));
+            }
+            known.push(name.value);
+        }
+        let numbers = serial_numbers.into_iter().flat_map(|numbers| numbers.value);
+        let serial_numbers = numbers.map(SerialNumber).collect();
+        Ok(UserDevices { place, serial_numbers, names: known })
     }
 
     /// `path` leads to the entry: empty, or as in `users[1].`.

@@ -1,4 +1,4 @@
-//! An administrator's word on what may be approved: which users, with which YubiKeys, how those keep the keys, in which
+//! An administrator's word on what may be approved: which users, with which devices, how YubiKeys keep the keys, in which
 //! groups, and for how long. It is read from a file, and each of its refusals says where it stands there.
 
 mod file;
@@ -6,8 +6,8 @@ mod file;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use crate::Roots;
 use crate::yubikey::{Firmware, PinPolicy, SerialNumber, Slot, TouchPolicy, YubiKeyClaims};
+use crate::{Claims, DeviceClaims, Roots};
 use messages::printable::quoted;
 
 /// The file's `apiVersion`.
@@ -22,20 +22,35 @@ pub struct Policy {
     pub sha256: String,
     /// Whose word on a key counts: those of the file, or Yubico's.
     pub roots: Roots,
+    /// What judges the attestations of other devices than YubiKeys; `None` refuses them.
+    pub verifier: Option<VerifierCommand>,
     requirements: Requirements,
     longest: Option<Placed<Lifetime>>,
     users: Placed<Vec<User>>,
 }
 
-/// What a request asks for, and what is proven of its key.
+/// A verifier as a policy's file names it.
+#[derive(Clone, Debug)]
+pub struct VerifierCommand {
+    /// Where it stands in the file.
+    pub place: Place,
+    /// The program: an absolute path, or one that begins at the policy's directory.
+    pub program: String,
+    pub arguments: Vec<String>,
+}
+
+/// What a request asks for, who makes it, and what is proven of its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
+    /// Who makes the request.
+    pub requester: &'a str,
+    /// Whom the certificate is for.
     pub user: Option<&'a str>,
     pub groups: &'a [String],
     /// For how many seconds; `None` leaves it to the cluster's signer.
     pub seconds: Option<i64>,
     /// `None` where nothing shows that the key is in hardware.
-    pub claims: Option<&'a YubiKeyClaims>,
+    pub claims: Option<&'a Claims>,
 }
 
 /// Where something stands in a policy's file, shown as `line 12 (users[1].serialNumbers)`.
@@ -63,9 +78,22 @@ struct Placed<T> {
 #[derive(Debug)]
 struct User {
     name: Placed<String>,
-    serial_numbers: Placed<Vec<SerialNumber>>,
+    /// Who makes the user's requests, where it isn't the user.
+    requester: Option<Placed<String>>,
+    devices: UserDevices,
     groups: Option<Placed<Vec<String>>>,
     requirements: Requirements,
+}
+
+/// The devices in which the user's keys may be.
+#[derive(Debug)]
+struct UserDevices {
+    /// Where they stand in the file: of two fields the first.
+    place: Place,
+    /// Of YubiKeys.
+    serial_numbers: Vec<SerialNumber>,
+    /// As the verifier calls other devices.
+    names: Vec<String>,
 }
 
 /// How a YubiKey has to keep a key. What isn't there isn't asked.
@@ -87,27 +115,37 @@ struct Lifetime {
 impl Policy {
     /// Everything about the request that isn't allowed; nothing if it is allowed.
     pub fn objections(&self, asked: &Asked<'_>) -> Vec<Objection> {
-        let mut users = self.users.value.iter();
-        let Some(user) = users.find(|user| asked.user == Some(user.name.value.as_str())) else {
+        let Some(user) = self.user(asked.user) else {
             return vec![self.users.objection(match asked.user {
                 Some(name) => format!("user {name:?} is none of these"),
                 None => "the request names no user".to_owned(),
             })];
         };
         let mut found = Vec::new();
-        match asked.claims {
-            Some(claims) => {
-                found.extend(user.serial_number_objection(claims.serial_number));
-                found.extend(self.requirements.objections(claims));
-                found.extend(user.requirements.objections(claims));
-            }
-            None => found.push(
-                user.serial_numbers.objection("nothing shows that the key is in one of these"),
-            ),
+        found.extend(user.requester_objection(asked.requester));
+        found.extend(user.devices.objection(asked.claims));
+        if let Some(Claims::YubiKey(claims)) = asked.claims {
+            found.extend(self.requirements.objections(claims));
+            found.extend(user.requirements.objections(claims));
         }
         found.extend(user.groups_objection(asked));
         found.extend(self.lifetime_objection(asked.seconds));
         found
+    }
+
+    /// Whether this requester, who is another, makes the requests for this user.
+    pub fn has_requester(&self, user: &str, requester: &str) -> bool {
+        let named = self.user(Some(user)).and_then(|user| user.requester.as_ref());
+        named.is_some_and(|named| named.value == requester)
+    }
+
+    /// How many users it has.
+    pub fn user_count(&self) -> usize {
+        self.users.value.len()
+    }
+
+    fn user(&self, name: Option<&str>) -> Option<&User> {
+        self.users.value.iter().find(|user| name == Some(user.name.value.as_str()))
     }
 
     fn lifetime_objection(&self, seconds: Option<i64>) -> Option<Objection> {
@@ -125,15 +163,14 @@ impl Policy {
 }
 
 impl User {
-    fn serial_number_objection(&self, number: SerialNumber) -> Option<Objection> {
-        let numbers = &self.serial_numbers;
-        let reason = || format!("the key is in YubiKey {number}, which is none of these");
-        (!numbers.value.contains(&number)).then(|| numbers.objection(reason()))
+    fn requester_objection(&self, requester: &str) -> Option<Objection> {
+        let named = self.requester.as_ref().filter(|named| named.value != requester)?;
+        Some(named.objection(format!("the request is made by {requester:?}")))
     }
 
-    /// Groups that the evidence opens are allowed by the evidence.
+    /// Groups that the attestation opens are allowed by it.
     fn groups_objection(&self, asked: &Asked<'_>) -> Option<Objection> {
-        let opened = asked.claims.map(YubiKeyClaims::groups).unwrap_or_default();
+        let opened = asked.claims.map(Claims::groups).unwrap_or_default();
         let allowed = self.groups.as_ref().map_or(&[][..], |groups| &groups.value);
         let others = asked.groups.iter();
         let others = others.filter(|group| !opened.contains(group) && !allowed.contains(group));
@@ -146,6 +183,30 @@ impl User {
             Some(groups) => groups.objection(format!("the request is also for {others}")),
             None => self.name.objection(format!("the user has no groups, and wants {others}")),
         })
+    }
+}
+
+impl UserDevices {
+    /// Why the key is in none of them.
+    fn objection(&self, claims: Option<&Claims>) -> Option<Objection> {
+        let (is_named, device) = match claims {
+            Some(Claims::YubiKey(claims)) => {
+                let number = claims.serial_number;
+                (self.serial_numbers.contains(&number), format!("YubiKey {number}"))
+            }
+            Some(Claims::Device(DeviceClaims { device, .. })) => {
+                (self.names.contains(device), device.clone())
+            }
+            None => {
+                let reason = "nothing shows that the key is in one of these".to_owned();
+                return Some(Objection { place: self.place.clone(), reason });
+            }
+        };
+        if is_named {
+            return None;
+        }
+        let reason = format!("the key is in {device}, which is none of these");
+        Some(Objection { place: self.place.clone(), reason })
     }
 }
 

@@ -27,12 +27,15 @@ users:
   require: {touchPolicies: [always]}
 ";
 
+const NO_DURATION: &str =
+    "line 10 (maxLifetime): it is no duration in w, d, h, m and s, such as 8h or 90d";
+
 fn policy(text: &str) -> Policy {
     Policy::from_yaml(text.as_bytes(), "the file").unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// What a YubiKey says of a key that the policy allows for jane.
-fn claims() -> YubiKeyClaims {
+fn yubikey() -> YubiKeyClaims {
     YubiKeyClaims {
         serial_number: SerialNumber(15_873_456),
         firmware: Firmware { major: 5, minor: 7, patch: 0 },
@@ -45,15 +48,30 @@ fn claims() -> YubiKeyClaims {
     }
 }
 
-/// What the policy says of a request, a line each.
+fn claims() -> Claims {
+    Claims::YubiKey(yubikey())
+}
+
+/// What a verifier says of a key in this device.
+fn in_device(device: &str) -> Claims {
+    Claims::Device(DeviceClaims {
+        device: device.to_owned(),
+        claims: vec!["made there".to_owned()],
+        verifier: "verify".to_owned(),
+        verifier_sha256: "0f5a".to_owned(),
+    })
+}
+
+/// What the policy says of a request that the user makes, a line each.
 fn told(
     user: Option<&str>,
     groups: &[&str],
     seconds: Option<i64>,
-    claims: Option<&YubiKeyClaims>,
+    claims: Option<&Claims>,
 ) -> Vec<String> {
     let groups: Vec<_> = groups.iter().map(ToString::to_string).collect();
-    let asked = Asked { user, groups: &groups, seconds, claims };
+    let requester = user.unwrap_or_default();
+    let asked = Asked { requester, user, groups: &groups, seconds, claims };
     policy(POLICY).objections(&asked).iter().map(ToString::to_string).collect()
 }
 
@@ -146,26 +164,27 @@ fn how_the_key_is_kept_is_held_against_its_line() {
     let older = Firmware { major: 5, minor: 4, patch: 3 };
     for (claims, expected) in [
         (
-            YubiKeyClaims { firmware: older, ..claims() },
+            YubiKeyClaims { firmware: older, ..yubikey() },
             "line 4 (require.minFirmware): the YubiKey's firmware is older: 5.4.3",
         ),
         (
-            YubiKeyClaims { pin_policy: PinPolicy::Never, ..claims() },
+            YubiKeyClaims { pin_policy: PinPolicy::Never, ..yubikey() },
             "line 5 (require.pinPolicies): the key has PIN never",
         ),
         (
-            YubiKeyClaims { pin_policy: PinPolicy::MatchOnce, ..claims() },
+            YubiKeyClaims { pin_policy: PinPolicy::MatchOnce, ..yubikey() },
             "line 5 (require.pinPolicies): the key has fingerprint or PIN once",
         ),
         (
-            YubiKeyClaims { touch_policy: TouchPolicy::Never, ..claims() },
+            YubiKeyClaims { touch_policy: TouchPolicy::Never, ..yubikey() },
             "line 7 (require.touchPolicies): the key has touch never",
         ),
         (
-            YubiKeyClaims { slot: Slot::from_name("9e").unwrap(), ..claims() },
+            YubiKeyClaims { slot: Slot::from_name("9e").unwrap(), ..yubikey() },
             "line 9 (require.slots): the key has slot 9e",
         ),
     ] {
+        let claims = Claims::YubiKey(claims);
         assert_eq!(told(Some("jane"), &[], Some(600), Some(&claims)), [expected]);
     }
 }
@@ -174,8 +193,64 @@ fn how_the_key_is_kept_is_held_against_its_line() {
 fn a_users_own_requirement_is_another_one() {
     let expected = "line 19 (users[2].require.touchPolicies): the key has touch cached";
     assert_eq!(told(Some("ann"), &[], Some(600), Some(&claims())), [expected]);
-    let always = YubiKeyClaims { touch_policy: TouchPolicy::Always, ..claims() };
-    assert_eq!(told(Some("ann"), &[], Some(600), Some(&always)), [""; 0]);
+    let always = YubiKeyClaims { touch_policy: TouchPolicy::Always, ..yubikey() };
+    assert_eq!(told(Some("ann"), &[], Some(600), Some(&Claims::YubiKey(always))), [""; 0]);
+}
+
+/// A laptop with a TPM, say, beside the YubiKeys.
+#[test]
+fn a_users_key_may_be_in_a_device_that_the_verifier_names() {
+    let policy = policy(&format!(
+        "verifier: [bin/verify, --keys, keys]\n{POLICY}- name: eve\n  devices: [laptop-17]\n"
+    ));
+    let verifier = policy.verifier.as_ref().unwrap();
+    assert_eq!((verifier.program.as_str(), verifier.arguments.len()), ("bin/verify", 2));
+    let told = |user: &str, claims: Option<&Claims>| {
+        let groups = ["hw:attested", "hw:device:laptop-17"].map(str::to_owned);
+        let groups = &groups[..if claims == Some(&in_device("laptop-17")) { 2 } else { 0 }];
+        let seconds = Some(600);
+        let asked = Asked { requester: user, user: Some(user), groups, seconds, claims };
+        policy.objections(&asked).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(told("eve", Some(&in_device("laptop-17"))), [""; 0]);
+    let place = "line 22 (users[3].devices):";
+    for (claims, reason) in [
+        (None, "nothing shows that the key is in one of these"),
+        (Some(in_device("laptop-18")), "the key is in laptop-18, which is none of these"),
+        (Some(claims()), "the key is in YubiKey 15873456, which is none of these"),
+    ] {
+        assert_eq!(told("eve", claims.as_ref()), [format!("{place} {reason}")]);
+    }
+    assert_eq!(
+        told("jane", Some(&in_device("laptop-17"))),
+        ["line 14 (users[0].serialNumbers): the key is in laptop-17, which is none of these"]
+    );
+}
+
+/// Such as jane for jane-writes, and nobody else.
+#[test]
+fn who_makes_a_users_requests_can_be_said() {
+    let text = POLICY.replace("- name: joe\n", "- name: joe\n  requester: jane\n");
+    let policy = policy(&text);
+    assert!(policy.has_requester("joe", "jane") && !policy.has_requester("joe", "mallory"));
+    assert!(!policy.has_requester("jane", "jane") && !policy.has_requester("eve", "jane"));
+    let told = |requester: &str| {
+        let claims =
+            Claims::YubiKey(YubiKeyClaims { serial_number: SerialNumber(15_873_458), ..yubikey() });
+        let asked = Asked {
+            requester,
+            user: Some("joe"),
+            groups: &[],
+            seconds: Some(600),
+            claims: Some(&claims),
+        };
+        policy.objections(&asked).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(told("jane"), [""; 0]);
+    for other in ["joe", "mallory"] {
+        let expected = format!("line 16 (users[1].requester): the request is made by {other:?}");
+        assert_eq!(told(other), [expected]);
+    }
 }
 
 #[test]
@@ -184,9 +259,9 @@ fn everything_that_is_not_allowed_is_told() {
         serial_number: SerialNumber(1),
         pin_policy: PinPolicy::Never,
         touch_policy: TouchPolicy::Never,
-        ..claims()
+        ..yubikey()
     };
-    assert_eq!(told(Some("jane"), &["x"], None, Some(&claims)).len(), 5);
+    assert_eq!(told(Some("jane"), &["x"], None, Some(&Claims::YubiKey(claims))).len(), 5);
 }
 
 #[test]
@@ -223,13 +298,36 @@ fn a_file_that_is_no_policy_is_refused_at_its_line() {
         ),
         (
             replaced("  groups:", "  grops:"),
-            "line 14: the field \"grops\" is none of name, serialNumbers, groups, require",
+            "line 14: the field \"grops\" is none of name, requester, serialNumbers, devices, groups, require",
         ),
         (
             replaced("slots: [9a, 82]", "minFirmware: 5.4.0"),
             "line 9: the field \"minFirmware\" is there twice",
         ),
-        (replaced("  serialNumbers: [15873458]\n", ""), "the field serialNumbers is missing"),
+        (
+            replaced("  serialNumbers: [15873458]\n", ""),
+            "line 15 (users[1].name): neither serialNumbers nor devices says where the user's key may be",
+        ),
+        (
+            replaced("  serialNumbers: [15873458]", "  devices: [laptop-17]"),
+            "line 16 (users[1].devices): without a verifier no key can be shown to be in a device",
+        ),
+        (
+            format!(
+                "verifier: [./verify]\n{}",
+                replaced("serialNumbers: [15873458]", "devices: [a b]")
+            ),
+            "line 17 (users[1].devices): \"a b\" is not 1 to 64 letters, digits, '.', '_' and '-'",
+        ),
+        (
+            format!(
+                "verifier: [./verify]\n{POLICY}- name: eve\n  devices: [tpm]\n  require: {{slots: [9a]}}\n"
+            ),
+            "line 23 (users[3].require): it is about YubiKeys, and the user has no serialNumbers",
+        ),
+        (format!("{POLICY}verifier: []\n"), "line 20 (verifier): it names no program"),
+        (format!("{POLICY}verifier: ['']\n"), "line 20 (verifier): it names no program"),
+        (format!("{POLICY}verifier: ./verify\n"), "line 20: what stands there can't be read"),
         (
             replaced("5.7.0", "5.7"),
             "line 4 (require.minFirmware): \"5.7\" is no firmware such as 5.7.4",
@@ -254,7 +352,7 @@ fn a_file_that_is_no_policy_is_refused_at_its_line() {
             replaced("[9a, 82]", "[9a, f9]"),
             "line 9 (require.slots): \"f9\" is none of 9a, 9c, 9d, 9e and 82 to 95",
         ),
-        (replaced("8h", "8"), "line 10 (maxLifetime): it is no duration such as 8h or 90d"),
+        (replaced("8h", "8"), NO_DURATION),
         (
             replaced("name: joe", "name: jane"),
             "line 15 (users[1].name): user \"jane\" is there twice",
@@ -267,7 +365,11 @@ fn a_file_that_is_no_policy_is_refused_at_its_line() {
             replaced("[15873458]", "15873458"),
             "line 16: what stands there can't be read, or something else belongs there",
         ),
-        (replaced("8h", "<<"), "line 10 (maxLifetime): it is no duration such as 8h or 90d"),
+        (replaced("8h", "<<"), NO_DURATION),
+        // A month, or a minute that was meant?
+        (replaced("8h", "1M"), NO_DURATION),
+        (replaced("8h", "1y"), NO_DURATION),
+        (replaced("8h", "2months"), NO_DURATION),
         (format!("{POLICY}---\nkind: other\n"), "what stands there can't be read"),
         (
             format!("{POLICY}roots: [company]\n"),
@@ -291,8 +393,13 @@ fn a_field_with_nothing_behind_it_is_none_that_was_left_out() {
     let lists = "  touchPolicies:\n  - always\n  - cached\n";
     let none = policy(&POLICY.replace(lists, "  touchPolicies: []\n"));
     let claims = claims();
-    let asked =
-        Asked { user: Some("jane"), groups: &[], seconds: Some(600), claims: Some(&claims) };
+    let asked = Asked {
+        requester: "jane",
+        user: Some("jane"),
+        groups: &[],
+        seconds: Some(600),
+        claims: Some(&claims),
+    };
     assert_eq!(none.objections(&asked).len(), 1);
     for text in [
         POLICY.replace(lists, "  touchPolicies:\n"),

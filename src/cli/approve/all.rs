@@ -1,31 +1,45 @@
 //! All pending requests, in one table with a verdict each, and one typed yes for those that pass.
 
+use std::io::stderr;
+
 use super::assessment::Assessment;
+use super::rules::PolicyFile;
 use super::{Approver, shown_names};
 use crate::cli::issuance::shown_duration;
 use crate::cli::question;
 use crate::cli::session::CommandSession;
+use crate::cli::table::Table;
 use cluster_api::signing_request::{SigningRequest, UnusableRequest};
 use cluster_api::{Kubectl, whoami};
 use messages::error::{Error, Exit};
+use messages::folding::{folded, terminal_width};
 use messages::printable::{PrintableLines, printable, quoted};
 use messages::report;
 
-/// A column is at most so many characters wide; a longer text moves what follows it.
-const WIDEST: usize = 40;
+const HEADINGS: [&str; 6] = ["", "request", "user", "groups", "for", "hardware"];
 
-const HEADINGS: [&str; 5] = ["REQUEST", "USER", "GROUPS", "FOR", "HARDWARE"];
+/// Before what belongs to a request, in characters.
+const INDENT: usize = 5;
 
 /// Shows the requests that nobody has decided on, and approves those that nothing speaks against after a typed yes, each
 /// as it was shown. One that fails doesn't stop the others.
-pub(super) fn approve(approver: &Approver, session: &mut CommandSession) -> Result<(), Error> {
+pub(super) fn approve(
+    approver: &Approver<'_>,
+    policy: &PolicyFile,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
     let rows = rows(approver)?;
-    let policy = approver.rules.named_policy().unwrap_or_default();
     if rows.is_empty() {
         report::note("no request for a client certificate is pending");
         return Ok(());
     }
-    report::lines(&format!("policy  {policy}\n{}", table(&rows)));
+    let width = terminal_width(stderr());
+    let mut text = String::new();
+    for (title, line) in policy.titled() {
+        let line = format!("{title}  {}", printable(&line));
+        text += &format!("{}\n", folded(&line, width, 0, INDENT));
+    }
+    report::lines(&(text + &listing(&rows, width)));
     let passing: Vec<_> = rows.iter().filter_map(Row::passing).collect();
     let mut tally = Tally { all: rows.len(), refused: rows.len() - passing.len(), failed: 0 };
     if passing.is_empty() {
@@ -53,7 +67,7 @@ pub(super) fn approve(approver: &Approver, session: &mut CommandSession) -> Resu
 }
 
 /// What became of it.
-fn approve_one(approver: &Approver, assessment: &Assessment) -> Result<&'static str, Error> {
+fn approve_one(approver: &Approver<'_>, assessment: &Assessment) -> Result<&'static str, Error> {
     if approver.is_dry_run {
         return Ok("would be approved");
     }
@@ -95,17 +109,17 @@ enum Row {
     Unusable { name: String, reason: String },
 }
 
-fn rows(approver: &Approver) -> Result<Vec<Row>, Error> {
+fn rows(approver: &Approver<'_>) -> Result<Vec<Row>, Error> {
     let pending = SigningRequest::pending(&approver.kubectl)?.into_iter();
     Ok(pending.map(|request| Row::of(request, approver)).collect())
 }
 
 impl Row {
-    fn of(request: Result<SigningRequest, UnusableRequest>, approver: &Approver) -> Self {
+    fn of(request: Result<SigningRequest, UnusableRequest>, approver: &Approver<'_>) -> Self {
         let (name, assessed) = match request {
             Ok(request) => {
                 let name = request.metadata.name.clone();
-                (name, Assessment::of(request, &approver.rules))
+                (name, Assessment::of(request, approver.rules))
             }
             Err(UnusableRequest { name, error }) => (name, Err(error)),
         };
@@ -122,14 +136,16 @@ impl Row {
         }
     }
 
-    /// What stands in the columns, fit for a terminal.
-    fn cells(&self) -> [String; 5] {
-        let cells = match self {
-            Self::Unusable { name, .. } => [name.as_str(), "", "", "", ""].map(str::to_owned),
+    /// What stands below the headings.
+    fn cells(&self) -> [String; 6] {
+        let mark = if self.passing().is_some() { "✔" } else { "✘" };
+        match self {
+            Self::Unusable { name, .. } => [mark, name, "", "", "", ""].map(str::to_owned),
             Self::Assessed(assessment) => {
                 let Assessment { request, csr, .. } = assessment.as_ref();
                 let user = csr.user.as_ref().map(|user| format!("{user:?}"));
                 [
+                    mark.to_owned(),
                     request.metadata.name.clone(),
                     user.unwrap_or_else(|| "none".to_owned()),
                     shown_names(&csr.groups),
@@ -137,8 +153,19 @@ impl Row {
                     assessment.hardware_in_short(),
                 ]
             }
-        };
-        cells.map(|cell| printable(&cell).into_owned())
+        }
+    }
+
+    /// The request where there is no room for a table.
+    fn paragraph(&self, width: Option<usize>) -> String {
+        let [mark, name, user, groups, duration, hardware] = self.cells();
+        let mut lines = vec![printable(&format!("{mark}  {name}")).into_owned()];
+        if let Self::Assessed(_) = self {
+            let asked = format!("user {user}, groups {groups}, for {duration}");
+            lines.extend([asked, hardware].iter().map(|line| indented(line, width)));
+        }
+        lines.extend(self.reasons().iter().map(|reason| indented(reason, width)));
+        lines.join("\n")
     }
 
     /// What speaks against the request.
@@ -150,26 +177,22 @@ impl Row {
     }
 }
 
-/// A line for each request, marked with its verdict, and below it what speaks against it.
-fn table(rows: &[Row]) -> String {
-    let cells: Vec<_> = rows.iter().map(Row::cells).collect();
-    let headings = HEADINGS.map(str::to_owned);
-    let width = |column: usize| {
-        let widths = cells.iter().chain([&headings]).map(|cells| cells[column].chars().count());
-        widths.max().unwrap_or_default().min(WIDEST)
-    };
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let line = |mark: &str, cells: &[String; 5]| {
-        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("  {cell:<width$}"));
-        format!("{mark}{}", padded.collect::<String>()).trim_end().to_owned()
-    };
-    let mut lines = vec![line(" ", &headings)];
-    for (row, cells) in rows.iter().zip(&cells) {
-        let reasons = row.reasons();
-        lines.push(line(if reasons.is_empty() { "✔" } else { "✘" }, cells));
-        lines.extend(reasons.iter().map(|reason| format!("     {}", printable(reason))));
+/// Each request, marked with its verdict, and below it what speaks against it: a table, unless that is wider than the
+/// terminal.
+fn listing(rows: &[Row], width: Option<usize>) -> String {
+    let mut table = Table::new(HEADINGS);
+    for row in rows {
+        let reasons = row.reasons().iter().map(|reason| indented(reason, width)).collect();
+        table.add_with_notes(row.cells(), reasons);
     }
-    lines.join("\n")
+    table.plain(width).unwrap_or_else(|| {
+        rows.iter().map(|row| row.paragraph(width)).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// A text that belongs to a request, in lines that are fit for a terminal.
+fn indented(text: &str, width: Option<usize>) -> String {
+    folded(&printable(text), width, INDENT, INDENT + 2)
 }
 
 /// Warns one who would approve requests of their own.

@@ -3,17 +3,20 @@
 mod all;
 mod assessment;
 mod one;
+mod rules;
+mod verifier;
 
 use std::path::PathBuf;
 
-use self::assessment::{Assessment, Rules};
+use self::assessment::Assessment;
+use self::rules::{PolicyFile, Rules, roots_and};
 use super::key::options::{KeyOptions, contexts};
 use super::session::CommandSession;
 use clap::ValueHint;
 use cluster_api::Kubectl;
 use cluster_api::signing_request::SigningRequest;
 use messages::error::{Error, Exit};
-use messages::printable::quoted;
+use messages::printable::{PrintableLines, quoted};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -23,10 +26,10 @@ Examples:
   pkcs11-external-signer approve jane-8f3a01c9d2 --context prod
   pkcs11-external-signer approve --policy policy.yaml --context prod
 
-The second shows all pending requests in a table, and approves those whose keys are in YubiKeys that the policy allows. docs/policy.md has a policy to begin with.")]
+The second shows all pending requests in a table, and approves those whose keys are in devices that the policy allows, YubiKeys for one. docs/policy.md has a policy to begin with.")]
 pub(super) struct ApproveArguments {
     /// The request's name, which `enroll` prints; with --policy, all pending requests if left out
-    #[arg(value_name = "NAME", required_unless_present = "policy")]
+    #[arg(value_name = "NAME")]
     name: Option<String>,
     /// The context [default: the current one]
     #[arg(long, value_name = "NAME", add = contexts())]
@@ -37,46 +40,68 @@ pub(super) struct ApproveArguments {
     /// Approve although the request asks for what the requester isn't
     #[arg(long, requires = "name")]
     despite_mismatch: bool,
-    /// Another root than Yubico's by which evidence of hardware is verified, in PEM; may be repeated
+    /// Another root than Yubico's by which attestations are verified, in PEM; may be repeated
     #[arg(long = "root", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "policy")]
     roots: Vec<PathBuf>,
-    /// Approve only what this policy allows: which users, with which YubiKeys
+    /// Approve only what this policy allows: which users, with which YubiKeys or other devices
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     policy: Option<PathBuf>,
     /// Show what would be approved, and approve nothing
     #[arg(long)]
     dry_run: bool,
+    /// Check the policy's file, and that its verifier is there, without asking the cluster
+    #[arg(long, requires = "policy", conflicts_with_all = ["name", "dry_run"])]
+    check: bool,
 }
 
 pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone());
     options.set_call();
+    let policy = arguments.policy.as_deref().map(PolicyFile::read).transpose()?;
+    if let (Some(policy), true) = (&policy, arguments.check) {
+        return session.output.print(&PrintableLines::of([policy.summary()]));
+    }
     let context = options.selected()?.context.name;
     let kubectl = Kubectl::new(&context, arguments.kubeconfig.as_deref(), None);
-    let rules = match &arguments.policy {
-        Some(file) => Rules::of_policy(file)?,
-        None => Rules::of_roots(&arguments.roots)?,
-    };
-    let approver = Approver { kubectl, rules, is_dry_run: arguments.dry_run };
-    match &arguments.name {
-        Some(name) => one::approve(&approver, name, arguments.despite_mismatch, session),
-        None => all::approve(&approver, session),
+    let is_dry_run = arguments.dry_run;
+    match (&arguments.name, &policy) {
+        (Some(name), Some(policy)) => {
+            let approver = Approver { kubectl, rules: Rules::Policy(policy), is_dry_run };
+            one::approve(&approver, name, arguments.despite_mismatch, session)
+        }
+        (Some(name), None) => {
+            let roots = roots_and(&arguments.roots)?;
+            let approver = Approver { kubectl, rules: Rules::Roots(&roots), is_dry_run };
+            one::approve(&approver, name, arguments.despite_mismatch, session)
+        }
+        (None, Some(policy)) => {
+            let approver = Approver { kubectl, rules: Rules::Policy(policy), is_dry_run };
+            all::approve(&approver, policy, session)
+        }
+        (None, None) => Err(no_name()),
     }
 }
 
+fn no_name() -> Error {
+    Error::new(Exit::Request, "missing argument: which request is to be approved?").help(
+        "give its <NAME>, which `enroll` has printed; or, to approve many at once, what they must be like, with --policy \
+         <FILE> (docs/policy.md)",
+    )
+}
+
 /// Who approves: the person's kubectl, by these rules.
-struct Approver {
+struct Approver<'a> {
     kubectl: Kubectl,
-    rules: Rules,
+    rules: Rules<'a>,
     is_dry_run: bool,
 }
 
-impl Approver {
+impl Approver<'_> {
     /// Sends the approval of what was shown. It may have been approved, denied or removed meanwhile, or removed and made
     /// anew under the same name, perhaps for another key.
     fn send(&self, assessment: &Assessment) -> Result<(), Error> {
         let (kubectl, request) = (&self.kubectl, &assessment.request);
-        kubectl.approve(request, &assessment.record(&self.rules)).map_err(|error| {
+        kubectl.approve(request, &assessment.record(self.rules)).map_err(|error| {
             let name = &request.metadata.name;
             match SigningRequest::read(kubectl, name) {
                 Ok(now) if !now.as_ref().is_some_and(|now| now.is_version_of(request)) => {

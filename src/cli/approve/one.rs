@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::assessment::{Assessment, Rules};
+use super::assessment::Assessment;
+use super::rules::Rules;
 use super::{Approver, shown_names};
 use crate::cli::issuance::shown_duration;
 use crate::cli::question;
@@ -11,18 +12,19 @@ use cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
 use cluster_api::{Kubectl, whoami};
 use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
-use messages::printable::{PrintableLines, in_groups_of_eight, printable, quoted};
+use messages::printable::{PrintableLines, excerpt, in_groups_of_eight, printable, quoted};
 use messages::report;
 
 /// Approves the request of this name after a typed yes. Where it isn't its requester's, that has to be said before
 /// (`is_despite_mismatch`).
 pub(super) fn approve(
-    approver: &Approver,
+    approver: &Approver<'_>,
     name: &str,
     is_despite_mismatch: bool,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let Approver { kubectl, rules, is_dry_run } = approver;
+    let Approver { kubectl, rules, .. } = approver;
+    let rules = *rules;
     let request = SigningRequest::read(kubectl, name)?.ok_or_else(|| {
         let text = format!("there is no CertificateSigningRequest \"{name}\"");
         let help = Help::from("`kubectl get certificatesigningrequests")
@@ -32,33 +34,64 @@ pub(super) fn approve(
     })?;
     let assessment = Assessment::of(request, rules)?;
     report::lines(&shown(&assessment, rules));
-    let Assessment { request, mismatches, .. } = &assessment;
-    let state = request.state()?;
-    if state == RequestState::Pending {
-        let checked = assessment.check_hardware(rules);
-        checked.map_err(|error| error.about(format!("the request \"{name}\"")))?;
-    }
-    let outcome = match state {
-        RequestState::Approved => "has been approved before, and is not signed yet",
-        RequestState::Issued(_) => "has been approved before, and its certificate is issued",
-        RequestState::Pending if !mismatches.is_empty() && !is_despite_mismatch => {
-            let text = format!("the request \"{name}\" {}", listed(mismatches, "and"));
-            return Err(Error::new(Exit::Cluster, text).help(
-                "ask the requester by another channel why; --despite-mismatch approves it all the same",
-            ));
-        }
-        RequestState::Pending => {
-            warn_requester(kubectl, request);
-            if *is_dry_run {
-                "would be approved"
-            } else {
-                confirm(&assessment)?;
-                approver.send(&assessment)?;
-                "approved"
-            }
+    let outcome = match assessment.request.state()? {
+        RequestState::Pending => approve_pending(approver, &assessment, is_despite_mismatch)?,
+        RequestState::Approved => approved_before(&assessment, rules, "is not signed yet")?,
+        RequestState::Issued(_) => {
+            approved_before(&assessment, rules, "its certificate is issued")?
         }
     };
     session.output.print(&PrintableLines::of([format!("{name} {outcome}")]))
+}
+
+/// What became of a request that nobody has decided on.
+fn approve_pending(
+    approver: &Approver<'_>,
+    assessment: &Assessment,
+    is_despite_mismatch: bool,
+) -> Result<String, Error> {
+    let Assessment { request, mismatches, .. } = assessment;
+    let name = &request.metadata.name;
+    let checked = assessment.check_hardware(approver.rules);
+    checked.map_err(|error| error.about(format!("the request \"{name}\"")))?;
+    if !mismatches.is_empty() && !is_despite_mismatch {
+        let text = format!("the request \"{name}\" {}", listed(mismatches, "and"));
+        return Err(Error::new(Exit::Cluster, text).help(
+            "ask the requester by another channel why; --despite-mismatch approves it all the same",
+        ));
+    }
+    warn_requester(&approver.kubectl, request);
+    if approver.is_dry_run {
+        return Ok("would be approved".to_owned());
+    }
+    confirm(assessment)?;
+    approver.send(assessment)?;
+    Ok("approved".to_owned())
+}
+
+/// That a request was approved before, and what has come of it since. Fails if its record doesn't say that this policy
+/// allowed it.
+fn approved_before(
+    assessment: &Assessment,
+    rules: Rules<'_>,
+    since: &str,
+) -> Result<String, Error> {
+    let told = format!("has been approved before, and {since}");
+    let Rules::Policy(policy) = rules else { return Ok(told) };
+    let request = &assessment.request;
+    let record = request.approval_message().unwrap_or_default();
+    if record.contains(&policy.record()) {
+        return Ok(told);
+    }
+    let text = format!(
+        "the request \"{}\" {told}, by another policy or none: its record says {:?}",
+        request.metadata.name,
+        excerpt(record)
+    );
+    Err(Error::new(Exit::Object, text).help(
+        "this policy was not applied, and an approval can't be taken back; `revoke` takes the rights of the user or the \
+         certificate away",
+    ))
 }
 
 /// Warns one who would approve a request of their own. A cluster before Kubernetes 1.28 doesn't tell.
@@ -94,7 +127,7 @@ fn confirm(assessment: &Assessment) -> Result<(), Error> {
 }
 
 /// Request and requester, a line for each thing that is compared.
-fn shown(assessment: &Assessment, rules: &Rules) -> String {
+fn shown(assessment: &Assessment, rules: Rules<'_>) -> String {
     let Assessment { request, csr, mismatches, disallowed, .. } = assessment;
     let mut text = String::new();
     let mut add = |title: &str, value: &str| {
@@ -126,8 +159,10 @@ fn shown(assessment: &Assessment, rules: &Rules) -> String {
     add("  usages", &spec.usages.join(", "));
     add("  signer", &spec.signer_name);
     add("  for", &shown_duration(spec.expiration_seconds));
-    if let Some(policy) = rules.named_policy() {
-        add("policy", &policy);
+    if let Rules::Policy(policy) = rules {
+        for (title, text) in policy.titled() {
+            add(title, &text);
+        }
     }
     for objection in disallowed {
         add("✘", objection);
@@ -136,7 +171,15 @@ fn shown(assessment: &Assessment, rules: &Rules) -> String {
         add("✘", &format!("the request {mismatch}"));
     }
     if mismatches.is_empty() {
-        add("✔", "the requester is who the certificate will be for");
+        let is_own = csr.user.as_ref() == Some(&spec.username);
+        add(
+            "✔",
+            if is_own {
+                "the requester is who the certificate will be for"
+            } else {
+                "the policy has this requester ask for the user"
+            },
+        );
     }
     text
 }

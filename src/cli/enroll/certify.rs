@@ -45,8 +45,8 @@ pub(super) fn certify(plan: &CertifyPlan, session: &mut CommandSession) -> Resul
         Enrollment::open(&plan.token, config, applicant.user(), variables, session)?;
     let EnrolledKey { mut key, is_certified } = enrollment.key(&plan.key, applicant)?;
     enrollment.show(&mut session.output)?;
-    let AttestedApplicant { applicant, evidence } =
-        &enrollment.attest(&plan.evidence, &key, applicant)?;
+    let AttestedApplicant { applicant, attestation } =
+        &enrollment.attest(&plan.attestation, &key, applicant)?;
     enrollment.show(&mut session.output)?;
     if is_certified {
         // An earlier call has got so far, or the certificate is for another cluster.
@@ -69,7 +69,7 @@ pub(super) fn certify(plan: &CertifyPlan, session: &mut CommandSession) -> Resul
     // Others can use the token while this waits for people.
     enrollment.lock.release();
     let issued = issuance.obtain(&plan.issuance, &mut session.output, || {
-        enrollment.sign_request(applicant, evidence.as_ref(), &key)
+        enrollment.sign_request(applicant, attestation.as_ref(), &key)
     })?;
     let installed = enrollment.install(&issued, &key, plan.other);
     enrollment.show(&mut session.output)?;

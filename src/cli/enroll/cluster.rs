@@ -71,7 +71,7 @@ impl IssuingCluster {
 
 /// Whom the certificate is for: the user and the groups that the options name, or those of the certificate that has
 /// expired, or else those that the cluster knows. Another user isn't put into the groups of this one, nor another key into
-/// those that evidence opened to this one.
+/// those that an attestation opened to this one.
 fn applicant(
     whom: &CertifiedUser,
     known: &ClusterUser,

@@ -1,12 +1,12 @@
 //! The key that is enrolled: found on the token or made there, and what the token says of it.
 
-use super::plan::{EvidencePlan, EvidenceSource, KeyIntent, KeyPlan, TouchDemand};
+use super::plan::{AttestationPlan, AttestationSource, KeyIntent, KeyPlan, TouchDemand};
 use super::token::{Enrollment, KeyPlace};
-use crate::cli::issuance::evidence_from_file;
+use crate::cli::issuance::attestation_from_file;
 use crate::cli::question::confirm;
 use crate::cli::session::Step;
-use crate::enrollment::{Applicant, KeyEvidence, find_key, has_valid_certificate, selector};
-use attestation::Evidence;
+use crate::enrollment::{Applicant, KeyAttestation, find_key, has_valid_certificate, selector};
+use attestation::AttestationBundle;
 use attestation::yubikey::TouchPolicy;
 use config::{ObjectId, ObjectSelector};
 use messages::error::{Error, Exit};
@@ -26,7 +26,7 @@ pub(super) struct EnrolledKey {
 /// The applicant as the request names them, and what it says of where the key was made.
 pub(super) struct AttestedApplicant {
     pub(super) applicant: Applicant,
-    pub(super) evidence: Option<Evidence>,
+    pub(super) attestation: Option<AttestationBundle>,
 }
 
 impl Enrollment<'_> {
@@ -95,13 +95,13 @@ impl Enrollment<'_> {
             return Ok(());
         }
         let token = self.token.name();
-        let Some(known) = KeyEvidence::of(&self.token, selector) else {
+        let Some(known) = KeyAttestation::of(&self.token, selector) else {
             report::warning(&format!(
                 "token {token} doesn't say whether it wants a touch for the key with {selector}"
             ));
             return Ok(());
         };
-        if known.claims.touch_policy != TouchPolicy::Never {
+        if known.touch_policy() != Some(TouchPolicy::Never) {
             return Ok(());
         }
         let text = format!("token {token} wants no touch for the key with {selector}");
@@ -178,31 +178,31 @@ impl Enrollment<'_> {
     /// applicant is in the groups that this opens if these are asked for.
     pub(super) fn attest(
         &mut self,
-        plan: &EvidencePlan,
+        plan: &AttestationPlan,
         key: &KeyReference,
         applicant: &Applicant,
     ) -> Result<AttestedApplicant, Error> {
         let known = match &plan.source {
-            EvidenceSource::LeftOut => None,
-            EvidenceSource::Token => KeyEvidence::of(&self.token, &key.selector),
-            EvidenceSource::File(file) => Some(evidence_from_file(file, &key.public_key)?),
+            AttestationSource::LeftOut => None,
+            AttestationSource::Token => KeyAttestation::of(&self.token, &key.selector),
+            AttestationSource::File(file) => Some(attestation_from_file(file, &key.public_key)?),
         };
         let Some(known) = known else {
             if plan.asks_for_groups {
                 return Err(self.attests_nothing(key));
             }
-            return Ok(AttestedApplicant { applicant: applicant.clone(), evidence: None });
+            return Ok(AttestedApplicant { applicant: applicant.clone(), attestation: None });
         };
-        self.steps.push(Step { title: "evidence", text: known.disclosure() });
+        self.steps.push(Step { title: "attestation", text: known.disclosure() });
         let applicant = if plan.asks_for_groups {
-            applicant.also_in(&known.claims.groups())
+            applicant.also_in(&known.groups())
         } else {
             applicant.clone()
         };
-        Ok(AttestedApplicant { applicant, evidence: Some(known.evidence) })
+        Ok(AttestedApplicant { applicant, attestation: Some(known.bundle) })
     }
 
-    /// The error that groups are asked for which only evidence opens.
+    /// The error that groups are asked for which only an attestation opens.
     fn attests_nothing(&self, key: &KeyReference) -> Error {
         let token = self.token.name();
         let text =

@@ -81,13 +81,13 @@ pub(super) struct EnrollArguments {
     /// Replace another certificate of the key, or the key in a YubiKey's slot, which is lost; asks first
     #[arg(long, help_heading = SELDOM)]
     replace: bool,
-    /// Leave its evidence (serial number, firmware, policies) out of the request
+    /// Leave its attestation (serial number, firmware, policies) out of the request
     #[arg(long, conflicts_with_all = ["csr", "certificate", "hardware_groups"], help_heading = YUBIKEY)]
     no_attestation: bool,
-    /// Put in this evidence of it: what `ykman piv keys attest`, then `ykman piv certificates export f9` wrote
+    /// Put in this one: what `ykman piv keys attest`, then `ykman piv certificates export f9` wrote; for a TPM see docs/tpm.md
     #[arg(long, value_name = "FILE", conflicts_with_all = ["csr", "certificate", "no_attestation"], help_heading = YUBIKEY)]
     attestation: Option<PathBuf>,
-    /// Also ask for the groups that this evidence opens: hw:attested and hw:yubikey:SERIAL
+    /// Also ask for the groups that the attestation opens: hw:attested and hw:yubikey:SERIAL
     #[arg(long, conflicts_with_all = ["csr", "certificate"], help_heading = YUBIKEY)]
     hardware_groups: bool,
     /// How long the key stays open for kubectl: command, terminal (the default at one), or a time such as 15m

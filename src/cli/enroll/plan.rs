@@ -97,7 +97,7 @@ pub(super) struct CertifyPlan {
     pub(super) token: TokenPlan,
     pub(super) key: KeyPlan,
     pub(super) whom: CertifiedUser,
-    pub(super) evidence: EvidencePlan,
+    pub(super) attestation: AttestationPlan,
     pub(super) other: OtherCertificate,
     /// How long the key stays open for kubectl.
     pub(super) keep: Option<Keep>,
@@ -142,15 +142,15 @@ pub(super) enum UsualUser {
 
 /// What the request says of where the key was made.
 #[derive(Clone)]
-pub(super) struct EvidencePlan {
-    pub(super) source: EvidenceSource,
+pub(super) struct AttestationPlan {
+    pub(super) source: AttestationSource,
     /// Whether the groups that it opens are asked for, too.
     pub(super) asks_for_groups: bool,
 }
 
-/// Where evidence comes from.
+/// Where the attestation comes from.
 #[derive(Clone)]
-pub(super) enum EvidenceSource {
+pub(super) enum AttestationSource {
     LeftOut,
     Token,
     /// In PEM.
@@ -241,9 +241,9 @@ impl InstallPlan {
 impl CertifyPlan {
     fn of(arguments: &EnrollArguments) -> Self {
         let source = match &arguments.attestation {
-            Some(file) => EvidenceSource::File(file.clone()),
-            None if arguments.no_attestation => EvidenceSource::LeftOut,
-            None => EvidenceSource::Token,
+            Some(file) => AttestationSource::File(file.clone()),
+            None if arguments.no_attestation => AttestationSource::LeftOut,
+            None => AttestationSource::Token,
         };
         let other = if arguments.replace {
             OtherCertificate::IsReplaced
@@ -258,7 +258,7 @@ impl CertifyPlan {
                 usual: UsualUser::Requester,
                 groups: arguments.groups.clone(),
             },
-            evidence: EvidencePlan { source, asks_for_groups: arguments.hardware_groups },
+            attestation: AttestationPlan { source, asks_for_groups: arguments.hardware_groups },
             other,
             keep: arguments.keep,
             issuance: arguments.issuance.clone(),

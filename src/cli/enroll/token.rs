@@ -7,7 +7,7 @@ use super::choice::{check_yubikey, open_token};
 use super::plan::TokenPlan;
 use crate::cli::session::{CommandOutput, CommandSession, Step};
 use crate::enrollment::{Applicant, sign_request};
-use attestation::Evidence;
+use attestation::AttestationBundle;
 use config::pin::Pin;
 use config::{Config, ObjectId};
 use keyring::library::{self, AskingUnlocked, LibraryLock};
@@ -118,7 +118,7 @@ impl<'a> Enrollment<'a> {
     pub(super) fn sign_request(
         &mut self,
         applicant: &Applicant,
-        evidence: Option<&Evidence>,
+        attestation: Option<&AttestationBundle>,
         key: &KeyReference,
     ) -> Result<String, Error> {
         self.lock()?;
@@ -127,7 +127,7 @@ impl<'a> Enrollment<'a> {
         let schemes = token.tls_schemes(&key.public_key)?;
         let request = sign_request(
             self.plan.purpose,
-            evidence,
+            attestation,
             applicant,
             &key.public_key,
             &token.allowed_schemes(&open, &schemes)?,

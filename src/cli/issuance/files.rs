@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::cli::session::write_public_file;
-use crate::enrollment::KeyEvidence;
+use crate::enrollment::KeyAttestation;
 use ::files::read_regular;
 use crypto::certificate::PublicKey;
 use messages::error::{Error, Exit};
@@ -24,10 +24,10 @@ pub(in crate::cli) fn file_error(path: impl AsRef<Path>, reason: impl ToString) 
 }
 
 /// What this file says of where the key was made.
-pub(in crate::cli) fn evidence_from_file(
+pub(in crate::cli) fn attestation_from_file(
     path: &Path,
     key: &PublicKey,
-) -> Result<KeyEvidence, Error> {
+) -> Result<KeyAttestation, Error> {
     let pem = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
-    KeyEvidence::from_pem(&pem, &path.display().to_string(), key)
+    KeyAttestation::from_pem(&pem, &path.display().to_string(), key)
 }

@@ -11,7 +11,7 @@ mod waiting;
 
 pub(super) use applicant::{APPLY, applicant, right_to_request};
 pub(super) use certificate::IssuedCertificate;
-pub(super) use files::{LONGEST, evidence_from_file, file_error, replace_file};
+pub(super) use files::{LONGEST, attestation_from_file, file_error, replace_file};
 pub(super) use waiting::{shown_duration, wait_until_valid};
 
 use std::time::Duration;

@@ -3,13 +3,11 @@
 //! The public key comes from the certificate: public-key objects are optional, and odd in practice.
 
 mod acceptance;
-mod attestation;
 mod chain;
 mod name;
 mod request;
 mod validity;
 
-pub use attestation::KeyAttestation;
 pub use chain::CertificateChain;
 pub use request::{CertificationRequest, SignatureAlgorithm, fingerprint};
 pub use validity::{Validity, ValidityState, minute, rfc_3339};

@@ -1,4 +1,4 @@
-//! Where the evidence stands in a PKCS#10 request: written in one form, read in Yubico's own, too.
+//! Where an attestation stands in a PKCS#10 request: written in one form, read in Yubico's own, too.
 //!
 //! Ours is the attribute id-aa-attestation of draft-ietf-lamps-csr-attestation-28 (June 2026), section 4:
 //!
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! At most one attribute with exactly one value. The draft defines no types of statements, and nobody has registered one
-//! for a YubiKey's: here it is the identifier that Yubico gives the same certificate in extensions of requests.
+//! for a YubiKey's: here it is the identifier that Yubico gives the same certificate in extensions of requests. Other types
+//! are passed on as they are, to a [`Verifier`](crate::Verifier).
 
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5912;
@@ -20,7 +21,7 @@ use x509_cert::attr::{Attribute, Attributes};
 use x509_cert::request::ExtensionReq;
 
 use crate::certificate::Certificate;
-use crate::roots::certificates;
+use crate::pem::{blocks as pem_blocks, certificate_of};
 use crate::{Refusal, YubiKeyClaims};
 use messages::error::{Error, Exit};
 
@@ -36,90 +37,134 @@ const YUBIKEY_ATTESTATION_OF_OLD: ObjectIdentifier =
 /// The device's certificate, in Yubico's form.
 const YUBIKEY_DEVICE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.2");
 
+/// The label of a statement in PEM that is no YubiKey's: an AttestationStatement in DER.
+const STATEMENT_LABEL: &str = "ATTESTATION STATEMENT";
+
 /// Of an attribute's value.
 pub(crate) const MOST_BYTES: usize = 16 * 1024;
 
 /// Beside the attestation.
 pub(crate) const MOST_CERTIFICATES: usize = 8;
 
-/// Certificates in DER, of which only length and number are known to be fit.
+/// What a device says of a key, as a request brings it along. Only its length, and the number of its certificates, are known
+/// to be fit.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Evidence {
-    /// A YubiKey's attestation certificate.
-    pub attestation: Vec<u8>,
-    /// The device's certificate and those between it and a root, in any order.
+pub struct AttestationBundle {
+    pub statement: Statement,
+    /// In DER: the device's certificate and those between it and a root, in any order.
     pub certificates: Vec<Vec<u8>>,
 }
 
+/// A device's statement about a key, in the form that its type has.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Statement {
+    /// A YubiKey's attestation certificate, in DER.
+    YubiKey(Vec<u8>),
+    /// What a [`Verifier`](crate::Verifier) can read.
+    Other(OtherStatement),
+}
+
+/// A statement of a type that is not known here.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OtherStatement {
+    pub kind: ObjectIdentifier,
+    /// In DER, whatever the type defines.
+    pub der: Vec<u8>,
+}
+
+/// AttestationBundle of the draft.
 #[derive(Sequence)]
-struct AttestationBundle {
-    attestations: Vec<AttestationStatement>,
+struct BundleSequence {
+    attestations: Vec<StatementSequence>,
     /// CertificateChoices of which we take only `certificate`, which has no tag of its own.
     certs: Option<Vec<Any>>,
 }
 
+/// AttestationStatement of the draft.
 #[derive(Sequence)]
-struct AttestationStatement {
+struct StatementSequence {
     kind: ObjectIdentifier,
     statement: Any,
 }
 
-/// Whether this is the type of the attribute that holds evidence and nothing else.
-pub fn is_evidence(attribute: &ObjectIdentifier) -> bool {
+/// Whether this is the type of the attribute that holds an attestation and nothing else.
+pub fn is_attestation(attribute: &ObjectIdentifier) -> bool {
     *attribute == ATTESTATION_BUNDLE
 }
 
-impl Evidence {
-    /// Of a chain as a token gives it, from the attestation certificate on; `None` for an empty one.
+impl AttestationBundle {
+    /// Of a chain as a YubiKey gives it, from the attestation certificate on; `None` for an empty one.
     pub fn of_chain(chain: &[Vec<u8>]) -> Option<Self> {
         let (attestation, certificates) = chain.split_first()?;
-        Some(Self { attestation: attestation.clone(), certificates: certificates.to_vec() })
+        let statement = Statement::YubiKey(attestation.clone());
+        Some(Self { statement, certificates: certificates.to_vec() })
     }
 
     /// Of a file in PEM: the attestation of a key (SubjectPublicKeyInfo in DER), the device's certificate, and those between
-    /// it and a root, in any order. `source` says in messages where it comes from.
+    /// it and a root, in any order. A YubiKey's attestation is a certificate, any other an `ATTESTATION STATEMENT`, of which
+    /// nobody knows here which key it is about. `source` says in messages where the file comes from.
     pub fn from_pem(pem: &[u8], source: &str, public_key_info: &[u8]) -> Result<Self, Error> {
         Self::among(pem, public_key_info).map_err(|reason| {
             let text = format!("{source} has no attestation of the key: {reason}");
             Error::new(Exit::Object, text).help(
                 "give what `ykman piv keys attest SLOT -` prints for the key's slot, and behind it what `ykman piv \
-                 certificates export f9 -` prints",
+                 certificates export f9 -` prints; of another device an ATTESTATION STATEMENT (docs/tpm.md)",
             )
         })
     }
 
     fn among(pem: &[u8], public_key_info: &[u8]) -> Result<Self, String> {
+        let (statements, certificates): (Vec<_>, Vec<_>) =
+            pem_blocks(pem)?.into_iter().partition(|block| block.label == STATEMENT_LABEL);
+        let certificates =
+            certificates.into_iter().map(certificate_of).collect::<Result<_, _>>()?;
+        match statements.as_slice() {
+            [] => Self::of_yubikey(certificates, public_key_info),
+            [statement] => Self::of_other(&statement.contents, &certificates),
+            several => Err(format!("it has {} attestations, and one is wanted", several.len())),
+        }
+    }
+
+    fn of_yubikey(certificates: Vec<Certificate>, public_key_info: &[u8]) -> Result<Self, String> {
         let (attestations, others): (Vec<_>, Vec<_>) =
-            certificates(pem)?.into_iter().partition(YubiKeyClaims::are_in);
+            certificates.into_iter().partition(YubiKeyClaims::are_in);
         let [attestation] = attestations.as_slice() else {
             return Err(format!("it has {} attestations, and one is wanted", attestations.len()));
         };
         if attestation.public_key_info() != public_key_info {
             return Err(Refusal::OtherKey { certificate: attestation.name() }.to_string());
         }
-        let der = |certificate: &Certificate| certificate.der().to_vec();
-        Ok(Self { attestation: der(attestation), certificates: others.iter().map(der).collect() })
+        let statement = Statement::YubiKey(attestation.der().to_vec());
+        Ok(Self { statement, certificates: ders(&others) })
     }
 
-    /// Whether the certificate of the device that has signed the attestation comes along, as its subject says.
-    pub fn has_device(&self) -> bool {
+    fn of_other(statement: &[u8], certificates: &[Certificate]) -> Result<Self, String> {
+        let statement = StatementSequence::from_der(statement)
+            .map_err(|_| "its ATTESTATION STATEMENT is no SEQUENCE of a type and a statement")?;
+        match statement.known().map_err(|refusal| refusal.to_string())? {
+            Statement::YubiKey(_) => {
+                Err("a YubiKey's attestation is given as a CERTIFICATE".into())
+            }
+            other => Ok(Self { statement: other, certificates: ders(certificates) }),
+        }
+    }
+
+    /// Whether a YubiKey's attestation lacks the certificate of the device that has signed it, as its subject says.
+    pub fn lacks_device(&self) -> bool {
+        let Statement::YubiKey(attestation) = &self.statement else { return false };
         let read = |der: &Vec<u8>| Certificate::from_der(der, "a certificate").ok();
-        let attestation = read(&self.attestation);
-        attestation.is_some_and(|attestation| {
+        read(attestation).is_none_or(|attestation| {
             let mut others = self.certificates.iter().filter_map(read);
-            others.any(|device| attestation.names_as_issuer(&device))
+            !others.any(|device| attestation.names_as_issuer(&device))
         })
     }
 
-    /// A PKCS#10 attribute, in DER. Evidence that would not be read is refused.
+    /// A PKCS#10 attribute, in DER. What would not be read is refused.
     pub fn to_attribute(&self) -> Result<Vec<u8>, Refusal> {
         let certificates = self.certificates.iter().map(|der| certificate(der));
         let certificates = certificates.collect::<Result<Vec<_>, _>>()?;
-        let bundle = AttestationBundle {
-            attestations: vec![AttestationStatement {
-                kind: YUBIKEY_ATTESTATION,
-                statement: certificate(&self.attestation)?,
-            }],
+        let bundle = BundleSequence {
+            attestations: vec![StatementSequence::of(&self.statement)?],
             certs: Some(certificates).filter(|certificates| !certificates.is_empty()),
         };
         let value = bundle.to_der().and_then(|der| Any::from_der(&der)).map_err(not_der)?;
@@ -156,29 +201,24 @@ impl Evidence {
 
     fn from_bundle(value: &Any) -> Result<Self, Refusal> {
         check_length(value)?;
-        let bundle: AttestationBundle = value.decode_as().map_err(not_der)?;
+        let bundle: BundleSequence = value.decode_as().map_err(not_der)?;
         let [statement] = bundle.attestations.as_slice() else {
             return Err(Refusal::Attestations(bundle.attestations.len()));
         };
-        if statement.kind != YUBIKEY_ATTESTATION {
-            return Err(Refusal::UnknownEvidence(statement.kind));
-        }
+        let statement = statement.known()?;
         match bundle.certs.as_deref() {
             Some([]) => Err(Refusal::NotDer),
-            Some(certificates) => Self::of(&statement.statement, certificates),
-            None => Self::of(&statement.statement, &[]),
+            Some(certificates) => Self::of(statement, certificates),
+            None => Self::of(statement, &[]),
         }
     }
 
-    fn of(attestation: &Any, certificates: &[Any]) -> Result<Self, Refusal> {
+    fn of(statement: Statement, certificates: &[Any]) -> Result<Self, Refusal> {
         if certificates.len() > MOST_CERTIFICATES {
             return Err(Refusal::TooManyCertificates(certificates.len()));
         }
         let certificates = certificates.iter().map(certificate_der);
-        Ok(Self {
-            attestation: certificate_der(attestation)?,
-            certificates: certificates.collect::<Result<_, _>>()?,
-        })
+        Ok(Self { statement, certificates: certificates.collect::<Result<_, _>>()? })
     }
 
     /// Yubico's form: extensions that are asked for (RFC 2985, section 5.4.2), with a certificate in DER each.
@@ -198,16 +238,41 @@ impl Evidence {
             [] => Err(Refusal::NoAttestation),
             [attestation] => {
                 check_length(value)?;
-                Self::of(attestation, &devices).map(Some)
+                Self::of(Statement::YubiKey(certificate_der(attestation)?), &devices).map(Some)
             }
             several => Err(Refusal::Attestations(several.len())),
         }
     }
 }
 
+impl StatementSequence {
+    fn of(statement: &Statement) -> Result<Self, Refusal> {
+        Ok(match statement {
+            Statement::YubiKey(der) => {
+                Self { kind: YUBIKEY_ATTESTATION, statement: certificate(der)? }
+            }
+            Statement::Other(OtherStatement { kind, der }) => {
+                Self { kind: *kind, statement: Any::from_der(der).map_err(not_der)? }
+            }
+        })
+    }
+
+    fn known(&self) -> Result<Statement, Refusal> {
+        if self.kind == YUBIKEY_ATTESTATION {
+            return certificate_der(&self.statement).map(Statement::YubiKey);
+        }
+        let der = self.statement.to_der().map_err(not_der)?;
+        Ok(Statement::Other(OtherStatement { kind: self.kind, der }))
+    }
+}
+
+fn ders(certificates: &[Certificate]) -> Vec<Vec<u8>> {
+    certificates.iter().map(|certificate| certificate.der().to_vec()).collect()
+}
+
 fn check_length(value: &Any) -> Result<(), Refusal> {
     let length = value.value().len();
-    if length > MOST_BYTES { Err(Refusal::EvidenceTooLong(length)) } else { Ok(()) }
+    if length > MOST_BYTES { Err(Refusal::TooLong(length)) } else { Ok(()) }
 }
 
 /// What looks like a certificate, to be written.
