@@ -76,6 +76,8 @@ fn help_speaks_the_name_it_was_called_by_and_its_examples_can_be_copied() {
             let named = [format!("\n  {name} {command}"), format!("Usage: {name} {command}")];
             assert_contains(&help, &named.each_ref().map(String::as_str));
             assert!(called != link || !help.contains("\n  pkcs11-external-signer "), "{help}");
+            let usual = run(called, &[command, "-h"]).printed();
+            assert!(usual.lines().count() <= 40, "no screen:\n{usual}");
             let (_, examples) = help.split_once("\nExamples:\n").unwrap();
             let examples = examples.split("\n\n").next().unwrap().trim_end();
             assert!(examples.lines().all(|line| line.len() <= 78), "{examples}");

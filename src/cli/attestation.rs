@@ -1,4 +1,4 @@
-//! `attestation`: what a YubiKey attests of a key.
+//! `attestation`: a YubiKey's attestation that it generated a key.
 
 use super::key::options::KeyOptions;
 use super::session::CommandSession;
@@ -18,7 +18,7 @@ Examples:
   pkcs11-external-signer attestation >chain.pem
   openssl verify -CAfile yubico-piv-ca-1.pem -untrusted chain.pem chain.pem
 
-It is printed as PEM, followed by the device's own certificate; what it says goes to standard error. No PIN is needed. It proves nothing until it has been verified up to a root that Yubico publishes.")]
+The attestation is printed as PEM, followed by the device's own certificate; what it says is printed on standard error. No PIN is needed. It proves nothing until it has been verified up to a root that Yubico publishes.")]
 pub(super) struct AttestationArguments {
     #[command(flatten)]
     key: KeyOptions,

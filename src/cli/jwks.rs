@@ -16,7 +16,7 @@ Examples:
   pkcs11-external-signer jwks > jwks.json
   pkcs11-external-signer jwks --certificate-file jane.pem > jwks.json
 
-It asks for no PIN.")]
+No PIN is needed.")]
 pub(super) struct JwksArguments {
     #[command(flatten)]
     key: KeyOptions,

@@ -10,7 +10,7 @@ use kubeconfig::{Kubeconfig, Provider, user_excerpt};
 use messages::error::Error;
 
 #[derive(Debug, Default, clap::Args)]
-#[command(mut_arg("context", |option| option.help("The context that is to use the key")))]
+#[command(mut_arg("context", |option| option.help("The context that will use the key")))]
 #[command(mut_arg("kubeconfig", |option| option.requires("context")))]
 #[command(after_help = "\
 Examples:
@@ -20,17 +20,17 @@ Examples:
   pkcs11-external-signer kubeconfig              # print the user alone
   pkcs11-external-signer kubeconfig --uri 'pkcs11:serial=15873456;id=%02'
 
-If several keys match, you are asked which one. The rest of the file stays, except for comments, and a copy of it is made. A PIN is never written.")]
+If several keys match, you are asked which one to use. Everything else in the file stays, except comments, and the old file is copied. A PIN is never written.")]
 pub(super) struct KubeconfigArguments {
     #[command(flatten)]
     key: KeyOptions,
-    /// Log in to the tokens to see what they hide
-    #[arg(long, help_heading = HEADING)]
+    /// Log in to the tokens, to see keys that they hide
+    #[arg(long, help_heading = HEADING, hide_short_help = true)]
     login: bool,
     /// The user's name [default: the certificate's]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Write it into the kubeconfig
+    /// Change the kubeconfig, instead of printing entries for it
     #[arg(long, requires = "context")]
     write: bool,
     /// How long the key stays open: command, terminal, or a time such as 15m
@@ -39,7 +39,7 @@ pub(super) struct KubeconfigArguments {
     /// Print a user for clients with the externalSigner provider
     #[arg(long, conflicts_with_all = ["context", "write"])]
     external_signer: bool,
-    /// Give the context back what it had before
+    /// Give the context back the user that it had before
     #[arg(
         long,
         requires = "context",

@@ -39,19 +39,19 @@ use system::environment::SingleThreaded;
 use tunnel_process;
 
 const ABOUT: &str = "\
-Signs TLS handshakes for Kubernetes clients with a key that stays in a PKCS#11 token (YubiKey, smart card, TPM, HSM). \
-Stock kubectl, helm and k9s use it in a context of the kubeconfig that `kubeconfig --write` has changed, or below `run` \
-without a change.
+Lets kubectl, helm, k9s and other Kubernetes clients use a key that stays in a PKCS#11 token: a YubiKey, smart card, TPM \
+or HSM. Set up a context of your kubeconfig for this with `enroll --context` or, if the token has a key already, with \
+`kubeconfig --write`. With `run`, a single command uses the key.
 ";
 
 const HELP: &str = "\
-Without a command it is an external signer: a client that speaks that protocol runs it, with its request in the \
-environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG, and gets one JSON document on standard output. The client's \
-kubeconfig has a user with `auth-provider: {name: externalSigner}`, and there the program (pathExec), the library \
+Without a command, the program is an external signer: clients that speak that protocol run it with a request in the \
+environment variable EXTERNAL_SIGNER_PLUGIN_CONFIG, and read one JSON document from its standard output. Their \
+kubeconfig has a user with `auth-provider: {name: externalSigner}`, which names this program (pathExec), the library \
 (pathLib), the token (slotId) and the key (objectId).
 
-Exit codes, and all keys of the kubeconfig (tokenLabel, pinSource, certificateFile, uri …), are in the manual page, in \
-docs/errors.md and docs/configuration.md.
+Exit codes and all settings of the kubeconfig (tokenLabel, pinSource, certificateFile, uri …) are in the manual page, in \
+docs/errors.md and in docs/configuration.md.
 ";
 
 /// The program's commands. Without one it is the external signer.
@@ -60,10 +60,10 @@ docs/errors.md and docs/configuration.md.
     name = "pkcs11-external-signer",
     version = version::TEXT,
     about = ABOUT,
-    after_help = HELP
+    after_long_help = HELP
 )]
 struct Arguments {
-    /// Show each step; twice, with details
+    /// Show each step; -vv: with details
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 998)]
     verbose: u8,
     #[command(subcommand)]
@@ -74,17 +74,17 @@ struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 #[command(defer = true)]
 enum Command {
-    /// Make a key and have its certificate issued
+    /// Make a key and get a certificate for it
     Enroll(enroll::EnrollArguments),
-    /// Test each step up to a signature
+    /// Test step by step whether a key works
     Check(check::CheckArguments),
-    /// Show the tokens, keys and certificates
+    /// List tokens, keys and certificates
     List(list::ListArguments),
     /// Configure a context to use a key
     Kubeconfig(kubeconfig::KubeconfigArguments),
-    /// Run kubectl, helm or k9s with keys on tokens
+    /// Run kubectl, helm or k9s with keys in tokens
     Run(run::RunArguments),
-    /// Show the keys that are open, and their users
+    /// Show which keys are open, and who uses them
     Status(status::StatusArguments),
     /// Close all keys and their connections
     #[command(after_help = "\
@@ -93,17 +93,17 @@ Examples:
 
 Open connections end, and the next command asks for the PIN again.")]
     Stop,
-    /// Have a new certificate issued for the same key
+    /// Get a new certificate for the same key
     Renew(renew::RenewArguments),
-    /// Print a YubiKey's attestation that it made a key
+    /// Print a YubiKey's attestation of a key
     Attestation(attestation::AttestationArguments),
-    /// Compare a request with its requester; approve it
+    /// Approve a request, after seeing who made it
     Approve(approve::ApproveArguments),
-    /// Take a lost token's rights away
+    /// Take away a lost token's rights
     Revoke(revoke::RevokeArguments),
-    /// Print a credential, as kubectl's plugin
+    /// Print a credential (kubectl runs this)
     Credential(credential::CredentialArguments),
-    /// Print the keys (JWKS) that verify --as jwt
+    /// Print the public key (JWKS) for --as jwt
     Jwks(jwks::JwksArguments),
     /// Seal registry passwords for nodes
     Seal(sealed::seal::SealArguments),

@@ -34,15 +34,16 @@ Examples:
   pkcs11-external-signer renew                # the key of the current context
   pkcs11-external-signer renew --context prod
 
-The request is sent with the present certificate, and needs approval: send the command that is printed to an approver. You can leave, and continue later with the same command. The present certificate stays until the cluster has accepted the new one.")]
+The request is sent with the present certificate, and somebody has to approve it: send an approver the command that is printed. You can leave, and continue later with the same command. The present certificate stays until the cluster has accepted the new one.")]
 pub(super) struct RenewArguments {
     #[command(flatten)]
     key: KeyOptions,
-    /// Leave a YubiKey's attestation (serial number, firmware, policies) out of the request
-    #[arg(long)]
+    /// Don't put a YubiKey's attestation (serial number, firmware, policies) into the request
+    #[arg(long, hide_short_help = true)]
     no_attestation: bool,
-    /// Put into it what `ykman piv keys attest` and, behind that, `ykman piv certificates export f9` have written
-    #[arg(long, value_name = "FILE", conflicts_with = "no_attestation")]
+    /// Put the attestation in this file into the request: what `ykman piv keys attest` writes, then what `ykman piv
+    /// certificates export f9` does
+    #[arg(long, value_name = "FILE", conflicts_with = "no_attestation", hide_short_help = true)]
     attestation: Option<PathBuf>,
     #[command(flatten)]
     issuance: IssuanceOptions,

@@ -19,7 +19,7 @@ use messages::report;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --apply it prints what would do it, and changes nothing: kubectl's commands, or for a certificate a manifest. What remains is said on standard error. kubectl is run with your credentials.
+Without --apply, nothing is changed: the kubectl commands that would do it are printed, or for a certificate a manifest. Standard error says what remains. kubectl is run with your credentials.
 
 Examples:
   pkcs11-external-signer revoke 15873456
@@ -29,7 +29,7 @@ pub(super) struct RevokeArguments {
     /// A YubiKey's serial number, a certificate's X509SHA256=…, or a user's name
     #[arg(value_name = "WHAT")]
     bearer: Bearer,
-    /// Carry it out, after you type yes
+    /// Do it, after you have typed yes
     #[arg(long)]
     apply: bool,
     /// The context [default: the current one]

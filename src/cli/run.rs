@@ -40,7 +40,7 @@ Examples:
   pkcs11-external-signer run --context prod -- k9s
   pkcs11-external-signer run -- bash   # every kubectl in it works
 
-The command gets a kubeconfig in which each context with a key of this program uses a tunnel, which only this command can use and which ends with it. The exit code is the command's.")]
+The command gets a kubeconfig of its own, in which each context with a key in a token uses a tunnel. Only this command can use the tunnel, which ends with it. The exit code is the command's.")]
 pub(super) struct RunArguments {
     /// The kubeconfig [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]

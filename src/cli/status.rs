@@ -23,7 +23,7 @@ Examples:
   pkcs11-external-signer status
   pkcs11-external-signer status --json
 
---json prints null if no tunnel process is running. At a terminal, -v shows everything that a pipe gets.")]
+--json prints null if no tunnel process is running. At a terminal, -v shows everything, as in a pipe.")]
 pub(super) struct StatusArguments {
     /// Print a JSON document
     #[arg(long)]

@@ -34,11 +34,19 @@ fn asked_for(error: &clap::Error) -> Option<String> {
         // Its examples begin with the name that it was called by.
         ErrorKind::DisplayHelp => {
             let begins = |name| format!("\n  {name} ");
-            Some(error.to_string().replace(&begins(PROGRAM), &begins(start::called())))
+            let text = error.to_string().replace(&begins(PROGRAM), &begins(start::called()));
+            Some(without_gaps(&text))
         }
         ErrorKind::DisplayVersion => Some(version::text()),
         _ => None,
     }
+}
+
+/// The help without the empty lines that clap's long one has between options, and within them.
+fn without_gaps(help: &str) -> String {
+    help.replace("\n          \n", "\n")
+        .replace("\n\n      --", "\n      --")
+        .replace("\n\n  -", "\n  -")
 }
 
 /// Takes out of clap's error the words that could be a PIN. One of ours but for a letter or so, or a command's name, stays.

@@ -20,15 +20,15 @@ use messages::printable::{PrintableLines, quoted};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-kubectl is run with your credentials, which must be allowed to approve requests for the signer kubernetes.io/kube-apiserver-client. You confirm by typing yes at a terminal. Only the request that was shown is approved: if it has changed since, nothing is.
+You see the request and who made it, and confirm by typing yes at a terminal. Exactly what you have seen is approved: if the request has changed since, nothing is. kubectl is run with your credentials, which need the right to approve requests for the signer kubernetes.io/kube-apiserver-client.
 
 Examples:
   pkcs11-external-signer approve jane-8f3a01c9d2 --context prod
   pkcs11-external-signer approve --policy policy.yaml --context prod
 
-The second shows all pending requests in a table, and approves those whose keys are in devices that the policy allows, YubiKeys for one. docs/policy.md has a policy to begin with.")]
+The second example shows all pending requests in a table, and approves those whose keys are in devices that the policy allows, such as YubiKeys. docs/policy.md has a policy to begin with.")]
 pub(super) struct ApproveArguments {
-    /// The request's name, which `enroll` prints; with --policy, all pending requests if left out
+    /// The request's name, as `enroll` prints it [default with --policy: all pending requests]
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// The context [default: the current one]
@@ -37,10 +37,10 @@ pub(super) struct ApproveArguments {
     /// The kubeconfig [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Approve although the request asks for what the requester isn't
+    /// Approve even if the request is for a user or group that the requester isn't
     #[arg(long, requires = "name")]
     despite_mismatch: bool,
-    /// Another root than Yubico's by which attestations are verified, in PEM; may be repeated
+    /// Accept attestations under this root (PEM), too, such as your company's; may be given several times
     #[arg(long = "root", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "policy")]
     roots: Vec<PathBuf>,
     /// Approve only what this policy allows: which users, with which YubiKeys or other devices

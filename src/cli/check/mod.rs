@@ -30,13 +30,18 @@ use tunnel_process::{self, RegisteredCluster};
 Examples:
   pkcs11-external-signer check                # the current context
   pkcs11-external-signer check --context prod --server
+  pkcs11-external-signer check --no-login     # without a PIN")]
+#[command(after_long_help = "\
+Examples:
+  pkcs11-external-signer check                # the current context
+  pkcs11-external-signer check --context prod --server
   pkcs11-external-signer check --no-login     # without a PIN
   pkcs11-external-signer check --sealed registry.cms --image a.example/b \\
       --module /usr/lib/softhsm/libsofthsm2.so --token-label node1
   pkcs11-external-signer check --token-serial 15873456 --object-id 2 \\
       --module /usr/lib/x86_64-linux-gnu/libykcs11.so
 
-The exit code is that of the first step that fails, as a signature would have it. At a terminal, -v shows the steps that work in full.")]
+The exit code is that of the first step that fails, the same as for a client that wants a signature. At a terminal, details that work are only counted; -v shows them.")]
 pub(super) struct CheckArguments {
     #[command(flatten)]
     key: KeyOptions,
@@ -45,22 +50,23 @@ pub(super) struct CheckArguments {
     server: bool,
     /// Also check what `credential --as` needs: certificate, jwt or token
     #[arg(long = "as", value_name = "WHAT", conflicts_with = "no_login", help_heading = SELDOM)]
-    #[arg(hide_possible_values = true)]
+    #[arg(hide_possible_values = true, hide_short_help = true)]
     kind: Option<ShortLived>,
     /// The service account for --as token
-    #[arg(long, value_name = "NAMESPACE/NAME", requires = "kind", help_heading = SELDOM)]
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "kind", help_heading = SELDOM, hide_short_help = true)]
     service_account: Option<ServiceAccount>,
-    /// Do what can be done without a PIN
+    /// Check only what needs no PIN
     #[arg(long)]
     no_login: bool,
-    /// Send a stored PIN again after the token has refused one: it is another PIN now
-    #[arg(long, conflicts_with = "no_login", help_heading = SELDOM)]
+    /// Send a stored PIN again after the token has refused one, because you have corrected it
+    #[arg(long, conflicts_with = "no_login", help_heading = SELDOM, hide_short_help = true)]
     despite_refusal: bool,
     /// Open this sealed file, as kubelet-credential-provider does
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "kubeconfig", "context"], help_heading = SELDOM)]
+    #[arg(hide_short_help = true)]
     sealed: Option<PathBuf>,
-    /// Say what kubelet would be told for this image
-    #[arg(long, value_name = "NAME", requires = "sealed", help_heading = SELDOM)]
+    /// Show what kubelet would be told for this image
+    #[arg(long, value_name = "NAME", requires = "sealed", help_heading = SELDOM, hide_short_help = true)]
     image: Option<String>,
     /// Print a JSON document
     #[arg(long)]

@@ -37,13 +37,17 @@ const LIFETIME: Duration = Duration::from_secs(5 * 60);
 #[command(after_help = "\
 Examples:
   pkcs11-external-signer kubeconfig --write --context prod   # kubectl runs it
+  pkcs11-external-signer credential --context prod           # by hand")]
+#[command(after_long_help = "\
+Examples:
+  pkcs11-external-signer kubeconfig --write --context prod   # kubectl runs it
   pkcs11-external-signer credential --context prod           # by hand
   pkcs11-external-signer credential --as jwt --output raw \\
       --issuer https://keys.example/jane
 
-Clients run it before they connect. It starts the tunnel process if none runs, asks for the PIN if the \
-key isn't open, and prints a certificate that only this user's tunnels accept. With --as, it prints a short-lived credential that needs \
-no tunnel.")]
+Clients run this before they connect. It starts the tunnel process if none is running, asks for the PIN if the \
+key isn't open, and prints a certificate that only your own tunnel accepts. With --as, it prints a short-lived \
+credential, which needs no tunnel.")]
 pub(super) struct CredentialArguments {
     #[command(flatten)]
     key: KeyOptions,

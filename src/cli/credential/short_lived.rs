@@ -62,10 +62,10 @@ pub(super) enum OutputForm {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Short-lived credentials")]
 pub(super) struct ShortLivedOptions {
-    /// Print a certificate for a new key, a jwt that the key signs, or a token of a service account
+    /// certificate (for a new key), jwt (signed with the key), or token (of a service account)
     #[arg(long = "as", value_name = "WHAT", hide_possible_values = true)]
     pub(super) kind: Option<ShortLived>,
-    /// exec (an ExecCredential), kubeconfig (for another machine), or raw (the credential alone)
+    /// exec (an ExecCredential), kubeconfig (for another machine), or raw (only the credential)
     #[arg(
         long,
         value_name = "FORM",
@@ -77,22 +77,25 @@ pub(super) struct ShortLivedOptions {
     /// Write it to this file, which only you can read
     #[arg(long, value_name = "FILE", requires = "kind")]
     pub(super) out: Option<PathBuf>,
-    /// How long it lives, such as 5m
+    /// How long it is valid, such as 5m
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "kind")]
     pub(super) duration: Option<Duration>,
-    /// For whom a token is made; may be repeated
+    /// Whom a token is meant for; may be given several times
     #[arg(long, value_name = "NAME", requires = "kind", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(hide_short_help = true)]
     pub(super) audience: Vec<String>,
-    /// certificate: how long to wait for approval and signing
+    /// certificate: how long to wait until it is approved and signed
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "kind")]
+    #[arg(hide_short_help = true)]
     pub(super) wait: Duration,
-    /// jwt: the issuer's URL, as in the API server's AuthenticationConfiguration
+    /// jwt: the issuer's URL in the API server's AuthenticationConfiguration
     #[arg(long, value_name = "URL", value_parser = jose::issuer, requires = "kind", required_if_eq("kind", "jwt"))]
     issuer: Option<String>,
-    /// jwt: whom it is about [default: the certificate's user]
+    /// jwt: the user that it is about [default: the certificate's]
     #[arg(long, value_name = "NAME", requires = "kind", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(hide_short_help = true)]
     subject: Option<String>,
-    /// token: the service account, whose rights the token has
+    /// token: the service account
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "kind", required_if_eq("kind", "token"))]
     service_account: Option<ServiceAccount>,
 }

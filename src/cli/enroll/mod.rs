@@ -37,67 +37,76 @@ const YUBIKEY: &str = "A YubiKey";
 Examples:
   pkcs11-external-signer enroll --context prod
   pkcs11-external-signer enroll --user jane --group dev --csr jane.csr
+  pkcs11-external-signer enroll --certificate jane.pem")]
+#[command(after_long_help = "\
+Examples:
+  pkcs11-external-signer enroll --context prod
+  pkcs11-external-signer enroll --user jane --group dev --csr jane.csr
   pkcs11-external-signer enroll --certificate jane.pem
   pkcs11-external-signer enroll --user jane --csr - --key rsa-2048
   pkcs11-external-signer enroll --object-id 2 --context prod
   pkcs11-external-signer enroll --context prod --writes-by-touch
   pkcs11-external-signer enroll --for unsealing --user node1 --csr node1.csr
 
-The first example makes a key, has the cluster issue its certificate, and configures the context to use both. The second makes a key and writes the request for any CA; the third installs what that CA has issued. Another --object-id gives a context a new key. After an interruption, type the same command again: no second key is made, and nothing on the token is overwritten.")]
+The first example makes a key, has the cluster issue its certificate, and configures the context to use both. The second makes a key and writes a request for any CA; the third stores the certificate that this CA has issued. With another --object-id, a context gets a new key. After an interruption, type the same command again: no second key is made, and nothing on the token is overwritten.")]
 pub(super) struct EnrollArguments {
     #[command(flatten)]
     key_options: KeyOptions,
-    /// Its slot, instead of --object-id: 9a, 9c, 9d, 9e, or 82 to 95
+    /// The card's slot: 9a, 9c, 9d, 9e, or 82 to 95
     #[arg(long, value_name = "SLOT", conflicts_with = "object_id", help_heading = YUBIKEY)]
     #[arg(value_parser = |name: &str| PivSlot::named(name).ok_or("it is none of 9a, 9c, 9d, 9e and 82 to 95"))]
     slot: Option<PivSlot>,
-    /// When it wants its PIN for the new key
-    #[arg(long, value_name = "POLICY", conflicts_with = "certificate", help_heading = YUBIKEY)]
+    /// When the new key wants the PIN
+    #[arg(long, value_name = "POLICY", conflicts_with = "certificate", help_heading = YUBIKEY, hide_short_help = true)]
     #[arg(value_parser = one_of(["default", "never", "once", "always"], SlotPolicy::of_pin))]
     pin_policy: Option<SlotPolicy>,
-    /// When it wants to be touched; cached: every 15 seconds at most
-    #[arg(long, value_name = "POLICY", conflicts_with = "certificate", help_heading = YUBIKEY)]
+    /// When the new key wants a touch; cached: every 15 seconds at most
+    #[arg(long, value_name = "POLICY", conflicts_with = "certificate", help_heading = YUBIKEY, hide_short_help = true)]
     #[arg(value_parser = one_of(["default", "never", "always", "cached"], SlotPolicy::of_touch))]
     touch_policy: Option<SlotPolicy>,
     /// The user's name, and the key's label
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// A group of the user; may be repeated
+    /// A group of the user; may be given several times
     #[arg(long = "group", value_name = "NAME")]
     groups: Vec<String>,
-    /// The kind of key to make, instead of ec-p256
-    #[arg(long, value_name = "KIND", value_parser = one_of(KeyKind::ALL.map(KeyKind::name), KeyKind::named))]
+    /// The kind of key to make [default: ec-p256]
+    #[arg(long, value_name = "KIND", hide_short_help = true)]
+    #[arg(value_parser = one_of(KeyKind::ALL.map(KeyKind::name), KeyKind::named))]
     key: Option<KeyKind>,
-    /// What the key is for; an unsealing key opens what `seal` has sealed
-    #[arg(long = "for", value_name = "PURPOSE", requires = "csr", help_heading = SELDOM)]
+    /// What the key is for; a key for unsealing opens what `seal` has sealed
+    #[arg(long = "for", value_name = "PURPOSE", requires = "csr", help_heading = SELDOM, hide_short_help = true)]
     #[arg(value_parser = one_of(["signing", "unsealing"], purpose))]
     purpose: Option<KeyPurpose>,
-    /// Write the request for any CA to this file and stop; - prints it
+    /// Write a request for any CA to this file, or to -
     #[arg(long, value_name = "FILE", conflicts_with_all = ["certificate", "IssuanceOptions"])]
     csr: Option<PathBuf>,
-    /// Continue with the certificate that the CA has issued
+    /// Store the certificate that this CA has issued
     #[arg(long, value_name = "FILE", conflicts_with_all = ["groups", "key", "IssuanceOptions"])]
     certificate: Option<PathBuf>,
-    /// Replace another certificate of the key, or the key in a YubiKey's slot, which is lost; asks first
-    #[arg(long, help_heading = SELDOM)]
+    /// Replace the key's certificate, or destroy and replace the key in a YubiKey's slot; you are asked first
+    #[arg(long, help_heading = SELDOM, hide_short_help = true)]
     replace: bool,
-    /// Leave its attestation (serial number, firmware, policies) out of the request
+    /// Don't put the card's attestation (serial number, firmware, policies) into the request
     #[arg(long, conflicts_with_all = ["csr", "certificate", "hardware_groups"], help_heading = YUBIKEY)]
+    #[arg(hide_short_help = true)]
     no_attestation: bool,
-    /// Put in this one: what `ykman piv keys attest`, then `ykman piv certificates export f9` wrote; for a TPM see docs/tpm.md
+    /// Put the attestation in this file into the request: what `ykman piv keys attest` writes, then what `ykman piv
+    /// certificates export f9` does; for a TPM see docs/tpm.md
     #[arg(long, value_name = "FILE", conflicts_with_all = ["csr", "certificate", "no_attestation"], help_heading = YUBIKEY)]
+    #[arg(hide_short_help = true)]
     attestation: Option<PathBuf>,
-    /// Also ask for the groups that the attestation opens: hw:attested and hw:yubikey:SERIAL
-    #[arg(long, conflicts_with_all = ["csr", "certificate"], help_heading = YUBIKEY)]
+    /// Also request the groups that the attestation proves: hw:attested and hw:yubikey:SERIAL
+    #[arg(long, conflicts_with_all = ["csr", "certificate"], help_heading = YUBIKEY, hide_short_help = true)]
     hardware_groups: bool,
-    /// How long the key stays open for kubectl: command, terminal (the default at one), or a time such as 15m
+    /// How long the key stays open: command, terminal, or a time such as 15m [default: terminal, if there is one]
     #[arg(long, value_name = "HOW LONG", conflicts_with_all = ["csr", "certificate"])]
     keep: Option<Keep>,
-    /// Also make a key that wants a touch for each signature, for a second user, NAME-writes
+    /// Also make a key that wants a touch for each signature, for a user NAME-writes
     #[arg(long, conflicts_with_all = ["csr", "certificate"], help_heading = YUBIKEY)]
     writes_by_touch: bool,
-    /// Have kubectl be that user for what changes something, by its preferences (kuberc)
-    #[arg(long, requires = "writes_by_touch", help_heading = YUBIKEY)]
+    /// Set kubectl's preferences (kuberc) to act as that user in commands that change something
+    #[arg(long, requires = "writes_by_touch", help_heading = YUBIKEY, hide_short_help = true)]
     kuberc: bool,
     #[command(flatten)]
     issuance: IssuanceOptions,

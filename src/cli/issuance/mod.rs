@@ -54,14 +54,14 @@ pub(super) enum ShortLived {
 // How a cluster is asked for a certificate.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct IssuanceOptions {
-    /// How long the certificate is to be valid, such as 90d [default: the signer's choice]
+    /// How long the certificate should be valid, such as 90d [default: the signer's choice]
     #[arg(long, value_name = "TIME", value_parser = life)]
     pub(super) duration: Option<Duration>,
     /// How long to wait for the approval
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration, hide_short_help = true)]
     wait: Duration,
-    /// Make another request, whatever became of the last
-    #[arg(long)]
+    /// Make another request, whatever became of the last one
+    #[arg(long, hide_short_help = true)]
     again: bool,
 }
 

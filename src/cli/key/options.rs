@@ -60,11 +60,11 @@ pub(in crate::cli) struct Selection {
     /// The token's PKCS#11 library
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     pub(in crate::cli) module: Option<String>,
-    /// Text for it, as configDir='sql:/path' for NSS
-    #[arg(long, value_name = "TEXT", help_heading = HEADING)]
+    /// A text that the library needs, such as configDir='sql:/path' for NSS
+    #[arg(long, value_name = "TEXT", help_heading = HEADING, hide_short_help = true)]
     pub(in crate::cli) init_args: Option<String>,
-    /// The slot's number
-    #[arg(long, value_name = "NUMBER", help_heading = HEADING)]
+    /// The number of the token's slot
+    #[arg(long, value_name = "NUMBER", help_heading = HEADING, hide_short_help = true)]
     pub(in crate::cli) slot_id: Option<String>,
     /// The token's label
     #[arg(long, value_name = "LABEL", help_heading = HEADING)]
@@ -72,14 +72,14 @@ pub(in crate::cli) struct Selection {
     /// The token's serial number
     #[arg(long, value_name = "SERIAL", help_heading = HEADING)]
     pub(in crate::cli) token_serial: Option<String>,
-    /// The key's CKA_ID: 2, 0x0102 or 01:02
+    /// The key's CKA_ID, such as 2, 0x0102 or 01:02
     #[arg(long, value_name = "ID", help_heading = HEADING)]
     pub(in crate::cli) object_id: Option<String>,
     /// The certificate's label
-    #[arg(long, value_name = "LABEL", help_heading = HEADING)]
+    #[arg(long, value_name = "LABEL", help_heading = HEADING, hide_short_help = true)]
     pub(in crate::cli) object_label: Option<String>,
-    /// All of these as a pkcs11: URI
-    #[arg(long, value_name = "URI", help_heading = HEADING)]
+    /// A pkcs11: URI that says all of this
+    #[arg(long, value_name = "URI", help_heading = HEADING, hide_short_help = true)]
     pub(in crate::cli) uri: Option<String>,
 }
 
@@ -155,10 +155,11 @@ struct GivenOption<'a> {
 pub(in crate::cli) struct KeyOptions {
     #[command(flatten)]
     pub(in crate::cli) selection: Selection,
-    /// The certificate, if the token has none
-    #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
+    /// A file with the certificate, if the token has none
+    #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, hide_short_help = true)]
+    #[arg(value_hint = ValueHint::FilePath)]
     pub(in crate::cli) certificate_file: Option<String>,
-    /// prompt, askpass, stdin, file:/path, env:VAR
+    /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:VAR
     #[arg(long, value_name = "SOURCE", value_parser = pin_source, help_heading = HEADING)]
     pub(in crate::cli) pin_source: Option<String>,
     /// The kubeconfig [default: $KUBECONFIG or ~/.kube/config]

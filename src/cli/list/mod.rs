@@ -19,7 +19,7 @@ const EVERY_URI: &str = "\u{1}";
 const URI_HELP: &str = "Only what this URI names; without a value, print a URI for each key";
 
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("uri", |option| option.num_args(0..=1).default_missing_value(EVERY_URI).help(URI_HELP)))]
+#[command(mut_arg("uri", |option| option.num_args(0..=1).default_missing_value(EVERY_URI).help(URI_HELP).hide_short_help(false)))]
 #[command(after_help = "\
 Examples:
   pkcs11-external-signer list                  # every library that is found
@@ -29,14 +29,14 @@ Examples:
       --module /usr/lib/x86_64-linux-gnu/opensc-pkcs11.so
   pkcs11-external-signer list --json
 
-At a terminal, -v shows everything that a pipe gets. A PIN is asked only with --login. Without --module, all libraries are looked at that p11-kit has registered, and SoftHSM, OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki in their usual places.")]
+You are asked for a PIN only with --login. Without --module, all libraries are examined that are registered with p11-kit, and SoftHSM, OpenSC, ykcs11, tpm2-pkcs11 and opencryptoki in their usual places. At a terminal, -v shows everything, as in a pipe.")]
 pub(super) struct ListArguments {
     #[command(flatten)]
     selection: Selection,
-    /// Log in to the tokens to see what they hide
+    /// Log in to the tokens, to see what they hide
     #[arg(long)]
     login: bool,
-    /// prompt, askpass, stdin, file:/path, env:VAR
+    /// Where the PIN comes from: prompt, askpass, stdin, file:/path or env:VAR
     #[arg(long, value_name = "SOURCE", value_parser = options::pin_source, requires = "login")]
     pin_source: Option<String>,
     /// Print a JSON document

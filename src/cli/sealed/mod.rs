@@ -27,7 +27,7 @@ const LONGEST_FILE: u64 = 1 << 20;
 pub(in crate::cli) struct OpeningOptions {
     #[command(flatten)]
     selection: Selection,
-    /// The certificate, if the token has none
+    /// A file with the certificate, if the token has none
     #[arg(long, value_name = "FILE", value_parser = options::path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     certificate_file: Option<String>,
 }

@@ -22,8 +22,8 @@ Examples:
   pkcs11-external-signer kubelet-credential-provider --sealed registry.cms \\
       --token-label node --pin-source file:/run/credentials/pin
 
-kubelet runs it with a CredentialProviderRequest on standard input, as docs/kubelet.md has it configured. \
-By hand, `check --sealed FILE --image NAME` does the same and shows each step.")]
+kubelet runs this with a CredentialProviderRequest on standard input; docs/kubelet.md says how to configure it. \
+`check --sealed FILE --image NAME` does the same by hand, and shows each step.")]
 pub(in crate::cli) struct ProviderArguments {
     /// The file that `seal` has made
     #[arg(long, value_name = "FILE")]
@@ -33,7 +33,7 @@ pub(in crate::cli) struct ProviderArguments {
     /// Where the PIN comes from: file:/path or env:NAME
     #[arg(long, value_name = "SOURCE", value_parser = options::pin_source)]
     pin_source: Option<String>,
-    /// How long kubelet keeps a login, such as 30m; without it, kubelet's defaultCacheDuration
+    /// How long kubelet caches a login, such as 30m [default: kubelet's defaultCacheDuration]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     cache: Option<Duration>,
 }

@@ -25,7 +25,7 @@ Examples:
   pkcs11-external-signer seal --recipient node1.pem --out registry.cms \\
       --registry registry.example --username nodes
 
-The password for --username is asked for; without a terminal on standard input it is read from there.")]
+You are asked for the password of --username. If standard input isn't a terminal, it is read from there.")]
 pub(in crate::cli) struct SealArguments {
     /// docker's config.json, with the passwords in it
     #[arg(
@@ -34,7 +34,7 @@ pub(in crate::cli) struct SealArguments {
         conflicts_with = "registry"
     )]
     config: Option<PathBuf>,
-    /// A node's certificate, in PEM or DER; once for each node that opens the file
+    /// The certificate (PEM or DER) of a node that can open the file; give one for each node
     #[arg(long, value_name = "FILE", required = true)]
     recipient: Vec<PathBuf>,
     /// The registry, as HOST, HOST:PORT or HOST/PATH
@@ -43,7 +43,7 @@ pub(in crate::cli) struct SealArguments {
     /// The user name for the registry
     #[arg(long, value_name = "USER", requires = "registry")]
     username: Option<String>,
-    /// The sealed file; without it, standard output
+    /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

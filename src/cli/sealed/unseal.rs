@@ -18,7 +18,7 @@ Examples:
   pkcs11-external-signer unseal registry.cms --token-label node1 \\
       --module /usr/lib/softhsm/libsofthsm2.so
 
-It prints docker's config.json, with the passwords.")]
+This prints docker's config.json, with the passwords.")]
 pub(in crate::cli) struct UnsealArguments {
     /// The sealed file
     #[arg(value_name = "FILE")]
