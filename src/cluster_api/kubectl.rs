@@ -65,6 +65,18 @@ impl Kubectl {
     /// The items of the list that `kubectl get` with these arguments shows.
     pub(super) fn list(&self, arguments: &[&str], purpose: &str) -> Result<Vec<Value>, Error> {
         let Some(mut list) = self.get(arguments, purpose)? else { return Ok(Vec::new()) };
+        self.items(&mut list, purpose)
+    }
+
+    /// The items of the list at this path of the API server. kubectl asks for nothing else, so that its log has no line
+    /// where that can't be reached.
+    pub(super) fn list_at(&self, path: &str, purpose: &str) -> Result<Vec<Value>, Error> {
+        let output = self.run(&["get", "--raw", path], None, purpose)?;
+        let mut list = parsed(&self.cluster, purpose, &output)?;
+        self.items(&mut list, purpose)
+    }
+
+    fn items(&self, list: &mut Value, purpose: &str) -> Result<Vec<Value>, Error> {
         match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(unusable(&self.cluster, purpose, "it is no list")),

@@ -20,6 +20,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use self::choice::choose;
 use self::plan::{InstallPlan, Plan};
 use self::token::Enrollment;
+pub(super) use self::touch::SUFFIX;
 use super::issuance::{IssuanceOptions, IssuedCertificate, wait_until_valid};
 use super::key::options::{KeyOptions, SELDOM};
 use super::session::CommandSession;

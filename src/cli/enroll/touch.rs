@@ -12,7 +12,7 @@ use messages::help::{Help, HelpPart};
 use messages::printable::shell_word;
 
 /// Of the second user and of their context, behind the names of the first ones.
-pub(super) const SUFFIX: &str = "-writes";
+pub(in crate::cli) const SUFFIX: &str = "-writes";
 
 /// The key, the user and a context for both, beside those that read; then kubectl's preferences.
 pub(super) fn enroll(plan: WritesPlan, session: &mut CommandSession) -> Result<(), Error> {
