@@ -75,6 +75,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         public_key,
         duration: arguments.issuance.duration,
         renewed: Some(&present),
+        evidence: None,
     };
     if let Some(old) = key.renewed_before(&present, &issuance)? {
         let known = api.whoami()?;
@@ -92,6 +93,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         session.output.step(&Step { title: "evidence", text: known.disclosure() })?;
     }
     let evidence = evidence.map(|known| known.evidence);
+    let issuance = Issuance { evidence: evidence.as_ref(), ..issuance };
     let issued = issuance.obtain(&arguments.issuance, &mut session.output, || {
         sign_request(
             KeyPurpose::Signing,

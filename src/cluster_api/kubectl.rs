@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, PipeReader, Write as _};
+use std::iter;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -128,6 +129,12 @@ impl Kubectl {
 impl ClusterApi for Kubectl {
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error> {
         self.get(&[REQUESTS, name], "show the CertificateSigningRequest")
+    }
+
+    fn named_requests(&self, names: &[String]) -> Result<Vec<Value>, Error> {
+        let names = names.iter().map(String::as_str);
+        let arguments: Vec<_> = iter::once(REQUESTS).chain(names).collect();
+        self.list(&arguments, "show the CertificateSigningRequests")
     }
 
     fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {

@@ -10,7 +10,7 @@ use x509_cert::der::asn1::{
 };
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::der::pem::{LineEnding, encode_string};
-use x509_cert::der::{Decode as _, Encode as _, EncodePem as _, Tag};
+use x509_cert::der::{Decode as _, DecodePem as _, Encode as _, EncodePem as _, Tag};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{KeyUsage, KeyUsages};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
@@ -18,7 +18,7 @@ use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
 use attestation::Evidence;
-use crypto::certificate::{Curve, PublicKey};
+use crypto::certificate::{CertificationRequest, Curve, PublicKey};
 use crypto::scheme::{Scheme, pss};
 use crypto::verify::VerifiedSignature;
 use messages::error::{Error, Exit};
@@ -116,6 +116,20 @@ pub fn sign_request(
         signature: BitString::from_bytes(&signature).map_err(unencodable)?,
     };
     request.to_pem(LineEnding::LF).map_err(unencodable)
+}
+
+/// Whether a request in PEM asks for the same as one of this applicant with this evidence would. Each attestation of a key
+/// differs from the one before, so that of evidence it counts whether there is any, and what vouches for it.
+pub fn asks_for(pem: &str, applicant: &Applicant, evidence: Option<&Evidence>) -> bool {
+    let (Ok(request), Ok(whole)) = (CertificationRequest::from_pem(pem), CertReq::from_pem(pem))
+    else {
+        return false;
+    };
+    let Ok(present) = Evidence::in_attributes(&whole.info.attributes) else { return false };
+    let vouching = |evidence: &Evidence| evidence.certificates.clone();
+    request.user.as_deref() == Some(applicant.user())
+        && request.groups == applicant.groups()
+        && present.as_ref().map(vouching) == evidence.map(vouching)
 }
 
 /// The SHA-256 of a public key (of its SubjectPublicKeyInfo, as `openssl pkey -pubin -outform DER |
@@ -294,6 +308,11 @@ mod tests {
         assert_eq!(info.subject.to_string(), "O=dev, O=ops, night, CN=jane");
         let expected = hex(&Sha256::digest(info.subject_pki.raw));
         assert_eq!(fingerprint(&key).unwrap(), expected);
+        assert!(asks_for(&request, &jane, None));
+        let fewer = applicant("jane", &["dev"]).unwrap();
+        assert!(!asks_for(&request, &fewer, None));
+        let evidence = Evidence { attestation: Vec::new(), certificates: Vec::new() };
+        assert!(!asks_for(&request, &jane, Some(&evidence)));
     }
 
     fn applicant(user: &str, groups: &[&str]) -> Result<Applicant, Error> {

@@ -9,6 +9,7 @@ mod choice;
 mod cluster;
 mod key;
 mod plan;
+mod policies;
 mod request;
 mod token;
 mod touch;
