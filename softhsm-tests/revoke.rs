@@ -153,6 +153,52 @@ fn without_apply_nothing_is_changed_and_what_is_printed_does_it() {
     cluster().administrate(&["delete", "clusterrolebinding", "both; touch x"], "");
 }
 
+/// Digits alone are whichever the bindings have, and the forms with a word say it.
+#[test]
+fn a_user_whose_name_is_a_number_is_told_from_a_card() {
+    create(&[
+        "clusterrolebinding number-user --clusterrole=view --user=20251128",
+        "clusterrolebinding number-writes --clusterrole=edit --user=20251128-writes",
+    ]);
+    let olaf = administrator();
+    let of_user = |what: &str| {
+        let outcome = revoke(&olaf, what).argument("--context=prod").run();
+        let second = "this leaves user \"20251128-writes\", who has roles of its own: \
+                      `pkcs11-external-signer revoke 20251128-writes --context=prod` takes them";
+        outcome.says(&[second]);
+        let printed = outcome.printed();
+        let command = "\nkubectl --context=prod delete clusterrolebinding/number-user\n";
+        assert!(printed.ends_with(command), "{printed}");
+    };
+    of_user("20251128");
+    revoke(&olaf, "serial=20251128").run().fails(9, &["names group \"hw:yubikey:20251128\""]);
+    create(&["clusterrolebinding number-card --clusterrole=view --group=hw:yubikey:20251128"]);
+    let told = ["both a YubiKey's serial number and a user's name", "`user=20251128`"];
+    revoke(&olaf, "20251128").run().fails(2, &told);
+    of_user("user=20251128");
+    let printed = revoke(&olaf, "serial=20251128").run().printed();
+    assert!(printed.ends_with(" delete clusterrolebinding/number-card\n"), "{printed}");
+    let bindings = ["clusterrolebinding", "number-user", "number-writes", "number-card"];
+    cluster().administrate(&[&["delete"], &bindings[..]].concat(), "");
+}
+
+#[test]
+fn a_server_that_is_dead_is_told_in_a_line_of_kubectls_and_one_of_ours() {
+    let olaf = administrator();
+    let dead = ["config", "set-cluster", "dead", "--server=https://127.0.0.1:9"];
+    olaf.kubectl().arguments(&dead).run().succeeded();
+    let user = ["config", "view", "--output=jsonpath={.contexts[0].context.user}"];
+    let user = format!("--user={}", olaf.kubectl().arguments(&user).run().printed());
+    let context = ["config", "set-context", "dead", "--cluster=dead", &user];
+    olaf.kubectl().arguments(&context).run().succeeded();
+    for command in [&["revoke", "jane"][..], &["enroll", softhsm_option()]] {
+        let [name, argument] = command else { panic!("{command:?}") };
+        let outcome = olaf.command(name).arguments(&[argument, "--context=dead"]).run();
+        outcome.fails(9, &["127.0.0.1:9 was refused", "it says why above"]);
+        assert!(!outcome.stderr.contains(".go:"), "{outcome:?}");
+    }
+}
+
 #[test]
 fn what_was_changed_since_it_was_shown_is_left_and_the_rest_is_done() {
     let names = ["moved-a", "moved-b", "moved-c"];
@@ -191,7 +237,9 @@ fn a_revoked_certificate_reads_and_changes_nothing() {
     assert!(may(&lost, &write));
 
     // The manifest alone, which needs no cluster.
-    let outcome = revoke(&olaf, &id).variable("KUBECONFIG", "/dev/null").run();
+    let outcome =
+        revoke(&olaf, &id).argument("--context=of mine").variable("KUBECONFIG", "/dev/null").run();
+    outcome.says(&["`kubectl --context='of mine' apply -f -` applies what is printed"]);
     let manifest = outcome.printed();
     let reader =
         olaf.kubectl().arguments(&["apply", "--dry-run=server", "-f", "-"]).piped(manifest.clone());

@@ -61,6 +61,24 @@ fn a_request_that_is_removed_is_told_and_made_again() {
     assert_ends_well(&newcomer, &[]);
 }
 
+/// The cluster clears the one that was denied away first.
+#[test]
+fn a_later_request_is_gone_on_with_when_those_before_it_are_gone_and_is_made_once() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let name = newcomer.ask(&[]);
+    // Another one is of no use as long as nobody has decided.
+    assert_eq!(newcomer.ask(&["--again"]), name);
+    cluster().administrate(&["certificate", "deny", &name], "");
+    let other = newcomer.ask(&["--again"]);
+    assert_eq!(other, format!("{name}-2"));
+    assert_eq!(newcomer.ask(&["--again"]), other);
+    cluster().administrate(&["delete", "csr", &name], "");
+    assert_eq!(newcomer.ask(&[]), other);
+    approve(&other);
+    assert_ends_well(&newcomer, &[]);
+}
+
 /// Made anew under its name by a person who may, with the same key and the same user.
 #[test]
 fn a_request_with_other_usages_is_approved_and_not_signed_and_that_is_told() {
@@ -131,7 +149,9 @@ fn a_cluster_that_has_every_request_is_given_up() {
     let kubectl = cluster().programs().join("kubectl");
     let request = r#"{"metadata": {"name": "%s", "uid": "u", "resourceVersion": "1"}, "spec": {"request": "", "signerName": ""}}"#;
     let script = format!(
-        "#!/bin/sh\n[ \"$1\" = get ] || exec {} \"$@\"\necho \"$3\" >>\"$HOME/names\"\nprintf '{request}' \"$3\"\n",
+        "#!/bin/sh\n[ \"$1\" = get ] || exec {} \"$@\"\nshift 2\nseparator='{{\"items\": ['\n\
+         for name; do case $name in -*) break; esac\necho \"$name\" >>\"$HOME/names\"\n\
+         printf '%s{request}' \"$separator\" \"$name\"\nseparator=,\ndone\necho ']}}'\n",
         kubectl.display()
     );
     fs::write(folder.join("kubectl"), script).unwrap();

@@ -76,6 +76,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         public_key,
         duration: arguments.issuance.duration,
         renewed: Some(&present),
+        attestation: None,
     };
     if let Some(old) = key.renewed_before(&present, &issuance)? {
         let known = api.whoami()?;
@@ -93,6 +94,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
         session.output.step(&Step { title: "attestation", text: known.disclosure() })?;
     }
     let bundle = attestation.map(|known| known.bundle);
+    let issuance = Issuance { attestation: bundle.as_ref(), ..issuance };
     let issued = issuance.obtain(&arguments.issuance, &mut session.output, || {
         sign_request(
             KeyPurpose::Signing,
@@ -272,13 +274,20 @@ impl KeyInUse<'_> {
         issued: &IssuedCertificate,
     ) -> Result<ClusterUser, Error> {
         self.write(issued)?;
-        let proof = self.proof(self.configuration.clone(), &issued.certificate);
-        if proof.is_ok() {
-            self.remove(present, &issued.certificate)?;
-        } else {
-            self.remove(&issued.certificate, present)?;
+        match self.proof(self.configuration.clone(), &issued.certificate) {
+            Ok(known) => {
+                self.remove(present, &issued.certificate)?;
+                Ok(known)
+            }
+            Err(refused) => {
+                if let Err(error) = self.remove(&issued.certificate, present) {
+                    report::warning(&format!(
+                        "the new certificate, which the cluster has not let in, stays on the token: {error}"
+                    ));
+                }
+                Err(refused)
+            }
         }
-        proof
     }
 
     /// Keeps the new certificate in a file of this user's own until the cluster has let it in, and then puts it in the place
@@ -304,8 +313,17 @@ impl KeyInUse<'_> {
                 ));
             })?;
         }
-        fs::remove_file(&kept).map_err(|error| file_error(&kept, error))?;
-        proof
+        match (fs::remove_file(&kept), proof) {
+            (Err(error), Ok(_)) => Err(file_error(&kept, error)),
+            (Err(error), Err(refused)) => {
+                report::warning(&format!(
+                    "the new certificate, which the cluster has not let in, stays in {}: {error}",
+                    kept.display()
+                ));
+                Err(refused)
+            }
+            (Ok(()), proof) => proof,
+        }
     }
 }
 

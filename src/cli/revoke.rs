@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use super::enroll::SUFFIX;
 use super::key::options::{KeyOptions, contexts, option};
 use super::question;
 use super::session::{CommandSession, Step};
@@ -24,9 +25,10 @@ Without --apply, nothing is changed: the kubectl commands that would do it are p
 Examples:
   pkcs11-external-signer revoke 15873456
   pkcs11-external-signer revoke jane --context prod --apply
+  pkcs11-external-signer revoke user=15873456 --context prod
   pkcs11-external-signer revoke X509SHA256=97ec… | kubectl apply -f -")]
 pub(super) struct RevokeArguments {
-    /// A YubiKey's serial number, a certificate's X509SHA256=…, or a user's name
+    /// A YubiKey's serial number, a user's name (also serial=… and user=…), or a certificate's X509SHA256=…
     #[arg(value_name = "WHAT")]
     bearer: Bearer,
     /// Do it, after you have typed yes
@@ -43,10 +45,19 @@ pub(super) struct RevokeArguments {
 /// Who is to have rights no longer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Bearer {
-    /// Whom the cluster knows as this user, or in this group.
-    Subject(Subject),
+    /// Who has roles by bindings.
+    Named(NamedSubject),
     /// Who comes with this certificate.
     Certificate(RevokedCertificate),
+}
+
+/// Whom bindings name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum NamedSubject {
+    /// Whom the cluster knows as this user, or in this group.
+    Known(Subject),
+    /// Digits alone: a YubiKey's serial number or a user's name, whichever the bindings have.
+    Number(String),
 }
 
 impl FromStr for Bearer {
@@ -59,37 +70,79 @@ impl FromStr for Bearer {
                 "it is not X509SHA256= and 64 hexadecimal digits, as `list` and `check` print it",
             );
         }
-        let card = format!("{HARDWARE_GROUPS}yubikey:");
-        let serial = text.strip_prefix(&card).unwrap_or(text);
-        if !serial.is_empty() && serial.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Ok(Self::Subject(Subject::group(&format!("{card}{serial}"))));
+        text.parse().map(Self::Named)
+    }
+}
+
+impl FromStr for NamedSubject {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let serial = text.strip_prefix("serial=").or_else(|| text.strip_prefix(&*card_group("")));
+        if let Some(serial) = serial {
+            let card = is_number(serial).then(|| Subject::group(&card_group(serial)));
+            return card.map(Self::Known).ok_or("it is no serial number of a YubiKey");
         }
-        match text {
+        if is_number(text) {
+            return Ok(Self::Number(text.to_owned()));
+        }
+        match text.strip_prefix("user=").unwrap_or(text) {
             "" => Err("it is empty"),
-            _ if text.starts_with("system:") => Err("it is an account of the cluster itself"),
-            user => Ok(Self::Subject(Subject::user(user))),
+            user if user.starts_with("system:") => Err("it is an account of the cluster itself"),
+            user => Ok(Self::Known(Subject::user(user))),
         }
     }
 }
 
+impl NamedSubject {
+    /// Whom it is in a cluster with these bindings.
+    fn among(&self, bindings: &[Binding]) -> Result<Subject, Error> {
+        let number = match self {
+            Self::Known(subject) => return Ok(subject.clone()),
+            Self::Number(number) => number,
+        };
+        let (card, user) = (Subject::group(&card_group(number)), Subject::user(number));
+        let is_bound = |subject: &Subject| bindings.iter().any(|binding| binding.names(subject));
+        match (is_bound(&card), is_bound(&user)) {
+            (true, true) => {
+                let text = format!(
+                    "{number} is both a YubiKey's serial number and a user's name in the cluster's bindings"
+                );
+                let help =
+                    format!("name the one that is meant: `serial={number}` or `user={number}`");
+                Err(Error::new(Exit::Request, text).help(help))
+            }
+            (false, true) => Ok(user),
+            (_, false) => Ok(card),
+        }
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The group of the YubiKey with this serial number.
+fn card_group(serial: &str) -> String {
+    format!("{HARDWARE_GROUPS}yubikey:{serial}")
+}
+
 pub(super) fn run(arguments: &RevokeArguments, session: &mut CommandSession) -> Result<(), Error> {
-    let options = KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone());
-    options.set_call();
-    let cluster = || {
-        let context = options.selected()?.context.name;
-        let kubectl = Kubectl::new(&context, arguments.kubeconfig.as_deref(), None);
-        Ok(AskedCluster { kubectl, context, kubeconfig: &arguments.kubeconfig })
-    };
-    match (&arguments.bearer, arguments.apply) {
-        (Bearer::Subject(subject), false) => print_commands(&cluster()?, subject, session),
-        (Bearer::Subject(subject), true) => take_roles(&cluster()?.kubectl, subject, session),
-        (Bearer::Certificate(certificate), false) => {
-            remains_of_certificate(certificate);
-            session.output.print_document(&certificate.manifest())
+    KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone()).set_call();
+    match &arguments.bearer {
+        Bearer::Named(named) => revoke_subject(named, arguments, session),
+        Bearer::Certificate(certificate) if arguments.apply => {
+            apply_policy(certificate, arguments, session)
         }
-        (Bearer::Certificate(certificate), true) => {
-            apply_policy(&cluster()?.kubectl, certificate, session)
-        }
+        Bearer::Certificate(certificate) => print_policy(certificate, arguments, session),
+    }
+}
+
+impl RevokeArguments {
+    /// The options for kubectl that say the same of kubeconfig and context.
+    fn kubectl_options(&self) -> String {
+        let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy());
+        [option("--kubeconfig", file), option("--context", self.context.as_ref())].concat()
     }
 }
 
@@ -100,7 +153,15 @@ struct AskedCluster<'a> {
     kubeconfig: &'a Option<PathBuf>,
 }
 
-impl AskedCluster<'_> {
+impl<'a> AskedCluster<'a> {
+    fn of(arguments: &'a RevokeArguments) -> Result<Self, Error> {
+        let kubeconfig = &arguments.kubeconfig;
+        let options = KeyOptions::of_context(kubeconfig, arguments.context.clone());
+        let context = options.selected()?.context.name;
+        let kubectl = Kubectl::new(&context, kubeconfig.as_deref(), None);
+        Ok(Self { kubectl, context, kubeconfig })
+    }
+
     /// What is typed in a shell for kubectl with these arguments.
     fn command(&self, arguments: &[String]) -> String {
         let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy());
@@ -111,15 +172,51 @@ impl AskedCluster<'_> {
     }
 }
 
+/// Takes the roles from this subject, or prints how that is done.
+fn revoke_subject(
+    named: &NamedSubject,
+    arguments: &RevokeArguments,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    let cluster = AskedCluster::of(arguments)?;
+    let mut bindings = Binding::all(&cluster.kubectl)?;
+    let subject = &named.among(&bindings)?;
+    show_second_user(subject, &bindings, arguments);
+    bindings.retain(|binding| binding.names(subject));
+    if bindings.is_empty() {
+        return Err(no_bindings(subject));
+    }
+    if arguments.apply {
+        take_roles(&cluster.kubectl, subject, &bindings, session)
+    } else {
+        print_commands(&cluster, subject, &bindings, session)
+    }
+}
+
+/// Says that there is a second user with roles, whom `enroll --writes-by-touch` has made for this one.
+fn show_second_user(subject: &Subject, bindings: &[Binding], arguments: &RevokeArguments) {
+    let second = Subject { name: format!("{}{SUFFIX}", subject.name), ..subject.clone() };
+    if subject.is_user() && bindings.iter().any(|binding| binding.names(&second)) {
+        let Subject { name, .. } = second;
+        report::note(&format!(
+            "this leaves user {name:?}, who has roles of its own: `{} revoke {}{}` takes them",
+            start::called(),
+            shell_word(&name),
+            arguments.kubectl_options()
+        ));
+    }
+}
+
 /// Prints the commands that take the roles from this subject, each below what it is about.
 fn print_commands(
     cluster: &AskedCluster<'_>,
     subject: &Subject,
+    bindings: &[Binding],
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     let mut lines = Vec::new();
-    for binding in bindings(&cluster.kubectl, subject)? {
-        lines.push(format!("# {}", described(&binding, subject)));
+    for binding in bindings {
+        lines.push(format!("# {}", described(binding, subject)));
         lines.push(cluster.command(&binding.removal(subject)));
     }
     remains_of_subject(subject);
@@ -132,9 +229,9 @@ fn print_commands(
 fn take_roles(
     kubectl: &Kubectl,
     subject: &Subject,
+    bindings: &[Binding],
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let bindings = bindings(kubectl, subject)?;
     let shown = bindings.iter().map(|binding| described(binding, subject) + "\n");
     report::lines(&shown.collect::<String>());
     remains_of_subject(subject);
@@ -142,7 +239,7 @@ fn take_roles(
     let question = printable(&format!("Take these roles from {whom}")).into_owned();
     question::confirm(&format!("the revocation of {whom}"), &question)?;
     let mut left = 0;
-    for binding in &bindings {
+    for binding in bindings {
         match binding.remove(kubectl, subject) {
             Ok(()) => {
                 let is_deleted = binding.others(subject) == 0;
@@ -162,20 +259,16 @@ fn take_roles(
     Err(Error::new(Exit::Cluster, text).help("run this command again: it shows them as they are"))
 }
 
-/// The bindings that give this subject roles, of which there are some.
-fn bindings(kubectl: &Kubectl, subject: &Subject) -> Result<Vec<Binding>, Error> {
-    let bindings = Binding::of_subject(kubectl, subject)?;
-    if bindings.is_empty() {
-        let whom = whom(subject);
-        let text = format!("no RoleBinding or ClusterRoleBinding of the cluster names {whom}");
-        let program = start::called();
-        return Err(Error::new(Exit::Cluster, text).help(Help::from(format!(
-            "there is nothing to take away; its rights come from elsewhere: look for the user (`{program} revoke USER`) and \
-             the groups in the certificate (`kubectl auth can-i --list --as=USER --as-group=GROUP`), or keep the certificate \
-             from changing anything (`{program} revoke X509SHA256=…`)"
-        ))));
-    }
-    Ok(bindings)
+/// The error that nothing gives this subject a role.
+fn no_bindings(subject: &Subject) -> Error {
+    let whom = whom(subject);
+    let text = format!("no RoleBinding or ClusterRoleBinding of the cluster names {whom}");
+    let program = start::called();
+    Error::new(Exit::Cluster, text).help(Help::from(format!(
+        "there is nothing to take away; its rights come from elsewhere: look for the user (`{program} revoke USER`) and \
+         the groups in the certificate (`kubectl auth can-i --list --as=USER --as-group=GROUP`), or keep the certificate \
+         from changing anything (`{program} revoke X509SHA256=…`)"
+    )))
 }
 
 /// `user "jane"`
@@ -195,18 +288,33 @@ fn described(binding: &Binding, subject: &Subject) -> String {
     format!("{binding} gives {} {:?} to {fate}", role.kind, role.name)
 }
 
-/// Applies the policy after a typed yes, and prints what kubectl says of it.
-fn apply_policy(
-    kubectl: &Kubectl,
+/// Prints the policy, to be applied by hand.
+fn print_policy(
     certificate: &RevokedCertificate,
+    arguments: &RevokeArguments,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
+    let options = arguments.kubectl_options();
+    remains_of_certificate(certificate, &options);
+    report::note(&format!(
+        "nothing was changed; `kubectl{options} apply -f -` applies what is printed, and this command with --apply does, too"
+    ));
+    session.output.print_document(&certificate.manifest())
+}
+
+/// Applies the policy after a typed yes, and prints what kubectl says of it.
+fn apply_policy(
+    certificate: &RevokedCertificate,
+    arguments: &RevokeArguments,
+    session: &mut CommandSession,
+) -> Result<(), Error> {
+    let kubectl = AskedCluster::of(arguments)?.kubectl;
     report::lines(&certificate.manifest());
-    remains_of_certificate(certificate);
+    remains_of_certificate(certificate, &arguments.kubectl_options());
     let id = certificate.credential_id();
     let question = format!("Let whoever comes with {id} change nothing in the cluster");
     question::confirm(&format!("the revocation of {id}"), &question)?;
-    let applied = certificate.apply(kubectl)?;
+    let applied = certificate.apply(&kubectl)?;
     for line in applied.lines() {
         session.output.step(&Step { title: "policy", text: line.to_owned() })?;
     }
@@ -220,20 +328,21 @@ const MADE: &str = "what its bearer has made before, such as tokens of service a
 
 /// Says what a revocation of bindings leaves.
 fn remains_of_subject(subject: &Subject) {
-    let others = match subject.kind.as_str() {
-        "Group" => format!(
+    let others = if subject.is_user() {
+        "what the groups in the certificate are given; in system:masters that is everything, whatever bindings say"
+            .to_owned()
+    } else {
+        format!(
             "what the certificate's user and its other groups are given, such as {HARDWARE_GROUPS}attested"
-        ),
-        _ => "what the groups in the certificate are given; in system:masters that is everything, whatever bindings say"
-            .to_owned(),
+        )
     };
     let later = "the certificate, for whom bindings count that somebody makes later".to_owned();
     let left = [others, OPEN.to_owned(), MADE.to_owned(), later];
     report::steps("this leaves", &left);
 }
 
-/// Says what the policy leaves.
-fn remains_of_certificate(certificate: &RevokedCertificate) {
+/// Says what the policy leaves, and with these options for kubectl how it goes.
+fn remains_of_certificate(certificate: &RevokedCertificate, options: &str) {
     report::steps(
         "this leaves",
         &[
@@ -248,7 +357,7 @@ fn remains_of_certificate(certificate: &RevokedCertificate) {
     );
     let name = certificate.policy_name();
     report::note(&format!(
-        "`kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding {name}` undoes it"
+        "`kubectl{options} delete validatingadmissionpolicy,validatingadmissionpolicybinding {name}` undoes it"
     ));
 }
 
@@ -259,16 +368,23 @@ mod tests {
     #[test]
     fn what_is_revoked_is_told_by_its_form() {
         let of = |text: &str| text.parse::<Bearer>();
-        let card = Bearer::Subject(Subject::group("hw:yubikey:15873456"));
-        assert_eq!(of("15873456").as_ref(), Ok(&card));
-        assert_eq!(of("hw:yubikey:15873456").as_ref(), Ok(&card));
-        assert_eq!(of("jane"), Ok(Bearer::Subject(Subject::user("jane"))));
+        let known = |subject: Subject| Ok(Bearer::Named(NamedSubject::Known(subject)));
+        let card = known(Subject::group("hw:yubikey:15873456"));
+        assert_eq!(of("15873456"), Ok(Bearer::Named(NamedSubject::Number("15873456".to_owned()))));
+        for text in ["serial=15873456", "hw:yubikey:15873456"] {
+            assert_eq!(of(text), card);
+        }
+        assert_eq!(of("jane"), known(Subject::user("jane")));
+        assert_eq!(of("user=4711"), known(Subject::user("4711")));
+        assert_eq!(of("user=user=4711"), known(Subject::user("user=4711")));
         let digits = "AB".repeat(32);
         let Ok(Bearer::Certificate(certificate)) = of(&format!("X509SHA256={digits}")) else {
             panic!("no certificate")
         };
         assert_eq!(certificate.credential_id(), format!("X509SHA256={}", "ab".repeat(32)));
-        for text in ["", "system:admin", "X509SHA256=", "X509SHA256=97ec"] {
+        let refused =
+            ["", "system:admin", "user=system:admin", "user=", "serial=jane", "hw:yubikey:"];
+        for text in refused.into_iter().chain(["X509SHA256=", "X509SHA256=97ec"]) {
             assert!(of(text).is_err(), "{text}");
         }
     }

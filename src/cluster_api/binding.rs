@@ -9,6 +9,7 @@ use messages::error::{Error, Exit};
 
 /// Of RBAC, in which a binding's subjects are, too.
 const GROUP: &str = "rbac.authorization.k8s.io";
+const VERSION: &str = "rbac.authorization.k8s.io/v1";
 const PATH: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// What is asked of the server for all of them.
 const PURPOSE: &str = "list the bindings of roles";
@@ -27,6 +28,10 @@ impl Subject {
 
     pub fn group(name: &str) -> Self {
         Self { kind: "Group".to_owned(), name: name.to_owned() }
+    }
+
+    pub fn is_user(&self) -> bool {
+        self.kind == "User"
     }
 }
 
@@ -87,14 +92,30 @@ pub struct Role {
 }
 
 impl Binding {
-    /// All bindings of the cluster that give this subject a role.
-    pub fn of_subject(kubectl: &Kubectl, subject: &Subject) -> Result<Vec<Self>, Error> {
-        let resources = format!("clusterrolebindings.{GROUP},rolebindings.{GROUP}");
-        let items = kubectl.list(&[&resources, "--all-namespaces"], PURPOSE)?;
-        let bindings = items.into_iter().map(|item| Self::of(kubectl, item));
-        let mut bindings = bindings.collect::<Result<Vec<_>, _>>()?;
-        bindings.retain(|binding| binding.subjects.contains(subject));
+    /// All bindings of the cluster.
+    pub fn all(kubectl: &Kubectl) -> Result<Vec<Self>, Error> {
+        let mut bindings = Vec::new();
+        for kind in [BindingKind::ClusterRoleBinding, BindingKind::RoleBinding] {
+            let path = format!("{PATH}/{}s", kind.resource());
+            for item in kubectl.list_at(&path, PURPOSE)? {
+                bindings.push(Self::of_list(kubectl, kind, item)?);
+            }
+        }
         Ok(bindings)
+    }
+
+    /// Whether it gives this subject a role.
+    pub fn names(&self, subject: &Subject) -> bool {
+        self.subjects.contains(subject)
+    }
+
+    /// The binding of this kind that is an item of a list, which says for all what they are.
+    fn of_list(kubectl: &Kubectl, kind: BindingKind, mut object: Value) -> Result<Self, Error> {
+        if let Some(members) = object.as_object_mut() {
+            members.insert("apiVersion".to_owned(), VERSION.into());
+            members.insert("kind".to_owned(), kind.name().into());
+        }
+        Self::of(kubectl, object)
     }
 
     fn of(kubectl: &Kubectl, object: Value) -> Result<Self, Error> {
@@ -191,7 +212,9 @@ impl Binding {
     fn path(&self) -> String {
         let Metadata { name, namespace, .. } = &self.metadata;
         let resource = self.kind.resource();
-        let place = namespace.as_ref().map_or_else(String::new, |it| format!("/namespaces/{it}"));
+        let place = namespace
+            .as_ref()
+            .map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
         format!("{PATH}{place}/{resource}s/{}", path_segment(name))
     }
 }

@@ -5,6 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, PipeReader, Write as _};
+use std::iter;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -67,6 +68,18 @@ impl Kubectl {
     /// The items of the list that `kubectl get` with these arguments shows.
     pub(super) fn list(&self, arguments: &[&str], purpose: &str) -> Result<Vec<Value>, Error> {
         let Some(mut list) = self.get(arguments, purpose)? else { return Ok(Vec::new()) };
+        self.items(&mut list, purpose)
+    }
+
+    /// The items of the list at this path of the API server. kubectl asks for nothing else, so that its log has no line
+    /// where that can't be reached.
+    pub(super) fn list_at(&self, path: &str, purpose: &str) -> Result<Vec<Value>, Error> {
+        let output = self.run(&["get", "--raw", path], None, purpose)?;
+        let mut list = parsed(&self.cluster, purpose, &output)?;
+        self.items(&mut list, purpose)
+    }
+
+    fn items(&self, list: &mut Value, purpose: &str) -> Result<Vec<Value>, Error> {
         match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(unusable(&self.cluster, purpose, "it is no list")),
@@ -126,6 +139,12 @@ impl ClusterApi for Kubectl {
         // The last option counts: a watch has no end.
         command.args(["get", "--raw", &path]).args(&self.options).arg("--request-timeout=0");
         Watch::start(hand_on(&mut command, Vec::new()))
+    }
+
+    fn named_requests(&self, names: &[String]) -> Result<Vec<Value>, Error> {
+        let names = names.iter().map(String::as_str);
+        let arguments: Vec<_> = iter::once(REQUESTS).chain(names).collect();
+        self.list(&arguments, "show the CertificateSigningRequests")
     }
 
     fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error> {

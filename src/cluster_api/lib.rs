@@ -43,6 +43,11 @@ pub trait ClusterApi {
         None
     }
 
+    /// Those of the CertificateSigningRequests of these names, which are fit for a URL, that there are.
+    fn named_requests(&self, names: &[String]) -> Result<Vec<Value>, Error> {
+        names.iter().filter_map(|name| self.signing_request(name).transpose()).collect()
+    }
+
     /// Makes an object; the object as the server has it. `purpose` says for messages what is asked for.
     fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error>;
 

@@ -1,5 +1,6 @@
 //! What kubectl keeps on this machine: contexts, and in its kuberc the defaults of its commands.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -75,7 +76,28 @@ pub const WRITING: [&str; 59] = [
     "uncordon",
 ];
 
-#[derive(Debug, Default, Deserialize)]
+/// How versions of kubectl call the command that shows and changes its preferences: 1.36 and later, and 1.35.
+const COMMANDS: [&[&str]; 2] = [&["kuberc"], &["alpha", "kuberc"]];
+
+/// What is printed where there is no file yet: before a question, which has no answer here.
+const NO_FILE: &[u8] = b"kuberc file not found at ";
+
+/// What may keep the preferences from being changed.
+const HELP: &str =
+    "it needs kubectl 1.35 or later, without KUBECTL_KUBERC=false, and a kuberc that it can read";
+
+/// kubectl's preferences (kuberc), as the kubectl in PATH shows and changes them.
+pub struct Kuberc {
+    command: KubercCommand,
+    /// The defaults of its commands.
+    defaults: Vec<CommandDefaults>,
+}
+
+/// The command of kubectl for its preferences.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct KubercCommand(&'static [&'static str]);
+
+#[derive(Debug, Deserialize)]
 struct Preferences {
     /// Some versions print null.
     #[serde(default)]
@@ -85,8 +107,15 @@ struct Preferences {
 #[derive(Debug, Deserialize)]
 struct CommandDefaults {
     command: String,
+    /// null for a command that stands there without any.
     #[serde(default)]
-    options: Vec<OptionDefault>,
+    options: Option<Vec<OptionDefault>>,
+}
+
+impl CommandDefaults {
+    fn options(&self) -> &[OptionDefault] {
+        self.options.as_deref().unwrap_or_default()
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -95,14 +124,22 @@ struct OptionDefault {
     default: String,
 }
 
-/// Gives the kubeconfig a context of this name with the cluster and the user of another one.
-pub fn add_context(file: Option<&Path>, name: &str, like: &Context) -> Result<(), Error> {
+/// Gives the kubeconfig a context of this name with the cluster and the user of another one, and in this namespace.
+pub fn add_context(
+    file: Option<&Path>,
+    name: &str,
+    like: &Context,
+    namespace: Option<&str>,
+) -> Result<(), Error> {
     let mut arguments = vec![
         "config".to_owned(),
         "set-context".to_owned(),
         format!("--cluster={}", like.cluster),
         format!("--user={}", like.user),
     ];
+    if let Some(namespace) = namespace {
+        arguments.push(format!("--namespace={namespace}"));
+    }
     if let Some(file) = file {
         arguments.push(format!("--kubeconfig={}", file.display()));
     }
@@ -112,40 +149,101 @@ pub fn add_context(file: Option<&Path>, name: &str, like: &Context) -> Result<()
     local(&arguments, &purpose, "correct what it names, then run this command again").map(drop)
 }
 
-/// Has kubectl take this user of the kubeconfig by itself for the commands that change something. Other defaults of
-/// theirs stay.
-pub fn use_for_writes(user: &str) -> Result<(), Error> {
-    const HELP: &str = "it needs kubectl 1.34 or later, and a kuberc that it can read";
-    let view = ["kuberc", "view", "--output=json"].map(str::to_owned);
-    let shown = local(&view, "show its preferences", HELP)?;
-    // Where there is no file yet, kubectl asks whether it is to make one.
-    let preferences: Preferences = serde_json::from_slice(&shown).unwrap_or_default();
-    let present = preferences.defaults.unwrap_or_default();
-    for command in WRITING {
-        let defaults = present.iter().find(|defaults| defaults.command == command);
-        if let Some(arguments) = change(command, defaults, user) {
-            local(&arguments, "change its preferences", HELP)?;
+impl KubercCommand {
+    /// The one that the kubectl in PATH has; `None` if it has none, as before 1.35.
+    pub fn find() -> Result<Option<Self>, Error> {
+        for command in COMMANDS {
+            let mut help = Command::new("kubectl");
+            help.args(command).args(["set", "--help"]).stdin(Stdio::null());
+            let output =
+                hand_on(&mut help, Vec::new()).output().map_err(|error| not_run(&error))?;
+            // An older one shows its own help, or none.
+            if String::from_utf8_lossy(&output.stdout).contains("--overwrite") {
+                return Ok(Some(Self(command)));
+            }
         }
+        Ok(None)
     }
-    Ok(())
+
+    /// As it is typed: `kubectl kuberc`.
+    pub fn typed(self) -> String {
+        format!("kubectl {}", self.0.join(" "))
+    }
+
+    /// kubectl's arguments, which begin with the command.
+    fn arguments<const N: usize>(self, others: [&str; N]) -> Vec<String> {
+        self.0.iter().chain(&others).map(|argument| (*argument).to_owned()).collect()
+    }
+
+    /// kubectl's arguments that add the user to the defaults of a command; `None` if they have it.
+    fn change(
+        self,
+        command: &str,
+        present: Option<&CommandDefaults>,
+        user: &str,
+    ) -> Option<Vec<String>> {
+        let mut arguments = self.arguments(["set", "--section=defaults"]);
+        arguments.push(format!("--command={command}"));
+        for OptionDefault { name, default } in present.map_or(&[][..], CommandDefaults::options) {
+            if name != "user" {
+                arguments.push(format!("--option={name}={default}"));
+            } else if default == user {
+                return None;
+            }
+        }
+        arguments.push(format!("--option=user={user}"));
+        if present.is_some() {
+            arguments.push("--overwrite".to_owned());
+        }
+        Some(arguments)
+    }
 }
 
-/// kubectl's arguments that add the user to the defaults of a command; `None` if they have it.
-fn change(command: &str, present: Option<&CommandDefaults>, user: &str) -> Option<Vec<String>> {
-    let mut arguments = ["kuberc", "set", "--section=defaults"].map(str::to_owned).to_vec();
-    arguments.push(format!("--command={command}"));
-    for OptionDefault { name, default } in present.iter().flat_map(|present| &present.options) {
-        if name != "user" {
-            arguments.push(format!("--option={name}={default}"));
-        } else if default == user {
-            return None;
+impl Kuberc {
+    /// The preferences as they are; an error if the kubectl in PATH can't show them, or in another form than this.
+    pub fn read() -> Result<Self, Error> {
+        let command = KubercCommand::find()?.ok_or_else(|| {
+            let text = "the kubectl in PATH has no command for its preferences (kubectl kuberc)";
+            Error::new(Exit::Cluster, text).help(HELP)
+        })?;
+        let view = command.arguments(["view", "--output=json"]);
+        let shown = local(&view, "show its preferences", HELP)?;
+        let defaults = parsed(&shown).map_err(|reason| {
+            let text = format!("what kubectl shows of its preferences can't be read: {reason}");
+            let help = format!("correct what `{} view --output=json` shows", command.typed());
+            Error::new(Exit::Cluster, text).help(help)
+        })?;
+        Ok(Self { command, defaults })
+    }
+
+    /// The users other than this one that kubectl takes by itself for commands that change something, each once.
+    pub fn others_for_writes(&self, user: &str) -> BTreeSet<&str> {
+        let writing = self.defaults.iter().filter(|defaults| WRITING.contains(&&*defaults.command));
+        let options = writing.flat_map(CommandDefaults::options);
+        let users = options.filter(|option| option.name == "user");
+        users.map(|option| &*option.default).filter(|other| *other != user).collect()
+    }
+
+    /// Has kubectl take this user of the kubeconfig by itself for the commands that change something. Other defaults of
+    /// theirs stay.
+    pub fn use_for_writes(&self, user: &str) -> Result<(), Error> {
+        for command in WRITING {
+            let defaults = self.defaults.iter().find(|defaults| defaults.command == command);
+            if let Some(arguments) = self.command.change(command, defaults, user) {
+                local(&arguments, "change its preferences", HELP)?;
+            }
         }
+        Ok(())
     }
-    arguments.push(format!("--option=user={user}"));
-    if present.is_some() {
-        arguments.push("--overwrite".to_owned());
+}
+
+/// The defaults in what kubectl shows of its preferences.
+fn parsed(shown: &[u8]) -> Result<Vec<CommandDefaults>, serde_json::Error> {
+    if shown.starts_with(NO_FILE) {
+        return Ok(Vec::new());
     }
-    Some(arguments)
+    let preferences: Preferences = serde_json::from_slice(shown)?;
+    Ok(preferences.defaults.unwrap_or_default())
 }
 
 /// What kubectl prints that asks no cluster.
@@ -172,16 +270,45 @@ mod tests {
         };
         let present = |options: &[OptionDefault]| CommandDefaults {
             command: "apply".to_owned(),
-            options: options.to_vec(),
+            options: Some(options.to_vec()),
         };
-        let begin = ["kuberc", "set", "--section=defaults", "--command=apply"];
+        let begin = ["alpha", "kuberc", "set", "--section=defaults", "--command=apply"];
         let changed = |options: &[&str]| {
-            Some([&begin, options].concat().iter().map(|it| (*it).to_owned()).collect())
+            let arguments = [&begin, options].concat();
+            Some(arguments.into_iter().map(str::to_owned).collect())
         };
-        assert_eq!(change("apply", None, "jane"), changed(&["--option=user=jane"]));
+        let change = |present: Option<&CommandDefaults>| {
+            KubercCommand(COMMANDS[1]).change("apply", present, "jane")
+        };
+        assert_eq!(change(None), changed(&["--option=user=jane"]));
         let others = present(&[option("user", "bob"), option("server-side", "true")]);
         let expected = ["--option=server-side=true", "--option=user=jane", "--overwrite"];
-        assert_eq!(change("apply", Some(&others), "jane"), changed(&expected));
-        assert_eq!(change("apply", Some(&present(&[option("user", "jane")])), "jane"), None);
+        assert_eq!(change(Some(&others)), changed(&expected));
+        assert_eq!(change(Some(&present(&[option("user", "jane")]))), None);
+    }
+
+    #[test]
+    fn no_file_and_no_options_are_none_and_what_is_something_else_is_refused() {
+        let shown = br#"{"defaults": [{"command": "apply", "options": null}, {"command": "get"}]}"#;
+        let defaults = parsed(shown).unwrap();
+        assert_eq!(defaults.len(), 2);
+        assert!(defaults.iter().all(|defaults| defaults.options().is_empty()));
+        for none in ["kuberc file not found at /home/jane/.kube/kuberc\nWould", "{}"] {
+            assert!(parsed(none.as_bytes()).unwrap().is_empty(), "{none}");
+        }
+        for other in ["", "No alpha commands are available", r#"{"defaults": [{"command": 5}]}"#] {
+            assert!(parsed(other.as_bytes()).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_user_that_kubectl_takes_for_writes_is_found() {
+        let shown = r#"{"defaults": [
+            {"command": "apply", "options": [{"name": "user", "default": "jane-writes"}]},
+            {"command": "delete", "options": [{"name": "user", "default": "bob"}]},
+            {"command": "get", "options": [{"name": "user", "default": "reader"}]}]}"#;
+        let defaults = parsed(shown.as_bytes()).unwrap();
+        let kuberc = Kuberc { command: KubercCommand(COMMANDS[0]), defaults };
+        assert_eq!(kuberc.others_for_writes("bob"), BTreeSet::from(["jane-writes"]));
     }
 }

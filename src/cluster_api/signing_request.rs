@@ -219,6 +219,24 @@ impl SigningRequest {
         Ok(Some(found))
     }
 
+    /// The request that stands last among these names; `None` if there is none of them.
+    pub fn last_of(api: &dyn ClusterApi, names: &[String]) -> Result<Option<Self>, Error> {
+        if let Some(name) = names.iter().find(|name| !is_name(name)) {
+            return Err(Error::internal(format!("{name:?} is no name of a request")));
+        }
+        let mut found = Vec::new();
+        for object in api.named_requests(names)? {
+            let request = Self::of(api, object)?;
+            if !names.contains(&request.metadata.name) {
+                return Err(unusable(api.cluster(), PURPOSE, "it has another name"));
+            }
+            found.push(request);
+        }
+        Ok(found
+            .into_iter()
+            .max_by_key(|request| names.iter().position(|name| *name == request.metadata.name)))
+    }
+
     /// Makes a request with this PKCS#10. `seconds` is not below [`SHORTEST`], or the signer's choice.
     pub fn create(
         api: &dyn ClusterApi,

@@ -70,12 +70,17 @@ impl KeyAttestation {
         }
     }
 
-    /// When the key wants to be touched, if that is said.
-    pub fn touch_policy(&self) -> Option<TouchPolicy> {
+    /// What a YubiKey says of the key; `None` from another device.
+    pub fn yubikey_claims(&self) -> Option<&YubiKeyClaims> {
         match &self.disclosed {
-            Disclosed::YubiKey(claims) => Some(claims.touch_policy),
+            Disclosed::YubiKey(claims) => Some(claims),
             Disclosed::Statement { .. } => None,
         }
+    }
+
+    /// When the key wants to be touched, if that is said.
+    pub fn touch_policy(&self) -> Option<TouchPolicy> {
+        self.yubikey_claims().map(|claims| claims.touch_policy)
     }
 
     /// Of this key, in a file of PEM with the device's certificate and those between it and a root. `source` says in messages

@@ -11,4 +11,4 @@ mod request;
 pub use self::attestation::{KeyAttestation, for_any_key};
 pub use issued::{check_issued, for_another, in_groups, intermediates, outlasts, remark};
 pub use present::{Installation, find_key, has_valid_certificate, installation, of_key, selector};
-pub use request::{Applicant, RESERVED, certificates_pem, fingerprint, sign_request};
+pub use request::{Applicant, RESERVED, asks_for, certificates_pem, fingerprint, sign_request};

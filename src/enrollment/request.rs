@@ -1,6 +1,7 @@
 //! A certificate request (PKCS #10, RFC 2986) that a key on a token signs.
 
 use std::collections::HashSet;
+use std::mem;
 
 use const_oid::db::{rfc4519, rfc5912, rfc8410};
 use sha2::{Digest as _, Sha256};
@@ -10,7 +11,7 @@ use x509_cert::der::asn1::{
 };
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::der::pem::{LineEnding, encode_string};
-use x509_cert::der::{Decode as _, Encode as _, EncodePem as _, Tag};
+use x509_cert::der::{Decode as _, DecodePem as _, Encode as _, EncodePem as _, Tag};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{KeyUsage, KeyUsages};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
@@ -18,7 +19,7 @@ use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
 use attestation::AttestationBundle;
-use crypto::certificate::{Curve, PublicKey};
+use crypto::certificate::{CertificationRequest, Curve, PublicKey};
 use crypto::scheme::{Scheme, pss};
 use crypto::verify::VerifiedSignature;
 use messages::error::{Error, Exit};
@@ -116,6 +117,24 @@ pub fn sign_request(
         signature: BitString::from_bytes(&signature).map_err(unencodable)?,
     };
     request.to_pem(LineEnding::LF).map_err(unencodable)
+}
+
+/// Whether a request in PEM asks for the same as one of this applicant with this attestation would. A device's statement
+/// about a key differs each time, so what counts is whether there is one, of which kind, and what vouches for it.
+pub fn asks_for(pem: &str, applicant: &Applicant, attestation: Option<&AttestationBundle>) -> bool {
+    let (Ok(request), Ok(whole)) = (CertificationRequest::from_pem(pem), CertReq::from_pem(pem))
+    else {
+        return false;
+    };
+    let Ok(present) = AttestationBundle::in_attributes(&whole.info.attributes) else {
+        return false;
+    };
+    let vouching = |bundle: &AttestationBundle| {
+        (mem::discriminant(&bundle.statement), bundle.certificates.clone())
+    };
+    request.user.as_deref() == Some(applicant.user())
+        && request.groups == applicant.groups()
+        && present.as_ref().map(vouching) == attestation.map(vouching)
 }
 
 /// The SHA-256 of a public key (of its SubjectPublicKeyInfo, as `openssl pkey -pubin -outform DER |
@@ -266,6 +285,8 @@ mod tests {
     use x509_parser::pem::Pem;
     use x509_parser::prelude::FromDer as _;
 
+    use attestation::bundle::Statement;
+
     use super::*;
     use crypto::verify::verify;
 
@@ -294,6 +315,12 @@ mod tests {
         assert_eq!(info.subject.to_string(), "O=dev, O=ops, night, CN=jane");
         let expected = hex(&Sha256::digest(info.subject_pki.raw));
         assert_eq!(fingerprint(&key).unwrap(), expected);
+        assert!(asks_for(&request, &jane, None));
+        let fewer = applicant("jane", &["dev"]).unwrap();
+        assert!(!asks_for(&request, &fewer, None));
+        let statement = Statement::YubiKey(Vec::new());
+        let attested = AttestationBundle { statement, certificates: Vec::new() };
+        assert!(!asks_for(&request, &jane, Some(&attested)));
     }
 
     fn applicant(user: &str, groups: &[&str]) -> Result<Applicant, Error> {

@@ -109,6 +109,11 @@ impl Kubeconfig {
         found.map(Context::of_element).ok_or_else(|| absent("context", name))
     }
 
+    /// The namespace of the context of this name, unless that is left to clients.
+    pub fn namespace(&self, context: &str) -> Option<&str> {
+        text(self.entry(EntryKind::Context, context), "namespace")
+    }
+
     /// The current context.
     pub fn selected_context(&self) -> Result<Context, Error> {
         self.context(self.current_context().ok_or_else(no_current_context)?)

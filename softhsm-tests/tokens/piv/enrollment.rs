@@ -179,6 +179,43 @@ fn what_is_in_a_slot_is_lost_only_after_a_yes_that_names_it() {
     done(terminal);
     let listed = enrollment.listed();
     assert!(listed.contains("objectId 3, ") && !listed.contains("card 1 9d"), "{listed}");
+    // The same once more goes on with the key that was made.
+    let made = fs::read(enrollment.path("jane.csr")).unwrap();
+    assert_contains(&done(enrollment.request(&replace)), &["nothing is destroyed"]);
+    assert_eq!(enrollment.listed(), listed);
+    assert_ne!(fs::read(enrollment.path("jane.csr")).unwrap(), made);
+}
+
+/// Neither while its request waits nor with another one is the new key lost.
+#[test]
+#[ignore = "scripts/test --all"]
+fn a_key_that_was_made_in_the_place_of_another_is_gone_on_with() {
+    let cards = Cards::inserted(1);
+    let token = cards.token(YKCS11, 1);
+    let newcomer = token.newcomer(YKCS11);
+    let replace = ["--slot=9d", "--replace"];
+    let name = newcomer.ask_with(&replace, |invocation| {
+        let mut terminal = invocation.at_terminal();
+        terminal.expect("Type yes").type_line("yes");
+        terminal.expect(MANAGEMENT_KEY).type_line("default");
+        terminal.finish().0
+    });
+    let again = |options: &[&str]| {
+        newcomer.ask_with(&[&replace[..], options].concat(), |invocation| {
+            let outcome = invocation.run();
+            outcome.says(&[&format!("was made for the request {name}"), "nothing is destroyed"]);
+            outcome
+        })
+    };
+    assert_eq!(again(&[]), name);
+    assert_eq!(again(&["--again"]), name);
+    cluster().administrate(&["certificate", "deny", &name], "");
+    assert_eq!(again(&["--again"]), format!("{name}-2"));
+    // A policy that is given again, and is the key's.
+    let policies = ["--slot=9d", "--touch-policy=never", "--pin-policy=default"];
+    assert_eq!(newcomer.ask_with(&policies, Invocation::run), format!("{name}-2"));
+    let other = newcomer.enroll(&["--slot=9d", "--touch-policy=always"]).run();
+    other.fails(6, &["PIN and touch policies can't be changed"]);
 }
 
 #[test]

@@ -237,6 +237,7 @@ fn certificate(
         public_key: &new.public,
         duration: None,
         renewed: None,
+        attestation: None,
     };
     let Some(issued) = issuance.issued(&request)? else {
         // Its key ends with this process. Who may not remove it leaves it to the cluster.

@@ -43,7 +43,11 @@ pub(super) fn certify(plan: &CertifyPlan, session: &mut CommandSession) -> Resul
     };
     let mut enrollment =
         Enrollment::open(&plan.token, config, applicant.user(), variables, session)?;
-    let EnrolledKey { mut key, is_certified } = enrollment.key(&plan.key, applicant)?;
+    let replaced = replaced_before(plan, &cluster, &mut enrollment)?;
+    let EnrolledKey { mut key, is_certified } = match replaced {
+        Some(replaced) => replaced,
+        None => enrollment.key(&plan.key, applicant)?,
+    };
     enrollment.show(&mut session.output)?;
     let AttestedApplicant { applicant, attestation } =
         &enrollment.attest(&plan.attestation, &key, applicant)?;
@@ -65,6 +69,7 @@ pub(super) fn certify(plan: &CertifyPlan, session: &mut CommandSession) -> Resul
         public_key: &key.public_key,
         duration: plan.issuance.duration,
         renewed: None,
+        attestation: attestation.as_ref(),
     };
     // Others can use the token while this waits for people.
     enrollment.lock.release();
@@ -75,6 +80,27 @@ pub(super) fn certify(plan: &CertifyPlan, session: &mut CommandSession) -> Resul
     enrollment.show(&mut session.output)?;
     let file = installed?;
     context.use_new_certificate(enrollment, &key, file, applicant, session)
+}
+
+/// The key that the same command has made before in the place of another one, for a request that the cluster has.
+fn replaced_before(
+    plan: &CertifyPlan,
+    cluster: &IssuingCluster,
+    enrollment: &mut Enrollment<'_>,
+) -> Result<Option<EnrolledKey>, Error> {
+    let applicant = &cluster.applicant;
+    let Some(key) = enrollment.replacement(&plan.key, applicant) else { return Ok(None) };
+    let issuance = Issuance {
+        api: &cluster.kubectl,
+        applicant,
+        public_key: &key.public_key,
+        duration: plan.issuance.duration,
+        renewed: None,
+        attestation: None,
+    };
+    let Some(request) = issuance.requested()?.last else { return Ok(None) };
+    let request = format!("the request {}", request.metadata.name);
+    enrollment.go_on_with(&plan.key, key, &request).map(Some)
 }
 
 /// The context that is to use the key, once its cluster knows the bearer.

@@ -1,6 +1,7 @@
 //! The key that is enrolled: found on the token or made there, and what the token says of it.
 
 use super::plan::{AttestationPlan, AttestationSource, KeyIntent, KeyPlan, TouchDemand};
+use super::policies::KeyPolicies;
 use super::token::{Enrollment, KeyPlace};
 use crate::cli::issuance::attestation_from_file;
 use crate::cli::question::confirm;
@@ -75,8 +76,7 @@ impl Enrollment<'_> {
         let is_named = matches!(self.place, KeyPlace::Named(_));
         let is_certified = !is_named && has_valid_certificate(found, now);
         let selector = selector(found);
-        let has_policies = plan.pin_policy.is_some() || plan.touch_policy.is_some();
-        if !is_certified && has_policies {
+        if !is_certified && !self.has_policies(&selector, plan.given_policies()) {
             let text = format!(
                 "the key with {selector} is there, and its PIN and touch policies can't be changed"
             );
@@ -87,6 +87,65 @@ impl Enrollment<'_> {
         }
         let key = self.token.bare_key(&selector, Some(&mut self.pins))?;
         Ok(Some(EnrolledKey { key, is_certified }))
+    }
+
+    /// The key that a call with this plan has made already in the place of another one: it has no certificate yet, and the
+    /// kind and the policies that the plan has for a new key. Whether a request was made for it is left to be seen.
+    pub(super) fn replacement(
+        &mut self,
+        plan: &KeyPlan,
+        applicant: &Applicant,
+    ) -> Option<KeyReference> {
+        if plan.intent != KeyIntent::Replace {
+            return None;
+        }
+        let (label, now) = (self.label(applicant), unix_time());
+        let kind = Some(plan.kind.unwrap_or_default());
+        // What can't be taken up is to be replaced.
+        let found = find_key(&self.candidates, self.place.id(), &label, kind, now).ok()??;
+        let selector = selector(found);
+        let is_certified = has_valid_certificate(found, now);
+        if is_certified || !self.has_policies(&selector, self.policies_of_new(plan)) {
+            return None;
+        }
+        self.token.bare_key(&selector, Some(&mut self.pins)).ok()
+    }
+
+    /// Goes on with the key that an earlier call has [made](Self::replacement) for a request, as in `the request NAME`.
+    pub(super) fn go_on_with(
+        &mut self,
+        plan: &KeyPlan,
+        key: KeyReference,
+        request: &str,
+    ) -> Result<EnrolledKey, Error> {
+        self.check_touch(plan.touch, &key.selector)?;
+        report::note(&format!(
+            "the key with {} was made for {request}, and is gone on with: nothing is destroyed; for another key remove that \
+             request first",
+            key.selector
+        ));
+        self.describe_key(&key, "on");
+        Ok(EnrolledKey { key, is_certified: false })
+    }
+
+    /// The policies of a new key; those that no option gives are the card's usual ones.
+    fn policies_of_new(&self, plan: &KeyPlan) -> KeyPolicies {
+        let touch = plan.touch_policy.or_else(|| self.usual_touch(plan.touch));
+        KeyPolicies {
+            pin: plan.pin_policy.or_else(|| SlotPolicy::of_pin("default")),
+            touch: touch.or_else(|| SlotPolicy::of_touch("default")),
+        }
+    }
+
+    /// Whether the key has these policies, as far as they are given, by what the card says of it.
+    fn has_policies(&self, selector: &ObjectSelector, wanted: KeyPolicies) -> bool {
+        if wanted.pin.is_none() && wanted.touch.is_none() {
+            return true;
+        }
+        let slot = self.place.id().and_then(PivSlot::of_id);
+        let known = KeyAttestation::of(&self.token, selector);
+        let claims = known.as_ref().and_then(KeyAttestation::yubikey_claims);
+        claims.is_some_and(|claims| wanted.are_those_of(claims, slot))
     }
 
     /// Fails if the key is to want a touch, and the token says that it wants none.

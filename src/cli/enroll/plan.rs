@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::EnrollArguments;
+use super::policies::KeyPolicies;
 use crate::cli::issuance::IssuanceOptions;
 use crate::cli::key::options::KeyOptions;
 use crate::enrollment::Applicant;
@@ -209,6 +210,11 @@ impl KeyPlan {
             touch_policy: arguments.touch_policy,
             touch: TouchDemand::AsItIs,
         }
+    }
+
+    /// The policies that options give.
+    pub(super) fn given_policies(&self) -> KeyPolicies {
+        KeyPolicies { pin: self.pin_policy, touch: self.touch_policy }
     }
 }
 

@@ -10,6 +10,7 @@ use super::token::Enrollment;
 use crate::cli::issuance::{LONGEST, file_error, replace_file};
 use crate::cli::session::{CommandSession, Step};
 use crate::enrollment::{fingerprint, in_groups};
+use crypto::certificate::{CertificationRequest, PublicKey};
 use files::read_regular;
 use messages::error::Error;
 use messages::printable::in_groups_of_eight;
@@ -22,7 +23,13 @@ pub(super) fn write(plan: &RequestPlan, session: &mut CommandSession) -> Result<
     let variables = &session.take_variables(token.options.configuration());
     let config = choose(&token.options, None, session)?;
     let mut enrollment = Enrollment::open(token, config, applicant.user(), variables, session)?;
-    let EnrolledKey { key, is_certified } = enrollment.key(&plan.key, applicant)?;
+    let EnrolledKey { key, is_certified } = match enrollment.replacement(&plan.key, applicant) {
+        Some(key) if is_request_for(file, &key.public_key) => {
+            let request = format!("the request in {}", file.display());
+            enrollment.go_on_with(&plan.key, key, &request)?
+        }
+        Some(_) | None => enrollment.key(&plan.key, applicant)?,
+    };
     if is_certified {
         // Why nothing is left to do.
         enrollment.installed(&key, None)?;
@@ -56,6 +63,14 @@ fn check_target(path: &Path) -> Result<(), Error> {
         Ok(_) => Err(file_error(path, "it is there, and is no certificate request")),
         Err(error) => Err(file_error(path, error)),
     }
+}
+
+/// Whether the file has a request for this key already, of an earlier call.
+fn is_request_for(path: &Path, key: &PublicKey) -> bool {
+    let content =
+        read_regular(path, LONGEST).ok().and_then(|content| String::from_utf8(content).ok());
+    let request = content.and_then(|pem| CertificationRequest::from_pem(&pem).ok());
+    request.is_some_and(|request| request.public_key == *key)
 }
 
 /// What identifies the key: `SHA-256 9631bb1a c73df083 …`.

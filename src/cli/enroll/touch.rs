@@ -2,60 +2,154 @@
 //! something; and kubectl's preferences (kuberc), by which it takes that user for such commands.
 
 use super::certify::certify;
-use super::plan::{Preferences, WritesPlan};
+use super::plan::{Preferences, UsualUser, WritesPlan};
 use crate::cli::key::options::{KeyOptions, SelectedContext};
+use crate::cli::question::confirm;
 use crate::cli::session::{CommandSession, Step};
-use cluster_api::preferences::{WRITING, add_context, use_for_writes};
-use kubeconfig::Provider;
+use cluster_api::preferences::{Kuberc, KubercCommand, WRITING, add_context};
+use kubeconfig::{Context, Kubeconfig, Provider};
 use messages::error::{Error, Exit};
 use messages::help::{Help, HelpPart, command};
-use messages::printable::shell_word;
+use messages::printable::{printable, shell_word};
 
 /// Of the second user and of their context, behind the names of the first ones.
-pub(super) const SUFFIX: &str = "-writes";
+pub(in crate::cli) const SUFFIX: &str = "-writes";
 
 /// The key, the user and a context for both, beside those that read; then kubectl's preferences.
 pub(super) fn enroll(plan: WritesPlan, session: &mut CommandSession) -> Result<(), Error> {
     let WritesPlan { certify: mut second, preferences } = plan;
-    let context = writing_context(&second.token.options)?;
-    second.token.options.context = Some(context);
+    let WritingContext { name, usual } = WritingContext::find_or_add(&second.token.options)?;
+    second.token.options.context = Some(name);
+    second.whom.usual = usual;
     certify(&second, session)?;
     let user = second.token.options.selected()?.context.user;
     match preferences {
-        Preferences::Change => {
-            use_for_writes(&user)?;
-            let text =
-                format!("takes user \"{user}\" for what changes something, in every context");
-            session.output.step(&Step { title: "kubectl", text })
-        }
+        Preferences::Change => change_preferences(&user, session),
         Preferences::Print => print_preferences(&user, session),
     }
+}
+
+/// Has kubectl take this user for what changes something. It takes one for all contexts: another one goes after a typed
+/// yes.
+fn change_preferences(user: &str, session: &mut CommandSession) -> Result<(), Error> {
+    let kuberc = Kuberc::read()?;
+    let others: Vec<_> =
+        kuberc.others_for_writes(user).into_iter().map(|other| format!("{other:?}")).collect();
+    if !others.is_empty() {
+        let others = others.join(", ");
+        let question = format!(
+            "kubectl takes user {others} for what changes something, in every context. Have it take {user:?} instead"
+        );
+        let what = format!("user {user:?} in the place of {others} in kubectl's preferences");
+        confirm(&what, &printable(&question)).map_err(|error| {
+            let user = shell_word(user);
+            error.help(format!(
+                "the key is enrolled: `kubectl --user={user} …` uses it in its context; for kubectl to take that user by \
+                 itself, run this command again at a terminal and type yes"
+            ))
+        })?;
+    }
+    kuberc.use_for_writes(user)?;
+    let text = format!("takes user \"{user}\" for what changes something, in every context");
+    session.output.step(&Step { title: "kubectl", text })
 }
 
 /// Prints the commands by which kubectl takes this user for what changes something.
 fn print_preferences(user: &str, session: &mut CommandSession) -> Result<(), Error> {
     let commands: Vec<_> = WRITING.iter().map(|command| shell_word(command)).collect();
-    let set = "kubectl kuberc set --section=defaults --command=\"$command\" --option=user=";
-    let name = shell_word(user);
-    let text = "For kubectl 1.34 or later to take this user by itself for what changes something, in every context \
-                (--kuberc does this):";
-    let line = format!("for command in {}; do {set}{name}; done", commands.join(" "));
-    session.output.hint(text, &[&line])
+    let found = KubercCommand::find()?;
+    let since = if found.is_some() { "" } else { " 1.36 or later" };
+    let text = format!(
+        "For kubectl{since} to take this user by itself for what changes something, in every context (--kuberc does this, \
+         and keeps other defaults of these commands):"
+    );
+    let kuberc = found.map_or_else(|| "kubectl kuberc".to_owned(), KubercCommand::typed);
+    let line = format!(
+        "for command in {}; do {kuberc} set --section=defaults --command=\"$command\" --overwrite --option=user={}; done",
+        commands.join(" "),
+        shell_word(user)
+    );
+    session.output.hint(&text, &[&line])
 }
 
-/// The name of the second user's context, which is there then. The first one's has a key on a token.
-fn writing_context(options: &KeyOptions) -> Result<String, Error> {
-    let SelectedContext { kubeconfig, context: reading } = options.selected()?;
-    let name = format!("{}{SUFFIX}", reading.name);
-    let is_there = kubeconfig.context(&name).is_ok();
-    if !matches!(kubeconfig.provider(&reading.user)?, Provider::ExternalSigner(_)) {
-        let text =
-            format!("context \"{}\" has no key on a token yet, with which to read", reading.name);
-        let help = Help::from("make that first: ").and(command("enroll").and(HelpPart::Key));
-        return Err(Error::new(Exit::Configuration, text).help(help));
+/// The context of the second user, which is there.
+struct WritingContext {
+    name: String,
+    /// Whom its key is for: the user that the cluster knows by it, once it has one, or a second one beside the first.
+    usual: UsualUser,
+}
+
+impl WritingContext {
+    /// The one of the selected context, which has a key on a token, or is that one itself.
+    fn find_or_add(options: &KeyOptions) -> Result<Self, Error> {
+        let SelectedContext { kubeconfig, context } = options.selected()?;
+        let reading = reading_context(&kubeconfig, context);
+        if !matches!(kubeconfig.provider(&reading.user)?, Provider::ExternalSigner(_)) {
+            return Err(has_no_key(&reading));
+        }
+        let name = format!("{}{SUFFIX}", reading.name);
+        let Ok(present) = kubeconfig.context(&name) else {
+            let namespace = kubeconfig.namespace(&reading.name);
+            add_context(options.kubeconfig.as_deref(), &name, &reading, namespace)?;
+            return Ok(Self { name, usual: UsualUser::SecondOfRequester });
+        };
+        check_cluster(&kubeconfig, &reading, &present)?;
+        // It was given its key.
+        if kubeconfig.original(&name).is_ok() {
+            return Ok(Self { name, usual: UsualUser::Requester });
+        }
+        if present.user != reading.user {
+            let user = &present.user;
+            let reason = format!("it has user \"{user}\", and not \"{}\"", reading.user);
+            return Err(is_another(&present, &reading, &reason));
+        }
+        Ok(Self { name, usual: UsualUser::SecondOfRequester })
     }
-    if !is_there {
-        add_context(options.kubeconfig.as_deref(), &name, &reading)?;
+}
+
+/// The context with which is read: this one, unless it is the one for writes of another.
+fn reading_context(kubeconfig: &Kubeconfig, selected: Context) -> Context {
+    let reading = selected.name.strip_suffix(SUFFIX);
+    reading.and_then(|name| kubeconfig.context(name).ok()).unwrap_or(selected)
+}
+
+/// Fails unless the context for writes leads to the cluster of the one that reads.
+fn check_cluster(
+    kubeconfig: &Kubeconfig,
+    reading: &Context,
+    present: &Context,
+) -> Result<(), Error> {
+    let [wanted, found] =
+        [kubeconfig.cluster(&reading.cluster)?, kubeconfig.cluster(&present.cluster)?];
+    if found.cluster == wanted.cluster {
+        return Ok(());
     }
-    Ok(name)
+    let [wanted, found] = [wanted, found].map(|named| named.cluster.server);
+    let reason = if found == wanted {
+        format!("it is for the cluster at {found} in another way")
+    } else {
+        format!("it is for the cluster at {found}, and not at {wanted}")
+    };
+    Err(is_another(present, reading, &reason))
+}
+
+/// The error that the context of this name is none for writes beside the one that reads.
+fn is_another(present: &Context, reading: &Context, reason: &str) -> Error {
+    let text = format!(
+        "context \"{}\" is not the one for writes beside \"{}\": {reason}",
+        present.name, reading.name
+    );
+    let name = shell_word(&present.name);
+    let help = Help::from(format!(
+        "give it another name, then run this command again: `kubectl config rename-context {name} NEW`"
+    ));
+    Error::new(Exit::Configuration, text).help(help)
+}
+
+/// The error that there is no key yet with which to read.
+fn has_no_key(reading: &Context) -> Error {
+    let text =
+        format!("context \"{}\" has no key on a token yet, with which to read", reading.name);
+    let help = Help::from("make that first: ").and(command("enroll").and(HelpPart::Key));
+    Error::new(Exit::Configuration, text).help(help)
 }

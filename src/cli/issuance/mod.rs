@@ -14,6 +14,7 @@ pub(super) use certificate::IssuedCertificate;
 pub(super) use files::{LONGEST, attestation_from_file, file_error, replace_file};
 pub(super) use waiting::{shown_duration, wait_until_valid};
 
+use std::iter;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -21,8 +22,9 @@ use clap::ValueEnum;
 use self::applicant::request_name;
 use self::waiting::WaitingClock;
 use super::session::{CommandOutput, Step};
-use crate::enrollment::{Applicant, check_issued, fingerprint, in_groups, remark};
+use crate::enrollment::{Applicant, asks_for, check_issued, fingerprint, in_groups, remark};
 use crate::start;
+use attestation::AttestationBundle;
 use cluster_api::ClusterApi;
 use cluster_api::kind;
 use cluster_api::signing_request::{Progress, RequestState, SHORTEST, SigningRequest};
@@ -38,7 +40,10 @@ use system::clock::unix_time;
 const TOO_SHORT: Kind = Kind::new("too short");
 
 /// Of one user and key that are looked for.
-const MOST_REQUESTS: u32 = 100;
+const MOST_REQUESTS: usize = 100;
+/// So many names are looked at together: the cluster clears requests away one by one, so that an earlier one can be behind
+/// names that are free again.
+const LOOKED_AT_TOGETHER: usize = 10;
 
 /// What `credential --as` hands out and `check --as` looks at.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -60,7 +65,7 @@ pub(super) struct IssuanceOptions {
     /// How long to wait for the approval
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration, hide_short_help = true)]
     wait: Duration,
-    /// Make another request, whatever became of the last one
+    /// Make another request, unless the last one asks for the same and is pending
     #[arg(long, hide_short_help = true)]
     again: bool,
 }
@@ -85,6 +90,16 @@ pub(super) struct Issuance<'a> {
     pub(super) duration: Option<Duration>,
     /// Is named in the request's name, too, and ends before the new certificate.
     pub(super) renewed: Option<&'a Certificate>,
+    /// What the request says of where the key was made.
+    pub(super) attestation: Option<&'a AttestationBundle>,
+}
+
+/// The requests for a user and a key that the cluster has.
+pub(super) struct Requested {
+    /// The one that was made last.
+    pub(super) last: Option<SigningRequest>,
+    /// The name of the next one.
+    next: String,
 }
 
 /// What the cluster has of what is asked for.
@@ -150,34 +165,60 @@ impl Issuance<'_> {
     }
 
     /// The last request that is in the cluster and what it was answered with, an error if it ended in vain; or the name for
-    /// another one, if that is wanted (`again`) or what the last one was answered with doesn't last. Where that is a
-    /// certificate that is to be renewed, another one for the same time would be answered with the same.
+    /// another one, if that is wanted (`again`) and not pending already, or what the last one was answered with doesn't last.
+    /// Where that is a certificate that is to be renewed, another one for the same time would be answered with the same.
     pub(super) fn find(&self, again: bool) -> Result<EarlierRequest, Error> {
-        let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
-        let mut name = first.clone();
-        let mut last = None;
-        let mut numbers = 2..=MOST_REQUESTS;
-        while let Some(request) = SigningRequest::read(self.api, &name)? {
-            last = Some(request);
-            let Some(number) = numbers.next() else {
-                let text = format!(
-                    "the cluster has {MOST_REQUESTS} requests {first}, {first}-2 and so on"
-                );
-                return Err(Error::new(Exit::Cluster, text).help(
-                    "have them removed; a cluster that has every request that it is asked for is none to be trusted",
-                ));
-            };
-            name = format!("{first}-{number}");
+        let Requested { last, next } = self.requested()?;
+        let Some(last) = last else { return Ok(EarlierRequest::Free(next)) };
+        if again && !self.is_pending(&last) {
+            return Ok(EarlierRequest::Free(next));
         }
-        let Some(last) = last.filter(|_| !again) else { return Ok(EarlierRequest::Free(name)) };
-        let seconds = self.duration.and_then(|life| i64::try_from(life.as_secs()).ok());
-        let is_another = self.renewed.is_none() || last.spec.expiration_seconds != seconds;
+        let is_another =
+            self.renewed.is_none() || last.spec.expiration_seconds != self.expiration_seconds();
         match self.issued(&last) {
             Ok(Some(issued)) => Ok(EarlierRequest::Issued(Box::new(last), Box::new(issued))),
             Ok(None) => Ok(EarlierRequest::Asked(Box::new(last))),
-            Err(error) if error.is(&TOO_SHORT) && is_another => Ok(EarlierRequest::Free(name)),
+            Err(error) if error.is(&TOO_SHORT) && is_another => Ok(EarlierRequest::Free(next)),
             Err(error) => Err(error),
         }
+    }
+
+    /// The requests for this user and key that the cluster has. Those behind [`LOOKED_AT_TOGETHER`] free names are not found.
+    pub(super) fn requested(&self) -> Result<Requested, Error> {
+        let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
+        let others = (2..=MOST_REQUESTS).map(|number| format!("{first}-{number}"));
+        let names: Vec<String> = iter::once(first.clone()).chain(others).collect();
+        let mut last = None;
+        for together in names.chunks(LOOKED_AT_TOGETHER) {
+            match SigningRequest::last_of(self.api, together)? {
+                Some(request) => last = Some(request),
+                None => break,
+            }
+        }
+        let mut free = names.into_iter();
+        if let Some(last) = &last {
+            free.find(|name| *name == last.metadata.name);
+        }
+        let next = free.next().ok_or_else(|| {
+            let text =
+                format!("the cluster has {MOST_REQUESTS} requests {first}, {first}-2 and so on");
+            Error::new(Exit::Cluster, text).help(
+                "have them removed; a cluster that has every request that it is asked for is none to be trusted",
+            )
+        })?;
+        Ok(Requested { last, next })
+    }
+
+    /// Whether nobody has decided on the request yet, and another one would ask for the same.
+    fn is_pending(&self, request: &SigningRequest) -> bool {
+        matches!(request.state(), Ok(RequestState::Pending))
+            && request.spec.expiration_seconds == self.expiration_seconds()
+            && asks_for(&request.pem, self.applicant, self.attestation)
+    }
+
+    /// How long the certificate is to be valid, as a request has it.
+    fn expiration_seconds(&self) -> Option<i64> {
+        self.duration.and_then(|life| i64::try_from(life.as_secs()).ok())
     }
 
     /// Where the cluster doesn't let the user ask for certificates, with what lets them.
