@@ -154,8 +154,8 @@ impl Token {
         Ok(None)
     }
 
-    /// The attestation certificate of a key, the token's own word for where it was made, and the certificates above
-    /// it, in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
+    /// The attestation certificate of a key, by which the token says where it was made, and the certificates above it,
+    /// in DER. ykcs11 shows it before any login, as a certificate that exists in the session alone, under the
     /// CKA_ID of its key. The one above it is stored on the card.
     pub fn attestation(&self, selector: &ObjectSelector) -> Result<Vec<Vec<u8>>, Error> {
         let mut id = selector.id.clone();
