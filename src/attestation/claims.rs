@@ -11,7 +11,7 @@ use crypto::certificate::PublicKey;
 pub enum Claims {
     /// By a YubiKey's attestation, up to a root.
     YubiKey(YubiKeyClaims),
-    /// By a verifier's word.
+    /// By what a verifier claims.
     Device(DeviceClaims),
 }
 

@@ -39,7 +39,7 @@ pub enum Verdict {
     Unattested,
 }
 
-/// Whose word counts.
+/// Who is trusted to say where a key is.
 #[derive(Clone, Copy)]
 pub struct Trust<'a> {
     /// For YubiKeys.

@@ -1,4 +1,4 @@
-//! Whose word counts: Yubico's roots and its published intermediates, which are built in, and roots that are given.
+//! Whose attestations count: Yubico's roots and its published intermediates, which are built in, and roots that are given.
 //!
 //! docs/decisions/0009-attestation-roots.md has the fingerprints, and where Yubico publishes the certificates.
 

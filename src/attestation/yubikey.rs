@@ -175,7 +175,7 @@ impl Display for Firmware {
     }
 }
 
-/// Yubico's word that keys are weak.
+/// What Yubico says of weak keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Advisory {
     /// <https://www.yubico.com/support/security-advisories/ysa-2017-01/>

@@ -52,6 +52,12 @@ impl Attestations {
         fs::read(self.file(slot, "metadata")).ok()
     }
 
+    /// Whether the key in this slot wants a touch for each use. (What a cached one lasts is not told apart.)
+    pub(crate) fn wants_touch(&self, slot: u8) -> bool {
+        let metadata = self.metadata(slot).unwrap_or_default();
+        matches!(content(&metadata, 0x02), Some([_, 2 | 3]))
+    }
+
     /// The card's own certificate, as the object that GET DATA gives.
     pub(crate) fn issuer(&self) -> Option<Vec<u8>> {
         let certificate = fs::read(self.place.join("issuer.der")).ok()?;

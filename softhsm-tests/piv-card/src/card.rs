@@ -13,6 +13,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use vpicc::{Connection, VSmartCard};
 
 use crate::attestation::Attestations;
+use crate::finger::Finger;
 
 /// Enough for a chained certificate and for the longest answer.
 const LONGEST: usize = 4096;
@@ -34,6 +35,8 @@ const GET_METADATA: u8 = 0xf7;
 const MANAGEMENT_KEY: u8 = 0x9b;
 const TRIPLE_DES: [u8; 3] = [0x01, 0x01, 0x03];
 const GENERATE: u8 = 0x47;
+/// A signature, among others.
+const GENERAL_AUTHENTICATE: u8 = 0x87;
 /// Yubico's: a key from elsewhere.
 const IMPORT: u8 = 0xfe;
 const GET_DATA: u8 = 0xcb;
@@ -49,6 +52,8 @@ pub(crate) struct Card<C> {
     attestations: Option<Attestations>,
     /// The instruction in this file, where there is one, is not answered.
     stop_at: Option<PathBuf>,
+    /// The finger of whoever sits before the card.
+    finger: Option<Finger>,
     /// The command so far, while it is being chained.
     chained: Option<Command<LONGEST>>,
     /// What is left of an answer.
@@ -62,6 +67,7 @@ impl<C: Client> Card<C> {
             serial,
             attestations: state.map(|state| Attestations::new(state, serial)),
             stop_at: state.map(|state| state.join("stop-at")),
+            finger: state.map(Finger::new),
             chained: None,
             unread: Vec::new(),
         }
@@ -113,6 +119,7 @@ impl<C: Client> Card<C> {
         self.unread = match self.own_answer(apdu, command.data())? {
             Some(answer) => answer,
             None => {
+                self.await_touch(apdu)?;
                 let mut answer = Buffer::<u8, LONGEST>::new();
                 self.applet.respond(command.as_view(), &mut answer)?;
                 self.note(apdu, command.data(), &answer)?;
@@ -141,6 +148,18 @@ impl<C: Client> Card<C> {
             GET_DATA if data == ATTESTATION_OBJECT => Ok(attestations.issuer()),
             _ => Ok(None),
         }
+    }
+
+    /// Waits for a touch, before a key that wants one is used.
+    fn await_touch(&self, apdu: &[u8]) -> Result<(), Status> {
+        let (Some(attestations), Some(finger)) = (&self.attestations, &self.finger) else {
+            return Ok(());
+        };
+        let is_use = apdu[1] == GENERAL_AUTHENTICATE;
+        if !is_use || !attestations.wants_touch(apdu[3]) || finger.touches() {
+            return Ok(());
+        }
+        Err(Status::SecurityStatusNotSatisfied)
     }
 
     /// Notes down what became of a slot's key.

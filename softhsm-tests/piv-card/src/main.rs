@@ -10,6 +10,7 @@
 
 mod attestation;
 mod card;
+mod finger;
 mod system;
 
 use std::error::Error;

@@ -105,6 +105,23 @@ impl Cards {
         fs::write(file, format!("{:02x}", instruction as u8)).unwrap();
     }
 
+    /// From now on nobody touches the card, except by [`touch`](Self::touch).
+    pub(super) fn take_finger_away(&self, card: usize) {
+        fs::create_dir(self.finger(card)).unwrap();
+    }
+
+    /// Touches it once, when it waits for that.
+    #[track_caller]
+    pub(super) fn touch(&self, card: usize) {
+        let finger = self.finger(card);
+        wait_until("the card waits for a touch", || finger.join("awaited").exists());
+        fs::write(finger.join("touch"), "").unwrap();
+    }
+
+    fn finger(&self, card: usize) -> PathBuf {
+        self.directory(card).join("card/finger")
+    }
+
     /// Takes it out of the reader when it has stopped.
     #[track_caller]
     pub(super) fn pull_stopped(&self, card: usize) {

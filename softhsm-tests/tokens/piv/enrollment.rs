@@ -389,7 +389,19 @@ fn a_key_for_writes_is_one_that_the_card_wants_a_touch_for() {
     Newcomer::approve(name, &options, true).says(&["slot 83, PIN once, touch always"]);
     let enrolled = run(by_touch("--slot=83").argument("--kuberc")).succeeded();
     assert!(enrolled.step("cluster").contains("user \"jane-writes\""), "{enrolled:?}");
-    let known = newcomer.kubectl(&["--context=prod-writes", "auth", "whoami"]).run().printed();
+    let whoami = |context: &str| newcomer.kubectl(&[context, "auth", "whoami"]);
+    let known = whoami("--context=prod-writes").run().printed();
     assert!(known.contains("jane-writes"), "{known}");
+    newcomer.stop();
+
+    // Each use takes a touch, and one is good for no more; reading takes none.
+    cards.take_finger_away(1);
+    let mut writing = whoami("--context=prod-writes").start(None);
+    cards.touch(1);
+    wait_for("kubectl's end", || writing.has_ended().then_some(()));
+    assert!(writing.finish().succeeded().stdout.starts_with(b"ATTRIBUTE"));
+    newcomer.stop();
+    whoami("--context=prod").run().succeeded();
+    whoami("--context=prod-writes").run().failed();
     newcomer.stop();
 }

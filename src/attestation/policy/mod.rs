@@ -1,4 +1,4 @@
-//! An administrator's word on what may be approved: which users, with which devices, how YubiKeys keep the keys, in which
+//! What an administrator lets be approved: which users, with which devices, how YubiKeys keep the keys, in which
 //! groups, and for how long. It is read from a file, and each of its refusals says where it stands there.
 
 mod file;
@@ -20,7 +20,7 @@ pub const KIND: &str = "ApprovalPolicy";
 pub struct Policy {
     /// SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
-    /// Whose word on a key counts: those of the file, or Yubico's.
+    /// Whose attestations of YubiKeys count: the file's, or Yubico's.
     pub roots: Roots,
     /// What judges the attestations of other devices than YubiKeys; `None` refuses them.
     pub verifier: Option<VerifierCommand>,

@@ -23,8 +23,8 @@ pub(super) fn approve(
     is_despite_mismatch: bool,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
-    let Approver { kubectl, rules, .. } = approver;
-    let rules = *rules;
+    let Approver { kubectl, .. } = approver;
+    let rules = approver.rules;
     let request = SigningRequest::read(kubectl, name)?.ok_or_else(|| {
         let text = format!("there is no CertificateSigningRequest \"{name}\"");
         let help = Help::from("`kubectl get certificatesigningrequests")

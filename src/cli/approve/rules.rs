@@ -11,7 +11,7 @@ use messages::error::Error;
 /// By what requests are judged, beside who made them.
 #[derive(Clone, Copy)]
 pub(super) enum Rules<'a> {
-    /// Whose word on a YubiKey's key counts.
+    /// Whose attestations of YubiKeys count.
     Roots(&'a Roots),
     /// What the policy says, of roots, too.
     Policy(&'a PolicyFile),

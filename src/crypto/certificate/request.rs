@@ -43,7 +43,7 @@ pub struct CertificationRequest {
     pub groups: Vec<String>,
     /// Whether the subject says no more than one user and groups.
     pub is_plain: bool,
-    /// The types of its attributes: an extension request, evidence of where the key is.
+    /// The types of its attributes: an extension request, an attestation of the key.
     pub attributes: Vec<ObjectIdentifier>,
     /// The whole of it.
     pub der: Vec<u8>,
