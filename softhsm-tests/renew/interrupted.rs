@@ -51,6 +51,20 @@ fn a_token_that_is_pulled_is_told_and_gone_on_with_when_it_is_back() {
     assert_eq!(jane.requests(&name), 1);
 }
 
+/// Takes a minute, which is what a library has for a call.
+#[test]
+fn a_library_that_hangs_while_it_writes_ends_the_command_and_the_same_command_goes_on() {
+    let jane = Jane::new();
+    let before = jane.certificates();
+    let name = jane.ask_approved();
+    jane.renew_suffering(&[], "C_CreateObject:hang")
+        .run()
+        .fails(4, &["libfault_module.so hangs: C_CreateObject has taken 60 s"]);
+    assert_eq!(jane.certificates(), before);
+    assert_renewed(&jane, &jane.renew(&[]).run());
+    assert_eq!(jane.requests(&name), 1);
+}
+
 #[test]
 fn a_certificate_that_can_not_be_read_back_is_written_once() {
     let jane = Jane::new();

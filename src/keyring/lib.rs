@@ -140,7 +140,8 @@ impl Keyring {
         self.request(key, access, Some(client), shown)
     }
 
-    /// Does `work` with the key's token, after opening the key if it isn't open. There is no limit of time. `work` begins
+    /// Does `work` with the key's token, after opening the key if it isn't open. There is no limit of time but that of each
+    /// call of the library: one that hangs ends the process, which would keep the library's lock otherwise. `work` begins
     /// anew after each question that it has asked. Only a keyring [that writes](Keyring::to_write) can change the token.
     pub fn with_token<T: Send + 'static>(
         &self,
@@ -149,6 +150,7 @@ impl Keyring {
         + Send
         + 'static,
     ) -> Result<T, Error> {
+        let _watch = Watch::over(self.thread(key)?.library.path());
         self.request(key, KeyAccess::Exclusive, None, move |token, opened, pins| {
             work(token, &opened.key.reference, pins)
         })

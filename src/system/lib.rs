@@ -62,8 +62,8 @@ pub fn say<const N: usize>(parts: [&str; N]) {
 /// The error for a resource that the system doesn't give, and without which there is no connection: memory, threads, open
 /// files.
 pub fn shortage(reason: impl Display) -> Error {
-    Error::new(Exit::Cluster, format!("the system doesn't give what this needs: {reason}"))
-        .help("see what is short: memory, threads, or open files (`ulimit -n`)")
+    Error::new(Exit::Cluster, format!("the system is short of something that this needs: {reason}"))
+        .help("find out what is short: memory, threads, or open files (`ulimit -n`)")
 }
 
 /// Whether an abort from now on is this program's own fault.

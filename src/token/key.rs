@@ -81,7 +81,7 @@ impl KeyReference {
 
 pub(super) fn mismatch(certificate: &str, key: &str) -> Error {
     Error::new(Exit::Object, format!("{certificate} does not belong to {key}"))
-        .help("install the certificate that was issued for this key, or name the one's key")
+        .help("install the certificate that was issued for this key, or name the key that it was issued for")
 }
 
 pub(super) fn no_public_key(selector: impl Display, token: &str) -> Error {

@@ -90,8 +90,9 @@ impl Token {
     fn log_in_with_key(&mut self, typed: &[u8]) -> Result<(), Error> {
         let token = self.name();
         let Some(key) = management_key(typed) else {
-            let text =
-                format!("that can't be the management key and was not sent to token {token}");
+            let text = format!(
+                "what was typed can't be the management key, and was not sent to token {token}"
+            );
             return Err(Error::new(Exit::Login, text).help(LOOK_UP));
         };
         let deferral = Deferral::for_login();

@@ -29,9 +29,9 @@
 //! - C_Finalize after the answer, which [`exit_guard`] limits.
 //! - Those of a library that blocks SIGALRM or handles it itself.
 //!
-//! The process has one alarm, so one call is watched at a time: all libraries but one are called in processes of their own,
-//! or without a watch. After a pause beyond its limit (the process was stopped, the machine slept) a call has its whole time
-//! again.
+//! The process has one alarm, so only one call can be limited at a time. That is enough, since as long as there is a
+//! [`Watch`], only one thread of a process calls libraries. If the alarm rings long after it was due (the process was
+//! stopped, the machine slept), the call gets its whole time again.
 //!
 //! A signal handler can read nothing but statics. These three are private, and only the two guards set them:
 //!

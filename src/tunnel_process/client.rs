@@ -172,7 +172,7 @@ fn connect_or_start(socket: &mut ControlSocket) -> Result<UnixStream, Error> {
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
-    socket.lock(|| report::note("waiting for another command that starts the tunnel process"));
+    socket.lock(|| report::note("waiting for another command that is starting the tunnel process"));
     if let Some(stream) = connect(socket)? {
         return Ok(stream);
     }
@@ -184,7 +184,7 @@ fn connect_or_start(socket: &mut ControlSocket) -> Result<UnixStream, Error> {
         socket.remove();
         tunnel_error(
             format!("the tunnel process can't be started: {reason}"),
-            "the system lacks something: memory, processes, or open files (`ulimit -u`, `ulimit -n`)",
+            "find out what is short: memory, processes, or open files (`ulimit -u`, `ulimit -n`)",
         )
     })?;
     stream.ok_or_else(lost)
@@ -214,7 +214,7 @@ fn lost() -> Error {
 fn no_socket(reason: &str) -> Error {
     tunnel_error(
         format!("no place for the control socket: {reason}"),
-        "see that one of those directories is yours alone (mode 0700) and its disk is not full; where there is \
+        "make sure that one of those directories is yours alone (mode 0700) and its disk is not full; where there is \
          none, set XDG_RUNTIME_DIR to one",
     )
 }

@@ -18,7 +18,7 @@ fn read() -> Result<Option<ServerIdentity>, Error> {
     // A file that another user could have made is refused: that user would be taken for the tunnel.
     let not_read = |reason: String| {
         let help = Help::from(
-            "see that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, remove the \
+            "make sure that the file and its directory are yours alone (modes 0600 and 0700); if in doubt, remove the \
              file and have the contexts written again: ",
         );
         Error::new(Exit::Cluster, format!("the tunnel's own key can't be used: {reason}"))
@@ -39,7 +39,7 @@ pub fn identity_or_new() -> Result<ServerIdentity, Error> {
     let kept = data_file::create(FILE, new.to_pem().as_bytes());
     kept.map_err(|reason| {
         Error::new(Exit::Cluster, format!("the tunnel's own key can't be kept: {reason}")).help(
-            "see that your home can be written, that its disk is not full, and that this directory is yours alone \
+            "make sure that your home can be written, that its disk is not full, and that this directory is yours alone \
              (mode 0700)",
         )
     })?;

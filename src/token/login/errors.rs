@@ -162,7 +162,7 @@ pub(super) fn not_recorded(token: &TokenName, origin: &PinOrigin, reason: &str) 
          sent to it"
     );
     Error::new(Exit::Login, text).help(
-        "see that you can write to .local/state/pkcs11-external-signer in your home, or to one of those \
+        "make sure that you can write to .local/state/pkcs11-external-signer in your home, or to one of those \
          directories, with mode 0700; or type the PIN: set pinSource (--pin-source) to prompt",
     )
 }
