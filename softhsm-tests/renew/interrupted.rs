@@ -80,6 +80,20 @@ fn a_certificate_that_can_not_be_read_back_is_written_once() {
     assert_renewed(&jane, &jane.renew(&[]).run());
 }
 
+/// Why the proof failed is not lost behind what cleaning up says.
+#[test]
+fn a_certificate_that_is_not_proven_and_can_not_be_removed_is_told_with_both_reasons() {
+    let jane = Jane::new();
+    jane.ask_approved();
+    let fault = "C_Sign#2:return=0x21,C_Sign#3:return=0x21,C_DestroyObject:return=0x30";
+    let failed = jane.renew_suffering(&[], fault).run();
+    failed.fails(8, &["C_Sign: CKR_DATA_LEN_RANGE"]);
+    let left = "the new certificate, which the cluster has not let in, stays on the token: ";
+    failed.says(&[left, "C_DestroyObject: CKR_DEVICE_ERROR"]);
+    assert_eq!(jane.certificates().len(), 2);
+    assert_renewed(&jane, &jane.renew(&[]).run());
+}
+
 /// Another program removes what has the key's CKA_ID.
 #[test]
 fn a_new_certificate_that_is_gone_by_the_end_is_told() {

@@ -8,12 +8,12 @@ use super::cluster::{IssuingCluster, is_applicant, known_as};
 use super::key::{AttestedApplicant, EnrolledKey};
 use super::plan::CertifyPlan;
 use super::token::{Enrollment, PausedEnrollment};
-use crate::cli::issuance::Issuance;
+use crate::cli::issuance::{Issuance, IssuedCertificate};
 use crate::cli::key::context::{ContextEntries, check_change};
 use crate::cli::key::options::SelectedContext;
 use crate::cli::session::{CommandSession, Step};
 use crate::enrollment::Applicant;
-use cluster_api::{ClusterUser, kind};
+use cluster_api::{ClusterUser, Kubectl, kind};
 use config::pin::Pin;
 use messages::error::Error;
 use messages::report;
@@ -43,17 +43,17 @@ pub(super) fn certify(plan: &CertifyPlan, session: &mut CommandSession) -> Resul
     };
     let mut enrollment =
         Enrollment::open(&plan.token, config, applicant.user(), variables, session)?;
-    let replaced = replaced_before(plan, &cluster, &mut enrollment)?;
-    let EnrolledKey { mut key, is_certified } = match replaced {
-        Some(replaced) => replaced,
-        None => enrollment.key(&plan.key, applicant)?,
-    };
+    let EnrolledKey { mut key, is_certified } =
+        match replaced_before(&mut enrollment, plan, &cluster)? {
+            Some(replaced) => replaced,
+            None => enrollment.key(&plan.key, applicant)?,
+        };
     enrollment.show(&mut session.output)?;
-    let AttestedApplicant { applicant, attestation } =
-        &enrollment.attest(&plan.attestation, &key, applicant)?;
+    let attested = enrollment.attest(&plan.attestation, &key, applicant)?;
     enrollment.show(&mut session.output)?;
     if is_certified {
         // An earlier call has got so far, or the certificate is for another cluster.
+        let applicant = &attested.applicant;
         match context.try_present_certificate(enrollment, &key, applicant, session)? {
             Trial::Finished => return Ok(()),
             Trial::Unsuited(paused) => {
@@ -63,30 +63,42 @@ pub(super) fn certify(plan: &CertifyPlan, session: &mut CommandSession) -> Resul
             }
         }
     }
+    // Others can use the token while this waits for people.
+    enrollment.lock.release();
+    let issued = issue(&mut enrollment, &key, &attested, plan, &cluster.kubectl, session)?;
+    let installed = enrollment.install(&issued, &key, plan.other);
+    enrollment.show(&mut session.output)?;
+    let file = installed?;
+    context.use_new_certificate(enrollment, &key, file, &attested.applicant, session)
+}
+
+/// The certificate that the cluster issues for the key, once somebody has approved the request.
+fn issue(
+    enrollment: &mut Enrollment<'_>,
+    key: &KeyReference,
+    AttestedApplicant { applicant, attestation }: &AttestedApplicant,
+    plan: &CertifyPlan,
+    kubectl: &Kubectl,
+    session: &mut CommandSession,
+) -> Result<IssuedCertificate, Error> {
     let issuance = Issuance {
-        api: &cluster.kubectl,
+        api: kubectl,
         applicant,
         public_key: &key.public_key,
         duration: plan.issuance.duration,
         renewed: None,
         attestation: attestation.as_ref(),
     };
-    // Others can use the token while this waits for people.
-    enrollment.lock.release();
-    let issued = issuance.obtain(&plan.issuance, &mut session.output, || {
-        enrollment.sign_request(applicant, attestation.as_ref(), &key)
-    })?;
-    let installed = enrollment.install(&issued, &key, plan.other);
-    enrollment.show(&mut session.output)?;
-    let file = installed?;
-    context.use_new_certificate(enrollment, &key, file, applicant, session)
+    issuance.obtain(&plan.issuance, &mut session.output, || {
+        enrollment.sign_request(applicant, attestation.as_ref(), key)
+    })
 }
 
 /// The key that the same command has made before in the place of another one, for a request that the cluster has.
 fn replaced_before(
+    enrollment: &mut Enrollment<'_>,
     plan: &CertifyPlan,
     cluster: &IssuingCluster,
-    enrollment: &mut Enrollment<'_>,
 ) -> Result<Option<EnrolledKey>, Error> {
     let applicant = &cluster.applicant;
     let Some(key) = enrollment.replacement(&plan.key, applicant) else { return Ok(None) };
