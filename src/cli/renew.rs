@@ -41,7 +41,7 @@ pub(super) struct RenewArguments {
     /// Leave a YubiKey's attestation (serial number, firmware, policies) out of the request
     #[arg(long)]
     no_attestation: bool,
-    /// Put into it what `ykman piv keys attest` and, behind that, `ykman piv certificates export f9` have written
+    /// Put into it what `ykman piv keys attest` and, behind that, `ykman piv certificates export f9` have written; for a TPM see docs/tpm.md
     #[arg(long, value_name = "FILE", conflicts_with = "no_attestation")]
     attestation: Option<PathBuf>,
     #[command(flatten)]
