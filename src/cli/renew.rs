@@ -42,7 +42,7 @@ pub(super) struct RenewArguments {
     #[arg(long, hide_short_help = true)]
     no_attestation: bool,
     /// Put the attestation in this file into the request: what `ykman piv keys attest` writes, then what `ykman piv
-    /// certificates export f9` does
+    /// certificates export f9` does; for a TPM see docs/tpm.md
     #[arg(long, value_name = "FILE", conflicts_with = "no_attestation", hide_short_help = true)]
     attestation: Option<PathBuf>,
     #[command(flatten)]
