@@ -11,7 +11,7 @@
 //! | [`protocol`] | the external signer protocol: a request, as data |
 //! | [`config`] | where the library, token, key and PIN are named: the request's configuration, a PKCS#11 URI |
 //! | [`crypto`] | certificates, signature schemes, and the check of each signature before it leaves |
-//! | [`attestation`] | what a YubiKey says of a key in a request, verified up to Yubico's roots |
+//! | [`attestation`] | what a device attests of a key in a request, verified; an approver's policy |
 //! | [`token`] | a PKCS#11 library and its tokens: keys, logins, signatures |
 //! | [`pin_entry`] | where a PIN comes from: a person, a program, a file |
 //! | [`kubeconfig`] | kubeconfigs, and the messages of exec plugins |
