@@ -3,7 +3,9 @@
 
 #![no_main]
 
-use cluster_api::signing_request::{ApprovalReason, ApprovalRecord, RequestState, SigningRequest};
+use cluster_api::signing_request::{
+    ApprovalReason, ApprovalRecord, Granted, RequestState, SigningRequest,
+};
 use cluster_api::{ClusterApi, objections};
 use crypto::certificate::CertificationRequest;
 use libfuzzer_sys::fuzz_target;
@@ -47,7 +49,7 @@ fuzz_target!(|text: &str| {
     }
     if let Ok(asked) = CertificationRequest::from_pem(&request.pem) {
         let is_requester = asked.user.as_ref() == Some(&request.spec.username);
-        let found = objections(&request, &asked, &[]);
+        let found = objections(&request, &asked, &Granted::default());
         assert!(is_requester || !found.is_empty());
         assert_request(&request.pem, &asked);
         let texts = found.iter().map(|it| printable(it).into_owned());
