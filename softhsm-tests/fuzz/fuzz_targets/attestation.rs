@@ -7,7 +7,9 @@
 use std::sync::LazyLock;
 
 use attestation::bundle::Statement;
-use attestation::{AttestationBundle, Claims, Refusal, Roots, Trust, Verdict, YubiKeyClaims, verify};
+use attestation::{
+    AttestationBundle, Claims, Refusal, Roots, Trust, Verdict, YubiKeyClaims, verify,
+};
 use libfuzzer_sys::fuzz_target;
 use messages::printable::printable;
 use x509_cert::attr::Attribute;

@@ -36,9 +36,9 @@ fuzz_target!(|content: &[u8]| {
     let Some(redirected) = contexts.first() else {
         return;
     };
-    let others = contexts.iter().filter(|context| {
-        context.cluster == redirected.cluster && context.user != redirected.user
-    });
+    let others = contexts
+        .iter()
+        .filter(|context| context.cluster == redirected.cluster && context.user != redirected.user);
     config.redirect(&redirected.cluster, &endpoint(), &others.collect::<Vec<_>>());
     config.identify(&redirected.user, "certificate", "key");
     let after = document(&config);
