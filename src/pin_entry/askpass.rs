@@ -19,7 +19,7 @@ use messages::error::{Error, Exit};
 use messages::printable::printable;
 use system::descriptors::hand_on;
 use system::limits;
-use system::process::WatchedProcess;
+use system::process::end_of_child;
 
 /// What such a program needs to show itself; nothing else of the environment is handed on.
 const KEPT: [&str; 18] = [
@@ -182,11 +182,7 @@ impl Drop for Asking {
 }
 
 fn is_success(child: &mut Child, deadline: Instant) -> io::Result<bool> {
-    // One that can't be watched has ended.
-    let process = WatchedProcess::new(child.id().cast_signed());
     let left = deadline.saturating_duration_since(Instant::now());
-    if process.is_ok_and(|process| !process.ends_within(left)) {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    Ok(child.wait()?.success())
+    let status = end_of_child(child, left)?.ok_or(io::ErrorKind::TimedOut)?;
+    Ok(status.success())
 }

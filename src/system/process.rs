@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::process::{Child, ExitStatus};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -60,6 +62,23 @@ impl WatchedProcess {
             }
         }
         Err(io::Error::other("it doesn't end"))
+    }
+}
+
+/// How a child of this process ends, within this time; `None` if it doesn't.
+pub fn end_of_child(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    /// Between two looks at one that can't be watched.
+    const PAUSE: Duration = Duration::from_millis(20);
+    let deadline = Instant::now() + limit;
+    if let Ok(process) = WatchedProcess::new(child.id().cast_signed()) {
+        return if process.ends_within(limit) { child.wait().map(Some) } else { Ok(None) };
+    }
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() >= deadline {
+            return Ok(status);
+        }
+        thread::sleep(PAUSE);
     }
 }
 

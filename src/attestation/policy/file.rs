@@ -65,7 +65,7 @@ struct UserEntry {
     require: Option<Spanned<RequirementsEntry>>,
 }
 
-/// A field with nothing behind it isn't one that was left out: that would ask for less.
+/// An empty field is an error: taken for one that was left out, it would weaken the policy.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(data: D) -> Result<Option<T>, D::Error> {
     T::deserialize(data).map(Some)
 }

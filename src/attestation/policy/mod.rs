@@ -139,6 +139,11 @@ impl Policy {
         named.is_some_and(|named| named.value == requester)
     }
 
+    /// Whether the user may have keys in other devices than YubiKeys.
+    pub fn has_device_for(&self, user: &str) -> bool {
+        self.user(Some(user)).is_some_and(|user| !user.devices.names.is_empty())
+    }
+
     /// How many users it has.
     pub fn user_count(&self) -> usize {
         self.users.value.len()
@@ -164,13 +169,17 @@ impl Policy {
 
 impl User {
     fn requester_objection(&self, requester: &str) -> Option<Objection> {
-        let named = self.requester.as_ref().filter(|named| named.value != requester)?;
+        // A key is renewed by its own user.
+        let named = self.requester.as_ref()?;
+        if named.value == requester || self.name.value == requester {
+            return None;
+        }
         Some(named.objection(format!("the request is made by {requester:?}")))
     }
 
     /// Groups that the attestation opens are allowed by it.
     fn groups_objection(&self, asked: &Asked<'_>) -> Option<Objection> {
-        let opened = asked.claims.map(Claims::groups).unwrap_or_default();
+        let opened = asked.claims.map_or_else(Vec::new, |claims| claims.groups().to_vec());
         let allowed = self.groups.as_ref().map_or(&[][..], |groups| &groups.value);
         let others = asked.groups.iter();
         let others = others.filter(|group| !opened.contains(group) && !allowed.contains(group));

@@ -10,7 +10,9 @@ use crypto::certificate::CertificationRequest;
 use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
 use messages::printable::{printable, quoted};
-use system::clock::unix_time;
+
+/// How the record of each approval goes on, or begins where nothing is attested.
+pub(super) const COMPARED: &str = "compared with the requester by pkcs11-external-signer approve";
 
 /// A request as it was read, and what speaks for and against it.
 pub(super) struct Assessment {
@@ -35,7 +37,7 @@ impl Assessment {
             let help = help.and(HelpPart::Key).and("`) and asked for anew");
             Error::new(Exit::Cluster, text).help(help)
         })?;
-        let verdict = attestation::verify(&csr.der, rules.trust(), unix_time());
+        let verdict = rules.verdict(&request, &csr);
         let granted = Granted {
             groups: opened_groups(&verdict),
             is_user: has_requester(rules, &request, &csr),
@@ -135,12 +137,11 @@ impl Assessment {
         if let Rules::Policy(policy) = rules {
             message.push(policy.record());
         }
-        let compared = "compared with the requester by pkcs11-external-signer approve";
         message.push(match self.mismatches.as_slice() {
-            [] => compared.to_owned(),
+            [] => COMPARED.to_owned(),
             mismatches => {
                 let mismatches = listed(mismatches, "and");
-                format!("{compared}, and approved although the request {}", printable(&mismatches))
+                format!("{COMPARED}, and approved although the request {}", printable(&mismatches))
             }
         });
         ApprovalRecord { reason, message: message.join("; ") }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::assessment::Assessment;
+use super::assessment::{Assessment, COMPARED};
 use super::rules::Rules;
 use super::{Approver, shown_names};
 use crate::cli::issuance::shown_duration;
@@ -80,7 +80,7 @@ fn approved_before(
     let Rules::Policy(policy) = rules else { return Ok(told) };
     let request = &assessment.request;
     let record = request.approval_message().unwrap_or_default();
-    if record.contains(&policy.record()) {
+    if was_allowed_by(record, &policy.record()) {
         return Ok(told);
     }
     let text = format!(
@@ -92,6 +92,14 @@ fn approved_before(
         "this policy was not applied, and an approval can't be taken back; `revoke` takes the rights of the user or the \
          certificate away",
     ))
+}
+
+/// Whether the record of an approval, as [`Assessment::record`] writes it, has this sentence about a policy in its place. What
+/// follows can name what the requester has made up.
+fn was_allowed_by(record: &str, sentence: &str) -> bool {
+    let mut parts = record.split("; ");
+    let is_attested = parts.next().is_some_and(|claims| !claims.starts_with(COMPARED));
+    is_attested && parts.next() == Some(sentence)
 }
 
 /// Warns one who would approve a request of their own. A cluster before Kubernetes 1.28 doesn't tell.

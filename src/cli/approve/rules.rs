@@ -4,9 +4,13 @@ use std::path::{Path, PathBuf};
 
 use super::verifier::VerifierProgram;
 use crate::cli::issuance::{LONGEST, file_error};
-use attestation::{Policy, Roots, Trust, Verifier};
+use attestation::{Policy, Refusal, Roots, Trust, Verdict, Verifier};
+use cluster_api::signing_request::SigningRequest;
+use crypto::certificate::CertificationRequest;
+use crypto::verify::is_signed_by_its_key;
 use files::read_regular;
 use messages::error::Error;
+use system::clock::unix_time;
 
 /// By what requests are judged, beside who made them.
 #[derive(Clone, Copy)]
@@ -18,11 +22,51 @@ pub(super) enum Rules<'a> {
 }
 
 impl Rules<'_> {
-    pub(super) fn trust(&self) -> Trust<'_> {
-        match self {
-            Self::Roots(roots) => Trust { roots, verifier: None },
-            Self::Policy(policy) => policy.trust(),
+    /// The verdict on the attestation in this request. A policy's verifier is asked only about a request that the policy could
+    /// allow: anybody can make requests, and it may take its time over each.
+    pub(super) fn verdict(
+        &self,
+        request: &SigningRequest,
+        csr: &CertificationRequest,
+    ) -> Result<Verdict, Refusal> {
+        let now = unix_time();
+        let policy = match self {
+            Self::Roots(roots) => {
+                return attestation::verify(&csr.der, Trust { roots, verifier: None }, now);
+            }
+            Self::Policy(policy) => policy,
+        };
+        let roots = &policy.policy.roots;
+        let Some(program) = &policy.verifier else {
+            return attestation::verify(&csr.der, Trust { roots, verifier: None }, now);
+        };
+        match policy.why_not_to_verify(request, csr) {
+            None => attestation::verify(&csr.der, Trust { roots, verifier: Some(program) }, now),
+            Some(reason) => {
+                let verifier = UnaskedVerifier { program, reason };
+                attestation::verify(&csr.der, Trust { roots, verifier: Some(&verifier) }, now)
+            }
         }
+    }
+}
+
+/// A verifier that isn't asked about a request.
+struct UnaskedVerifier<'a> {
+    program: &'a VerifierProgram,
+    reason: String,
+}
+
+impl Verifier for UnaskedVerifier<'_> {
+    fn name(&self) -> &str {
+        self.program.name()
+    }
+
+    fn sha256(&self) -> &str {
+        self.program.sha256()
+    }
+
+    fn answer(&self, _question: &str) -> Result<Vec<u8>, String> {
+        Err(format!("it isn't asked, since {}", self.reason))
     }
 }
 
@@ -51,9 +95,21 @@ impl PolicyFile {
         Ok(Self { path: name, policy, verifier })
     }
 
-    fn trust(&self) -> Trust<'_> {
-        let verifier = self.verifier.as_ref().map(|program| program as &dyn Verifier);
-        Trust { roots: &self.policy.roots, verifier }
+    /// Why the verifier's answer would change nothing for this request; `None` if it may.
+    fn why_not_to_verify(
+        &self,
+        request: &SigningRequest,
+        csr: &CertificationRequest,
+    ) -> Option<String> {
+        let requester = &request.spec.username;
+        let user = csr.user.as_deref().unwrap_or_default();
+        if !self.policy.has_device_for(user) {
+            return Some(format!("the policy names no such device for user {user:?}"));
+        }
+        if requester != user && !self.policy.has_requester(user, requester) {
+            return Some(format!("the request for {user:?} is made by {requester:?}"));
+        }
+        (!is_signed_by_its_key(csr)).then(|| "the request isn't signed with its key".to_owned())
     }
 
     /// That it is a policy, and which.

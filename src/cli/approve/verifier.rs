@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,9 +16,10 @@ use attestation::verifier::LONGEST_ANSWER;
 use crypto::certificate::fingerprint;
 use files::read_regular;
 use messages::error::{Error, Exit};
+use rustix::process::geteuid;
 use system::descriptors::hand_on;
 use system::limits;
-use system::process::WatchedProcess;
+use system::process::end_of_child;
 
 /// Of a verifier's file, in bytes.
 const LONGEST_PROGRAM: u64 = 256 * 1024 * 1024;
@@ -55,8 +56,13 @@ impl VerifierProgram {
         let directory = fs::canonicalize(parent.unwrap_or_else(|| Path::new(".")))?;
         let path = directory.join(&command.program);
         let sha256 = fingerprint(&read_regular(&path, LONGEST_PROGRAM)?);
-        if path.metadata()?.permissions().mode() & 0o111 == 0 {
+        let found = path.metadata()?;
+        if found.mode() & 0o111 == 0 {
             return Err(io::Error::other("it is not executable"));
+        }
+        let is_foreign = ![0, geteuid().as_raw()].contains(&found.uid());
+        if is_foreign || found.mode() & 0o002 != 0 {
+            return Err(io::Error::other("another user can change it"));
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let arguments = command.arguments.clone();
@@ -141,12 +147,9 @@ impl Run {
     }
 
     fn end(&mut self, deadline: Instant) -> Result<ExitStatus, String> {
-        // One that can't be watched has ended.
-        let process = WatchedProcess::new(self.0.id().cast_signed());
-        if process.is_ok_and(|process| !process.ends_within(left(deadline))) {
-            return Err(late());
-        }
-        self.0.wait().map_err(|error| format!("its end can't be awaited: {error}"))
+        let end = end_of_child(&mut self.0, left(deadline));
+        let end = end.map_err(|error| format!("its end can't be awaited: {error}"))?;
+        end.ok_or_else(late)
     }
 }
 
