@@ -138,18 +138,20 @@ impl Token {
             return Ok(());
         }
         let _ = self.session.logout();
-        // What can't be known is left to the login that follows.
+        // A session whose state can't be read counts as logged out; the next C_Login will tell.
         let shows_login = self.session.shows_login().unwrap_or(false);
         self.login.logout_called(shows_login);
-        if !shows_login {
-            return Ok(());
-        }
+        if shows_login { Err(self.stays_logged_in()) } else { Ok(()) }
+    }
+
+    /// The error of a token that is logged in although it should not be: it takes any PIN as the right one.
+    pub(super) fn stays_logged_in(&self) -> Error {
         let text = format!(
             "token {} stays logged in after C_Logout, so that no PIN can be checked",
             self.state.name
         );
         let help = Help::from(command("stop"))
             .and(" ends the process that has it open; then run the command again");
-        Err(Error::new(Exit::Login, text).help(help))
+        Error::new(Exit::Login, text).help(help)
     }
 }

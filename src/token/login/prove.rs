@@ -70,7 +70,17 @@ impl Token {
     fn prove_by_new_login(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
         self.login.drop_kept();
         self.log_out()?;
-        self.authenticate(UserType::User, what, pins)
+        self.authenticate(UserType::User, what, pins)?;
+        self.check_was_looked_at()
+    }
+
+    /// Fails if the token was still logged in when it was sent the PIN of a client, and so has taken it unseen.
+    fn check_was_looked_at(&mut self) -> Result<(), Error> {
+        if !self.login.keeps_unchecked() {
+            return Ok(());
+        }
+        self.login.drop_kept();
+        Err(self.stays_logged_in())
     }
 
     /// Asks for PINs until one is the former one, or is accepted in its place.
@@ -91,7 +101,10 @@ impl Token {
                 }
                 Obtained::Pin(given) if former.is(given.pin.pin()) => break,
                 Obtained::Pin(given) => match self.send_in_place_of(former, given)? {
-                    Sent::LoggedIn => break,
+                    Sent::LoggedIn => {
+                        self.check_was_looked_at()?;
+                        break;
+                    }
                     Sent::Refused(text) => refusal = Some(text),
                 },
             }
