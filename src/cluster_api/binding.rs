@@ -124,7 +124,7 @@ impl Binding {
         Ok(binding)
     }
 
-    /// So many subjects keep the role without this one.
+    /// How many subjects besides this one have the role.
     pub fn others(&self, subject: &Subject) -> usize {
         self.subjects.iter().filter(|other| *other != subject).count()
     }

@@ -43,7 +43,7 @@ pub trait ClusterApi {
         None
     }
 
-    /// Those of the CertificateSigningRequests of these names, which are fit for a URL, that there are.
+    /// The CertificateSigningRequests with these names that exist. The names must be fit for a URL.
     fn named_requests(&self, names: &[String]) -> Result<Vec<Value>, Error> {
         names.iter().filter_map(|name| self.signing_request(name).transpose()).collect()
     }

@@ -150,10 +150,10 @@ pub fn add_context(
 }
 
 impl KubercCommand {
-    /// The one that the kubectl in PATH has; `None` if it has none, as before 1.35.
+    /// The one that the person's kubectl has; `None` if it has none, as before 1.35.
     pub fn find() -> Result<Option<Self>, Error> {
         for command in COMMANDS {
-            let mut help = Command::new("kubectl");
+            let mut help = Command::new(program());
             help.args(command).args(["set", "--help"]).stdin(Stdio::null());
             let output =
                 hand_on(&mut help, Vec::new()).output().map_err(|error| not_run(&error))?;

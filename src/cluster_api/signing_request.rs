@@ -33,8 +33,9 @@ const ALLOWED: [&str; 3] = ["client auth", "digital signature", "key enciphermen
 /// The key in `extra` by which the API server tells the certificate that a request came with (1.32 and later).
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// Between two looks at a request that nobody has decided on: at first, and at most.
-const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
+/// Between the first two looks at a request that nobody has decided on, and later at most.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Between two looks while a watch tells of changes.
 const WATCHED_PAUSE: Duration = Duration::from_secs(120);
@@ -313,44 +314,30 @@ impl SigningRequest {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, Error> {
         let deadline = Instant::now() + limit.min(LONGEST_WAIT);
-        let [shortest, longest] = PAUSES;
-        let mut pause = shortest;
+        let left = || deadline.saturating_duration_since(Instant::now());
         let mut is_approved = false;
-        let mut watch = None::<Watch>;
-        let mut wants_watch = true;
+        let mut pace = LookPace::default();
         loop {
             let found = self.read_again(api)?;
-            let left = deadline.saturating_duration_since(Instant::now());
             match found.state() {
                 Ok(RequestState::Pending) => {}
                 Ok(RequestState::Approved) if is_approved => {}
                 Ok(RequestState::Approved) => {
                     is_approved = true;
-                    // A signer takes no time to speak of.
-                    pause = shortest;
+                    pace.quicken();
                     progress(Progress::Approved);
                 }
                 Ok(RequestState::Issued(_)) | Err(_) => return Ok(found),
             }
-            if left.is_zero() {
+            if left().is_zero() {
                 return Ok(found);
             }
-            if wants_watch {
-                watch = api.watch_signing_request(&self.metadata.name);
-            }
-            let is_watched = watch.as_ref().is_some_and(Watch::is_live);
-            let next = Instant::now() + if is_watched { WATCHED_PAUSE } else { pause }.min(left);
-            while let Some(rest) = next.checked_duration_since(Instant::now()) {
+            pace.watch_with(|| api.watch_signing_request(&self.metadata.name));
+            pace.wait(left(), &mut || {
                 if !is_approved {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    progress(Progress::Pending { left });
+                    progress(Progress::Pending { left: left() });
                 }
-                if has_news(watch.as_mut(), rest.min(TICK)) {
-                    break;
-                }
-            }
-            wants_watch = watch.as_ref().is_some_and(Watch::is_lost);
-            pause = (pause * 2).min(longest);
+            });
         }
     }
 
@@ -520,13 +507,56 @@ fn from_base64(text: &str) -> Option<String> {
     String::from_utf8(BASE64_STANDARD.decode(text).ok()?).ok()
 }
 
-/// Waits for this time, or until a watch says that there may be something new to see; whether there may be.
-fn has_news(watch: Option<&mut Watch>, time: Duration) -> bool {
-    if let Some(watch) = watch {
-        return watch.wait(time);
+/// When a request is looked at again: as soon as a watch tells of a change, or else after a pause that grows.
+struct LookPace {
+    /// `None` until it was tried, or where there is none.
+    watch: Option<Watch>,
+    has_tried_watch: bool,
+    pause: Duration,
+}
+
+impl Default for LookPace {
+    fn default() -> Self {
+        Self { watch: None, has_tried_watch: false, pause: SHORTEST_PAUSE }
     }
-    thread::sleep(time);
-    false
+}
+
+impl LookPace {
+    /// Has the watch started, the first time.
+    fn watch_with(&mut self, start: impl FnOnce() -> Option<Watch>) {
+        if !self.has_tried_watch {
+            self.has_tried_watch = true;
+            self.watch = start();
+        }
+    }
+
+    /// What is waited for takes no time to speak of from now on: a signer's work.
+    fn quicken(&mut self) {
+        self.pause = SHORTEST_PAUSE;
+    }
+
+    /// Waits until the next look, for `left` at most. `tick` is called about once a second.
+    fn wait(&mut self, left: Duration, tick: &mut dyn FnMut()) {
+        let is_watched = self.watch.as_ref().is_some_and(Watch::is_live);
+        let pause = if is_watched { WATCHED_PAUSE } else { self.pause };
+        let next = Instant::now() + pause.min(left);
+        while let Some(rest) = next.checked_duration_since(Instant::now()) {
+            tick();
+            if self.has_news(rest.min(TICK)) {
+                break;
+            }
+        }
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+
+    /// Waits for this time, or until the watch says that there may be something new to see; whether there may be.
+    fn has_news(&mut self, time: Duration) -> bool {
+        if let Some(watch) = &mut self.watch {
+            return watch.wait(time);
+        }
+        thread::sleep(time);
+        false
+    }
 }
 
 #[cfg(test)]

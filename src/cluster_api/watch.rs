@@ -1,6 +1,6 @@
 //! A watch of one object, which tells when to look at it: one request instead of one every few seconds.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::Read as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -22,14 +22,12 @@ enum WatchState {
     Silent,
     /// The server has said what there is.
     Live,
-    /// It has ended after it had been live: another one can be started.
-    Lost,
-    /// It has ended and never said anything.
-    Refused,
+    /// It has ended: whoever waits has to look at the object now and then.
+    Ended,
 }
 
 impl Watch {
-    /// Has this kubectl started, which prints a line for each event; `None` if it can't be.
+    /// Has this kubectl started, which prints something for each event; `None` if it can't be.
     pub(super) fn start(command: &mut Command) -> Option<Self> {
         // Why it fails, the next look at the object says, too.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -48,27 +46,18 @@ impl Watch {
         self.state == WatchState::Live
     }
 
-    /// Whether it has ended, and another one is worth a try.
-    pub fn is_lost(&self) -> bool {
-        self.state == WatchState::Lost
-    }
-
     /// Waits until there may be something new to see, or for this time; whether there may be.
     pub fn wait(&mut self, time: Duration) -> bool {
         match self.events.recv_timeout(time) {
             Ok(()) => {
                 self.state = WatchState::Live;
+                // One look shows what all of them tell.
+                while self.events.try_recv().is_ok() {}
                 true
             }
             Err(RecvTimeoutError::Timeout) => false,
-            Err(RecvTimeoutError::Disconnected) if self.is_live() => {
-                self.state = WatchState::Lost;
-                true
-            }
             Err(RecvTimeoutError::Disconnected) => {
-                if self.state == WatchState::Silent {
-                    self.state = WatchState::Refused;
-                }
+                self.state = WatchState::Ended;
                 thread::sleep(time);
                 false
             }
@@ -83,10 +72,11 @@ impl Drop for Watch {
     }
 }
 
-/// Tells of each line, until the kubectl ends or nobody listens.
-fn pass_events_on(output: ChildStdout, events: &Sender<()>) {
-    for line in BufReader::new(output).split(b'\n') {
-        if line.is_err() || events.send(()).is_err() {
+/// Tells of whatever is printed, until the kubectl ends or nobody listens.
+fn pass_events_on(mut output: ChildStdout, events: &Sender<()>) {
+    let mut block = [0; 4096];
+    while output.read(&mut block).is_ok_and(|length| length > 0) {
+        if events.send(()).is_err() {
             return;
         }
     }
@@ -104,14 +94,16 @@ mod tests {
     }
 
     #[test]
-    fn each_event_and_the_end_wake_who_waits_once() {
-        let mut watch = watch("echo '{\"type\":\"ADDED\"}'; echo '{\"type\":\"MODIFIED\"}'");
+    fn an_event_wakes_who_waits_and_the_end_is_waited_out() {
+        let mut watch = watch("echo '{\"type\":\"ADDED\"}'");
         assert!(!watch.is_live());
-        for is_live in [true, true, false] {
-            assert!(watch.wait(LONG));
-            assert_eq!((watch.is_live(), watch.is_lost()), (is_live, !is_live));
-        }
+        assert!(watch.wait(LONG));
+        assert!(watch.is_live());
+        // A server or a proxy that ends each watch at once isn't asked without a pause.
         assert!(!watch.wait(SHORT));
+        while watch.is_live() {
+            assert!(!watch.wait(SHORT));
+        }
     }
 
     #[test]
@@ -121,7 +113,7 @@ mod tests {
         assert!(!silent.is_live());
         let mut refused = watch("echo forbidden >&2; exit 1");
         assert!(!refused.wait(SHORT));
-        assert!(!refused.is_live() && !refused.is_lost());
+        assert!(!refused.is_live());
         assert!(Watch::start(&mut Command::new("/nowhere/kubectl")).is_none());
     }
 }
