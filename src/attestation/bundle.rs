@@ -93,7 +93,7 @@ pub fn is_attestation(attribute: &ObjectIdentifier) -> bool {
 }
 
 impl AttestationBundle {
-    /// Of a chain as a YubiKey gives it, from the attestation certificate on; `None` for an empty one.
+    /// The bundle of a YubiKey's chain, which begins with the attestation certificate; `None` if the chain is empty.
     pub fn of_chain(chain: &[Vec<u8>]) -> Option<Self> {
         let (attestation, certificates) = chain.split_first()?;
         let statement = Statement::YubiKey(attestation.clone());

@@ -52,7 +52,7 @@ pub struct Trust<'a> {
 /// not [`Verdict::Unattested`].
 ///
 /// That whoever sent the request has the key is shown by the request's own signature, which is for the caller to check
-/// (`crypto::verify::is_signed_by_its_key`). Who the device belongs to no attestation says.
+/// (`crypto::verify::is_signed_by_its_key`). No attestation says who owns the device.
 pub fn verify(request: &[u8], trust: Trust<'_>, now: i64) -> Result<Verdict, Refusal> {
     let request = CertReq::from_der(request)
         .ok()

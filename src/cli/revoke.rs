@@ -312,7 +312,7 @@ fn apply_policy(
     report::lines(&certificate.manifest());
     remains_of_certificate(certificate, &arguments.kubectl_options());
     let id = certificate.credential_id();
-    let question = format!("Let whoever comes with {id} change nothing in the cluster");
+    let question = format!("Block every change made with {id}");
     question::confirm(&format!("the revocation of {id}"), &question)?;
     let applied = certificate.apply(&kubectl)?;
     for line in applied.lines() {

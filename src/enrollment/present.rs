@@ -101,7 +101,12 @@ fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Ca
     let has_id = |candidate: &&Candidate| {
         candidate.id == id.as_bytes() || key_id(candidate) == id.as_bytes()
     };
-    let Some(first) = candidates.iter().find(has_id) else { return Ok(None) };
+    let mut of_id = candidates.iter().filter(has_id);
+    let Some(first) =
+        of_id.clone().find(|candidate| candidate.key.is_some()).or_else(|| of_id.next())
+    else {
+        return Ok(None);
+    };
     let reason = match &first.key {
         None => "there is no key",
         Some(key) if !key.is_private => "there is no private key",

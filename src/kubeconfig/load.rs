@@ -152,8 +152,8 @@ fn resolve_paths(element: &mut Value, directory: &Path) -> Option<()> {
 
 /// Adds to a list those of a later file whose names it doesn't have.
 fn add_elements(mine: &mut Vec<Value>, later: Vec<Value>) {
-    let known: HashSet<_> = mine.iter().map(|element| name_of(element).to_owned()).collect();
-    mine.extend(later.into_iter().filter(|element| !known.contains(name_of(element))));
+    let mut known: HashSet<_> = mine.iter().map(|element| name_of(element).to_owned()).collect();
+    mine.extend(later.into_iter().filter(|element| known.insert(name_of(element).to_owned())));
 }
 
 /// A file that was read.

@@ -32,7 +32,7 @@ impl LocalKey {
         Self::of(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)?)
     }
 
-    /// The key with this secret number, 32 bytes in big-endian order. Fails if it is 0 or above the curve's order.
+    /// The key with this secret number, 32 bytes in big-endian order. Fails if it is 0, or not below the curve's order.
     pub(super) fn from_secret(secret: &[u8]) -> Result<Self, Box<dyn std::error::Error>> {
         let public_key = PrivateKey::from_private_key(&ECDH_P256, secret)?.compute_public_key()?;
         Self::of(EcdsaKeyPair::from_private_key_and_public_key(

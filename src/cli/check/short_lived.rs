@@ -55,8 +55,9 @@ impl Checklist<'_> {
         }
         if self.keep(step, may_approve(api))? {
             let name = &user.name;
-            let text =
-                format!("user \"{name}\" may approve requests, too, and so can be everybody");
+            let text = format!(
+                "user \"{name}\" may also approve requests, and so can become any other user"
+            );
             let help = "take one of the two rights away: an approver is somebody else";
             self.concern(step, text, help);
         } else {

@@ -38,8 +38,8 @@ pub(super) struct IssuingCluster {
 }
 
 impl IssuingCluster {
-    /// Asks who the person is and what they may do; `None` if the context uses the key that is named, or unless one is named
-    /// any key on a token already. If that key's certificate has expired, the user is asked that the context had before.
+    /// Asks who the person is and what they may do; `None` if the context uses the named key already or, if none is
+    /// named, any key on a token. If that key's certificate has expired, the user is asked that the context had before.
     pub(super) fn find(
         plan: &CertifyPlan,
         SelectedContext { kubeconfig, context }: &SelectedContext,

@@ -223,13 +223,13 @@ impl Enrollment<'_> {
     fn confirm_loss(&self, id: &ObjectId, in_slot: &str) -> Result<(), Error> {
         let lost = self.candidates.iter().find(|candidate| candidate.id == id.as_bytes());
         let key = lost.and_then(|candidate| candidate.key.as_ref());
-        let kind = key.map_or("", |key| &key.kind);
+        let kind = key.map_or_else(String::new, |key| format!("{} ", key.kind));
         let certificate = match lost.and_then(Candidate::certificate) {
             Some(certificate) => format!(", which has a certificate of {}", certificate.subject),
             None => String::new(),
         };
         let token = self.token.name();
-        let what = format!("the {kind} key{in_slot} of token {token}{certificate}");
+        let what = format!("the {kind}key{in_slot} of token {token}{certificate}");
         confirm(&what, &printable(&format!("Destroy {what}")))
     }
 

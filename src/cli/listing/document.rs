@@ -225,7 +225,7 @@ impl TokenEntry {
         }
     }
 
-    /// Whether its slot has to say which it is, where it is called so.
+    /// Whether this label and serial number fit other tokens, too, so that the slot has to be given as well.
     pub(in crate::cli) fn needs_slot(&self, label: &str, serial: &str) -> bool {
         self.needs_slot_id || label.is_empty() && (serial.is_empty() || self.needs_label)
     }
