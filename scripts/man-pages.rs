@@ -104,7 +104,7 @@ impl Shared {
         page.section("NAME", &format!("{} \\- {}", escaped(&name(command)), escaped(&summary)));
         page.section("SYNOPSIS", &synopsis(command));
         page.rendered(|it| man.render_description_section(it))?;
-        let help = command.get_after_long_help().or(command.get_after_help());
+        let help = command.get_after_long_help().or_else(|| command.get_after_help());
         let help = help.map(ToString::to_string);
         let mut examples = String::new();
         for paragraph in help.unwrap_or_default().split("\n\n") {

@@ -62,7 +62,7 @@ pub fn logged() -> u8 {
         Some("info") => 1,
         Some("debug") => 2,
         _ => {
-            warning(&format!("{LOG} is none of off, info and debug"));
+            warning(&format!("{LOG} must be off, info or debug"));
             0
         }
     }

@@ -88,10 +88,9 @@ enum ClientAdmission {
 /// Many clients ask the plugin for a certificate once only, whatever it says of its end.
 fn outdated() -> Error {
     tunnel_error(
-        "the key that this client's certificate was for has been closed since, or the tunnel process has ended and is a \
-         new one",
-        "start the client again, or have it run the credential plugin again; one that runs for long and never asks again \
-         is better started by `pkcs11-external-signer run`",
+        "the key of this client's certificate has been closed since, or the tunnel process was started anew",
+        "restart the client, or have it run the credential plugin again; if it runs for long and never does, start it with \
+         `pkcs11-external-signer run`",
     )
 }
 

@@ -55,11 +55,11 @@ impl Checklist<'_> {
         if self.keep(step, may_approve(api))? {
             let name = &user.name;
             let text =
-                format!("user \"{name}\" may approve requests, too, and so can be everybody");
-            let help = "take one of the two rights away: an approver is somebody else";
+                format!("user \"{name}\" may also approve requests, and could so become anyone");
+            let help = "take one of the two rights away; somebody else has to approve";
             self.concern(step, text, help);
         } else {
-            let help = "they compare and approve with `pkcs11-external-signer approve NAME`, which shows this certificate";
+            let help = "they do so with `pkcs11-external-signer approve NAME`, which shows them this certificate";
             self.concern(step, "somebody else has to approve each request", help);
         }
         Some(())
