@@ -192,7 +192,7 @@ fn nothing_is_approved_without_a_person_or_without_their_yes() {
     for answer in ["y", "YES", "", " yes"] {
         let mut terminal = approve(&otto, "unconfirmed").at_terminal();
         terminal.expect("Type yes: ").type_line(answer);
-        terminal.finish().0.fails(7, &["not confirmed with yes"]);
+        terminal.finish().0.fails(7, &["not confirmed: you did not type yes"]);
     }
     assert!(cluster.conditions("unconfirmed").is_empty());
 }

@@ -66,7 +66,7 @@ fn a_program_that_always_says_the_same_costs_one_try() {
     sign(&store, "")
         .variable(OWN, &wrong)
         .run()
-        .fails(7, &["refused the PIN from", "gave the same one again", "not sent twice"]);
+        .fails(7, &["refused the PIN from", "gave the same one again", "not sent again"]);
     assert_eq!(store.calls("C_Login"), ["0xa0"]);
     // Only a person makes the last try.
     let store = token_with_pair(Kind::P256);
@@ -140,7 +140,7 @@ fn a_pin_that_was_not_sent_may_be_given_again() {
 
 /// A client's second try.
 const TWICE: &str = "\"$SIGNER\" 2>/dev/null; exec \"$SIGNER\"";
-const CANCELLED: &str = "a moment ago its prompt was cancelled\nhelp: run the command again";
+const CANCELLED: &str = "its prompt was cancelled a moment ago\nhelp: run the command again";
 
 #[test]
 fn a_program_that_gives_no_pin_is_named() {
@@ -157,12 +157,12 @@ fn a_program_that_gives_no_pin_is_named() {
     let asking = program(&store, "ask", "echo 1");
     sign(&store, "").variable(OWN, asking).run().fails(7, &["was not sent"]);
     for path in ["ask", "/nowhere/ask", "/etc/passwd"] {
-        sign(&store, "").variable(OWN, path).run().fails(7, &[OWN, "is no path of a program"]);
+        sign(&store, "").variable(OWN, path).run().fails(7, &[OWN, "is not the path of a program"]);
     }
     sign(&store, "").run().fails(7, &["no program to ask for the PIN", "install pinentry"]);
     // A kubeconfig can't say which.
     let configuration = store.configuration().with("pinSource", "askpass:/bin/true");
-    store.sign_with(&configuration).run().fails(3, &["pinSource is none of"]);
+    store.sign_with(&configuration).run().fails(3, &["pinSource must be"]);
     assert!(store.calls("C_Login").is_empty());
 }
 

@@ -65,7 +65,7 @@ fn the_whole_way_is_told_step_by_step() {
              ✔ certificate    user \"jane\", groups \"dev\", \"ops\"; RSA-2048, issued by CN=test authority\n\
              ✔ credential-id  {} in the API server's audit log\n\
              ✔ validity       valid for TLS clients; it expires {}\n\
-             ✔ public key     nothing on the token contradicts the certificate\n\
+             ✔ public key     the token shows no public key that contradicts the certificate\n\
              ✔ mechanisms     the token offers RSA-PSS with SHA-256, salt 32; RSA-PSS with SHA-384, salt 48; RSA-PSS with SHA-512, salt 64; RSA PKCS #1 v1.5 with SHA-256; RSA PKCS #1 v1.5 with SHA-384; RSA PKCS #1 v1.5 with SHA-512\n\
              ✔ PIN            the PIN from the environment variable TOKEN_PIN was accepted\n\
              ✔ private key    the key with objectId \"1\" (O=dev, O=ops, CN=jane) is there\n\
@@ -96,7 +96,7 @@ fn without_a_login_it_stops_before_the_pin() {
     let text = told(&check(&hidden, &["--no-login"]).run(), 0);
     assert!(
         text.contains(
-            "! certificate    no certificate with objectId \"1\" is seen without a login"
+            "! certificate    no certificate with objectId \"1\" can be seen without a login"
         ),
         "{text}"
     );
@@ -291,7 +291,7 @@ fn what_the_options_leave_out_is_found() {
     );
     for options in [&[][..], &[module], &[token]] {
         let outcome = run(&two, options);
-        fails(&outcome, 6, "2 keys can be meant", "name one:");
+        fails(&outcome, 6, "2 keys match", "name one:");
         let text = told(&outcome, 6);
         assert!(text.contains("\n    --uri='pkcs11:token=test%20token;"), "{text}");
         assert!(text.contains(";id=%02?module-path="), "{text}");

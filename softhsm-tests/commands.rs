@@ -394,7 +394,7 @@ fn the_steps_are_told_without_pin_and_digest() {
         assert!(!details.contains(&secret), "{details}");
     }
     let unknown = told("loud");
-    assert!(unknown.contains("PKCS11_EXTERNAL_SIGNER_LOG is none of"), "{unknown}");
+    assert!(unknown.contains("PKCS11_EXTERNAL_SIGNER_LOG must be"), "{unknown}");
 }
 
 /// A remedy is to be typed as it stands, also where it is a line of a list or of JSON.

@@ -231,9 +231,7 @@ fn a_reader_with_a_keypad_asks_for_the_pin_itself() {
         .run()
         .fails(7, &["was cancelled: C_Login: CKR_FUNCTION_CANCELED"]);
     let refused = "C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:return=0xa0";
-    asked(refused)
-        .run()
-        .fails(7, &["refused the PIN entered at the reader", "make sure which PIN"]);
+    asked(refused).run().fails(7, &["refused the PIN entered at the reader", "find out which PIN"]);
 }
 
 #[test]
@@ -452,7 +450,7 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
     // What there is to name is typed as it is printed.
     let enroll = ["enroll", "--user=jane", "--csr=-", "--pin-source=env:TOKEN_PIN"];
     for (arguments, code, what) in
-        [(&["kubeconfig"][..], 6, "2 keys can be meant"), (&enroll, 5, "2 tokens can be meant")]
+        [(&["kubeconfig"][..], 6, "2 keys match"), (&enroll, 5, "2 tokens can be meant")]
     {
         let outcome = command(arguments);
         outcome.fails(code, &[what, "slot-id="]);

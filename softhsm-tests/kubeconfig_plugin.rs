@@ -599,7 +599,7 @@ fn the_key_that_the_context_has_is_taken_of_several() {
     assert!(arguments.contains("--object-id=2"), "{arguments}");
     // Where the context has none, the person is asked which.
     fs::write(&path, BEFORE).unwrap();
-    write(&store, &path, "prod", &[]).fails(6, &["2 keys can be meant"]);
+    write(&store, &path, "prod", &[]).fails(6, &["2 keys match"]);
 }
 
 /// A run leads to the real cluster, not to the local address.

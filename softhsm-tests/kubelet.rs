@@ -346,7 +346,7 @@ fn a_check_says_what_kubelet_would_be_told_without_the_password() {
     );
     assert!(!text.contains(PASSWORD));
     let nothing = check(&["--image", "docker.io/library/nginx"]).printed();
-    assert!(nothing.contains("kubelet is told nothing"), "{nothing}");
+    assert!(nothing.contains("kubelet gets no login"), "{nothing}");
     assert_eq!(check(&["--json", "--no-login"]).json()["exitCode"], 0);
     let store = node(Kind::P521);
     let other = with_token(&store, "check").arguments(&of(&file)).run();

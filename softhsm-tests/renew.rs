@@ -302,11 +302,11 @@ fn a_certificate_of_another_issuer_is_replaced_after_a_yes_alone() {
     ]);
     let before = [credential_id(&own)];
     let outcome = jane.renewed_with("approve", &[]);
-    outcome.fails(7, &["CN=intermediate has issued", "wants a yes from a person"]);
+    outcome.fails(7, &["CN=intermediate has issued", "needs somebody to type yes"]);
     assert_eq!(jane.certificates(), before);
     let mut terminal = jane.renew(&[]).at_terminal();
     terminal.expect("by one of CN=test-cluster CA? Type yes: ").type_line("no");
-    terminal.finish().0.fails(7, &["was not confirmed with yes"]);
+    terminal.finish().0.fails(7, &["was not confirmed: you did not type yes"]);
     assert_eq!(jane.certificates(), before);
     let mut terminal = jane.renew(&[]).at_terminal();
     terminal.expect("? Type yes: ").type_line("yes");

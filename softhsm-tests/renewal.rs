@@ -139,7 +139,7 @@ fn of_certificates_that_nothing_tells_apart_none_is_taken() {
     assert_eq!(remarks(&store, &[]), json!([remark, remark]));
     // What would never work isn't written, nor is there a choice of two that are the same.
     command(&store, "kubeconfig", &["--object-id=1"]).run().fails(6, &told);
-    command(&store, "kubeconfig", &[]).run().fails(6, &["no key that can be used"]);
+    command(&store, "kubeconfig", &[]).run().fails(6, &["no usable key"]);
     // The remedy works.
     for kind in [Kind::P256, Kind::Rsa(2048)] {
         let file = key(kind).certificate_pem();

@@ -294,7 +294,7 @@ fn nothing_is_revoked_without_a_person_or_without_their_yes() {
         apply(what).piped("yes\n").run().fails(7, &["no terminal", "nothing was done"]);
         let mut terminal = apply(what).at_terminal();
         terminal.expect("Type yes: ").type_line("y");
-        terminal.finish().0.fails(7, &["not confirmed with yes"]);
+        terminal.finish().0.fails(7, &["not confirmed: you did not type yes"]);
     }
     cluster().administrate(&["delete", "clusterrolebinding", "unconfirmed"], "");
     let policies =

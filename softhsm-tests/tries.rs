@@ -433,7 +433,7 @@ fn no_kind_of_wrong_pin_is_sent_twice_and_what_cannot_be_one_is_not_sent() {
 /// ykcs11 says CKR_ARGUMENTS_BAD of one with nine characters, which the card never sees.
 #[test]
 fn a_pin_that_the_library_itself_calls_malformed_is_neither_refused_nor_sent_to_a_lost_card() {
-    let malformed = ["did not take the PIN", "CKR_ARGUMENTS_BAD", "no try was spent"];
+    let malformed = ["did not accept the PIN", "CKR_ARGUMENTS_BAD", "no try was used up"];
     let store = token_with_pair(Kind::P256);
     let stored = |pin: &str| recorded(&store).with("pin", pin);
     let outcome = sign(&store, &stored(WRONG_PIN), "C_Login:return=0x7").run();
@@ -442,7 +442,7 @@ fn a_pin_that_the_library_itself_calls_malformed_is_neither_refused_nor_sent_to_
     assert_signed(&sign(&store, &stored(PIN), "").run());
     let mut terminal = sign(&store, &recorded(&store), "C_Login#1:return=0x7").at_terminal();
     terminal.expect_prompt().type_line(WRONG_PIN);
-    terminal.expect("spent").expect_prompt();
+    terminal.expect("used up").expect_prompt();
     assert_signed(&terminal.type_line(PIN).finish().0);
     // A token that has counted one meanwhile may have counted this one.
     let counted = "C_Login:return=0x7,C_GetTokenInfo#3+:set=CKF_USER_PIN_COUNT_LOW";
@@ -502,7 +502,7 @@ fn prompts_for_different_libraries_come_one_after_the_other() {
 }
 
 /// What is told of one that was asked for again too soon.
-const LEFT: &str = "a moment ago its prompt was cancelled";
+const LEFT: &str = "its prompt was cancelled a moment ago";
 
 #[test]
 fn a_prompt_that_was_left_brakes_those_behind_it_and_those_of_its_job() {
@@ -527,7 +527,7 @@ fn after_three_wrong_pins_the_same_job_is_not_asked_again() {
     let (_, screen) = terminal.finish();
     assert_eq!(prompts(&screen), 3, "{screen:?}");
     let told = error(&store, 2);
-    assert!(told.contains("a moment ago it refused what was entered"), "{told}");
+    assert!(told.contains("it refused what was entered a moment ago"), "{told}");
     assert_eq!(store.calls("C_Login"), ["0xa0"; 3]);
 }
 

@@ -100,7 +100,7 @@ fn each_uri_that_list_prints_is_taken_back() {
     // What can't be named isn't offered for a kubeconfig.
     let store = token_with(pair(Kind::P256, b"", b"key\0\0"));
     let kubeconfig = store.command(&["kubeconfig", softhsm_option(), "--token-label=test token"]);
-    kubeconfig.run().fails(6, &["no key that can be used was found", "can't be named"]);
+    kubeconfig.run().fails(6, &["no usable key was found", "can't be named"]);
 }
 
 #[test]

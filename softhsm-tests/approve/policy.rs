@@ -86,7 +86,7 @@ fn fifty_requests_are_one_table_and_one_yes() {
     assert_eq!(would.lines().count(), 50, "{would}");
     assert!(would.lines().all(|line| line.ends_with(" would be approved")), "{would}");
     assert!(cluster.conditions("good-10").is_empty());
-    approve_all(&otto, &policy).run().fails(7, &["wants a yes from a person"]);
+    approve_all(&otto, &policy).run().fails(7, &["needs somebody to type yes"]);
 
     let mut terminal = approve_all(&otto, &policy).at_terminal();
     terminal.expect("Approve 50 of 53 requests, as the table has them? Type yes: ");
@@ -202,7 +202,7 @@ fn a_yes_opens_nothing_that_the_policy_does_not_allow() {
     let text = fs::read_to_string(&policy).unwrap();
     fs::write(&policy, text.replace("minFirmware", "minFirmwre")).unwrap();
     let outcome = approve_all(&otto, &policy).run();
-    outcome.fails(3, &["policy.yaml is no policy: line 4: the field \"minFirmwre\" is none of"]);
+    outcome.fails(3, &["policy.yaml is not a valid policy: line 4: unknown field \"minFirmwre\"; the known ones are"]);
     let missing = otto.command("approve").argument("--policy=none.yaml").run();
     missing.fails(6, &["none.yaml: No such file"]);
     let unnamed = otto.command("approve").run();

@@ -119,7 +119,7 @@ fn where_a_client_connects_is_told_before_the_key() {
     assert_eq!(
         of_client(&text),
         [format!(
-            "✔ cluster \"real+token\" leads by {place} to cluster \"real\" (https://127.0.0.1:1), \
+            "✔ cluster \"real+token\" leads through {place} to cluster \"real\" (https://127.0.0.1:1), \
              and is this user's"
         )]
     );
@@ -228,13 +228,13 @@ fn a_plugin_that_clients_can_not_start_is_told() {
     };
     let gone = "/nowhere/pkcs11-external-signer";
     fails(&with_command(gone), &format!("{gone}: No such file or directory"));
-    fails(&with_command("pkcs11-external-signer"), "pkcs11-external-signer: it is in no folder");
+    fails(&with_command("pkcs11-external-signer"), "pkcs11-external-signer: it is not in PATH");
     write_file(bin.join("signer"), "#!/bin/sh\n", 0o644);
     fails(
         &with_command("bin/signer"),
         &format!("{}: Permission denied", bin.join("signer").display()),
     );
-    fails(&with_command("signer"), "signer: it is in no folder");
+    fails(&with_command("signer"), "signer: it is not in PATH");
     // Under whichever name, as long as it gets the key's arguments.
     set_mode(bin.join("signer"), 0o755);
     for command in ["bin/signer", "./bin/signer", "signer", bin.join("signer").to_str().unwrap()] {

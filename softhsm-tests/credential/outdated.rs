@@ -29,8 +29,8 @@ fn a_client_with_a_certificate_of_an_earlier_process_is_told_so() {
     let before = user.counts();
     for protocol in ["--http1.1", "--http2"] {
         let told = user.shell(&format!("{curl} {protocol}")).run().printed();
-        assert!(told.contains("certificate was for has been closed since"), "{told}");
-        assert!(told.contains("start the client again") && told.ends_with("502\n"), "{told}");
+        assert!(told.contains("certificate has been closed since"), "{told}");
+        assert!(told.contains("restart the client") && told.ends_with("502\n"), "{told}");
     }
     // It is let in no more: the key is open for others.
     assert_eq!(user.counts(), before);

@@ -151,8 +151,13 @@ fn beside_an_open_key_nobody_tries_one_pin_after_the_other() {
         asked.expect("the token refused the PIN").expect_prompt().press_ctrl('d').finish();
     }
     let mut asked = sign("2").at_terminal();
-    asked.expect_prompt().type_line(WRONG_PIN).finish().0.fails(7, &["was sent three PINs"]);
-    sign("2").at_terminal().finish().0.fails(7, &["was sent three PINs"]);
+    asked
+        .expect_prompt()
+        .type_line(WRONG_PIN)
+        .finish()
+        .0
+        .fails(7, &["has accepted none of three PINs"]);
+    sign("2").at_terminal().finish().0.fails(7, &["has accepted none of three PINs"]);
     assert_eq!(store.calls("C_Login").iter().filter(|it| *it == "0xa0").count(), 3);
     assert_signed(&sign("1").run());
     command(&store, "stop").run().printed();

@@ -215,7 +215,7 @@ fn what_is_not_approved_or_can_not_be_is_told() {
     assert!(slow.stderr.contains("was not approved within 1 s; have another person"), "{slow:?}");
     assert_eq!(requests(&holder, "grace"), Vec::<Value>::new());
     for (duration, said) in
-        [("5m", "lives 10 minutes at least"), ("25h", "a certificate that nobody can take back")]
+        [("5m", "for less than 10 minutes"), ("25h", "a certificate can't be revoked")]
     {
         let outcome = certificate(&holder, &[&format!("--duration={duration}")]);
         outcome.fails_in_one_line(2, &[said]);

@@ -68,7 +68,7 @@ fn every_kind_of_key_signs_what_openssl_accepts() {
 fn what_nobody_can_take_back_is_short_lived_and_for_somebody() {
     let store = token_with_pair(Kind::P256);
     let refused = |more: &[&str]| with_key(&store, "1", &[&JWT[..], more].concat()).run();
-    refused(&["--duration=25h"]).fails_in_one_line(2, &["lives a day at most", "at most 24h"]);
+    refused(&["--duration=25h"]).fails_in_one_line(2, &["for a day at most", "at most 24h"]);
     assert_eq!(refused(&["--audience="]).status.code(), Some(2));
     refused(&["--duration=24h"]).succeeded();
 }
@@ -148,7 +148,7 @@ fn what_has_ended_by_the_time_it_is_signed_is_not_handed_out() {
     let store = token_with_pair(Kind::P256);
     let slow = with_key(&store, "1", &[&JWT[..], &["--duration=1s"]].concat());
     let outcome = slow.suffering(&store, "C_Sign:delay=2000").run();
-    outcome.fails_in_one_line(9, &["what was issued has ended already, at "]);
+    outcome.fails_in_one_line(9, &["the credential has expired already, at "]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_kubeconfig_for_another_machine_is_complete_and_private() {
     let document: Value = serde_json::from_str(document).unwrap();
     let (_, claims, ..) = parts(document["users"][0]["user"]["token"].as_str().unwrap());
     let ends = time(claims["exp"].as_i64().unwrap());
-    assert_eq!(comment, format!("# Ends at {ends}, and is of no use afterwards."));
+    assert_eq!(comment, format!("# Expires at {ends}."));
     assert_eq!(document["contexts"][0]["context"], json!({"cluster": "prod", "user": "jane"}));
     let cluster = &document["clusters"][0]["cluster"];
     assert_eq!(cluster["server"], "https://10.0.0.1:6443");

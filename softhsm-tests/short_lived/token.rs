@@ -150,7 +150,7 @@ fn what_can_not_be_had_is_told_with_the_remedy() {
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");
     assert!(missing.stderr.contains("--service-account"), "{missing:?}");
     plugin(&[&known, "--duration=5m"])
-        .fails_in_one_line(2, &["lives 10 minutes at least", "--duration"]);
+        .fails_in_one_line(2, &["for less than 10 minutes", "--duration"]);
     let malformed = plugin(&["--service-account=known"]);
     assert_eq!(malformed.status.code(), Some(2));
     assert!(malformed.stderr.contains("NAMESPACE/NAME"), "{malformed:?}");

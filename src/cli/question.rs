@@ -31,11 +31,12 @@ pub(super) fn confirm(what: &str, question: &str) -> Result<(), Error> {
     let (text, help) = match pin_entry::ask(&format!("{question}? Type yes: "), true) {
         Answer::Typed(answer) if answer == b"yes" => return Ok(()),
         Answer::Typed(_) | Answer::None => {
-            ("was not confirmed with yes", "run the command again, and type yes if you mean it")
+            ("was not confirmed: you did not type yes", "run the command again, and type yes")
         }
-        Answer::NoTerminal => {
-            ("wants a yes from a person, and there is no terminal", "run the command at one")
-        }
+        Answer::NoTerminal => (
+            "needs somebody to type yes, and there is no terminal",
+            "run the command at a terminal",
+        ),
     };
     let text = format!("{what} {text}; nothing was done");
     Err(Error::new(Exit::Login, text).help(help))

@@ -115,7 +115,7 @@ fn applicant(present: &Certificate) -> Result<Applicant, Error> {
     let user = present.user.clone().unwrap_or_default();
     Applicant::new(user, present.groups.clone()).map_err(|error| {
         error.help(
-            "no cluster can be asked for the same once more: have whoever has issued this certificate issue the next one, \
+            "no cluster can issue such a certificate: have whoever issued this one issue the next one, \
              or ask for one with other names (`enroll`, --user, --group)",
         )
     })
@@ -331,9 +331,9 @@ impl KeyInUse<'_> {
 fn check_user(known: &ClusterUser, certificate: &Certificate) -> Result<(), Error> {
     match certificate.user.as_deref() {
         Some(user) if known.name != user => {
-            let text = format!("the cluster knows us as \"{}\", and not as \"{user}\"", known.name);
+            let text = format!("the cluster knows us as \"{}\", not as \"{user}\"", known.name);
             Err(Error::new(Exit::Cluster, text).help(
-                "nothing was removed; have the administrators look at how the API server authenticates client \
+                "nothing was removed; have the administrators check how the API server authenticates client \
                  certificates",
             ))
         }

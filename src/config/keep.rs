@@ -29,7 +29,7 @@ impl FromStr for Keep {
             "command" => Ok(Self::Command),
             "terminal" => Ok(Self::Terminal),
             _ => duration(text).ok().filter(|duration| *duration <= LONGEST).map(Self::For).ok_or(
-                "it is none of command, terminal and a duration such as 15m or 1h30m, from 1s to 7d",
+                "it must be command, terminal or a duration such as 15m or 1h30m, from 1s to 7d",
             ),
         }
     }
@@ -54,7 +54,7 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     humantime::parse_duration(text)
         .ok()
         .filter(|duration| duration.as_secs() > 0 && duration.subsec_nanos() == 0)
-        .ok_or("it is no duration such as 5m or 1h30m")
+        .ok_or("it is not a duration such as 5m or 1h30m")
 }
 
 #[cfg(test)]

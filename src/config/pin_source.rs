@@ -73,8 +73,8 @@ impl PinSource {
                 )
             }),
             _ => Err(misconfigured(
-                "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME",
-                "set pinSource to prompt, askpass, stdin, file:/path or env:NAME; the PIN itself has no place in it",
+                "pinSource must be prompt, askpass, stdin, file:/path or env:NAME",
+                "set pinSource to one of these; the PIN itself does not belong there",
             )),
         }
     }
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn other_sources_are_refused() {
         for (value, what) in [
-            ("Prompt", "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME"),
-            ("123456", "pinSource is none of prompt, askpass, stdin, file:/path and env:NAME"),
+            ("Prompt", "pinSource must be prompt, askpass, stdin, file:/path or env:NAME"),
+            ("123456", "pinSource must be prompt, askpass, stdin, file:/path or env:NAME"),
             ("file:", "pinSource file: holds no absolute path"),
             ("file:987654", "pinSource file: holds no absolute path"),
             ("file:~/pin", "pinSource \"file:~/pin\" holds no absolute path"),

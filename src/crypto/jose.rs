@@ -103,7 +103,7 @@ pub fn issuer(text: &str) -> Result<String, &'static str> {
     if is_issuer {
         Ok(text.to_owned())
     } else {
-        Err("it is no URL such as https://keys.example/jane, without user, query and fragment")
+        Err("it must be a URL such as https://keys.example/jane, without user, query and fragment")
     }
 }
 

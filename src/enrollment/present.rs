@@ -143,7 +143,7 @@ fn labelled<'a>(
         format!("{}: {kind}", selector(candidate))
     });
     let found: Vec<_> = found.collect();
-    let text = format!("{} keys of the token can be meant", found.len());
+    let text = format!("{} keys of the token match", found.len());
     Err(Error::new(Exit::Object, text)
         .help(Help::from("name one with --object-id:").with_candidates(&found)))
 }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn of_several_keys_one_has_to_be_named() {
         let candidates = [candidate(1, "jane", "RSA-2048"), candidate(2, "jane", "ECDSA P-256")];
-        assert_eq!(refusal(&candidates, None, None), "2 keys of the token can be meant");
+        assert_eq!(refusal(&candidates, None, None), "2 keys of the token match");
         assert_eq!(find(&candidates, Some(1), None).unwrap(), Some(vec![1]));
     }
 

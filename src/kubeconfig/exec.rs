@@ -93,7 +93,7 @@ pub(super) fn program_of(command: &str) -> Result<PathBuf, String> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let files = std::env::split_paths(&folders).map(|folder| folder.join(command));
     let found = files.filter_map(|file| executable(file).ok()).next();
-    let found = found.ok_or("it is in no folder of PATH")?;
+    let found = found.ok_or("it is not in PATH")?;
     if found.is_relative() {
         return Err(
             "PATH has it in the working directory, from which clients start nothing".to_owned()
@@ -137,7 +137,7 @@ fn configuration_of(exec: &Value) -> Result<Configuration, String> {
         }
         // A word that is no option could be a PIN.
         if !word.starts_with("--") {
-            return Err("a word is no option".to_owned());
+            return Err("a word is not an option".to_owned());
         }
         let (option, value) = match word.split_once('=') {
             Some((option, value)) => (option, Some(value)),
@@ -252,8 +252,8 @@ mod tests {
         for (args, problem) in [
             ("[credential, --modul=/a.so]", "--modul is not known"),
             ("[credential, --module]", "--module has no value"),
-            ("[credential, '1234']", "a word is no option"),
-            ("[credential, null]", "a word is no option"),
+            ("[credential, '1234']", "a word is not an option"),
+            ("[credential, null]", "a word is not an option"),
             ("[credential, --object-id=1, --object-id, '2']", "--object-id is there twice"),
         ] {
             let error = format!("in the plugin arguments of user \"j\", {problem}");
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(program().unwrap(), path);
         assert!(program_of(directory.path().to_str().unwrap()).is_err());
         assert_eq!(program_of("sh").unwrap().file_name().unwrap(), "sh");
-        assert_eq!(program_of("no-such-program").unwrap_err(), "it is in no folder of PATH");
+        assert_eq!(program_of("no-such-program").unwrap_err(), "it is not in PATH");
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Program {
             };
             let path = PathBuf::from(path);
             if !path.is_absolute() || !is_executable(&path) {
-                let reason = format!("it is named by {variable}, and is no path of a program");
+                let reason = format!("{variable} names it, and it is not the path of a program");
                 return Err(no_pin(&path, reason));
             }
             return Ok(Self { path, is_pinentry: false });

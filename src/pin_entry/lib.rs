@@ -28,7 +28,7 @@ fn timed_out(token: &str) -> Error {
     let text =
         format!("the prompt for the PIN of token {token} was not answered within {seconds} s");
     Error::new(Exit::Login, text).help(
-        "run the command again; without a person there, set pinSource (--pin-source) to stdin, file:/path or env:NAME",
+        "run the command again; where nobody can type it, set pinSource (--pin-source) to stdin, file:/path or env:NAME",
     )
 }
 
@@ -38,7 +38,7 @@ fn wrong_length(request: &PinRequest<'_>, origin: &PinOrigin) -> Error {
         "the PIN {origin} was not sent: PINs of token {token} have {shortest} to {longest} bytes"
     );
     Error::new(Exit::Login, text).help(
-        "check which PIN is meant (a YubiKey: the PIV PIN, 6 to 8 characters); no try was spent",
+        "check which PIN is meant (for a YubiKey, the PIV PIN, with 6 to 8 characters); no try was used up",
     )
 }
 

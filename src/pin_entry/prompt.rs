@@ -107,7 +107,7 @@ impl Prompt {
                 _ => {
                     let PinRequest { shortest, longest, .. } = request;
                     notice = Some(format!(
-                        "that can't be the PIN, and no try was spent: this token's PINs have {shortest} to {longest} \
+                        "that can't be the PIN, so no try was used up: this token's PINs have {shortest} to {longest} \
                          bytes"
                     ));
                 }
@@ -120,7 +120,7 @@ impl Prompt {
     pub(super) fn confirm(&self, request: &PinRequest<'_>, origin: PinOrigin) -> Result<(), Error> {
         let notices = [&request.notice, &request.confirm].into_iter().flatten();
         let mut text: String = notices.map(|notice| self.line(notice)).collect();
-        text.push_str("Type yes to go on: ");
+        text.push_str("Type yes to continue: ");
         if self.enter(&text, true)?.as_slice() == b"yes" {
             return Ok(());
         }

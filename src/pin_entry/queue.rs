@@ -66,10 +66,11 @@ impl PromptSlot {
                 && left.means(group, since, now)
             {
                 let how = left.how;
-                let text =
-                    format!("not asking for the PIN of token {token} again: a moment ago {how}");
+                let text = format!(
+                    "not asking for the PIN of token {token} again, because {how} a moment ago"
+                );
                 return Err(Error::new(Exit::Login, text).help(
-                    "run the command again; a script that goes on may ask after 90 seconds",
+                    "run the command again; a script that continues may ask again after 90 seconds",
                 ));
             }
         }
@@ -91,7 +92,7 @@ impl PromptSlot {
                 let holder = lock::in_brackets(holder);
                 let seconds = limit.as_secs();
                 return Err(pin::terminal_unusable(format!(
-                    "another prompt{holder} has had it for {seconds} s"
+                    "another prompt{holder} has used it for {seconds} s"
                 )));
             }
         };

@@ -81,7 +81,7 @@ impl Sources {
             format!("token {token} wants a PIN, which can no longer be asked for at the terminal");
         let help = Help::from("end the run or the tunnel process (")
             .and(command("stop"))
-            .and(") and start anew, or set pinSource (--pin-source)");
+            .and(") and start it again, or set pinSource (--pin-source)");
         Err(Error::new(Exit::Login, text).help(help))
     }
 
@@ -111,7 +111,7 @@ impl Sources {
         };
         let value = self.variable.as_ref().ok_or_else(|| failure("is not set"))?;
         value.to_str().and_then(Pin::new).ok_or_else(|| {
-            failure("holds no PIN (no text, empty, too long, or with a line ending or control character)")
+            failure("holds no PIN (it is not text, is empty or too long, or has a line ending or control character)")
         })
     }
 }

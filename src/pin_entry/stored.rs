@@ -42,7 +42,7 @@ pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
     };
     let bytes = open_regular(path).and_then(bytes).map_err(|error| failure(&error.to_string()))?;
     first_line(&bytes)
-        .ok_or_else(|| failure("its first line is no PIN (empty, too long, or not text)"))
+        .ok_or_else(|| failure("its first line is no PIN (it is empty, too long, or not text)"))
 }
 
 /// The next line of standard input, taken byte by byte so that the rest stays.
@@ -56,7 +56,7 @@ pub(super) fn read_line() -> Result<Pin, Error> {
     let mut byte = [0];
     while line.len() <= MAX_PIN_LENGTH + 2 && !line.ends_with(b"\n") {
         let length = input.read(&mut byte).map_err(|error| match error.kind() {
-            ErrorKind::TimedOut => failure("held no line within a minute"),
+            ErrorKind::TimedOut => failure("gave no line within a minute"),
             _ => failure(&format!("can't be read: {error}")),
         })?;
         if length == 0 {
@@ -64,7 +64,7 @@ pub(super) fn read_line() -> Result<Pin, Error> {
         }
         line.extend(byte);
     }
-    first_line(&line).ok_or_else(|| failure("holds no PIN (empty, too long, or not text)"))
+    first_line(&line).ok_or_else(|| failure("holds no PIN (it is empty, too long, or not text)"))
 }
 
 /// An input that is waited for until the deadline.

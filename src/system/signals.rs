@@ -225,7 +225,7 @@ extern "C" fn on_alarm(_alarm: libc::c_int) {
 fn print_announcement(signal: libc::c_int) {
     let name = low_level::signal_name(signal).unwrap_or_default();
     let before = "pkcs11-external-signer: error: interrupted by ";
-    let after = "\nhelp: nothing was answered; run the command again\n";
+    let after = "\nhelp: cancelled; run the command again\n";
     super::say([before, name, after]);
 }
 

@@ -79,8 +79,8 @@ impl PinState {
     /// The end of a sentence that says that a PIN was refused.
     pub(super) fn tries_left(self) -> &'static str {
         match self {
-            Self::CountLow => "; the token has counted a wrong PIN since the last right one",
-            Self::FinalTry => "; the token says that one try is left before it locks",
+            Self::CountLow => "; it has counted a wrong PIN since the last right one",
+            Self::FinalTry => "; one try is left before it locks",
             Self::Locked => "; the PIN is locked now",
             Self::Good | Self::ToBeChanged => "",
         }

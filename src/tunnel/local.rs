@@ -91,11 +91,10 @@ enum ClientAdmission {
 /// that expires.
 fn outdated() -> Error {
     tunnel_error(
-        "the key that this client's certificate was for has been closed since, or the tunnel process has ended and is a \
-         new one",
+        "the key of this client's certificate has been closed since, or the tunnel process was started anew",
         Help::from(
-            "start the client again, or have it run the credential plugin again; one that runs for long and never asks \
-             again is better started by ",
+            "restart the client, or have it run the credential plugin again; if it runs for long and never does, start it \
+             with ",
         )
         .and(command("run")),
     )

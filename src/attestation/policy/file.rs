@@ -84,8 +84,8 @@ impl Policy {
 /// The error of a file that is no policy.
 fn refused(source: &str, place: impl Display, reason: impl Display) -> Error {
     let text = match place.to_string() {
-        place if place.is_empty() => format!("{source} is no policy: {reason}"),
-        place => format!("{source} is no policy: {place}: {reason}"),
+        place if place.is_empty() => format!("{source} is not a valid policy: {reason}"),
+        place => format!("{source} is not a valid policy: {place}: {reason}"),
     };
     Error::new(Exit::Configuration, text)
         .help("docs/policy.md has the fields of a policy, and one to begin with")
@@ -95,14 +95,18 @@ fn unreadable(source: &str, error: &serde_saphyr::Error) -> Error {
     use serde_saphyr::Error as Yaml;
     let reason = match error.without_snippet() {
         Yaml::SerdeUnknownField { field, expected, .. } => {
-            format!("the field {:?} is none of {}", excerpt(field), expected.join(", "))
+            format!(
+                "unknown field {:?}; the known ones are {}",
+                excerpt(field),
+                expected.join(", ")
+            )
         }
         Yaml::SerdeMissingField { field, .. } => format!("the field {field} is missing"),
         Yaml::DuplicateMappingKey { key: Some(key), .. } => {
-            format!("the field {:?} is there twice", excerpt(key))
+            format!("field {:?} is there twice", excerpt(key))
         }
-        Yaml::Budget { .. } => "it holds more than a policy can".to_owned(),
-        _ => "what stands there can't be read, or something else belongs there".to_owned(),
+        Yaml::Budget { .. } => "it is too large for a policy".to_owned(),
+        _ => "this can't be read, or something else belongs here".to_owned(),
     };
     let line = error.location().filter(|place| *place != Location::UNKNOWN);
     refused(source, line.map_or_else(String::new, |place| format!("line {}", place.line())), reason)
@@ -196,7 +200,7 @@ impl Reader<'_> {
             text.value.chars().all(|part| part.is_ascii_digit() || "smhdw ".contains(part));
         let duration =
             config::duration(&text.value).ok().filter(|_| is_exact).ok_or_else(|| {
-                let reason = "it is no duration in w, d, h, m and s, such as 8h or 90d";
+                let reason = "it is not a duration in w, d, h, m and s, such as 8h or 90d";
                 self.refused(&text, field, reason)
             })?;
         let lifetime = Lifetime { duration, text: text.value.clone() };
@@ -278,7 +282,7 @@ impl Reader<'_> {
     fn firmware(&self, text: &Spanned<String>, field: &str) -> Result<Placed<Firmware>, Error> {
         let firmware = Firmware::from_text(&text.value).ok_or_else(|| {
             let found = excerpt(&text.value);
-            self.refused(text, field, format!("{found:?} is no firmware such as 5.7.4"))
+            self.refused(text, field, format!("{found:?} is not a firmware version such as 5.7.4"))
         })?;
         Ok(placed(text, field, firmware))
     }
@@ -295,7 +299,7 @@ impl Reader<'_> {
         for item in &list.value {
             values.push(named(&item.value).map_err(|known| {
                 let found = excerpt(&item.value);
-                self.refused(item, field, format!("{found:?} is none of {known}"))
+                self.refused(item, field, format!("{found:?} is not one of {known}"))
             })?);
         }
         Ok(Some(placed(&list, field, values)))

@@ -28,7 +28,7 @@ users:
 ";
 
 const NO_DURATION: &str =
-    "line 10 (maxLifetime): it is no duration in w, d, h, m and s, such as 8h or 90d";
+    "line 10 (maxLifetime): it is not a duration in w, d, h, m and s, such as 8h or 90d";
 
 fn policy(text: &str) -> Policy {
     Policy::from_yaml(text.as_bytes(), "the file").unwrap_or_else(|error| panic!("{error}"))
@@ -295,15 +295,15 @@ fn a_file_that_is_no_policy_is_refused_at_its_line() {
         (replaced("ApprovalPolicy", "Policy"), "line 2 (kind): \"Policy\" is not ApprovalPolicy"),
         (
             replaced("minFirmware", "minFirmwre"),
-            "line 4: the field \"minFirmwre\" is none of minFirmware, pinPolicies, touchPolicies, slots",
+            "line 4: unknown field \"minFirmwre\"; the known ones are minFirmware, pinPolicies, touchPolicies, slots",
         ),
         (
             replaced("  groups:", "  grops:"),
-            "line 14: the field \"grops\" is none of name, requester, serialNumbers, devices, groups, require",
+            "line 14: unknown field \"grops\"; the known ones are name, requester, serialNumbers, devices, groups, require",
         ),
         (
             replaced("slots: [9a, 82]", "minFirmware: 5.4.0"),
-            "line 9: the field \"minFirmware\" is there twice",
+            "line 9: field \"minFirmware\" is there twice",
         ),
         (
             replaced("  serialNumbers: [15873458]\n", ""),
@@ -328,56 +328,53 @@ fn a_file_that_is_no_policy_is_refused_at_its_line() {
         ),
         (format!("{POLICY}verifier: []\n"), "line 20 (verifier): it names no program"),
         (format!("{POLICY}verifier: ['']\n"), "line 20 (verifier): it names no program"),
-        (format!("{POLICY}verifier: ./verify\n"), "line 20: what stands there can't be read"),
+        (format!("{POLICY}verifier: ./verify\n"), "line 20: this can't be read"),
         (
             replaced("5.7.0", "5.7"),
-            "line 4 (require.minFirmware): \"5.7\" is no firmware such as 5.7.4",
+            "line 4 (require.minFirmware): \"5.7\" is not a firmware version such as 5.7.4",
         ),
         (
             replaced("5.7.0", "05.7.0"),
-            "line 4 (require.minFirmware): \"05.7.0\" is no firmware such as 5.7.4",
+            "line 4 (require.minFirmware): \"05.7.0\" is not a firmware version such as 5.7.4",
         ),
         (
             replaced("5.7.0", "5.7.256"),
-            "line 4 (require.minFirmware): \"5.7.256\" is no firmware such as 5.7.4",
+            "line 4 (require.minFirmware): \"5.7.256\" is not a firmware version such as 5.7.4",
         ),
         (
             replaced("once, always", "once, often"),
-            "line 5 (require.pinPolicies): \"often\" is none of never, once, always, matchOnce and matchAlways",
+            "line 5 (require.pinPolicies): \"often\" is not one of never, once, always, matchOnce and matchAlways",
         ),
         (
             replaced("- cached", "- sometimes"),
-            "line 8 (require.touchPolicies): \"sometimes\" is none of never, always and cached",
+            "line 8 (require.touchPolicies): \"sometimes\" is not one of never, always and cached",
         ),
         (
             replaced("[9a, 82]", "[9a, f9]"),
-            "line 9 (require.slots): \"f9\" is none of 9a, 9c, 9d, 9e and 82 to 95",
+            "line 9 (require.slots): \"f9\" is not one of 9a, 9c, 9d, 9e and 82 to 95",
         ),
         (replaced("8h", "8"), NO_DURATION),
         (
             replaced("name: joe", "name: jane"),
             "line 15 (users[1].name): user \"jane\" is there twice",
         ),
-        (
-            replaced("15873458", "no"),
-            "line 16: what stands there can't be read, or something else belongs there",
-        ),
+        (replaced("15873458", "no"), "line 16: this can't be read, or something else belongs here"),
         (
             replaced("[15873458]", "15873458"),
-            "line 16: what stands there can't be read, or something else belongs there",
+            "line 16: this can't be read, or something else belongs here",
         ),
         (replaced("8h", "<<"), NO_DURATION),
         // A month, or a minute that was meant?
         (replaced("8h", "1M"), NO_DURATION),
         (replaced("8h", "1y"), NO_DURATION),
         (replaced("8h", "2months"), NO_DURATION),
-        (format!("{POLICY}---\nkind: other\n"), "what stands there can't be read"),
+        (format!("{POLICY}---\nkind: other\n"), "this can't be read"),
         (
             format!("{POLICY}roots: [company]\n"),
             "line 20 (roots[0]), has no usable roots: it has no CERTIFICATE in PEM",
         ),
-        (String::new(), "is no policy"),
-        ("\u{1b}[2J: 1".to_owned(), "is no policy"),
+        (String::new(), "is not a valid policy"),
+        ("\u{1b}[2J: 1".to_owned(), "is not a valid policy"),
     ] {
         let error = Policy::from_yaml(text.as_bytes(), "the file").unwrap_err();
         assert!(error.to_string().contains(expected), "{error}\n{expected}");
@@ -385,7 +382,7 @@ fn a_file_that_is_no_policy_is_refused_at_its_line() {
         assert!(error.exits_with(Exit::Configuration), "{error}");
     }
     let error = Policy::from_yaml(b"\xff", "the file").unwrap_err();
-    assert_eq!(error.to_string(), "the file is no policy: it is not UTF-8");
+    assert_eq!(error.to_string(), "the file is not a valid policy: it is not UTF-8");
 }
 
 /// A rule whose list was emptied, perhaps by comments, is no rule less.
@@ -413,6 +410,6 @@ fn a_field_with_nothing_behind_it_is_none_that_was_left_out() {
     ] {
         assert_ne!(text, POLICY);
         let error = Policy::from_yaml(text.as_bytes(), "the file").unwrap_err();
-        assert!(error.to_string().contains("what stands there can't be read"), "{text}\n{error}");
+        assert!(error.to_string().contains("this can't be read"), "{text}\n{error}");
     }
 }

@@ -298,7 +298,7 @@ impl Checklist<'_> {
             (Some((uri, Some(why))), _) => self.concern(
                 step,
                 format!("{why}; the only key that can be used is checked: {uri}"),
-                Help::from("have a context use it: ").and(write_command()),
+                Help::from("to have a context use it: ").and(write_command()),
             ),
             (Some((uri, None)), _) => {
                 self.good(step, format!("from the options, completed: {uri}"));
@@ -320,7 +320,7 @@ impl Checklist<'_> {
             self.concern(
                 step,
                 format!("the PIN stands {readers}"),
-                "leave pin out to be asked, or set pinSource (--pin-source)",
+                "leave pin out to be asked for it, or set pinSource (--pin-source)",
             );
         }
     }
@@ -344,7 +344,7 @@ impl Checklist<'_> {
         } else {
             let (local, server) = (&context.cluster, &cluster.server);
             let text = format!(
-                "cluster \"{local}\" leads by {address} to cluster \"{name}\" ({server}), and is this user's"
+                "cluster \"{local}\" leads through {address} to cluster \"{name}\" ({server}), and is this user's"
             );
             self.good("client", text);
         }

@@ -58,7 +58,7 @@ impl Checklist<'_> {
         match registries.login_for(image) {
             None => self.concern(
                 "answer",
-                format!("{image}: {} has no entry for it; kubelet is told nothing", file.name),
+                format!("{image}: {} has no entry for it; kubelet gets no login", file.name),
                 "seal a login for its registry, or leave the registry out of matchImages",
             ),
             Some(ImageLogin { login, is_for_image_alone }) => {

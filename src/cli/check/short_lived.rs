@@ -55,15 +55,14 @@ impl Checklist<'_> {
         }
         if self.keep(step, may_approve(api))? {
             let name = &user.name;
-            let text = format!(
-                "user \"{name}\" may also approve requests, and so can become any other user"
-            );
-            let help = "take one of the two rights away: an approver is somebody else";
+            let text =
+                format!("user \"{name}\" may also approve requests, and could so become anyone");
+            let help = "take one of the two rights away; somebody else has to approve";
             self.concern(step, text, help);
         } else {
-            let help = Help::from("they compare and approve with ")
+            let help = Help::from("they do so with ")
                 .and(command("approve NAME"))
-                .and(", which shows this certificate");
+                .and(", which shows them this certificate");
             self.concern(step, "somebody else has to approve each request", help);
         }
         Some(())

@@ -93,8 +93,8 @@ impl Checklist<'_> {
             if self.arguments.no_login {
                 self.concern(
                     "certificate",
-                    format!("no certificate with {} is seen without a login", config.object),
-                    "run check without --no-login to look at the private objects too",
+                    format!("no certificate with {} can be seen without a login", config.object),
+                    "run check without --no-login, to look at private objects, too",
                 );
             }
             return None;
@@ -173,12 +173,12 @@ impl Checklist<'_> {
         }
         match token.state().pin {
             PinState::FinalTry => {
-                let help = "make sure which PIN it wants, and type it yourself";
+                let help = "find out which PIN it wants, and type that yourself";
                 self.concern(step, "one PIN try is left before the token locks", help);
             }
             PinState::CountLow => {
                 let text = "the token has counted a wrong PIN since the last right one";
-                let help = "the right PIN clears it; if it wasn't a typing mistake, look for a kubeconfig with a \
+                let help = "the right PIN clears this; if nobody mistyped it, look for a kubeconfig with a \
                             wrong one";
                 self.concern(step, text, help);
             }
@@ -213,12 +213,14 @@ impl Checklist<'_> {
     fn public_key(&mut self, token: &Token, identity: &Identity, tries_key: bool) {
         let step = "public-key";
         match identity.check_public_key(token) {
-            Ok(()) => self.good(step, "nothing on the token contradicts the certificate"),
+            Ok(()) => {
+                self.good(step, "the token shows no public key that contradicts the certificate")
+            }
             // Requests don't look at the public key; the signature decides, if there is one.
             Err(_) if tries_key => self.concern(
                 step,
                 "the token holds another public key under this id or label",
-                "requests pass over it; if the signature below is right, it is stale: remove it",
+                "it is ignored; if the signature below is right, it is out of date: remove it",
             ),
             Err(error) => self.bad(step, &error),
         }

@@ -173,8 +173,8 @@ fn check_duration(kind: ShortLived, duration: Option<Duration>) -> Result<(), Er
     if duration.is_none_or(|duration| duration.as_secs() <= LONGEST) {
         return Ok(());
     }
-    let text = format!("a {what} that nobody can take back lives a day at most");
-    Err(Error::new(Exit::Request, text).help("omit --duration, or give at most 24h"))
+    let text = format!("a {what} can't be revoked, so it may be valid for a day at most");
+    Err(Error::new(Exit::Request, text).help("leave --duration out, or give at most 24h"))
 }
 
 impl IssuedCredential {
@@ -183,7 +183,7 @@ impl IssuedCredential {
         if self.ends > unix_time() {
             return Ok(());
         }
-        let text = format!("what was issued has ended already, at {}", rfc_3339(self.ends));
+        let text = format!("the credential has expired already, at {}", rfc_3339(self.ends));
         Err(Error::new(Exit::Cluster, text).help("set the clock of this machine, or the server's"))
     }
 }
@@ -201,8 +201,10 @@ fn from_cluster(
     let shortest = SHORTEST.into();
     let life = options.duration.map_or(shortest, |duration| duration.as_secs());
     if life < shortest {
-        let text = "what an API server makes lives 10 minutes at least";
-        return Err(Error::new(Exit::Request, text).help("omit --duration, or give at least 10m"));
+        let text = "an API server issues nothing for less than 10 minutes";
+        return Err(
+            Error::new(Exit::Request, text).help("leave --duration out, or give at least 10m")
+        );
     }
     let api = session.connect(target, selection, &mut pins)?;
     for warning in session.own_key().iter().flat_map(|key| key.open.take_warnings()) {
@@ -343,7 +345,7 @@ fn jwt(
             Exit::Request,
             "nothing names the token's subject: the key has no certificate with a CN",
         )
-        .help("name whom the token is about: --subject NAME")
+        .help("name its subject: --subject NAME")
     })?;
     let life = options.duration.map_or(LIFETIME, |duration| duration.as_secs());
     let begins = unix_time();
@@ -456,5 +458,5 @@ fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
         "current-context": name,
     });
     let ends = rfc_3339(credential.ends);
-    format!("# Ends at {ends}, and is of no use afterwards.\n{config:#}\n")
+    format!("# Expires at {ends}.\n{config:#}\n")
 }

@@ -56,7 +56,7 @@ pub(super) struct EnrollArguments {
     key_options: KeyOptions,
     /// The card's slot: 9a, 9c, 9d, 9e, or 82 to 95
     #[arg(long, value_name = "SLOT", conflicts_with = "object_id", help_heading = YUBIKEY)]
-    #[arg(value_parser = |name: &str| PivSlot::named(name).ok_or("it is none of 9a, 9c, 9d, 9e and 82 to 95"))]
+    #[arg(value_parser = |name: &str| PivSlot::named(name).ok_or("it must be 9a, 9c, 9d, 9e, or 82 to 95"))]
     slot: Option<PivSlot>,
     /// When the new key wants the PIN
     #[arg(long, value_name = "POLICY", conflicts_with = "certificate", help_heading = YUBIKEY, hide_short_help = true)]

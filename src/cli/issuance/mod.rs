@@ -77,7 +77,7 @@ fn life(text: &str) -> Result<Duration, &'static str> {
     duration(text)
         .ok()
         .filter(can_be_asked_for)
-        .ok_or("it is no duration from 10m on, such as 90d or 12h")
+        .ok_or("it must be a duration of at least 10m, such as 90d or 12h")
 }
 
 /// What is asked for, by the request `jane-0a1b2c3d4e` for a user and a key.
@@ -159,7 +159,7 @@ impl Issuance<'_> {
         self.issued(&request)?.ok_or_else(|| {
             request.late(
                 &limit,
-                "when it is approved, run the same command again: it goes on with this request; --wait waits longer",
+                "when it is approved, run the same command again: it continues with this request; --wait waits longer",
             )
         })
     }
@@ -240,7 +240,7 @@ impl Issuance<'_> {
         let digits = fingerprint(public_key)?;
         let mut lines = vec![
             String::new(),
-            "  An approver of the cluster types this, in a context of their own, and compares:"
+            "  Send this to an approver, to type in a context of their own and to compare:"
                 .to_owned(),
             String::new(),
             format!("    {} approve {}", start::called(), shell_word(&request.metadata.name)),
@@ -255,7 +255,7 @@ impl Issuance<'_> {
         lines.push(format!("    key        {public_key}, whose SHA-256 is"));
         lines.push(format!("    {}", in_groups_of_eight(&digits)));
         lines.push(String::new());
-        lines.push("  It can take a while: after Ctrl-C the same command goes on.".to_owned());
+        lines.push("  You can leave with Ctrl-C; the same command continues later.".to_owned());
         report::lines(&lines.join("\n"));
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Issuance<'_> {
             );
             return Err(Error::new(Exit::Cluster, text).kind(TOO_SHORT).help(
                 "ask for a longer time with --duration, or have the administrators raise the signer's limit \
-                 (--cluster-signing-duration) and make another request with --again",
+                 (--cluster-signing-duration); then make another request with --again",
             ));
         }
         let applicant = self.applicant;

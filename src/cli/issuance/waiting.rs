@@ -69,7 +69,7 @@ pub(in crate::cli) fn wait_until_valid(certificate: &Certificate) {
 /// In the largest unit of which there are several and no rest; from two days on in days, about.
 pub(in crate::cli) fn shown_duration(seconds: Option<i64>) -> String {
     let Some(seconds) = seconds else {
-        return "as long as the signer likes (often a year)".to_owned();
+        return "as the signer chooses (often one year)".to_owned();
     };
     const DAY: i64 = 86_400;
     let units = [(DAY, "days"), (3_600, "hours"), (60, "minutes")];

@@ -23,7 +23,7 @@ use system::environment::TakenVariables;
 use token::kind;
 use token::{Identity, KeyReference, Token};
 
-/// Several keys can be meant.
+/// Several keys match.
 pub(crate) const SEVERAL_KEYS: Kind = Kind::new("several keys");
 
 /// None of the keys of all tokens can be used.
@@ -193,8 +193,8 @@ impl KeyOptions {
         let mut names = of_certificate.into_iter().chain([key.object_label.clone()]);
         let name = requested.map(str::to_owned).or_else(|| names.find(|name| !name.is_empty()));
         name.filter(|name| !name.is_empty()).ok_or_else(|| {
-            Error::new(Exit::Configuration, "the kubeconfig's user would have no name").help(
-                "name it with --user; without that it is called as the certificate's CN, or else as the key's label",
+            Error::new(Exit::Configuration, "the user in the kubeconfig would have no name").help(
+                "name it with --user; without that, it would be called like the certificate's CN or the key's label",
             )
         })
     }
@@ -209,18 +209,16 @@ fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
     }
     let option = |selected: &SelectedKey<'_>| format!("--uri={}", shell_word(&selected.key.uri));
     let options: Vec<_> = found.iter().map(option).collect();
-    Err(Error::new(Exit::Object, format!("{} keys can be meant", options.len()))
+    Err(Error::new(Exit::Object, format!("{} keys match", options.len()))
         .help(Help::from("name one:").with_candidates(&options))
         .kind(SEVERAL_KEYS))
 }
 
 /// The error of keys none of which can be used; `found` is what there is, each with what is wrong with it.
 fn no_usable(found: &[String]) -> Error {
-    let help = "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate has how a \
-                certificate is issued), or choose one as it is with --object-id:";
-    Error::new(Exit::Object, "no key that can be used was found")
-        .help(among(found, help))
-        .kind(NO_USABLE_KEY)
+    let help = "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate says how to \
+                get a certificate), or choose one as it is with --object-id:";
+    Error::new(Exit::Object, "no usable key was found").help(among(found, help)).kind(NO_USABLE_KEY)
 }
 
 /// A key in one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token "prod"

@@ -74,7 +74,7 @@ impl ContextEntries<'_> {
         let text = format!("\"{}\" in {} {what_is_so}", self.context, path.display());
         output.step(&Step { title: "context", text })?;
         if let Some(copy) = &copy {
-            output.detail(&format!("what was there is in {}", copy.display()))?;
+            output.detail(&format!("its old content is in {}", copy.display()))?;
         }
         let files = option("--kubeconfig", kubeconfig.map(Path::to_string_lossy));
         let options = files + &option("--context", Some(self.context));
@@ -120,8 +120,8 @@ impl ContextEntries<'_> {
         let options = self.options;
         if old.value("pin").is_some() && options.pin_source.is_none() {
             report::warning(
-                "the PIN that stands in the kubeconfig is not taken over, since it would stand in the \
-                 plugin's arguments: it will be asked for, unless --pin-source says where it comes from",
+                "the PIN in the kubeconfig is not taken over, since it would be visible in the plugin's \
+                 arguments: you will be asked for it, unless --pin-source says where it comes from",
             );
         }
         let pin_source = options.pin_source.as_deref().or_else(|| old.value("pinSource"));
@@ -279,7 +279,7 @@ fn report_change<T>(change: &Change<T>, context: &str) {
     report::note(&match &change.copy {
         Some(copy) => {
             let copy = copy.display();
-            format!("{path}: context \"{context}\" written; what was there is in {copy}")
+            format!("{path}: context \"{context}\" written; its old content is in {copy}")
         }
         None => format!("{path}: context \"{context}\" is there already"),
     });

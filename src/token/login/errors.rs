@@ -10,7 +10,7 @@ use config::pin::{self, PinOrigin};
 use messages::error::{Error, Exit};
 use messages::help::{Help, HelpPart, command};
 
-const WHICH_PIN: &str = "make sure which PIN the token wants (a YubiKey: the PIV PIN)";
+const WHICH_PIN: &str = "find out which PIN the token wants (for a YubiKey, the PIV PIN)";
 
 impl Token {
     /// The error for a PIN that the rules don't allow to be sent. `origin` is where the PIN would have come from.
@@ -44,9 +44,9 @@ impl Token {
     fn tries_spent(&self) -> Error {
         let token = &self.state.name;
         let text = format!(
-            "token {token} was sent three PINs and has accepted none, so no other is asked for"
+            "token {token} has accepted none of three PINs, so you are not asked for another"
         );
-        let help = Help::from("make sure which PIN the token wants (")
+        let help = Help::from("find out which PIN the token wants (")
             .and(command("check").and(HelpPart::Key).and(" --no-login"))
             .and(" shows how it counts), then start the command again");
         Error::new(Exit::Login, text).help(help)
@@ -140,18 +140,18 @@ pub(super) fn repeated(token: &TokenName, origin: &PinOrigin) -> Error {
         "token {token} seems to have refused the PIN {origin}, which gave the same one again"
     );
     Error::new(Exit::Login, text).help(
-        "correct what that program answers before you try again; a PIN that was refused is not sent twice",
+        "correct what that program answers before you try again; a PIN that was refused is not sent again",
     )
 }
 
 /// The error for a PIN whose form the library has refused, before the token could count it.
 pub(super) fn malformed(token: &TokenName, origin: &PinOrigin, error: &CryptokiError) -> Error {
     let text = format!(
-        "the library of token {token} did not take the PIN {origin} as it is: {}",
+        "the library of token {token} did not accept the PIN {origin} in this form: {}",
         ckr::failure(error)
     );
     Error::new(Exit::Login, text).help(format!(
-        "{WHICH_PIN}, and how long it is (a PIV PIN has 6 to 8 characters); no try was spent"
+        "{WHICH_PIN}, and how long that is (a PIV PIN has 6 to 8 characters); no try was used up"
     ))
 }
 
@@ -162,7 +162,7 @@ pub(super) fn not_recorded(token: &TokenName, origin: &PinOrigin, reason: &str) 
          sent to it"
     );
     Error::new(Exit::Login, text).help(
-        "make sure that you can write to .local/state/pkcs11-external-signer in your home, or to one of those \
+        "make sure that you can write to .local/state/pkcs11-external-signer in your home directory, or to one of those \
          directories, with mode 0700; or type the PIN: set pinSource (--pin-source) to prompt",
     )
 }

@@ -123,7 +123,7 @@ impl Token {
         let may_try = origin.is_attended() && tries < pin_rules::ATTENDED_TRIES;
         match answer {
             PinAnswer::Malformed if may_try => {
-                let text = "the library did not take the PIN as it is; no try was spent";
+                let text = "the library did not accept the PIN in this form; no try was used up";
                 Ok(Sent::Refused(text.to_owned()))
             }
             PinAnswer::Malformed => Err(malformed(&self.state.name, origin, error)),
