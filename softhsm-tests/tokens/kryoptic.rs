@@ -2,6 +2,7 @@
 //! and, with some of its mechanisms hidden, is the token that our own padding is for.
 
 use super::conformance::Held;
+use super::differences::assert_documented;
 use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::opening::Unpadding;
 use crate::fixture::*;
@@ -15,6 +16,14 @@ fn environment(pairs: impl IntoIterator<Item = Pair>, withheld: &str) -> Environ
 
 fn token(environment: &Environment) -> Token<'_> {
     environment.token(LIBRARY, "kryoptic", &["KRYOPTIC_CONF"])
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn it_does_what_the_table_says() {
+    assert_documented("kryoptic", |ask| {
+        ask(&token(&environment([Pair::new("01", Kind::Rsa(2048))], "")))
+    });
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! What takes long to set up is ignored here, and `scripts/test --all` runs it.
 
 mod conformance;
+mod differences;
 mod environment;
 mod guide;
 mod kryoptic;

@@ -1,6 +1,7 @@
 //! NSS, whose library has to be told at its start where its databases are.
 
 use super::conformance::Held;
+use super::differences::assert_documented;
 use super::environment::{Environment, Offer, Pair, Token};
 use crate::fixture::*;
 
@@ -31,6 +32,19 @@ fn id(environment: &Environment, name: &str) -> String {
     let mut keys = tokens.flat_map(|token| token["keys"].as_array().unwrap());
     let key = keys.find(|key| key["objectLabel"] == name).unwrap();
     key["objectId"].as_str().unwrap().to_owned()
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn it_does_what_the_table_says() {
+    assert_documented("NSS", |ask| {
+        let environment = environment([Pair::new("a", Kind::Rsa(2048))]);
+        let mut token = token(&environment);
+        // Keys are made.
+        let init_args = environment.variable("NSS_INIT_ARGS").replace(" flags=readOnly", "");
+        token.configuration = token.configuration.with("initArgs", &init_args);
+        ask(&token);
+    });
 }
 
 #[test]

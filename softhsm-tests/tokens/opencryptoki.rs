@@ -1,6 +1,7 @@
 //! opencryptoki's soft token: a token with a clock that isn't one, and its daemon.
 
 use super::conformance::Held;
+use super::differences::assert_documented;
 use super::environment::{Environment, Offer, Pair, Token};
 use crate::fixture::*;
 
@@ -14,6 +15,14 @@ fn environment(pairs: impl IntoIterator<Item = Pair>, more: &[(&str, &str)]) -> 
 
 fn token(environment: &Environment) -> Token<'_> {
     environment.token("OPENCRYPTOKI_MODULE", "opencryptoki", &["TOKEN_PIN"])
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn it_does_what_the_table_says() {
+    assert_documented("opencryptoki", |ask| {
+        ask(&token(&environment([Pair::new("01", Kind::Rsa(2048))], &[])))
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `p11-kit server`, and its trust module, whose token wants no login.
 
 use super::conformance::Held;
+use super::differences::assert_documented;
 use super::environment::{Environment, Offer, Token};
 use crate::fixture::*;
 
@@ -32,6 +33,32 @@ const CLIENT: &str = "P11_KIT_CLIENT";
 /// The token through this module.
 fn through<'e>(module: &str, environment: &'e Environment) -> Token<'e> {
     environment.token(module, "test token", &["P11_KIT_SERVER_ADDRESS"])
+}
+
+fn assert_table_says(module: &str, library: &str, variables: &'static [&'static str]) {
+    assert_documented(module, |ask| {
+        let environment = with_pair(Kind::Rsa(2048));
+        ask(&environment.token(library, "test token", variables));
+    });
+}
+
+/// The same tokens, without p11-kit.
+#[test]
+fn softhsm_does_what_the_table_says() {
+    needs_isolation!();
+    assert_table_says("SoftHSM", "SOFTHSM2_MODULE", &["SOFTHSM2_CONF"]);
+}
+
+#[test]
+fn the_proxy_does_what_the_table_says() {
+    needs_isolation!();
+    assert_table_says("p11-kit-proxy", PROXY, &["P11_KIT_SERVER_ADDRESS"]);
+}
+
+#[test]
+fn the_client_does_what_the_table_says() {
+    needs_isolation!();
+    assert_table_says("p11-kit-client", CLIENT, &["P11_KIT_SERVER_ADDRESS"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! tpm2-pkcs11 on a TPM in software: its own CKA_IDs, a lock that comes without a warning, and many clients of one TPM.
 
 use super::conformance::Held;
+use super::differences::assert_documented;
 use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::guide;
 use super::opening::Unpadding;
@@ -18,6 +19,14 @@ fn environment(pairs: impl IntoIterator<Item = Pair>) -> Environment {
 
 fn token(environment: &Environment) -> Token<'_> {
     environment.token(LIBRARY, "tpm2", VARIABLES)
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn it_does_what_the_table_says() {
+    assert_documented("tpm2-pkcs11", |ask| {
+        ask(&token(&environment([Pair::new("01", Kind::Rsa(2048))])))
+    });
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod revocation;
 mod run;
 
 use self::cards::{Cards, Instruction, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};
+use super::differences::assert_documented;
 use super::environment::{Offer, Token, one_scheme};
 use super::guide::{self, assert_names};
 use super::opening::Unpadding;
@@ -20,6 +21,18 @@ fn with_management_key(invocation: Invocation) -> Outcome {
     let mut terminal = invocation.at_terminal();
     terminal.expect("management key (48 hexadecimal digits").type_line("default");
     terminal.finish().0
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn opensc_does_what_the_table_says() {
+    assert_documented("OpenSC", |ask| ask(&Cards::inserted(1).token(OPENSC, 1)));
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn ykcs11_does_what_the_table_says() {
+    assert_documented("ykcs11", |ask| ask(&Cards::inserted(1).token(YKCS11, 1)));
 }
 
 #[test]
