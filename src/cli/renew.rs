@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::connection::connect;
 use super::issuance::{
@@ -16,10 +17,11 @@ use super::key::options::{KeyOptions, SelectedContext};
 use super::question::confirm;
 use super::session::{CommandSession, Step};
 use crate::enrollment::{Applicant, KeyAttestation, of_key, sign_request};
-use cluster_api::ClusterUser;
+use attestation::AttestationBundle;
+use cluster_api::{ClusterUser, TokenConnection};
 use config::Config;
 use crypto::certificate::{Certificate, ValidityState, minute};
-use keyring::{KeyNumber, Keyring, OpenKeys as _};
+use keyring::{KeyNumber, Keyring, OpenKey, OpenKeys as _};
 use messages::error::{Error, Exit};
 use messages::printable::printable;
 use messages::report;
@@ -51,63 +53,115 @@ pub(super) struct RenewArguments {
 
 pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> Result<(), Error> {
     arguments.key.set_call();
-    let (source, variables) = arguments.key.whole_source(false, session)?;
-    let keyring = session.keyring();
-    let context = match source.context {
-        Some(context) => context,
-        None => arguments.key.selected()?,
-    };
-    let configuration = source.configuration;
-    let number = keyring.add(Config::from_map(&mut configuration.clone())?, &variables)?;
-    let open = keyring.open(number, None)?;
-    // What is being done needn't be said.
-    let _ = open.take_warnings();
-    let der = open.chain.first().ok_or_else(|| Error::internal("a key without a certificate"))?;
-    let present = Certificate::from_der(der, "the certificate")?;
-    let applicant = &applicant(&present)?;
-    let target = context.target()?;
-    let server = target.cluster.server.clone();
-    let api = connect(target, number, keyring.clone())?;
-    let key = KeyInUse { keyring: &keyring, configuration, number, context };
-    let public_key = present.public_key();
-    let issuance = Issuance {
-        api: &api,
-        applicant,
-        public_key,
-        duration: arguments.issuance.duration,
-        renewed: Some(&present),
-        attestation: None,
-    };
-    if let Some(old) = key.renewed_before(&present, &issuance)? {
-        let known = api.whoami()?;
-        check_user(&known, &present)?;
-        confirm_issuer(&old, &present)?;
-        key.remove(&old, &present)?;
-        return show_renewed(&present, &known, &server, session);
+    let renewal = Renewal::prepare(arguments, session)?;
+    if renewal.finish_earlier(session)? {
+        return Ok(());
     }
-    let attestation = match &arguments.attestation {
-        Some(file) => Some(attestation_from_file(file, public_key)?),
-        None if arguments.no_attestation => None,
-        None => key.attestation()?,
-    };
-    if let Some(known) = &attestation {
-        session.output.step(&Step { title: "attestation", text: known.disclosure() })?;
+    renewal.renew(arguments, session)
+}
+
+/// A certificate that is to be renewed: of the key that is open, by the cluster that it lets in to.
+struct Renewal {
+    key: KeyInUse,
+    open: Arc<OpenKey>,
+    present: Certificate,
+    applicant: Applicant,
+    /// How long the new certificate is to be valid; the signer's own choice without.
+    duration: Option<Duration>,
+    api: TokenConnection,
+    /// The cluster's server, for messages.
+    server: String,
+}
+
+impl Renewal {
+    /// Opens the key. The cluster isn't asked yet.
+    fn prepare(arguments: &RenewArguments, session: &mut CommandSession) -> Result<Self, Error> {
+        let (source, variables) = arguments.key.whole_source(false, session)?;
+        let keyring = session.keyring();
+        let context = match source.context {
+            Some(context) => context,
+            None => arguments.key.selected()?,
+        };
+        let configuration = source.configuration;
+        let number = keyring.add(Config::from_map(&mut configuration.clone())?, &variables)?;
+        let open = keyring.open(number, None)?;
+        // What is being done needn't be said.
+        let _ = open.take_warnings();
+        let der =
+            open.chain.first().ok_or_else(|| Error::internal("a key without a certificate"))?;
+        let present = Certificate::from_der(der, "the certificate")?;
+        let applicant = applicant(&present)?;
+        let target = context.target()?;
+        let server = target.cluster.server.clone();
+        let api = connect(target, number, keyring.clone())?;
+        let key = KeyInUse { keyring, configuration, number, context };
+        let duration = arguments.issuance.duration;
+        Ok(Self { key, open, present, applicant, duration, api, server })
     }
-    let bundle = attestation.map(|known| known.bundle);
-    let issuance = Issuance { attestation: bundle.as_ref(), ..issuance };
-    let issued = issuance.obtain(&arguments.issuance, &mut session.output, || {
+
+    /// What is asked for, with this attestation of the key.
+    fn issuance<'a>(&'a self, attestation: Option<&'a AttestationBundle>) -> Issuance<'a> {
+        Issuance {
+            api: &self.api,
+            applicant: &self.applicant,
+            public_key: self.present.public_key(),
+            duration: self.duration,
+            renewed: Some(&self.present),
+            attestation,
+        }
+    }
+
+    /// Removes the certificate that the present one was issued to replace, if an earlier call was interrupted before that;
+    /// whether it was.
+    fn finish_earlier(&self, session: &mut CommandSession) -> Result<bool, Error> {
+        let Self { key, present, .. } = self;
+        let Some(old) = key.renewed_before(present, &self.issuance(None))? else {
+            return Ok(false);
+        };
+        let known = self.api.whoami()?;
+        check_user(&known, present)?;
+        confirm_issuer(&old, present)?;
+        key.remove(&old, present)?;
+        show_renewed(present, &known, &self.server, session)?;
+        Ok(true)
+    }
+
+    /// Has a new certificate issued, and puts it in the place of the present one.
+    fn renew(&self, arguments: &RenewArguments, session: &mut CommandSession) -> Result<(), Error> {
+        let attestation = self.attestation(arguments)?;
+        if let Some(known) = &attestation {
+            session.output.step(&Step { title: "attestation", text: known.disclosure() })?;
+        }
+        let bundle = attestation.map(|known| known.bundle);
+        let sign = || self.sign_request(bundle.as_ref());
+        let issuance = self.issuance(bundle.as_ref());
+        let issued = issuance.obtain(&arguments.issuance, &mut session.output, sign)?;
+        confirm_issuer(&self.present, &issued.certificate)?;
+        let known = self.key.replace(&self.present, &issued)?;
+        show_renewed(&issued.certificate, &known, &self.server, session)
+    }
+
+    /// What the request says of where the key was made.
+    fn attestation(&self, arguments: &RenewArguments) -> Result<Option<KeyAttestation>, Error> {
+        match &arguments.attestation {
+            Some(file) => attestation_from_file(file, self.present.public_key()).map(Some),
+            None if arguments.no_attestation => Ok(None),
+            None => self.key.attestation(),
+        }
+    }
+
+    /// The request for the new certificate, signed with the key; PEM.
+    fn sign_request(&self, attestation: Option<&AttestationBundle>) -> Result<String, Error> {
+        let KeyInUse { keyring, number, .. } = &self.key;
         sign_request(
             KeyPurpose::Signing,
-            bundle.as_ref(),
-            applicant,
-            public_key,
-            &open.schemes,
-            |scheme, digest| keyring.sign(number, scheme, digest.to_owned()),
+            attestation,
+            &self.applicant,
+            self.present.public_key(),
+            &self.open.schemes,
+            |scheme, digest| keyring.sign(*number, scheme, digest.to_owned()),
         )
-    })?;
-    confirm_issuer(&present, &issued.certificate)?;
-    let known = key.replace(&present, &issued)?;
-    show_renewed(&issued.certificate, &known, &server, session)
+    }
 }
 
 /// Whom the next certificate is for: the same user and groups.
@@ -154,14 +208,14 @@ fn confirm_issuer(old: &Certificate, new: &Certificate) -> Result<(), Error> {
 
 /// The key of a context, with its token, and where its certificate is: how the successor takes that place, in the end,
 /// when the cluster has let it in.
-struct KeyInUse<'a> {
-    keyring: &'a Arc<Keyring>,
+struct KeyInUse {
+    keyring: Arc<Keyring>,
     configuration: Configuration,
     number: KeyNumber,
     context: SelectedContext,
 }
 
-impl KeyInUse<'_> {
+impl KeyInUse {
     /// The certificate on the token that the present one was issued to replace: an earlier call may have been interrupted
     /// before it removed what it had renewed.
     fn renewed_before(
