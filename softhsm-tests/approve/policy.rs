@@ -247,8 +247,11 @@ fn a_policy_is_checked_without_a_cluster() {
     assert!(printed.contains("policy.yaml is a policy for 1 user, SHA-256 "), "{printed}");
     let text = fs::read_to_string(&policy).unwrap();
     for (wrong, reason) in [
-        (text.replace("1h", "1M"), "line 6 (maxLifetime): it is no duration in w, d, h, m and s"),
-        (text.replace("minFirmware", "minFirmwre"), "line 4: the field \"minFirmwre\" is none of"),
+        (
+            text.replace("1h", "1M"),
+            "line 6 (maxLifetime): it is not a duration in w, d, h, m and s",
+        ),
+        (text.replace("minFirmware", "minFirmwre"), "line 4: unknown field \"minFirmwre\""),
         (
             format!("verifier: [no/verifier]\n{text}"),
             "line 1 (verifier): no/verifier: No such file",
