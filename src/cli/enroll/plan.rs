@@ -107,7 +107,7 @@ pub(super) struct CertifyPlan {
 
 /// `--writes-by-touch`
 pub(super) struct WritesPlan {
-    /// The context among its options is the one that reads.
+    /// The context among its options is the one that reads, and whom the certificate is for follows from that.
     pub(super) certify: CertifyPlan,
     pub(super) preferences: Preferences,
 }
@@ -282,7 +282,6 @@ impl WritesPlan {
             certify.token.of_yubikeys = Some("--writes-by-touch without --object-id");
         }
         certify.key.touch = TouchDemand::Wanted;
-        certify.whom.usual = UsualUser::SecondOfRequester;
         certify.keep = certify.keep.or(Some(Keep::Command));
         let preferences = if arguments.kuberc { Preferences::Change } else { Preferences::Print };
         Ok(Self { certify, preferences })

@@ -18,6 +18,10 @@ pub(in crate::cli) const SUFFIX: &str = "-writes";
 /// The key, the user and a context for both, beside those that read; then kubectl's preferences.
 pub(super) fn enroll(plan: WritesPlan, session: &mut CommandSession) -> Result<(), Error> {
     let WritesPlan { certify: mut second, preferences } = plan;
+    if preferences == Preferences::Change {
+        // Before anything is made; they are read again when they are changed.
+        Kuberc::read()?;
+    }
     let WritingContext { name, usual } = WritingContext::find_or_add(&second.token.options)?;
     second.token.options.context = Some(name);
     second.whom.usual = usual;
