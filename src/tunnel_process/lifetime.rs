@@ -1,4 +1,18 @@
 //! How long a key stays open, by the `keep` settings of the clients that use it.
+//!
+//! The tunnel process looks again and again whether a key is still kept ([`ServedKey::is_kept`]). It is, as long as one of
+//! these keeps it:
+//!
+//! | what keeps it | known by | until |
+//! |---|---|---|
+//! | a client that waits for it to be opened | [`WaitingClients`] | the client has its answer |
+//! | a connection that is made with it | [`KeyUsage`] | the last connection has ended |
+//! | a program that was given the credential | [`Caller`] | it has ended, and its client has connected or had [`limits::FIRST_USE`] |
+//! | the claims of all clients together | [`Claim`] | the first of them has run out |
+//!
+//! A claim with [`Keep::Command`] keeps nothing by itself; one with [`Keep::For`] runs out that long after the key's last use,
+//! and one with [`Keep::Terminal`] when the last of the shells has ended. If the token process has ended, the key is lost, and
+//! only clients that wait and connections still count: they are told, or need no signature.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
