@@ -19,7 +19,7 @@ import sys
 import termios
 import time
 
-COLUMNS, CHARACTER, LINE, MARGIN = 100, 7.8, 18, 16
+COLUMNS, ROWS, CHARACTER, LINE, MARGIN = 100, 24, 7.8, 18, 16
 COLOURS = {"1": "b", "31": "r", "32": "g", "33": "y"}
 PROMPT, PIN, REQUEST = r"\$ $", r"PIN[^\n]*: $", r"signer approve (\S+)"
 
@@ -30,7 +30,7 @@ class Terminal:
     def __init__(self):
         child, self.file = pty.fork()
         if child == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 60, COLUMNS, 0, 0))
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
             os.environ["PS1"] = "$ "
             os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
         self.shown, self.unread, self.clock, self.last = [], "", 0, time.monotonic()
@@ -83,8 +83,8 @@ def record(pin, approve, commands):
 
 
 def screens(shown):
-    """The lines of the screen after each piece of output: characters, each with its colour."""
-    rows, row, column, colour = [[]], 0, 0, ""
+    """The lines of the screen after each piece of output: characters, each with its colour. A full screen scrolls."""
+    rows, row, column, colour, top = [[]], 0, 0, "", 0
     for moment, text in shown:
         for control, character in re.findall(r"\x1b\[([0-9;?]*[A-Za-z])|(.)", text, re.DOTALL):
             count = int(control[:-1] or 0) if control and control[:-1].isdigit() else 0
@@ -110,7 +110,8 @@ def screens(shown):
                 rows[row][column] = (character, colour)
                 column += 1
             rows.extend([] for _ in range(row + 1 - len(rows)))
-        yield moment, [list(line) for line in rows]
+        top = max(top, len(rows) - ROWS)
+        yield moment, [list(line) for line in rows[top:]]
 
 
 def pieces(shown):
