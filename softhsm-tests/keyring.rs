@@ -411,7 +411,7 @@ fn a_withdrawn_certificate_ends_its_connections_and_its_sessions() {
     let told = served.connections.0.lock().unwrap().join("\n");
     let last = told.lines().last().unwrap();
     assert!(
-        last.contains("answered with 502: the key that this client's certificate was"),
+        last.contains("answered with 502: the key of this client's certificate has been"),
         "{told}"
     );
     assert_eq!(served.tunnels.clients.usage(number), KeyUsage::default());

@@ -572,7 +572,7 @@ fn a_pin_is_not_taken_over() {
     );
     let path = file(&store, &before);
     let outcome = write(&store, &path, "prod", &[]);
-    let told = "the PIN that stands in the kubeconfig is not taken over";
+    let told = "the PIN in the kubeconfig is not taken over";
     outcome.says(&[told]);
     assert_eq!(text(&path).matches(PIN).count(), 1);
     let outcome = write(&store, &path, "prod", &["--pin-source=prompt"]);
