@@ -450,7 +450,7 @@ fn tokens_of_one_serial_number_and_label_are_told_apart_by_their_slots() {
     // What there is to name is typed as it is printed.
     let enroll = ["enroll", "--user=jane", "--csr=-", "--pin-source=env:TOKEN_PIN"];
     for (arguments, code, what) in
-        [(&["kubeconfig"][..], 6, "2 keys match"), (&enroll, 5, "2 tokens can be meant")]
+        [(&["kubeconfig"][..], 6, "2 keys match"), (&enroll, 5, "2 tokens match")]
     {
         let outcome = command(arguments);
         outcome.fails(code, &[what, "slot-id="]);

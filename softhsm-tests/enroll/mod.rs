@@ -325,7 +325,7 @@ fn of_several_tokens_one_is_named_or_picked() {
     let enroll = || store.with_pin(&request);
     let outcome = enroll().run();
     let told = [
-        "2 tokens can be meant",
+        "2 tokens match",
         "--token-label=first --token-serial=",
         "--token-label=second --token-serial=",
     ];
@@ -333,7 +333,7 @@ fn of_several_tokens_one_is_named_or_picked() {
     // With a library each, where none is named.
     let outcome = store.command(&["enroll", "--user=jane", "--csr=-"]).run();
     let first = "libsofthsm2.so --token-label=first";
-    outcome.fails(5, &["2 tokens can be meant", "--module=/", first]);
+    outcome.fails(5, &["2 tokens match", "--module=/", first]);
     let mut terminal = enroll().at_terminal();
     terminal.expect("Which token?").expect("1 to 2").type_line("2");
     let (outcome, screen) = terminal.finish();
@@ -363,7 +363,7 @@ fn the_token_that_shows_the_certificates_key_is_meant() {
     }
     let other = key(Kind::P384).certificate_pem();
     let other = run(&["--certificate", other.to_str().unwrap()]);
-    other.fails(5, &["3 tokens can be meant"]);
+    other.fails(5, &["3 tokens match"]);
 }
 
 #[test]
@@ -496,7 +496,7 @@ fn one_of_several_tokens_is_named_by_the_options_that_are_printed() {
     let enroll =
         ["enroll", softhsm_option(), "--user=jane", "--csr=-", "--pin-source=env:TOKEN_PIN"];
     let refused = store.with_pin(&enroll).run();
-    refused.fails(5, &["2 tokens can be meant"]);
+    refused.fails(5, &["2 tokens match"]);
     for options in told_lines(&refused.stderr, "name one with these options").lines() {
         let options = options.replace(&format!("{} ", softhsm_option()), "");
         let script = format!("\"$SIGNER\" {} {options}", enroll.join(" "));

@@ -112,7 +112,7 @@ fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configurati
                 .collect();
             let picked = pick("Which token?", &options).and_then(|index| several.get(index));
             *picked.ok_or_else(|| {
-                Error::new(Exit::Token, format!("{} tokens can be meant", several.len()))
+                Error::new(Exit::Token, format!("{} tokens match", several.len()))
                     .help(Help::from("name one with these options:").with_candidates(&options))
             })?
         }
