@@ -306,10 +306,26 @@ fn a_fallback_that_fails_hides_no_cause() {
     let store = token_with_pair(Kind::Rsa(2048));
     let configuration = store.faulty(store.configuration_with_pin_source());
     let request = sign_request(&configuration, &Options::pss(Hash::Sha256, -1), &sample(32));
-    let refused = "C_Sign#1:return=0x71,C_SignInit#2:return=0x90";
+    let refused = "C_Sign#1:return=0x71,C_SignInit#2:return=0x6";
     let outcome = store.ask(&request).suffering(&store, refused).run();
     outcome.fails(8, &["is refused by the token", "C_Sign: CKR_MECHANISM_PARAM_INVALID"]);
-    assert!(!outcome.stderr.contains("OPERATION_ACTIVE"), "{outcome:?}");
+    assert!(!outcome.stderr.contains("FUNCTION_FAILED"), "{outcome:?}");
+}
+
+/// SoftHSM isn't called for the first C_Sign, so that what C_SignInit has begun stays active; NSS does it by itself.
+#[test]
+fn an_operation_that_stays_active_keeps_no_other_from_the_token() {
+    let store = token_with_pair(Kind::Rsa(2048));
+    let configuration = store.configuration_with_pin_source();
+    let options = Options::pss(Hash::Sha256, -1);
+    let request = sign_request(&store.faulty(configuration), &options, &sample(32));
+    let outcome = store.ask(&request).suffering(&store, "C_Sign#1:return=0x71").run();
+    let scheme = Scheme::Pss { hash: Hash::Sha256, salt: 32 };
+    assert_verifies(key(Kind::Rsa(2048)), scheme, &sample(32), &outcome.signature());
+    assert_eq!(store.calls("C_SignInit"), ["0x0", "0x90", "0x0"]);
+    assert_eq!(store.calls("C_OpenSession"), ["0x0", "0x0"]);
+    // The login is the token's.
+    assert_eq!(store.calls("C_Login"), ["0x0"]);
 }
 
 #[test]

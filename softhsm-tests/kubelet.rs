@@ -278,8 +278,8 @@ fn whatever_a_call_returns_that_opens_it_is_named_and_no_answer_is_given() {
                     assert!([4, 5, 6, 7, 8].contains(&exit), "{fault}: {outcome:?}");
                     outcome.fails_in_one_line(exit, &[]);
                     let named = match code.name {
-                        // The PIN is given once more, for an operation that SoftHSM has begun already.
-                        "CKR_USER_NOT_LOGGED_IN" => "CKR_OPERATION_ACTIVE",
+                        // The PIN is given for the operation then, which SoftHSM doesn't expect of this key.
+                        "CKR_USER_NOT_LOGGED_IN" => "CKR_OPERATION_NOT_INITIALIZED",
                         name => name,
                     };
                     let is_named = [code.name, named, "does not open"]

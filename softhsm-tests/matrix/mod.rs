@@ -53,7 +53,7 @@ const CONSEQUENCES: &[(&str, &str, &str)] = &[
     ("C_Login", "CKR_PIN_LOCKED", "is locked"),
     // The PIN is given for the signature then, which SoftHSM doesn't expect of this key.
     ("C_SignInit", "CKR_USER_NOT_LOGGED_IN", "C_Login: CKR_OPERATION_NOT_INITIALIZED"),
-    ("C_Sign", "CKR_USER_NOT_LOGGED_IN", "C_SignInit: CKR_OPERATION_ACTIVE"),
+    ("C_Sign", "CKR_USER_NOT_LOGGED_IN", "C_Login: CKR_OPERATION_NOT_INITIALIZED"),
 ];
 
 /// What the program is asked for.

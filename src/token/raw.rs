@@ -19,9 +19,9 @@ use cryptoki::object::{Attribute, AttributeType};
 use cryptoki::session::UserType;
 use cryptoki::slot::{SlotInfo, TokenInfo};
 use cryptoki_sys::{
-    CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FUNCTION_LIST, CK_INFO,
-    CK_INVALID_HANDLE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO, CK_SLOT_ID,
-    CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
+    CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FLAGS, CK_FUNCTION_LIST,
+    CK_INFO, CK_INVALID_HANDLE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO,
+    CK_SLOT_ID, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
     CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
     CKS_RW_PUBLIC_SESSION,
 };
@@ -195,7 +195,7 @@ impl Functions {
         let mut handle = 0;
         let none = ptr::null_mut();
         call!(self.0, C_OpenSession, OpenSession, slot, flags, none, None, &raw mut handle)?;
-        Ok(Session { functions: &self.0, handle })
+        Ok(Session { functions: &self.0, slot, flags, handle })
     }
 }
 
@@ -210,6 +210,9 @@ pub enum SessionAccess {
 /// An open session. After C_Finalize, its calls fail with CKR_CRYPTOKI_NOT_INITIALIZED.
 pub(super) struct Session {
     functions: &'static CK_FUNCTION_LIST,
+    slot: CK_SLOT_ID,
+    /// Those of C_OpenSession.
+    flags: CK_FLAGS,
     handle: CK_SESSION_HANDLE,
 }
 
@@ -265,6 +268,27 @@ impl Session {
             let _ = self.logout();
         }
         let _: CallResult<()> = call_in!(self, C_CloseSession, CloseSession);
+    }
+
+    /// Puts another session in the place of this one (C_OpenSession, then C_CloseSession, so that the token keeps its
+    /// login): an operation that is active ends with its session.
+    pub(super) fn renew(&mut self) -> CallResult<()> {
+        let mut handle = 0;
+        let none = ptr::null_mut();
+        let opened = &raw mut handle;
+        call!(
+            self.functions,
+            C_OpenSession,
+            OpenSession,
+            self.slot,
+            self.flags,
+            none,
+            None,
+            opened
+        )?;
+        let _: CallResult<()> = call_in!(self, C_CloseSession, CloseSession);
+        self.handle = handle;
+        Ok(())
     }
 
     /// All objects that have the attributes of the template (C_FindObjectsInit, C_FindObjects, C_FindObjectsFinal).

@@ -170,8 +170,6 @@ impl Token {
             && refuses_mechanism(refused)
         {
             let again = sign_padded(self, second)?;
-            // Some libraries keep the refused operation active, and so refuse the second one: the first refusal is the
-            // error then.
             if again.as_ref().map_or_else(ckr::is_removed, |_| true) {
                 outcome = again;
             }
@@ -233,7 +231,8 @@ impl Token {
         }
         // C_SignInit, C_Login(CKU_CONTEXT_SPECIFIC), C_Sign (PKCS#11, section 5.13.1). Nothing may come between
         // the login and C_Sign: some cards take it for the end of the authentication.
-        if let Err(error) = self.session.begin(operation, mechanism, key.object) {
+        let begin = |token: &Self| token.session.begin(operation, mechanism, key.object);
+        if let Err(error) = self.beside_no_operation(begin) {
             return Ok(Err(error));
         }
         if let Err(error) =
@@ -259,12 +258,21 @@ impl Token {
             let _notice = token.touch_notice();
             call(&token.session)
         };
-        let outcome = call(self);
+        let outcome = self.beside_no_operation(call);
         if self.is_logged_in() || !wants_login(&outcome) {
             return Ok(outcome);
         }
         self.authenticate(UserType::User, &key.reference.holder(), pins)?;
-        Ok(call(self))
+        Ok(self.beside_no_operation(call))
+    }
+
+    /// Makes the call once more, in another session, if an operation that failed is active in this one: NSS keeps one
+    /// whose parameters were at fault, and it refuses all others.
+    fn beside_no_operation<T>(&mut self, call: impl Fn(&Self) -> CallResult<T>) -> CallResult<T> {
+        let outcome = call(self);
+        let is_refused =
+            outcome.as_ref().is_err_and(|error| ckr::code(error) == Some(RvError::OperationActive));
+        if is_refused && self.session.renew().is_ok() { call(self) } else { outcome }
     }
 
     fn touch_notice(&self) -> Box<dyn Any> {
