@@ -203,6 +203,10 @@ fn a_users_key_may_be_in_a_device_that_the_verifier_names() {
     let policy = policy(&format!(
         "verifier: [bin/verify, --keys, keys]\n{POLICY}- name: eve\n  devices: [laptop-17]\n"
     ));
+    // Of others' devices the verifier isn't even asked.
+    let asked = ["jane", "eve", "mallory"].map(|user| policy.has_device_for(user));
+    assert_eq!(asked, [false, true, false]);
+    assert_eq!(policy.user_count(), 4);
     let verifier = policy.verifier.as_ref().unwrap();
     assert_eq!((verifier.program.as_str(), verifier.arguments.len()), ("bin/verify", 2));
     let told = |user: &str, claims: Option<&Claims>| {
