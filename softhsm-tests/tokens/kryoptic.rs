@@ -98,7 +98,7 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
         terminal.expect("last try").expect("yes").type_line("yes");
         terminal.expect_prompt().type_line(pin);
     };
-    let counted = "the token has counted a wrong PIN since the last right one";
+    let counted = "it has counted a wrong PIN since the last right one";
 
     // kryoptic raises no flag for the first ones, and still no other process sends a stored one.
     let stored = sign().variable("TOKEN_PIN", WRONG_PIN).run();

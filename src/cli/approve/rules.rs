@@ -9,7 +9,7 @@ use cluster_api::signing_request::SigningRequest;
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
 use files::read_regular;
-use messages::error::Error;
+use messages::error::{Error, Exit};
 use system::clock::unix_time;
 
 /// By what requests are judged, beside who made them.
@@ -87,7 +87,11 @@ pub(super) struct PolicyFile {
 
 impl PolicyFile {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
-        let content = read_regular(path, LONGEST).map_err(|error| file_error(path, error))?;
+        let content = read_regular(path, LONGEST).map_err(|error| {
+            let text = format!("{}: {error}", path.display());
+            Error::new(Exit::Configuration, text)
+                .help("name the policy's file; docs/policy.md has one to begin with")
+        })?;
         let name = path.display().to_string();
         let policy = Policy::from_yaml(&content, &name)?;
         let verifier = policy.verifier.as_ref();
