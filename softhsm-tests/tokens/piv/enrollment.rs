@@ -240,7 +240,7 @@ fn a_pin_in_the_place_of_the_management_key_is_sent_after_a_word() {
     let enrollment = Enrollment::on_a_card(YKCS11);
     let mut terminal = enrollment.request(&["--slot", "82"]);
     terminal.expect(MANAGEMENT_KEY).type_line(PIN);
-    failed(terminal, 7, &["can't be the management key and was not sent"]);
+    failed(terminal, 7, &["can't be the management key, and was not sent"]);
     // This card has no key under its PIN.
     let mut terminal = enrollment.request(&["--slot", "82"]);
     let outcome = terminal.expect(MANAGEMENT_KEY).type_line("pin").finish().0;
