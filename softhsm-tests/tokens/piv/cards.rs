@@ -189,7 +189,7 @@ fn script() -> PathBuf {
 /// Two cards, made once: their keys take seconds.
 fn made() -> &'static Path {
     static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let place = at_target("piv-cards-3");
+        let place = at_target("piv-cards-4");
         if !place.exists() {
             let state = tempfile::tempdir_in(place.parent().unwrap()).unwrap();
             let mut script = Command::new(script());

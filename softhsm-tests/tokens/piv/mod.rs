@@ -100,7 +100,7 @@ fn three_tries_lead_to_the_lock_and_the_last_wants_a_word() {
         // The second wrong one, and the right one as the last.
         let mut terminal = sign_at_terminal(&token, "1", &key);
         terminal.expect_prompt().type_line(WRONG_PIN);
-        terminal.expect("before it locks").expect("last try");
+        terminal.expect("one try is left").expect("last try");
         terminal.expect("yes").type_line("yes");
         let (outcome, screen) = terminal.expect_prompt().type_line(PIN).finish();
         assert_signed(&outcome, &key);
