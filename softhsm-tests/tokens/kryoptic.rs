@@ -111,7 +111,7 @@ fn the_way_to_the_lock_is_told_and_its_last_step_is_a_persons() {
     seventh.fails(7, &[counted]);
     let mut last = terminal();
     last.expect_prompt().type_line(WRONG_PIN).expect_prompt();
-    last.type_line(WRONG_PIN).expect("before it locks");
+    last.type_line(WRONG_PIN).expect("one try is left");
     last_try(&mut last, PIN);
     assert_signed(&last.finish().0);
 
