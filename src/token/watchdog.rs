@@ -37,8 +37,8 @@
 //!
 //! | | set by | read by |
 //! |---|---|---|
-//! | `WATCHES` | [`Watch`] | [`LimitedCall::begin`] |
-//! | `CALL` | [`LimitedCall`], and the last [`Watch`] when it ends | `on_alarm` |
+//! | `WATCHES` | [`Watch`] | `LimitedCall::begin` |
+//! | `CALL` | `LimitedCall`, and the last [`Watch`] when it ends | `on_alarm` |
 //! | `DUE` | whatever sets the alarm | `on_alarm` |
 
 #![allow(unsafe_code, reason = "a signal handler, and what it reads")]
