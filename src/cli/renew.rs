@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> R
     renewal.renew(arguments, session)
 }
 
-/// A certificate that is to be renewed: of the key that is open, by the cluster that it lets in to.
+/// A certificate that is to be renewed, with its key, which is open, and the cluster that accepts it.
 struct Renewal {
     key: KeyInUse,
     open: Arc<OpenKey>,
@@ -175,7 +175,7 @@ fn applicant(present: &Certificate) -> Result<Applicant, Error> {
     })
 }
 
-/// Shows the new certificate, and for whom the cluster at `server` takes its bearer.
+/// Shows the new certificate, and which user the cluster at `server` sees by it.
 fn show_renewed(
     certificate: &Certificate,
     known: &ClusterUser,
