@@ -197,6 +197,19 @@ fn a_users_own_requirement_is_another_one() {
     assert_eq!(told(Some("ann"), &[], Some(600), Some(&Claims::YubiKey(always))), [""; 0]);
 }
 
+#[test]
+fn an_older_firmware_is_refused_and_a_newer_one_is_not() {
+    let told = |[major, minor, patch]: [u8; 3]| {
+        let claims = YubiKeyClaims { firmware: Firmware { major, minor, patch }, ..yubikey() };
+        told(Some("jane"), &[], Some(600), Some(&Claims::YubiKey(claims)))
+    };
+    for allowed in [[5, 7, 0], [5, 7, 4], [6, 0, 0]] {
+        assert_eq!(told(allowed), [""; 0]);
+    }
+    let expected = "line 4 (require.minFirmware): the YubiKey's firmware is older: 5.6.9";
+    assert_eq!(told([5, 6, 9]), [expected]);
+}
+
 /// A laptop with a TPM, say, beside the YubiKeys.
 #[test]
 fn a_users_key_may_be_in_a_device_that_the_verifier_names() {
