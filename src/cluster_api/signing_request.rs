@@ -316,7 +316,7 @@ impl SigningRequest {
         let deadline = Instant::now() + limit.min(LONGEST_WAIT);
         let left = || deadline.saturating_duration_since(Instant::now());
         let mut is_approved = false;
-        let mut pace = LookPace::default();
+        let mut pace = None::<LookPace>;
         loop {
             let found = self.read_again(api)?;
             match found.state() {
@@ -324,7 +324,9 @@ impl SigningRequest {
                 Ok(RequestState::Approved) if is_approved => {}
                 Ok(RequestState::Approved) => {
                     is_approved = true;
-                    pace.quicken();
+                    if let Some(pace) = &mut pace {
+                        pace.quicken();
+                    }
                     progress(Progress::Approved);
                 }
                 Ok(RequestState::Issued(_)) | Err(_) => return Ok(found),
@@ -332,7 +334,9 @@ impl SigningRequest {
             if left().is_zero() {
                 return Ok(found);
             }
-            pace.watch_with(|| api.watch_signing_request(&self.metadata.name));
+            let pace = pace.get_or_insert_with(|| {
+                LookPace::new(api.watch_signing_request(&self.metadata.name))
+            });
             pace.wait(left(), &mut || {
                 if !is_approved {
                     progress(Progress::Pending { left: left() });
@@ -509,25 +513,13 @@ fn from_base64(text: &str) -> Option<String> {
 
 /// When a request is looked at again: as soon as a watch tells of a change, or else after a pause that grows.
 struct LookPace {
-    /// `None` until it was tried, or where there is none.
     watch: Option<Watch>,
-    has_tried_watch: bool,
     pause: Duration,
 }
 
-impl Default for LookPace {
-    fn default() -> Self {
-        Self { watch: None, has_tried_watch: false, pause: SHORTEST_PAUSE }
-    }
-}
-
 impl LookPace {
-    /// Has the watch started, the first time.
-    fn watch_with(&mut self, start: impl FnOnce() -> Option<Watch>) {
-        if !self.has_tried_watch {
-            self.has_tried_watch = true;
-            self.watch = start();
-        }
+    fn new(watch: Option<Watch>) -> Self {
+        Self { watch, pause: SHORTEST_PAUSE }
     }
 
     /// What is waited for takes no time to speak of from now on: a signer's work.

@@ -29,34 +29,29 @@ impl Rules<'_> {
         request: &SigningRequest,
         csr: &CertificationRequest,
     ) -> Result<Verdict, Refusal> {
-        let now = unix_time();
-        let policy = match self {
-            Self::Roots(roots) => {
-                return attestation::verify(&csr.der, Trust { roots, verifier: None }, now);
+        let (roots, asked) = match self {
+            Self::Roots(roots) => (*roots, None),
+            Self::Policy(policy) => {
+                let program = policy.verifier.as_ref();
+                let asked =
+                    program.map(|program| GuardedVerifier { program, policy, request, csr });
+                (&policy.policy.roots, asked)
             }
-            Self::Policy(policy) => policy,
         };
-        let roots = &policy.policy.roots;
-        let Some(program) = &policy.verifier else {
-            return attestation::verify(&csr.der, Trust { roots, verifier: None }, now);
-        };
-        match policy.why_not_to_verify(request, csr) {
-            None => attestation::verify(&csr.der, Trust { roots, verifier: Some(program) }, now),
-            Some(reason) => {
-                let verifier = UnaskedVerifier { program, reason };
-                attestation::verify(&csr.der, Trust { roots, verifier: Some(&verifier) }, now)
-            }
-        }
+        let verifier = asked.as_ref().map(|verifier| verifier as &dyn Verifier);
+        attestation::verify(&csr.der, Trust { roots, verifier }, unix_time())
     }
 }
 
-/// A verifier that isn't asked about a request.
-struct UnaskedVerifier<'a> {
+/// A policy's verifier, which is asked about a request only if its answer may matter.
+struct GuardedVerifier<'a> {
     program: &'a VerifierProgram,
-    reason: String,
+    policy: &'a PolicyFile,
+    request: &'a SigningRequest,
+    csr: &'a CertificationRequest,
 }
 
-impl Verifier for UnaskedVerifier<'_> {
+impl Verifier for GuardedVerifier<'_> {
     fn name(&self) -> &str {
         self.program.name()
     }
@@ -65,8 +60,11 @@ impl Verifier for UnaskedVerifier<'_> {
         self.program.sha256()
     }
 
-    fn answer(&self, _question: &str) -> Result<Vec<u8>, String> {
-        Err(format!("it isn't asked, since {}", self.reason))
+    fn answer(&self, question: &str) -> Result<Vec<u8>, String> {
+        match self.policy.why_not_to_verify(self.request, self.csr) {
+            Some(reason) => Err(format!("it isn't asked, since {reason}")),
+            None => self.program.answer(question),
+        }
     }
 }
 

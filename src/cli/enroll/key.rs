@@ -130,10 +130,9 @@ impl Enrollment<'_> {
 
     /// The policies of a new key; those that no option gives are the card's usual ones.
     fn policies_of_new(&self, plan: &KeyPlan) -> KeyPolicies {
-        let touch = plan.touch_policy.or_else(|| self.usual_touch(plan.touch));
         KeyPolicies {
             pin: plan.pin_policy.or_else(|| SlotPolicy::of_pin("default")),
-            touch: touch.or_else(|| SlotPolicy::of_touch("default")),
+            touch: self.touch_of_new(plan).or_else(|| SlotPolicy::of_touch("default")),
         }
     }
 
@@ -200,7 +199,7 @@ impl Enrollment<'_> {
         let what = format!("for a new key{in_slot}");
         self.token.log_in_to_write(&what, &mut self.pins, &ask)?;
         let new = NewKey { kind, purpose, id: &id, label };
-        let touch_policy = plan.touch_policy.or_else(|| self.usual_touch(plan.touch));
+        let touch_policy = self.touch_of_new(plan);
         let options = SlotOptions { pin_policy: plan.pin_policy, touch_policy, replaces };
         let made = self.token.generate(&new, options)?;
         for promise in &made.unconfirmed {
@@ -209,14 +208,14 @@ impl Enrollment<'_> {
         Ok(made.key)
     }
 
-    /// When a new key is to want a touch, where no option says it.
-    fn usual_touch(&self, demand: TouchDemand) -> Option<SlotPolicy> {
-        match demand {
+    /// When a new key is to want a touch: as an option says, or each time if the key has to want one.
+    fn touch_of_new(&self, plan: &KeyPlan) -> Option<SlotPolicy> {
+        plan.touch_policy.or_else(|| match plan.touch {
             TouchDemand::Wanted if self.token.state().is_yubikey() => {
                 SlotPolicy::of_touch("always")
             }
             TouchDemand::Wanted | TouchDemand::AsItIs => None,
-        }
+        })
     }
 
     /// Has a person confirm that the key with this CKA_ID is lost, which is in this slot.
