@@ -11,7 +11,7 @@
 //!
 //! At most one attribute with exactly one value. The draft defines no types of statements, and nobody has registered one
 //! for a YubiKey's: here it is the identifier that Yubico gives the same certificate in extensions of requests. Other types
-//! are passed on as they are, to a [`Verifier`](crate::Verifier).
+//! are passed on as they are, to an [`ExternalVerifier`](crate::ExternalVerifier).
 
 use const_oid::ObjectIdentifier;
 use const_oid::db::rfc5912;
@@ -60,7 +60,7 @@ pub struct AttestationBundle {
 pub enum Statement {
     /// A YubiKey's attestation certificate, in DER.
     YubiKey(Vec<u8>),
-    /// What a [`Verifier`](crate::Verifier) can read.
+    /// What an [`ExternalVerifier`](crate::ExternalVerifier) can read.
     Other(OtherStatement),
 }
 

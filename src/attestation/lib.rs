@@ -1,7 +1,8 @@
 //! Attestations: what shows that the key of a certificate request was made in a piece of hardware and can't leave it, who
 //! vouches for it, and what it says. Pure: no file, no network, no token, no clock, no process.
 //!
-//! In the words of RFC 9334 the device is the attester, its attestation the evidence, and this the verifier.
+//! In the words of RFC 9334 the device is the attester, its attestation the evidence, and this crate the verifier. Evidence
+//! that it can't read itself it hands to an [`ExternalVerifier`], a program of the administrator's, and checks the answer.
 
 #![forbid(unsafe_code)]
 
@@ -9,19 +10,19 @@ pub mod bundle;
 mod certificate;
 mod chain;
 mod claims;
+pub mod external_verifier;
 mod pem;
 pub mod policy;
 mod refusal;
 pub mod roots;
-pub mod verifier;
 pub mod yubikey;
 
 pub use bundle::AttestationBundle;
 pub use claims::Claims;
+pub use external_verifier::{DeviceClaims, ExternalVerifier};
 pub use policy::Policy;
 pub use refusal::Refusal;
 pub use roots::Roots;
-pub use verifier::{DeviceClaims, Verifier};
 pub use yubikey::YubiKeyClaims;
 
 use der::{Decode as _, Encode as _};
@@ -33,19 +34,19 @@ use certificate::Certificate;
 /// What is known of where a request's key is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// It is in this device, which doesn't give it away.
+    /// The key is in this device, which doesn't give it away.
     Proven(Claims),
-    /// Nothing: the request has no attestation.
+    /// Nothing is known: the request has no attestation.
     Unattested,
 }
 
 /// Who is trusted to say where a key is.
 #[derive(Clone, Copy)]
 pub struct Trust<'a> {
-    /// For YubiKeys.
+    /// The roots of the certificates of YubiKeys.
     pub roots: &'a Roots,
-    /// For other devices, whose attestations are refused without one.
-    pub verifier: Option<&'a dyn Verifier>,
+    /// The program that judges the attestations of all other devices; without one, they are refused.
+    pub verifier: Option<&'a dyn ExternalVerifier>,
 }
 
 /// Verifies the attestation in a PKCS#10 request, given in DER, at `now` (seconds since 1970). A bad attestation is an error,
@@ -69,7 +70,7 @@ pub fn verify(request: &[u8], trust: Trust<'_>, now: i64) -> Result<Verdict, Ref
         }
         Statement::Other(statement) => {
             let verifier = trust.verifier.ok_or(Refusal::NoVerifier(statement.kind))?;
-            Claims::Device(verifier::judge(verifier, statement, certificates, &key)?)
+            Claims::Device(external_verifier::judge(verifier, statement, certificates, &key)?)
         }
     }))
 }

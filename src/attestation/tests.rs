@@ -380,7 +380,7 @@ fn a_file_has_one_attestation_of_the_key_and_what_leads_to_a_root() {
 #[test]
 fn a_statement_of_another_type_travels_to_the_verifier_as_it_is() {
     struct Mirror(RefCell<Value>);
-    impl Verifier for Mirror {
+    impl ExternalVerifier for Mirror {
         fn name(&self) -> &str {
             "mirror"
         }

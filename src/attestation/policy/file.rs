@@ -11,7 +11,7 @@ use super::{
     VerifierCommand,
 };
 use crate::Roots;
-use crate::verifier::{DEVICE_NAME, is_device_name};
+use crate::external_verifier::{DEVICE_NAME, is_device_name};
 use crate::yubikey::{Firmware, PinPolicy, SerialNumber, Slot, TouchPolicy};
 use crypto::certificate::fingerprint;
 use messages::error::{Error, Exit};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::verifier::VerifierProgram;
 use crate::cli::issuance::{LONGEST, file_error};
-use attestation::{Policy, Refusal, Roots, Trust, Verdict, Verifier};
+use attestation::{ExternalVerifier, Policy, Refusal, Roots, Trust, Verdict};
 use cluster_api::signing_request::SigningRequest;
 use crypto::certificate::CertificationRequest;
 use crypto::verify::is_signed_by_its_key;
@@ -38,7 +38,7 @@ impl Rules<'_> {
                 (&policy.policy.roots, asked)
             }
         };
-        let verifier = asked.as_ref().map(|verifier| verifier as &dyn Verifier);
+        let verifier = asked.as_ref().map(|verifier| verifier as &dyn ExternalVerifier);
         attestation::verify(&csr.der, Trust { roots, verifier }, unix_time())
     }
 }
@@ -51,7 +51,7 @@ struct GuardedVerifier<'a> {
     csr: &'a CertificationRequest,
 }
 
-impl Verifier for GuardedVerifier<'_> {
+impl ExternalVerifier for GuardedVerifier<'_> {
     fn name(&self) -> &str {
         self.program.name()
     }

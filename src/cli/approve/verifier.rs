@@ -10,9 +10,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use attestation::Verifier;
+use attestation::ExternalVerifier;
+use attestation::external_verifier::LONGEST_ANSWER;
 use attestation::policy::VerifierCommand;
-use attestation::verifier::LONGEST_ANSWER;
 use crypto::certificate::fingerprint;
 use files::read_regular;
 use messages::error::{Error, Exit};
@@ -77,7 +77,7 @@ impl VerifierProgram {
     }
 }
 
-impl Verifier for VerifierProgram {
+impl ExternalVerifier for VerifierProgram {
     fn name(&self) -> &str {
         &self.name
     }

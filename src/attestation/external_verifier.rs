@@ -22,22 +22,23 @@ const ANSWER: &str = "AttestationClaims";
 
 /// The most bytes of an answer.
 pub const LONGEST_ANSWER: u64 = 16 * 1024;
-/// Of a device's name, in bytes.
+/// The most bytes of a device's name.
 const LONGEST_NAME: usize = 64;
-/// Of one claim, in bytes.
+/// The most bytes of one claim.
 const LONGEST_CLAIM: usize = 200;
+/// The most claims of an answer.
 const MOST_CLAIMS: usize = 16;
 
-/// A program that judges attestations.
-pub trait Verifier {
-    /// Its file's name, for people.
+/// A program that judges the attestations of devices that this crate doesn't know.
+pub trait ExternalVerifier {
+    /// The name of the program's file, for people.
     fn name(&self) -> &str;
 
-    /// The SHA-256 of its file, in hexadecimal digits.
+    /// The SHA-256 of the program's file, in hexadecimal digits.
     fn sha256(&self) -> &str;
 
-    /// Runs it with this question, in JSON, and returns what it prints, which has at most [`LONGEST_ANSWER`] bytes. The error
-    /// says in a line why there is no answer.
+    /// Runs the program with this question, in JSON, and returns what it prints, which has at most [`LONGEST_ANSWER`] bytes.
+    /// The error says in a line why there is no answer.
     fn answer(&self, question: &str) -> Result<Vec<u8>, String>;
 }
 
@@ -50,7 +51,7 @@ pub struct DeviceClaims {
     pub claims: Vec<String>,
     /// The verifier's name.
     pub verifier: String,
-    /// Of the verifier's file, in hexadecimal digits.
+    /// The SHA-256 of the verifier's file, in hexadecimal digits.
     pub verifier_sha256: String,
 }
 
@@ -96,7 +97,7 @@ struct Answer {
 /// Has a verifier judge an attestation with these certificates beside it, of a request for this key (SubjectPublicKeyInfo in
 /// DER).
 pub(crate) fn judge(
-    verifier: &dyn Verifier,
+    verifier: &dyn ExternalVerifier,
     statement: &OtherStatement,
     certificates: &[Vec<u8>],
     public_key_info: &[u8],
@@ -186,7 +187,7 @@ mod tests {
         question: RefCell<String>,
     }
 
-    impl Verifier for Fixed {
+    impl ExternalVerifier for Fixed {
         fn name(&self) -> &str {
             "verify"
         }
