@@ -174,21 +174,25 @@ impl Token {
                 outcome = again;
             }
         }
-        outcome.map_err(|error| {
-            if !ckr::is_gone(&error)
-                && let Err(excluded) = self.allowed_schemes(key, std::slice::from_ref(scheme))
-            {
-                return excluded;
+        outcome.map_err(|error| self.signing_failure(key, scheme, &error))
+    }
+
+    /// The error for a signature that the token has not made: that the key may not make such ones, if the token says so
+    /// elsewhere.
+    fn signing_failure(&self, key: &PrivateKey, scheme: &Scheme, error: &CryptokiError) -> Error {
+        if !ckr::is_gone(error)
+            && let Err(excluded) = self.allowed_schemes(key, std::slice::from_ref(scheme))
+        {
+            return excluded;
+        }
+        let other = match ckr::code(error) {
+            Some(RvError::KeyFunctionNotPermitted | RvError::KeyTypeInconsistent) => {
+                "use another key, one that is for signing (CKA_SIGN), or another library: OpenSC goes by the certificate"
             }
-            let other = match ckr::code(&error) {
-                Some(RvError::KeyFunctionNotPermitted | RvError::KeyTypeInconsistent) => {
-                    "use another key, one that is for signing (CKA_SIGN), or another library: OpenSC goes by the certificate"
-                }
-                _ => other_token(scheme),
-            };
-            let key = format!("{} ({scheme})", key.reference.describe());
-            self.operation_failure("signing", &key, &error, other)
-        })
+            _ => other_token(scheme),
+        };
+        let key = format!("{} ({scheme})", key.reference.describe());
+        self.operation_failure("signing", &key, error, other)
     }
 
     /// The error for an operation that has failed. If the token refuses to do it with this key, `other` is what helps.

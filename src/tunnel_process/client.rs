@@ -100,18 +100,13 @@ fn ask(
             None => connect(&socket)?,
         };
         let Some(stream) = stream else { return Ok(None) };
-        is_here = false;
         let mut conversation = Conversation::new(stream);
-        let outcome = first_word(&mut conversation).and_then(|()| {
-            is_here = true;
-            let patience = if pins.is_some() { limits::OPENING } else { limits::PROCESS };
-            conversation.be_patient(patience)?;
-            conversation.send(&greeting)?;
-            Ok((reply(&mut conversation, pins.as_deref_mut())?, conversation))
-        });
+        let word = first_word(&mut conversation);
+        is_here = word.is_ok();
+        let outcome = word.and_then(|()| exchange(&mut conversation, &greeting, &mut pins));
         match outcome {
-            Ok((Reply::Gone, mut conversation)) if pins.is_some() => conversation.wait_for_end(),
-            Ok(found) => return Ok(Some(found)),
+            Ok(Reply::Gone) if pins.is_some() => conversation.wait_for_end(),
+            Ok(reply) => return Ok(Some((reply, conversation))),
             Err(error) if is_end(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(unreachable(&socket, &io::Error::other("it doesn't answer")));
@@ -119,13 +114,22 @@ fn ask(
             Err(error) => return Err(unreachable(&socket, &error)),
         }
     }
-    match is_here {
-        true => Err(lost()),
-        false => {
-            let reason = io::Error::other("it has as many connections as it takes");
-            Err(unreachable(&socket, &reason))
-        }
+    if is_here {
+        return Err(lost());
     }
+    Err(unreachable(&socket, &io::Error::other("it has as many connections as it takes")))
+}
+
+/// Greets the process with a request, and answers its questions until it has a reply.
+fn exchange(
+    conversation: &mut Conversation,
+    greeting: &Greeting,
+    pins: &mut Option<&mut dyn PinProvider>,
+) -> io::Result<Reply<'static>> {
+    let patience = if pins.is_some() { limits::OPENING } else { limits::PROCESS };
+    conversation.be_patient(patience)?;
+    conversation.send(greeting)?;
+    reply(conversation, pins.as_deref_mut())
 }
 
 /// Waits until the process says that it is there. One that has just been started may take a moment; a longer wait is reported.

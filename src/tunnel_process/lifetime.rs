@@ -15,7 +15,7 @@
 //! only clients that wait and connections still count: they are told, or need no signature.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -123,6 +123,14 @@ impl ServedKey {
         if let Some(process) = self.process.take() {
             process.close(number);
         }
+    }
+
+    /// Whether this is the key with this configuration, in the token process of this name. The source of its PIN doesn't
+    /// count.
+    pub(super) fn is_for(&self, name: &OsStr, configuration: &[(String, String)]) -> bool {
+        let selects = |(key, _): &&(String, String)| key != "pinSource";
+        let known = self.configuration.iter().filter(selects);
+        self.name == name && known.eq(configuration.iter().filter(selects))
     }
 
     /// Whether its token process has ended, so that the key isn't open any more.

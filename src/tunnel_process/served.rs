@@ -1,6 +1,7 @@
 //! What the tunnel process serves now: keys, in their token processes, and clusters, at their addresses.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -75,21 +76,10 @@ impl Served {
         environment: &Environment,
     ) -> Result<KeyInProcess, Error> {
         let name = token_process::name(config, environment);
-        // The source of the PIN doesn't count.
-        let selects = |(key, _): &&(String, String)| key != "pinSource";
-        let is_same = |key: &ServedKey| {
-            let known = key.configuration.iter().filter(selects);
-            key.name == name && known.eq(configuration.iter().filter(selects))
-        };
-        let known = self.keys.iter().find(|(_, key)| is_same(key)).map(|(number, _)| *number);
+        let mut known = self.keys.iter().filter(|(_, key)| key.is_for(&name, configuration));
+        let known = known.next().map(|(number, _)| *number);
         let number = known.unwrap_or(KeyNumber { library: 0, key: self.keys.len() });
-        // The key's own process comes first.
-        let own = self.keys.get(&number).into_iter();
-        let running = own
-            .chain(self.keys.values())
-            .filter_map(|key| key.process.as_ref())
-            .find(|process| process.name == name && !process.has_ended())
-            .cloned();
+        let running = self.running_process(&name, number);
         let key = self.keys.entry(number).or_insert_with(|| ServedKey {
             configuration: configuration.to_vec(),
             name,
@@ -107,6 +97,15 @@ impl Served {
         };
         key.process = Some(Arc::clone(&process));
         Ok(KeyInProcess { number, process, is_new_process })
+    }
+
+    /// The token process of this name that is running: that of the key, or else another one's.
+    fn running_process(&self, name: &OsStr, number: KeyNumber) -> Option<Arc<TokenProcess>> {
+        let own = self.keys.get(&number).into_iter();
+        own.chain(self.keys.values())
+            .filter_map(|key| key.process.as_ref())
+            .find(|process| process.name == name && !process.has_ended())
+            .cloned()
     }
 
     /// The key, and how its certificate is used.

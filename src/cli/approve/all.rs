@@ -33,24 +33,42 @@ pub(super) fn approve(
         report::note("no request for a client certificate is pending");
         return Ok(());
     }
+    show(policy, &rows);
+    let passing: Vec<_> = rows.iter().filter_map(Row::passing).collect();
+    let all = rows.len();
+    let refused = all - passing.len();
+    if passing.is_empty() {
+        return Tally { all, refused, failed: 0 }.end();
+    }
+    warn_requester(&approver.kubectl, &passing);
+    if !approver.is_dry_run {
+        let passing = passing.len();
+        let question = format!("Approve {passing} of {all} requests, as the table has them");
+        question::confirm("the approval", &question)?;
+    }
+    let failed = approve_each(approver, &passing, session)?;
+    Tally { all, refused, failed }.end()
+}
+
+/// Shows the policy and the requests on standard error.
+fn show(policy: &PolicyFile, rows: &[Row]) {
     let width = terminal_width(stderr());
     let mut text = String::new();
     for (title, line) in policy.titled() {
         let line = format!("{title}  {}", printable(&line));
         text += &format!("{}\n", folded(&line, width, 0, INDENT));
     }
-    report::lines(&(text + &listing(&rows, width)));
-    let passing: Vec<_> = rows.iter().filter_map(Row::passing).collect();
-    let mut tally = Tally { all: rows.len(), refused: rows.len() - passing.len(), failed: 0 };
-    if passing.is_empty() {
-        return tally.end();
-    }
-    warn_requester(&approver.kubectl, &passing);
-    if !approver.is_dry_run {
-        let (passing, all) = (passing.len(), tally.all);
-        let question = format!("Approve {passing} of {all} requests, as the table has them");
-        question::confirm("the approval", &question)?;
-    }
+    report::lines(&(text + &listing(rows, width)));
+}
+
+/// Approves the requests one after the other. A failure is reported and doesn't stop the others; returns how many have
+/// failed.
+fn approve_each(
+    approver: &Approver<'_>,
+    passing: &[&Assessment],
+    session: &mut CommandSession,
+) -> Result<usize, Error> {
+    let mut failed = 0;
     for assessment in passing {
         let name = &assessment.request.metadata.name;
         match approve_one(approver, assessment) {
@@ -59,14 +77,14 @@ pub(super) fn approve(
             }
             Err(error) => {
                 report::warning(&error.to_string());
-                tally.failed += 1;
+                failed += 1;
             }
         }
     }
-    tally.end()
+    Ok(failed)
 }
 
-/// What became of it.
+/// What became of a request that passes.
 fn approve_one(approver: &Approver<'_>, assessment: &Assessment) -> Result<&'static str, Error> {
     if approver.is_dry_run {
         return Ok("would be approved");

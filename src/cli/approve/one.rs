@@ -1,7 +1,5 @@
 //! One request, shown with all that is compared.
 
-use std::fmt::Write as _;
-
 use super::assessment::{Assessment, COMPARED};
 use super::rules::Rules;
 use super::{Approver, shown_names};
@@ -134,60 +132,82 @@ fn confirm(assessment: &Assessment) -> Result<(), Error> {
     question::confirm(&format!("the request \"{name}\""), &question)
 }
 
-/// Request and requester, a line for each thing that is compared.
+/// The request and its requester, with a line for each thing that is compared.
 fn shown(assessment: &Assessment, rules: Rules<'_>) -> String {
-    let Assessment { request, csr, mismatches, disallowed, .. } = assessment;
-    let mut text = String::new();
-    let mut add = |title: &str, value: &str| {
-        // Writing to a String can't fail.
-        let line = format!("{:<22}{}", printable(title), printable(value));
-        let _ = writeln!(text, "{}", line.trim_end());
-    };
-    let credentials = match request.credential_ids() {
-        [] => "not told (Kubernetes before 1.32, or no certificate and no token)".to_owned(),
-        ids => ids.join(", "),
-    };
-    let spec = &request.spec;
-    add("request", &request.metadata.name);
-    add("made", request.metadata.creation_timestamp.as_deref().unwrap_or("not told"));
-    add("requester", &format!("{:?}", spec.username));
-    add("  groups", &shown_names(&spec.groups));
-    add("  authenticated by", &credentials);
-    for (key, values) in spec.extra.iter().filter(|(key, _)| *key != CREDENTIAL_ID) {
-        add(&format!("  {key}"), &shown_names(values));
-    }
-    let user = csr.user.as_ref().map(|user| format!("{user:?}"));
-    add("asks to be", user.as_deref().unwrap_or("no user"));
-    add("  groups", &shown_names(&csr.groups));
-    add("  subject", &csr.subject);
-    add("  key", &csr.public_key.to_string());
-    add("  SHA-256 of the key", "");
-    add(&format!("    {}", in_groups_of_eight(&csr.fingerprint)), "");
-    add("  hardware", &assessment.hardware());
-    add("  usages", &spec.usages.join(", "));
-    add("  signer", &spec.signer_name);
-    add("  for", &shown_duration(spec.expiration_seconds));
+    let mut lines = Lines::default();
+    lines.add_requester(&assessment.request);
+    lines.add_wish(assessment);
     if let Rules::Policy(policy) = rules {
         for (title, text) in policy.titled() {
-            add(title, &text);
+            lines.add(title, &text);
         }
     }
-    for objection in disallowed {
-        add("✘", objection);
+    lines.add_verdict(assessment);
+    lines.0
+}
+
+/// Lines for a terminal, each a title and what it says of the request.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, title: &str, value: &str) {
+        let line = format!("{:<22}{}", printable(title), printable(value));
+        self.0 += &format!("{}\n", line.trim_end());
     }
-    for mismatch in mismatches {
-        add("✘", &format!("the request {mismatch}"));
+
+    /// Adds who made the request, and by which credential.
+    fn add_requester(&mut self, request: &SigningRequest) {
+        let credentials = match request.credential_ids() {
+            [] => "not told (Kubernetes before 1.32, or no certificate and no token)".to_owned(),
+            ids => ids.join(", "),
+        };
+        let spec = &request.spec;
+        self.add("request", &request.metadata.name);
+        self.add("made", request.metadata.creation_timestamp.as_deref().unwrap_or("not told"));
+        self.add("requester", &format!("{:?}", spec.username));
+        self.add("  groups", &shown_names(&spec.groups));
+        self.add("  authenticated by", &credentials);
+        for (key, values) in spec.extra.iter().filter(|(key, _)| *key != CREDENTIAL_ID) {
+            self.add(&format!("  {key}"), &shown_names(values));
+        }
     }
-    if mismatches.is_empty() {
-        let is_own = csr.user.as_ref() == Some(&spec.username);
-        add(
-            "✔",
-            if is_own {
-                "the requester is who the certificate will be for"
-            } else {
-                "the policy has this requester ask for the user"
-            },
-        );
+
+    /// Adds what the certificate would be for.
+    fn add_wish(&mut self, assessment: &Assessment) {
+        let Assessment { request, csr, .. } = assessment;
+        let spec = &request.spec;
+        let user = csr.user.as_ref().map(|user| format!("{user:?}"));
+        self.add("asks to be", user.as_deref().unwrap_or("no user"));
+        self.add("  groups", &shown_names(&csr.groups));
+        self.add("  subject", &csr.subject);
+        self.add("  key", &csr.public_key.to_string());
+        self.add("  SHA-256 of the key", "");
+        self.add(&format!("    {}", in_groups_of_eight(&csr.fingerprint)), "");
+        self.add("  hardware", &assessment.hardware());
+        self.add("  usages", &spec.usages.join(", "));
+        self.add("  signer", &spec.signer_name);
+        self.add("  for", &shown_duration(spec.expiration_seconds));
     }
-    text
+
+    /// Adds what speaks against the request, or that its requester may make it.
+    fn add_verdict(&mut self, assessment: &Assessment) {
+        let Assessment { request, csr, mismatches, disallowed, .. } = assessment;
+        for objection in disallowed {
+            self.add("✘", objection);
+        }
+        for mismatch in mismatches {
+            self.add("✘", &format!("the request {mismatch}"));
+        }
+        if !mismatches.is_empty() {
+            return;
+        }
+        let is_own = csr.user.as_ref() == Some(&request.spec.username);
+        let reason = if is_own {
+            "the requester is who the certificate will be for"
+        } else {
+            "the policy has this requester ask for the user"
+        };
+        self.add("✔", reason);
+    }
 }

@@ -78,44 +78,54 @@ pub(super) fn choose(
 
 /// The token that is found on this machine, shows this key, or is picked, with its library.
 fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configuration, Error> {
+    let readable: Vec<_> = listing.tokens().filter(|(_, token)| can_be_meant(token)).collect();
     let fingerprint = key.map(fingerprint).transpose()?;
-    // One that takes no key, and has none, can't be meant.
-    let is_of_use = |token: &TokenEntry| !(token.write_protected && token.is_bare());
-    let readable =
-        || listing.tokens().filter(|(_, token)| token.error.is_none() && is_of_use(token));
-    let shows_key = |token: &TokenEntry| {
-        key.is_some() && token.keys.iter().any(|shown| shown.fingerprint == fingerprint)
+    let mut showing_key = readable.clone();
+    showing_key.retain(|(_, token)| {
+        fingerprint.is_some() && token.keys.iter().any(|shown| shown.fingerprint == fingerprint)
+    });
+    let tokens = if !showing_key.is_empty() {
+        showing_key
+    } else if let Some(busy) = listing.busy() {
+        // The token that couldn't be read may be the one that is meant.
+        return Err(busy);
+    } else {
+        readable
     };
-    let mut tokens: Vec<_> = readable().filter(|(_, token)| shows_key(token)).collect();
-    if tokens.is_empty() {
-        // It may be the one that is meant.
-        if let Some(busy) = listing.busy() {
-            return Err(busy);
-        }
-        tokens = readable().collect();
-    }
     let (library, token) = match tokens.as_slice() {
-        [] => {
-            let blank = listing.libraries.iter().find_map(LibraryEntry::blank);
-            return Err(blank.unwrap_or_else(|| {
-                let help = Help::from("insert it, or name its library with --module; ")
-                    .and(command("list"))
-                    .and(" shows what was looked at");
-                Error::new(Exit::Token, "no token was found").help(help)
-            }));
-        }
+        [] => return Err(no_token(listing)),
         [only] => *only,
-        several => {
-            let options: Vec<_> = several
-                .iter()
-                .map(|(library, token)| token_options(library, token).trim_start().to_owned())
-                .collect();
-            let picked = pick("Which token?", &options).and_then(|index| several.get(index));
-            *picked.ok_or_else(|| {
-                Error::new(Exit::Token, format!("{} tokens match", several.len()))
-                    .help(Help::from("name one with these options:").with_candidates(&options))
-            })?
-        }
+        several => pick_token(several)?,
     };
     Ok(token_configuration(library, token))
+}
+
+/// Whether a key can be enrolled on the token: it was read, and takes a key or has one.
+fn can_be_meant(token: &TokenEntry) -> bool {
+    token.error.is_none() && !(token.write_protected && token.is_bare())
+}
+
+/// The error that there is no token, or none that is initialised.
+fn no_token(listing: &Listing) -> Error {
+    listing.libraries.iter().find_map(LibraryEntry::blank).unwrap_or_else(|| {
+        let help = Help::from("insert it, or name its library with --module; ")
+            .and(command("list"))
+            .and(" shows what was looked at");
+        Error::new(Exit::Token, "no token was found").help(help)
+    })
+}
+
+/// The token that a person picks. Without a person, an error lists the options that name each.
+fn pick_token<'a>(
+    tokens: &[(&'a LibraryEntry, &'a TokenEntry)],
+) -> Result<(&'a LibraryEntry, &'a TokenEntry), Error> {
+    let options: Vec<_> = tokens
+        .iter()
+        .map(|(library, token)| token_options(library, token).trim_start().to_owned())
+        .collect();
+    let picked = pick("Which token?", &options).and_then(|index| tokens.get(index));
+    picked.copied().ok_or_else(|| {
+        Error::new(Exit::Token, format!("{} tokens match", tokens.len()))
+            .help(Help::from("name one with these options:").with_candidates(&options))
+    })
 }

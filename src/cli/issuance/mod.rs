@@ -126,39 +126,51 @@ impl Issuance<'_> {
             EarlierRequest::Asked(request) | EarlierRequest::Issued(request, _) => {
                 let time = request.metadata.creation_timestamp.as_deref();
                 let made = time.map_or_else(String::new, |time| format!(", made {time}"));
-                output.step(&Step {
-                    title: "request",
-                    text: format!("{}{made}, is in the cluster already", request.metadata.name),
-                })?;
+                let text = format!("{}{made}, is in the cluster already", request.metadata.name);
+                output.step(&Step { title: "request", text })?;
                 *request
             }
             EarlierRequest::Free(name) => {
-                let seconds = self.duration.and_then(|life| u32::try_from(life.as_secs()).ok());
-                let request = SigningRequest::create(self.api, &name, &sign()?, seconds)
-                    .map_err(|error| self.with_right(error))?;
+                let request = self.send(&name, &sign()?)?;
                 let (user, groups) = (self.applicant.user(), in_groups(self.applicant.groups()));
                 let text = format!("{name}, for user {user:?}, {groups}");
                 output.step(&Step { title: "request", text })?;
                 request
             }
         };
-        let limit = shown_duration(i64::try_from(options.wait.as_secs()).ok());
+        self.wait(request, options.wait, output)
+    }
+
+    /// Sends a request of this name to the cluster; `csr` in PEM.
+    fn send(&self, name: &str, csr: &str) -> Result<SigningRequest, Error> {
+        let seconds = self.duration.and_then(|life| u32::try_from(life.as_secs()).ok());
+        SigningRequest::create(self.api, name, csr, seconds).map_err(|error| self.with_right(error))
+    }
+
+    /// Says what an approver has to do, and waits for the certificate.
+    fn wait(
+        &self,
+        request: SigningRequest,
+        limit: Duration,
+        output: &mut CommandOutput,
+    ) -> Result<IssuedCertificate, Error> {
         if request.state()? == RequestState::Pending {
             self.explain(&request)?;
         }
-        let mut clock = WaitingClock::new(&limit);
-        let request = request.wait(self.api, options.wait, &mut |progress| match progress {
+        let shown_limit = shown_duration(i64::try_from(limit.as_secs()).ok());
+        let mut clock = WaitingClock::new(&shown_limit);
+        let request = request.wait(self.api, limit, &mut |progress| match progress {
             Progress::Pending { left } => clock.show(left),
             Progress::Approved => clock.end(),
         })?;
         drop(clock);
         if request.state()? != RequestState::Pending {
-            output
-                .step(&Step { title: "approval", text: format!("of {}", request.metadata.name) })?;
+            let text = format!("of {}", request.metadata.name);
+            output.step(&Step { title: "approval", text })?;
         }
         self.issued(&request)?.ok_or_else(|| {
             request.late(
-                &limit,
+                &shown_limit,
                 "when it is approved, run the same command again: it continues with this request; --wait waits longer",
             )
         })
@@ -267,44 +279,59 @@ impl Issuance<'_> {
         request: &SigningRequest,
     ) -> Result<Option<IssuedCertificate>, Error> {
         let name = &request.metadata.name;
-        let refused = |reason: &str| {
-            Error::new(Exit::Cluster, format!("the request {name} {reason}")).help(
-                "nothing was installed; tell the administrators of the cluster, and make another request with --again",
-            )
-        };
         let is_for_key = CertificationRequest::from_pem(&request.pem)
             .is_ok_and(|csr| csr.public_key == *self.public_key);
         if !is_for_key {
-            return Err(refused("in the cluster is for another key"));
+            return Err(refused(name, "in the cluster is for another key"));
         }
         let RequestState::Issued(pem) = request.state()? else { return Ok(None) };
         let CertificateChain { leaf: certificate, issuers: chain } =
-            CertificateChain::from_pem_or_der(pem.as_bytes(), "it")
-                .map_err(|error| refused(&format!("was answered with no certificate: {error}")))?;
-        if certificate.public_key() != self.public_key {
-            return Err(refused("was answered with a certificate for another key"));
-        }
-        wait_until_valid(&certificate);
-        let now = unix_time();
-        let until = self.renewed.map_or(now, |renewed| renewed.validity.not_after);
-        if certificate.validity.not_after <= until {
-            let [ends, until] = [certificate.validity.not_after, until].map(minute);
-            let text = format!(
-                "the certificate of the request {name} expires {ends}, and has to be valid after {until}"
-            );
-            return Err(Error::new(Exit::Cluster, text).kind(TOO_SHORT).help(
-                "ask for a longer time with --duration, or have the administrators raise the signer's limit \
-                 (--cluster-signing-duration); then make another request with --again",
-            ));
-        }
-        let applicant = self.applicant;
-        check_issued(&certificate, Some(applicant.user()), Some(applicant.groups()), now)?;
-        if let Some(life) = self.duration
-            && let Some(remark) = remark(&certificate, life.as_secs(), now)
-        {
-            report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
-        }
+            CertificateChain::from_pem_or_der(pem.as_bytes(), "it").map_err(|error| {
+                refused(name, &format!("was answered with no certificate: {error}"))
+            })?;
+        self.check_answer(name, &certificate)?;
         let origin = format!("the certificate of the request {name}");
         Ok(Some(IssuedCertificate { certificate, chain, origin }))
     }
+
+    /// Fails if the certificate that the request of this name was answered with isn't the one that was asked for, or doesn't
+    /// last. One that isn't valid yet by a little is waited for.
+    fn check_answer(&self, name: &str, certificate: &Certificate) -> Result<(), Error> {
+        if certificate.public_key() != self.public_key {
+            return Err(refused(name, "was answered with a certificate for another key"));
+        }
+        wait_until_valid(certificate);
+        let now = unix_time();
+        let until = self.renewed.map_or(now, |renewed| renewed.validity.not_after);
+        if certificate.validity.not_after <= until {
+            return Err(too_short(name, certificate, until));
+        }
+        let applicant = self.applicant;
+        check_issued(certificate, Some(applicant.user()), Some(applicant.groups()), now)?;
+        if let Some(life) = self.duration
+            && let Some(remark) = remark(certificate, life.as_secs(), now)
+        {
+            report::warning(&format!("the certificate of {}: {remark}", certificate.subject));
+        }
+        Ok(())
+    }
+}
+
+/// The error that the request of this name, or what it was answered with, isn't what was asked for.
+fn refused(name: &str, reason: &str) -> Error {
+    Error::new(Exit::Cluster, format!("the request {name} {reason}")).help(
+        "nothing was installed; tell the administrators of the cluster, and make another request with --again",
+    )
+}
+
+/// The error that the certificate ends before `until`, in seconds since 1970.
+fn too_short(name: &str, certificate: &Certificate, until: i64) -> Error {
+    let [ends, until] = [certificate.validity.not_after, until].map(minute);
+    let text = format!(
+        "the certificate of the request {name} expires {ends}, and has to be valid after {until}"
+    );
+    Error::new(Exit::Cluster, text).kind(TOO_SHORT).help(
+        "ask for a longer time with --duration, or have the administrators raise the signer's limit \
+         (--cluster-signing-duration); then make another request with --again",
+    )
 }
