@@ -1,7 +1,8 @@
 //! `attestation`: a YubiKey's attestation that it generated a key.
 
+use super::key::choice::WholeSource;
 use super::key::options::KeyOptions;
-use super::session::CommandSession;
+use super::session::StartingSession;
 use crate::enrollment::{certificates_pem, fingerprint};
 use attestation::YubiKeyClaims;
 use config::Config;
@@ -26,10 +27,10 @@ pub(super) struct AttestationArguments {
 
 pub(super) fn run(
     arguments: &AttestationArguments,
-    session: &mut CommandSession,
+    start: StartingSession<'_>,
 ) -> Result<(), Error> {
     arguments.key.set_call();
-    let (mut source, _) = arguments.key.whole_source(true, session)?;
+    let WholeSource { mut source, session, .. } = arguments.key.whole_source(true, start)?;
     let config = Config::from_map(&mut source.configuration)?;
     let token = session.open(&config)?.token(&config.token)?;
     let chain = token.attestation(&config.object)?;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::key::choice::NamedKey;
+use super::key::choice::{NamedKey, WholeSource};
 use super::key::options::KeyOptions;
-use super::session::CommandSession;
+use super::session::StartingSession;
 use config::Config;
 use crypto::jose::key_set;
 use messages::error::Error;
@@ -24,18 +24,18 @@ pub(super) struct JwksArguments {
 
 pub(super) fn run(
     JwksArguments { key: options }: &JwksArguments,
-    session: &mut CommandSession,
+    start: StartingSession<'_>,
 ) -> Result<(), Error> {
     options.set_call();
-    let key = match &options.certificate_file {
+    let (key, session) = match &options.certificate_file {
         Some(file) if !options.names_a_key() && options.context.is_none() => {
-            read_certificates(Path::new(file))?.leaf.public_key().clone()
+            (read_certificates(Path::new(file))?.leaf.public_key().clone(), start.ready())
         }
         _ => {
-            let (mut source, _) = options.whole_source(true, session)?;
+            let WholeSource { mut source, session, .. } = options.whole_source(true, start)?;
             let config = &Config::from_map(&mut source.configuration)?;
             let mut token = session.open(config)?.token(&config.token)?;
-            NamedKey::find(&mut token, config, None)?.key.public_key
+            (NamedKey::find(&mut token, config, None)?.key.public_key, session)
         }
     };
     session.output.print_json(&key_set(&key)?)

@@ -4,7 +4,7 @@ use super::key::choice::{key_configuration, names_key};
 use super::key::context::{ContextEntries, undo};
 use super::key::options::{HEADING, KeyOptions, load_kubeconfig, set};
 use super::listing::{Listing, SelectedKey};
-use super::session::CommandSession;
+use super::session::{CommandSession, StartingSession};
 use config::{Filter, Keep};
 use kubeconfig::{Kubeconfig, Provider, user_excerpt};
 use messages::error::Error;
@@ -50,80 +50,79 @@ pub(super) struct KubeconfigArguments {
 
 pub(super) fn run(
     arguments: &KubeconfigArguments,
-    session: &mut CommandSession,
+    start: StartingSession<'_>,
 ) -> Result<(), Error> {
     let options = &arguments.key;
     options.set_call();
     if let Some(context) = options.context.as_deref().filter(|_| arguments.undo) {
         return undo(options.kubeconfig.as_deref(), context);
     }
-    let variables = session.take_variables(options.configuration());
-    // Read as one, since options and URI have to agree.
-    let mut map = options.selection.configuration();
-    set(&mut map, "pinSource", options.pin_source.as_deref());
-    Filter::from_map(&mut map)?;
-    let pin_source = map.value("pinSource");
+    let (session, variables) = start.take_pin_variable(options.configuration());
+    let pin_source = pin_source(options)?;
     let login = arguments.login.then_some(&variables);
-    // Once: it may come through a pipe.
-    let kubeconfig = match &options.context {
-        Some(_) => Some(load_kubeconfig(options.kubeconfig.as_deref())?),
-        None => None,
+    let Some(context) = &options.context else {
+        let listing = options.look(login, session)?;
+        let key = options.choose(&listing)?;
+        return print_user(arguments, key, pin_source.as_deref(), session);
     };
+    // Read only once: it may come through a pipe.
+    let kubeconfig = load_kubeconfig(options.kubeconfig.as_deref())?;
     let listing = options.look(login, session)?;
-    let key = match key_of_context(options, kubeconfig.as_ref(), &listing) {
-        Some(key) => key,
-        None => options.choose(&listing)?,
-    };
-    let user = &options.user_name(arguments.user.as_deref(), key, session)?;
-    let (Some(context), Some(kubeconfig)) = (&options.context, &kubeconfig) else {
-        return print_user(arguments, user, key, pin_source, session);
-    };
-    let pin_source = pin_source.map(str::to_owned);
+    let present = key_of_context(options, &kubeconfig, context, &listing);
+    let key = present.map_or_else(|| options.choose(&listing), Ok)?;
     let entries = ContextEntries {
         context,
         options: &KeyOptions { pin_source, ..options.clone() },
-        user,
+        user: &options.user_name(arguments.user.as_deref(), key, session)?,
         is_user_named: arguments.user.is_some(),
         key,
         keep: arguments.keep,
         usual_keep: None,
     };
-    // Refused before anything is written.
+    // A context that isn't there is refused before anything is written.
     kubeconfig.context(context)?;
     if arguments.write {
         entries.write(&mut session.output)
     } else {
-        session.output.print_document(&entries.excerpt(kubeconfig)?)
+        session.output.print_document(&entries.excerpt(&kubeconfig)?)
     }
 }
 
-/// Prints a user of this name that has the key, for a kubeconfig that isn't named.
+/// The source of the PIN that the options or the URI among them name. Fails if they don't agree.
+fn pin_source(options: &KeyOptions) -> Result<Option<String>, Error> {
+    let mut map = options.selection.configuration();
+    set(&mut map, "pinSource", options.pin_source.as_deref());
+    Filter::from_map(&mut map)?;
+    Ok(map.value("pinSource").map(str::to_owned))
+}
+
+/// Prints a user that has the key, for a kubeconfig that isn't named.
 fn print_user(
     arguments: &KubeconfigArguments,
-    name: &str,
     key: SelectedKey<'_>,
     pin_source: Option<&str>,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
+    let name = arguments.key.user_name(arguments.user.as_deref(), key, session)?;
     let certificate_file = arguments.key.certificate_file.as_deref();
     let mut configuration = key_configuration(certificate_file, key, pin_source);
     let keep = arguments.keep.map(|keep| keep.to_string());
     set(&mut configuration, "keep", keep.as_deref());
-    let excerpt = user_excerpt(name, &configuration, !arguments.external_signer)?;
+    let excerpt = user_excerpt(&name, &configuration, !arguments.external_signer)?;
     session.output.print_document(&excerpt)
 }
 
-/// The key that the user of the named context has already, unless options name a key or a token.
+/// The key that the user of this context has already, unless options name a key or a token.
 fn key_of_context<'a>(
     options: &KeyOptions,
-    kubeconfig: Option<&Kubeconfig>,
+    kubeconfig: &Kubeconfig,
+    context: &str,
     listing: &'a Listing,
 ) -> Option<SelectedKey<'a>> {
     if options.selection.names_a_token_or_an_object() {
         return None;
     }
-    let kubeconfig = kubeconfig?;
-    let context = kubeconfig.context(options.context.as_deref()?).ok()?;
+    let context = kubeconfig.context(context).ok()?;
     let Ok(Provider::ExternalSigner(configuration)) = kubeconfig.provider(&context.user) else {
         return None;
     };

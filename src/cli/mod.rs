@@ -29,7 +29,7 @@ mod usage;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use self::session::CommandSession;
+use self::session::{CommandSession, StartingSession};
 use crate::start::{self, Started};
 use messages::error::{Error, PLUGIN, PROGRAM};
 use messages::folding::{folded, terminal_width};
@@ -167,12 +167,12 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
 }
 
 /// Runs a command that needs no more than a session.
-fn run_in_session(command: &Command, session: &mut CommandSession) -> Result<(), Error> {
+fn run_in_session(command: &Command, session: StartingSession<'_>) -> Result<(), Error> {
     match command {
-        Command::Approve(arguments) => approve::run(arguments, session),
+        Command::Approve(arguments) => approve::run(arguments, session.ready()),
         Command::Attestation(arguments) => attestation::run(arguments, session),
         Command::Check(arguments) => check::run(arguments, session),
-        Command::Completions(arguments) => completions::run(arguments, session),
+        Command::Completions(arguments) => completions::run(arguments, session.ready()),
         Command::Credential(arguments) => credential::run(arguments, session),
         Command::Enroll(arguments) => enroll::run(arguments, session),
         Command::Jwks(arguments) => jwks::run(arguments, session),
@@ -180,12 +180,14 @@ fn run_in_session(command: &Command, session: &mut CommandSession) -> Result<(),
         Command::KubeletCredentialProvider(arguments) => sealed::provider::run(arguments, session),
         Command::List(arguments) => list::run(arguments, session),
         Command::Renew(arguments) => renew::run(arguments, session),
-        Command::Revoke(arguments) => revoke::run(arguments, session),
-        Command::Seal(arguments) => sealed::seal::run(arguments, session),
-        Command::Status(arguments) => status::run(arguments, session),
+        Command::Revoke(arguments) => revoke::run(arguments, session.ready()),
+        Command::Seal(arguments) => sealed::seal::run(arguments, session.ready()),
+        Command::Status(arguments) => status::run(arguments, session.ready()),
         Command::Stop => status::stop(),
-        Command::Unseal(arguments) => sealed::unseal::run(arguments, session),
-        Command::Version => session.output.print(&PrintableLines::of(version::text().lines())),
+        Command::Unseal(arguments) => sealed::unseal::run(arguments, session.ready()),
+        Command::Version => {
+            session.ready().output.print(&PrintableLines::of(version::text().lines()))
+        }
         // They run without one.
         Command::Run(_) | Command::TokenProcess | Command::TunnelProcess => {
             Err(Error::internal("a command without a session"))

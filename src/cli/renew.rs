@@ -13,9 +13,10 @@ use super::issuance::{
     EarlierRequest, Issuance, IssuanceOptions, IssuedCertificate, attestation_from_file,
     file_error, replace_file,
 };
-use super::key::options::{KeyOptions, SelectedContext};
+use super::key::choice::WholeSource;
+use super::key::options::{KeyOptions, KeySource, SelectedContext};
 use super::question::confirm;
-use super::session::{CommandSession, Step};
+use super::session::{CommandSession, StartingSession, Step};
 use crate::enrollment::{Applicant, KeyAttestation, of_key, sign_request};
 use attestation::AttestationBundle;
 use cluster_api::{ClusterUser, TokenConnection};
@@ -51,9 +52,10 @@ pub(super) struct RenewArguments {
     issuance: IssuanceOptions,
 }
 
-pub(super) fn run(arguments: &RenewArguments, session: &mut CommandSession) -> Result<(), Error> {
+pub(super) fn run(arguments: &RenewArguments, start: StartingSession<'_>) -> Result<(), Error> {
     arguments.key.set_call();
-    let renewal = Renewal::prepare(arguments, session)?;
+    let WholeSource { source, variables, session } = arguments.key.whole_source(false, start)?;
+    let renewal = Renewal::prepare(arguments, source, &variables, session)?;
     if renewal.finish_earlier(session)? {
         return Ok(());
     }
@@ -74,16 +76,20 @@ struct Renewal {
 }
 
 impl Renewal {
-    /// Opens the key. The cluster isn't asked yet.
-    fn prepare(arguments: &RenewArguments, session: &mut CommandSession) -> Result<Self, Error> {
-        let (source, variables) = arguments.key.whole_source(false, session)?;
+    /// Opens the key of this source. The cluster isn't asked yet.
+    fn prepare(
+        arguments: &RenewArguments,
+        source: KeySource,
+        variables: &TakenVariables,
+        session: &CommandSession,
+    ) -> Result<Self, Error> {
         let keyring = session.keyring();
         let context = match source.context {
             Some(context) => context,
             None => arguments.key.selected()?,
         };
         let configuration = source.configuration;
-        let number = keyring.add(Config::from_map(&mut configuration.clone())?, &variables)?;
+        let number = keyring.add(Config::from_map(&mut configuration.clone())?, variables)?;
         let open = keyring.open(number, None)?;
         // What is being done needn't be said.
         let _ = open.take_warnings();

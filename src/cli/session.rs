@@ -34,39 +34,64 @@ pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const CONCERN: Style = AnsiColor::Yellow.on_default();
 pub(super) const BAD: Style = AnsiColor::Red.on_default();
 
+/// What a running command has open.
 pub(super) struct CommandSession {
     pub(super) output: CommandOutput,
     /// With which the process ends if nothing has failed.
     pub(super) exit_code: u8,
-    /// Until something is [opened](Self::opened).
-    alone: Option<SingleThreaded>,
-    opened: Opened,
-}
-
-/// What has threads, or may start some: a library does as it likes.
-struct Opened {
     library: Option<Library>,
     keyring: Arc<Keyring>,
     own_key: Option<Arc<OwnKey>>,
 }
 
+/// A session at its beginning: the process has one thread, so that variables can be taken out of its environment. Only
+/// [`ready`](Self::ready) and [`take_pin_variable`](Self::take_pin_variable), which consume it, lead to the session in which
+/// a library can be opened: libraries may start threads.
+pub(super) struct StartingSession<'a> {
+    session: &'a mut CommandSession,
+    alone: SingleThreaded,
+}
+
+impl<'a> StartingSession<'a> {
+    /// The value of this variable, taken out of the environment.
+    pub(super) fn take(&self, name: &str) -> Option<OsString> {
+        environment::take(name, &self.alone)
+    }
+
+    /// The session, for a command that takes no variable for a PIN.
+    pub(super) fn ready(self) -> &'a mut CommandSession {
+        self.session
+    }
+
+    /// The session, and the variable that this configuration names for the PIN, taken out of the environment. Errors in the
+    /// configuration are ignored here and reported when it is used.
+    pub(super) fn take_pin_variable(
+        self,
+        mut configuration: Configuration,
+    ) -> (&'a mut CommandSession, TakenVariables) {
+        let source = PinSource::from_map(&mut configuration).ok().flatten();
+        let name = source.as_ref().and_then(PinSource::variable);
+        (self.session, TakenVariables::take(name, self.alone))
+    }
+}
+
 impl CommandSession {
-    /// Runs a command; its exit code. An error is shown. A library that hangs or crashes at its end changes nothing.
+    /// Runs a command and returns its exit code. An error is shown. A library that hangs or crashes at its end changes
+    /// nothing.
     pub(super) fn run(
         alone: SingleThreaded,
         show: fn(&Error) -> u8,
-        command: impl FnOnce(&mut Self) -> Result<(), Error>,
+        command: impl FnOnce(StartingSession<'_>) -> Result<(), Error>,
     ) -> u8 {
         let output = match CommandOutput::open() {
             Ok(output) => output,
             Err(error) => return show(&error),
         };
         let keyring = Arc::new(Keyring::to_write());
-        let opened = Opened { library: None, keyring, own_key: None };
-        let mut session = Self { output, exit_code: 0, alone: Some(alone), opened };
-        let outcome = command(&mut session);
+        let mut session = Self { output, exit_code: 0, library: None, keyring, own_key: None };
+        let outcome = command(StartingSession { session: &mut session, alone });
         let code = outcome.map_or_else(|error| show(&error), |()| session.exit_code);
-        let Self { output, opened: Opened { library, keyring, own_key }, .. } = session;
+        let Self { output, library, keyring, own_key, .. } = session;
         // Who reads it need not wait for the library's end.
         drop(output);
         if let Some(library) = library {
@@ -79,19 +104,13 @@ impl CommandSession {
         code
     }
 
-    /// What is open and what can be opened, with which the process may have other threads from now on.
-    fn opened(&mut self) -> &mut Opened {
-        self.alone = None;
-        &mut self.opened
+    pub(super) fn keyring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.keyring)
     }
 
-    pub(super) fn keyring(&mut self) -> Arc<Keyring> {
-        Arc::clone(&self.opened().keyring)
-    }
-
-    /// The key that the cluster is asked with, in a process of its own.
-    pub(super) fn own_key(&mut self) -> Option<&OwnKey> {
-        self.opened().own_key.as_deref()
+    /// The key that the cluster is asked with, which is open in a process of its own.
+    pub(super) fn own_key(&self) -> Option<&OwnKey> {
+        self.own_key.as_deref()
     }
 
     /// Ready to ask the cluster as the user of this key, which is opened in a process of its own; the library that is open
@@ -103,12 +122,11 @@ impl CommandSession {
         pins: &mut Sources,
     ) -> Result<TokenConnection, Error> {
         self.close_library();
-        // The library may be the same.
-        let opened = self.opened();
-        if let Some(former) = opened.own_key.take() {
+        // Both keys may be in the same library.
+        if let Some(former) = self.own_key.take() {
             former.finish();
         }
-        let key = opened.own_key.insert(Arc::new(OwnKey::open(key, pins)?));
+        let key = self.own_key.insert(Arc::new(OwnKey::open(key, pins)?));
         connect(target, KeyNumber::default(), key.clone())
     }
 
@@ -124,7 +142,7 @@ impl CommandSession {
         trusted: &TrustedLibrary,
         init_args: Option<&CStr>,
     ) -> Result<&Library, Error> {
-        match &mut self.opened().library {
+        match &mut self.library {
             Some(library) if !library.module.is_of(trusted, init_args) => {
                 let path = library.module.path.display();
                 Err(Error::internal(format!("the library {path} is still open")))
@@ -138,23 +156,9 @@ impl CommandSession {
     }
 
     pub(super) fn close_library(&mut self) {
-        if let Some(library) = self.opened().library.take() {
+        if let Some(library) = self.library.take() {
             library.module.close();
         }
-    }
-
-    /// The value of this variable, taken out of the environment.
-    pub(super) fn take(&self, name: &str) -> Option<OsString> {
-        environment::take(name, self.alone.as_ref()?)
-    }
-
-    /// Takes the variable that a configuration names for the PIN out of the environment, once and before a library is
-    /// opened. Errors in the configuration are ignored here and reported when it is used.
-    pub(super) fn take_variables(&mut self, mut configuration: Configuration) -> TakenVariables {
-        let source = PinSource::from_map(&mut configuration).ok().flatten();
-        let name = source.as_ref().and_then(PinSource::variable);
-        let alone = self.alone.take();
-        alone.map_or_else(TakenVariables::default, |alone| TakenVariables::take(name, alone))
     }
 }
 

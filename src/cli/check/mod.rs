@@ -11,8 +11,9 @@ use clap::builder::styling::Style;
 use serde_json::{Value, json};
 
 use super::issuance::ShortLived;
+use super::key::choice::NamedSource;
 use super::key::options::{KeyOptions, KeySource, SELDOM, SelectedContext, needs};
-use super::session::{BAD, CONCERN, CommandSession, GOOD, TITLE_WIDTH};
+use super::session::{BAD, CONCERN, CommandSession, GOOD, StartingSession, TITLE_WIDTH};
 use cluster_api::ServiceAccount;
 use config::{Config, PinSource, key_selection};
 use kubeconfig::{Cluster, Context, EntryKind, Kubeconfig, write_command};
@@ -78,16 +79,38 @@ impl CheckArguments {
     fn asks_server(&self) -> bool {
         self.server || matches!(self.kind, Some(ShortLived::Certificate | ShortLived::Token))
     }
+
+    /// The key that is checked, as far as it is named; options go together only where the cluster is asked, too.
+    fn source(&self) -> Result<NamedSource, Error> {
+        let (options, server) = (&self.key, self.asks_server());
+        if self.kind == Some(ShortLived::Token) && self.service_account.is_none() {
+            return Err(needs("--as token", "--service-account"));
+        }
+        if options.names_a_key() && !server {
+            if options.context.is_some() {
+                return Err(needs("--context beside options that name a key", "--server"));
+            }
+            if options.kubeconfig.is_some() {
+                return Err(needs("--kubeconfig beside options that name a key", "--server"));
+            }
+        }
+        options.named_source(!server)
+    }
 }
 
-pub(super) fn run(arguments: &CheckArguments, session: &mut CommandSession) -> Result<(), Error> {
+pub(super) fn run(arguments: &CheckArguments, start: StartingSession<'_>) -> Result<(), Error> {
     arguments.key.set_call();
-    let mut checklist =
-        Checklist { arguments, session, failure: None, unsaid: 0, findings: Vec::new() };
-    match &arguments.sealed {
-        Some(path) => checklist.check_sealed(path),
-        None => checklist.check(),
-    };
+    if let Some(path) = &arguments.sealed {
+        let (session, variables) = start.take_pin_variable(arguments.key.configuration());
+        let mut checklist = Checklist::new(arguments, session);
+        checklist.check_sealed(path, &variables);
+        return checklist.finish();
+    }
+    let source = arguments.source();
+    let known = source.as_ref().map(NamedSource::configuration).unwrap_or_default();
+    let (session, variables) = start.take_pin_variable(known);
+    let mut checklist = Checklist::new(arguments, session);
+    checklist.check(source, &variables);
     checklist.finish()
 }
 
@@ -148,7 +171,11 @@ struct Checklist<'a> {
     findings: Vec<Value>,
 }
 
-impl Checklist<'_> {
+impl<'a> Checklist<'a> {
+    fn new(arguments: &'a CheckArguments, session: &'a mut CommandSession) -> Self {
+        Self { arguments, session, failure: None, unsaid: 0, findings: Vec::new() }
+    }
+
     fn good(&mut self, step: &'static str, text: impl Into<String>) {
         self.add(step, &text.into(), &Finding::Good);
     }
@@ -241,10 +268,14 @@ impl Checklist<'_> {
         }))
     }
 
-    /// Makes the steps; `None` after one that ends them.
-    fn check(&mut self) -> Option<()> {
-        let source = self.source();
-        let (mut source, variables) = self.keep("configuration", source)?;
+    /// Makes the steps for the key of this source; `None` after one that ends them.
+    fn check(
+        &mut self,
+        source: Result<NamedSource, Error>,
+        variables: &TakenVariables,
+    ) -> Option<()> {
+        let source = source.and_then(|named| self.arguments.key.completed(named, self.session));
+        let mut source = self.keep("configuration", source)?;
         let selection = key_selection(&source.configuration);
         let config = Config::from_map(&mut source.configuration);
         let mut config = self.keep("configuration", config)?;
@@ -256,7 +287,7 @@ impl Checklist<'_> {
         let target =
             self.arguments.asks_server().then(|| self.arguments.key.target(source.context));
         let target = self.keep("server", target.transpose())?;
-        let mut pins = Sources::new(mem::take(&mut config.pin), &variables);
+        let mut pins = Sources::new(mem::take(&mut config.pin), variables);
         let accepted = self.check_key(&config, &mut pins);
         if self.session.exit_code != 0 {
             return None;
@@ -271,24 +302,6 @@ impl Checklist<'_> {
         let text = format!("{server} knows us as user \"{}\", groups {groups}", user.name);
         self.good("server", text);
         self.check_short_lived(&connection, &user)
-    }
-
-    /// The key that is checked; options go together only where the cluster is asked, too.
-    fn source(&mut self) -> Result<(KeySource, TakenVariables), Error> {
-        let (options, server) = (&self.arguments.key, self.arguments.asks_server());
-        let (kind, account) = (self.arguments.kind, &self.arguments.service_account);
-        if kind == Some(ShortLived::Token) && account.is_none() {
-            return Err(needs("--as token", "--service-account"));
-        }
-        if options.names_a_key() && !server {
-            if options.context.is_some() {
-                return Err(needs("--context beside options that name a key", "--server"));
-            }
-            if options.kubeconfig.is_some() {
-                return Err(needs("--kubeconfig beside options that name a key", "--server"));
-            }
-        }
-        options.whole_source(!server, self.session)
     }
 
     /// Reports where the configuration of the key comes from, and what is unwise in it.

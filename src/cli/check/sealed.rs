@@ -11,18 +11,18 @@ use config::pin::PinProvider;
 use messages::error::{Error, Exit};
 use messages::printable::excerpt;
 use pin_entry::Sources;
+use system::environment::TakenVariables;
 
 impl Checklist<'_> {
     /// Makes the steps; `None` after one that failed.
-    pub(super) fn check_sealed(&mut self, path: &Path) -> Option<()> {
+    pub(super) fn check_sealed(&mut self, path: &Path, variables: &TakenVariables) -> Option<()> {
         let arguments = self.arguments;
         let image = arguments.image.as_deref().map(image_of).transpose();
         let image = self.keep("configuration", image)?;
         let file = self.keep("sealed", sealed::read(path))?;
         let mut map = arguments.key.configuration();
-        let variables = self.session.take_variables(map.clone());
         let mut config = self.keep("configuration", Config::of_token(&mut map))?;
-        let pins = Sources::new(mem::take(&mut config.pin), &variables);
+        let pins = Sources::new(mem::take(&mut config.pin), variables);
         let library = self.session.open(&config);
         let opened = library.map(|library| {
             let token = library.token(&config.token);

@@ -11,7 +11,7 @@ use self::short_lived::ShortLivedOptions;
 use super::key::options::{
     KeyOptions, KeySource, SelectedContext, kubeconfig_files, standard_input_is_the_clients,
 };
-use super::session::CommandSession;
+use super::session::{CommandSession, StartingSession};
 use config::pin::NO_PIN;
 use config::{Config, Keep, PinSource, key_selection};
 use crypto::certificate::rfc_3339;
@@ -60,17 +60,17 @@ pub(super) struct CredentialArguments {
 
 pub(super) fn run(
     arguments: &CredentialArguments,
-    session: &mut CommandSession,
+    start: StartingSession<'_>,
 ) -> Result<(), Error> {
-    let request = session.take(REQUEST);
+    let request = start.take(REQUEST);
     let client = request.as_ref().and_then(|_| parent()).filter(|process| *process > 0);
     let request = match request {
         Some(text) => Some(ExecRequest::decode(text.as_bytes())?),
         None => None,
     };
     let outcome = match arguments.short_lived.kind {
-        None => answer(arguments, request.as_ref(), session),
-        Some(kind) => short_lived::hand_out(kind, arguments, request, session),
+        None => answer(arguments, request.as_ref(), start),
+        Some(kind) => short_lived::hand_out(kind, arguments, request, start),
     };
     outcome.map_err(|error| {
         pin_entry::failed(&error);
@@ -133,12 +133,13 @@ fn own_arguments() -> Vec<OsString> {
 fn answer(
     arguments: &CredentialArguments,
     request: Option<&ExecRequest>,
-    session: &mut CommandSession,
+    start: StartingSession<'_>,
 ) -> Result<(), Error> {
     // Before anything takes time.
     let caller = parent().ok_or_else(|| caller_error("it has ended"))?;
     let options = &arguments.key;
-    let PluginKey { selection, keep, mut pins, context } = PluginKey::of(arguments, session)?;
+    let (PluginKey { selection, keep, mut pins, context }, session) =
+        PluginKey::of(arguments, start)?;
     let identity = tunnel_process::identity()?;
     let registration = Registration {
         configuration: selection,
@@ -178,21 +179,25 @@ struct PluginKey {
 
 impl PluginKey {
     /// The key of the plugin's arguments.
-    fn of(arguments: &CredentialArguments, session: &mut CommandSession) -> Result<Self, Error> {
+    fn of<'a>(
+        arguments: &CredentialArguments,
+        start: StartingSession<'a>,
+    ) -> Result<(Self, &'a mut CommandSession), Error> {
         let options = &arguments.key;
         if options.names_a_key() && options.context.is_some() {
             let text = "both --context and other options name the key";
             return Err(Error::new(Exit::Request, text).help("leave one of them out"));
         }
         let KeySource { mut configuration, context, .. } = options.source()?;
-        let variables = session.take_variables(configuration.clone());
+        let (session, variables) = start.take_pin_variable(configuration.clone());
         let selection = key_selection(&configuration);
         let config = Config::from_map(&mut configuration)?;
         if matches!(config.pin, PinSource::StandardInput) {
             return Err(standard_input_is_the_clients());
         }
         let keep = arguments.keep.or(config.keep).unwrap_or_default();
-        Ok(Self { selection, keep, pins: Sources::new(config.pin, &variables), context })
+        let pins = Sources::new(config.pin, &variables);
+        Ok((Self { selection, keep, pins, context }, session))
     }
 }
 

@@ -15,9 +15,11 @@ use serde_json::{Value, json};
 
 use super::{CredentialArguments, version};
 use crate::cli::issuance::{Issuance, ShortLived, applicant};
-use crate::cli::key::choice::NamedKey;
-use crate::cli::key::options::{KeySource, SelectedContext, standard_input_is_the_clients};
-use crate::cli::session::{CommandSession, write_file};
+use crate::cli::key::choice::{NamedKey, WholeSource};
+use crate::cli::key::options::{
+    KeyOptions, KeySource, SelectedContext, standard_input_is_the_clients,
+};
+use crate::cli::session::{CommandSession, StartingSession, write_file};
 use crate::enrollment::{Applicant, outlasts, remark, sign_request};
 use cluster_api::signing_request::{Progress, SHORTEST, SigningRequest};
 use cluster_api::{ServiceAccount, ServiceAccountToken, TokenConnection};
@@ -114,18 +116,11 @@ pub(super) fn hand_out(
     kind: ShortLived,
     arguments: &CredentialArguments,
     request: Option<ExecRequest>,
-    session: &mut CommandSession,
+    start: StartingSession<'_>,
 ) -> Result<(), Error> {
     let options = &arguments.short_lived;
-    // By hand, the only key there is needs no name.
-    let (source, variables) = match &request {
-        None => arguments.key.whole_source(true, session)?,
-        Some(_) => {
-            let source = arguments.key.source()?;
-            let variables = session.take_variables(source.configuration.clone());
-            (source, variables)
-        }
-    };
+    let WholeSource { source, variables, session } =
+        key_source(&arguments.key, request.as_ref(), start)?;
     let KeySource { mut configuration, context, .. } = source;
     let selection = key_selection(&configuration);
     let mut config = Config::from_map(&mut configuration)?;
@@ -148,6 +143,20 @@ pub(super) fn hand_out(
     made.check_end()?;
     let version = version(request.as_ref(), &arguments.key);
     put_out(&text(&made, options.output, version, target.as_ref()), options, session)
+}
+
+/// The key that the credential is for. By hand, the only key there is needs no name; a client's plugin guesses none.
+fn key_source<'a>(
+    options: &KeyOptions,
+    request: Option<&ExecRequest>,
+    start: StartingSession<'a>,
+) -> Result<WholeSource<'a>, Error> {
+    if request.is_none() {
+        return options.whole_source(true, start);
+    }
+    let source = options.source()?;
+    let (session, variables) = start.take_pin_variable(source.configuration.clone());
+    Ok(WholeSource { source, variables, session })
 }
 
 /// Prints the credential, or writes it into the file that the options name.

@@ -18,24 +18,26 @@ use messages::report;
 use system::clock::unix_time;
 use token::{KeyReference, kind};
 
-/// Where an issued certificate is to be.
+/// Where an issued certificate is to be: beside its key on the token, in a file, or in both.
 struct Placement {
-    /// Why in a file: the token doesn't take it, or not those of the CAs.
+    /// Why the certificate is written to a file: the token doesn't take it, or has no room for the certificates of its CAs.
     why_in_file: Option<String>,
-    /// It is on the token already.
+    /// Whether the token has the certificate already.
     is_there: bool,
-    /// Those on the token that it takes the place of.
+    /// The certificates on the token that the new one takes the place of.
     replaced: Vec<Certificate>,
 }
 
 impl Placement {
+    /// In a file alone, for this reason.
     fn in_file(reason: String) -> Self {
         Self { why_in_file: Some(reason), is_there: false, replaced: Vec::new() }
     }
 }
 
 impl Enrollment<'_> {
-    /// The certificate that was issued, beside its key, whose private key is there with it.
+    /// Stores an issued certificate beside its key, if the token has the private key. Fails if the certificate is for
+    /// somebody else than the key's label says.
     pub(super) fn install_issued(
         &mut self,
         issued: &IssuedCertificate,
@@ -45,7 +47,7 @@ impl Enrollment<'_> {
         let public_key = issued.certificate.public_key();
         let key = self.token.key_of(public_key, &issued.origin, Some(&mut self.pins))?;
         self.token.key(key.clone(), &mut self.pins)?;
-        // Whose the key is was chosen when it was made.
+        // The label says for whom the key was made.
         let is_labelled = self.config.object.label.is_none() && !self.token.state().is_yubikey();
         if plan.user.is_none() && key.label != user && is_labelled {
             let label = format!("\"{}\", as the key is labelled", key.label);
@@ -54,15 +56,16 @@ impl Enrollment<'_> {
         self.install(issued, &key, plan.other).map(drop)
     }
 
-    /// Writes the certificate beside its key, and removes those that it replaces then. The file that it is in, if the
-    /// token doesn't take it, or not those of the CAs.
+    /// Writes the certificate beside its key, then removes those that it replaces. Returns the file that holds the
+    /// certificate instead, if the token doesn't take it or has no room for those of its CAs.
     pub(super) fn install(
         &mut self,
         issued: &IssuedCertificate,
         key: &KeyReference,
         other: OtherCertificate,
     ) -> Result<Option<PathBuf>, Error> {
-        self.lock()?;
+        // Others could use the token until now.
+        self.look_again()?;
         let certificate = &issued.certificate;
         let mut placement = self.placement(certificate, other)?;
         if !placement.replaced.is_empty() {
@@ -72,30 +75,46 @@ impl Enrollment<'_> {
         if placement.why_in_file.is_none() && !placement.is_there {
             self.write(issued, key, &mut placement)?;
         }
-        let mut location = "beside the key".to_owned();
-        let mut kept = None;
-        if let Some(reason) = &placement.why_in_file {
-            let in_use = self.config.certificate_file.as_deref();
-            let path = issued.keep(self.named_file().or(in_use))?;
-            location = format!("in {}", path.display());
-            report::note(&format!("{reason}; the issued one is {location}, with those above it"));
-            kept = Some(path);
-        }
-        self.steps.push(describe(certificate, &location));
-        if !placement.is_there && kept.is_none() {
-            for authority in intermediates(certificate, &issued.chain) {
-                let text = format!("of the CA {}, on the token, too", authority.subject);
-                self.steps.push(Step { title: "certificate", text });
+        let Placement { why_in_file, is_there, replaced } = placement;
+        let file = match why_in_file {
+            Some(reason) => Some(self.keep_in_file(issued, &reason)?),
+            None => {
+                self.note_on_token(issued, is_there);
+                None
             }
-        }
-        // The new one is there and was read.
-        for old in &placement.replaced {
+        };
+        // The new one is written, and was read back.
+        for old in &replaced {
             self.token.remove_certificate(old, certificate)?;
             let number = &old.serial_number;
             let text = format!("the certificate with serial number {number}");
             self.steps.push(Step { title: "removed", text });
         }
-        Ok(kept)
+        Ok(file)
+    }
+
+    /// Writes the certificate and its chain to the file that the options or the configuration name, or to a new one.
+    fn keep_in_file(&mut self, issued: &IssuedCertificate, reason: &str) -> Result<PathBuf, Error> {
+        let in_use = self.config.certificate_file.as_deref();
+        let path = issued.keep(self.named_file().or(in_use))?;
+        let location = format!("in {}", path.display());
+        report::note(&format!("{reason}; the issued one is {location}, with those above it"));
+        self.steps.push(describe(&issued.certificate, &location));
+        Ok(path)
+    }
+
+    /// Notes that the certificate is beside its key; those of its CAs are there, too, unless the token had the certificate
+    /// already.
+    fn note_on_token(&mut self, issued: &IssuedCertificate, was_there: bool) {
+        let certificate = &issued.certificate;
+        self.steps.push(describe(certificate, "beside the key"));
+        if was_there {
+            return;
+        }
+        for authority in intermediates(certificate, &issued.chain) {
+            let text = format!("of the CA {}, on the token, too", authority.subject);
+            self.steps.push(Step { title: "certificate", text });
+        }
     }
 
     /// The file that the options name for the certificate.

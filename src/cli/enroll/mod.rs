@@ -18,13 +18,14 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use self::certify::ContextEnrollment;
 use self::choice::choose;
 use self::plan::{InstallPlan, Plan};
 use self::token::Enrollment;
 pub(super) use self::touch::SUFFIX;
 use super::issuance::{IssuanceOptions, IssuedCertificate, wait_until_valid};
 use super::key::options::{KeyOptions, SELDOM};
-use super::session::CommandSession;
+use super::session::StartingSession;
 use crate::enrollment::check_issued;
 use ::token::{KeyKind, KeyPurpose, PivSlot, SlotPolicy};
 use config::Keep;
@@ -126,26 +127,29 @@ fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
     PossibleValuesParser::new(names).try_map(move |name| named(&name).ok_or("it is not known"))
 }
 
-pub(super) fn run(arguments: &EnrollArguments, session: &mut CommandSession) -> Result<(), Error> {
+pub(super) fn run(arguments: &EnrollArguments, start: StartingSession<'_>) -> Result<(), Error> {
     arguments.key_options.set_call();
     match Plan::of(arguments)? {
-        Plan::Request(plan) => request::write(&plan, session),
-        Plan::Install(plan) => install(&plan, session),
-        Plan::Certify(plan) => certify::certify(&plan, session),
-        Plan::CertifyWrites(plan) => touch::enroll(plan, session),
+        Plan::Request(plan) => request::write(&plan, start),
+        Plan::Install(plan) => install(&plan, start),
+        Plan::Certify(plan) => {
+            let (enrollment, session) = ContextEnrollment::begin(&plan, start)?;
+            enrollment.run(session)
+        }
+        Plan::CertifyWrites(plan) => touch::enroll(plan, start),
     }
 }
 
-/// The certificate of a file, beside its key.
-fn install(plan: &InstallPlan, session: &mut CommandSession) -> Result<(), Error> {
+/// Stores the certificate of a file beside its key.
+fn install(plan: &InstallPlan, start: StartingSession<'_>) -> Result<(), Error> {
     let issued = IssuedCertificate::from_file(&plan.file)?;
     wait_until_valid(&issued.certificate);
     check_issued(&issued.certificate, plan.user.as_deref(), None, unix_time())?;
     let user = issued.certificate.user.as_deref().unwrap_or_default();
     let options = &plan.token.options;
-    let variables = &session.take_variables(options.configuration());
+    let (session, variables) = start.take_pin_variable(options.configuration());
     let config = choose(options, Some(issued.certificate.public_key()), session)?;
-    let mut enrollment = Enrollment::open(&plan.token, config, user, variables, session)?;
+    let mut enrollment = Enrollment::open(&plan.token, config, user, &variables, session)?;
     let installed = enrollment.install_issued(&issued, plan);
     enrollment.show(&mut session.output)?;
     installed

@@ -8,7 +8,7 @@ use super::key::EnrolledKey;
 use super::plan::RequestPlan;
 use super::token::Enrollment;
 use crate::cli::issuance::{LONGEST, file_error, replace_file};
-use crate::cli::session::{CommandSession, Step};
+use crate::cli::session::{StartingSession, Step};
 use crate::enrollment::{fingerprint, in_groups};
 use crypto::certificate::{CertificationRequest, PublicKey};
 use files::read_regular;
@@ -17,12 +17,12 @@ use messages::printable::in_groups_of_eight;
 use token::KeyReference;
 
 /// Finds or makes the key, and writes the request to its file, or prints it.
-pub(super) fn write(plan: &RequestPlan, session: &mut CommandSession) -> Result<(), Error> {
+pub(super) fn write(plan: &RequestPlan, start: StartingSession<'_>) -> Result<(), Error> {
     let RequestPlan { token, applicant, file, .. } = plan;
     check_target(file)?;
-    let variables = &session.take_variables(token.options.configuration());
+    let (session, variables) = start.take_pin_variable(token.options.configuration());
     let config = choose(&token.options, None, session)?;
-    let mut enrollment = Enrollment::open(token, config, applicant.user(), variables, session)?;
+    let mut enrollment = Enrollment::open(token, config, applicant.user(), &variables, session)?;
     let EnrolledKey { key, is_certified } = match enrollment.replacement(&plan.key, applicant) {
         Some(key) if is_request_for(file, &key.public_key) => {
             let request = format!("the request in {}", file.display());

@@ -1,5 +1,6 @@
-//! The token while a key on it is enrolled: a session in which it can be changed, left to others where this waits for
-//! people.
+//! The token while a key on it is enrolled, in three states. An [`Enrollment`] has the token to itself, and can change it.
+//! A [`SharedEnrollment`] leaves it to other processes while it waits for people, and stays logged in. A
+//! [`PausedEnrollment`] has left the token, so that a tunnel can use its key.
 
 use std::mem;
 
@@ -17,20 +18,23 @@ use system::environment::TakenVariables;
 use system::limits;
 use token::{AcceptedPin, Candidate, KeyPurpose, KeyReference, PivSlot, Token};
 
-/// An enrollment on a token, with a session in which it can be changed.
+/// An enrollment that has the token to itself, in a session in which the token can be changed.
 pub(super) struct Enrollment<'a> {
     pub(super) plan: &'a TokenPlan,
-    /// Acquired by what is done with the token, and released where this waits for people.
-    pub(super) lock: LibraryLock,
+    /// Held, except while a person is asked for a PIN ([`AskingUnlocked`]).
+    lock: LibraryLock,
     pub(super) token: Token,
     pub(super) config: Config,
     pub(super) pins: AskingUnlocked<Sources>,
     pub(super) place: KeyPlace,
-    /// What the token shows after the login.
+    /// What the token showed after the login, or when it was [looked at again](Self::look_again).
     pub(super) candidates: Vec<Candidate>,
     /// What was found and done, and is not [shown](Self::show) yet.
     pub(super) steps: Vec<Step>,
 }
+
+/// An enrollment that waits for people: its session stays open and logged in, and other processes can use the token.
+pub(super) struct SharedEnrollment<'a>(Enrollment<'a>);
 
 /// Where on the token the key is, or is to be.
 #[derive(Clone)]
@@ -101,9 +105,16 @@ impl<'a> Enrollment<'a> {
         self.steps.drain(..).try_for_each(|step| output.step(&step))
     }
 
-    /// Has the token for this process alone, until the lock is released.
-    pub(super) fn lock(&self) -> Result<(), Error> {
-        self.lock.acquire(&self.config.library, limits::LOCK, &mut library::note_wait)
+    /// Reads what the token shows now: another process may have changed it.
+    pub(super) fn look_again(&mut self) -> Result<(), Error> {
+        self.candidates = self.token.candidates()?;
+        Ok(())
+    }
+
+    /// Lets other processes use the token.
+    pub(super) fn share(self) -> SharedEnrollment<'a> {
+        self.lock.release();
+        SharedEnrollment(self)
     }
 
     /// Leaves the token.
@@ -114,27 +125,50 @@ impl<'a> Enrollment<'a> {
         PausedEnrollment { plan, config, place, pins, accepted }
     }
 
-    /// The request for a certificate of this applicant, signed with the key; PEM.
+    /// The request for a certificate of this applicant, signed with the key, in PEM.
     pub(super) fn sign_request(
         &mut self,
         applicant: &Applicant,
         attestation: Option<&AttestationBundle>,
         key: &KeyReference,
     ) -> Result<String, Error> {
-        self.lock()?;
         let (token, pins) = (&mut self.token, &mut self.pins);
         let open = token.key(key.clone(), pins)?;
         let schemes = token.tls_schemes(&key.public_key)?;
-        let request = sign_request(
+        sign_request(
             self.plan.purpose,
             attestation,
             applicant,
             &key.public_key,
             &token.allowed_schemes(&open, &schemes)?,
             |scheme, digest| token.sign(&open, scheme, digest, pins),
-        );
-        self.lock.release();
+        )
+    }
+}
+
+impl<'a> SharedEnrollment<'a> {
+    /// Takes the token back from the other processes. It may be another one's turn: this waits for the lock.
+    pub(super) fn lock(self) -> Result<Enrollment<'a>, Error> {
+        self.acquire_lock()?;
+        Ok(self.0)
+    }
+
+    /// [Signs a request](Enrollment::sign_request), with the token locked meanwhile.
+    pub(super) fn sign_request(
+        &mut self,
+        applicant: &Applicant,
+        attestation: Option<&AttestationBundle>,
+        key: &KeyReference,
+    ) -> Result<String, Error> {
+        self.acquire_lock()?;
+        let request = self.0.sign_request(applicant, attestation, key);
+        self.0.lock.release();
         request
+    }
+
+    fn acquire_lock(&self) -> Result<(), Error> {
+        let Enrollment { lock, config, .. } = &self.0;
+        lock.acquire(&config.library, limits::LOCK, &mut library::note_wait)
     }
 }
 

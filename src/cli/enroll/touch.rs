@@ -1,11 +1,11 @@
 //! `enroll --writes-by-touch`: a second key, which wants a touch for each signature, as a second user for what changes
 //! something; and kubectl's preferences (kuberc), by which it takes that user for such commands.
 
-use super::certify::certify;
+use super::certify::ContextEnrollment;
 use super::plan::{Preferences, UsualUser, WritesPlan};
 use crate::cli::key::options::{KeyOptions, SelectedContext};
 use crate::cli::question::confirm;
-use crate::cli::session::{CommandSession, Step};
+use crate::cli::session::{CommandSession, StartingSession, Step};
 use cluster_api::preferences::{Kuberc, KubercCommand, WRITING, add_context};
 use kubeconfig::{Context, Kubeconfig, Provider};
 use messages::error::{Error, Exit};
@@ -16,7 +16,7 @@ use messages::printable::{printable, shell_word};
 pub(in crate::cli) const SUFFIX: &str = "-writes";
 
 /// The key, the user and a context for both, beside those that read; then kubectl's preferences.
-pub(super) fn enroll(plan: WritesPlan, session: &mut CommandSession) -> Result<(), Error> {
+pub(super) fn enroll(plan: WritesPlan, start: StartingSession<'_>) -> Result<(), Error> {
     let WritesPlan { certify: mut second, preferences } = plan;
     if preferences == Preferences::Change {
         // Before anything is made; they are read again when they are changed.
@@ -25,7 +25,8 @@ pub(super) fn enroll(plan: WritesPlan, session: &mut CommandSession) -> Result<(
     let WritingContext { name, usual } = WritingContext::find_or_add(&second.token.options)?;
     second.token.options.context = Some(name);
     second.whom.usual = usual;
-    certify(&second, session)?;
+    let (enrollment, session) = ContextEnrollment::begin(&second, start)?;
+    enrollment.run(session)?;
     let user = second.token.options.selected()?.context.user;
     match preferences {
         Preferences::Change => change_preferences(&user, session),

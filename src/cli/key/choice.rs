@@ -9,7 +9,7 @@ use crate::cli::listing::{
     KeyEntry, KeyNote, Listing, SelectedKey, TokenEntry, among, none_fits, token_configuration,
 };
 use crate::cli::question;
-use crate::cli::session::CommandSession;
+use crate::cli::session::{CommandSession, StartingSession};
 use config::pin::PinProvider;
 use config::{Config, Filter, ObjectSelector, TokenSelector};
 use kubeconfig::NO_CONTEXT_KEY;
@@ -28,6 +28,28 @@ pub(crate) const SEVERAL_KEYS: Kind = Kind::new("several keys");
 
 /// None of the keys of all tokens can be used.
 pub(crate) const NO_USABLE_KEY: Kind = Kind::new("no usable key");
+
+/// What names a key, before a library is loaded to complete it.
+pub(in crate::cli) struct NamedSource {
+    source: KeySource,
+    /// Why the current context names no key, if no option does either.
+    unnamed: Option<Error>,
+}
+
+impl NamedSource {
+    /// What is known of the key so far.
+    pub(in crate::cli) fn configuration(&self) -> Configuration {
+        self.source.configuration.clone()
+    }
+}
+
+/// A key that is named in full, and the session in which it can be opened.
+pub(in crate::cli) struct WholeSource<'a> {
+    pub(in crate::cli) source: KeySource,
+    /// The variable that the source names for the PIN.
+    pub(in crate::cli) variables: TakenVariables,
+    pub(in crate::cli) session: &'a mut CommandSession,
+}
 
 impl KeyOptions {
     /// What the library and the token that are named hold, or all of them.
@@ -59,30 +81,45 @@ impl KeyOptions {
         Ok(listing)
     }
 
-    /// [`Self::source`], with what the options don't say if there is only one or a person picks one; and the variable that
-    /// it names, before a library is loaded. If it `may_guess`, nothing need name a key.
-    pub(in crate::cli) fn whole_source(
+    /// The key that the options or a context name, with what the options leave out if there is only one or a person picks
+    /// one. If it `may_guess`, nothing need name a key.
+    pub(in crate::cli) fn whole_source<'a>(
         &self,
         may_guess: bool,
-        session: &mut CommandSession,
-    ) -> Result<(KeySource, TakenVariables), Error> {
+        start: StartingSession<'a>,
+    ) -> Result<WholeSource<'a>, Error> {
+        let named = self.named_source(may_guess)?;
+        let (session, variables) = start.take_pin_variable(named.configuration());
+        let source = self.completed(named, session)?;
+        Ok(WholeSource { source, variables, session })
+    }
+
+    /// The key that the options or a context name. If it `may_guess`, nothing need name a key. No library is loaded.
+    pub(in crate::cli) fn named_source(&self, may_guess: bool) -> Result<NamedSource, Error> {
         let may_guess = may_guess && self.context.is_none() && self.kubeconfig.is_none();
-        let (mut source, no_key) = match self.source() {
+        match self.source() {
             Err(error) if may_guess && error.is(&NO_CONTEXT_KEY) => {
-                (self.options_source(), Some(error))
+                Ok(NamedSource { source: self.options_source(), unnamed: Some(error) })
             }
-            source => (source?, None),
-        };
-        let variables = session.take_variables(source.configuration.clone());
+            source => Ok(NamedSource { source: source?, unnamed: None }),
+        }
+    }
+
+    /// The source, with what the options leave out if there is only one or a person picks one.
+    pub(in crate::cli) fn completed(
+        &self,
+        NamedSource { mut source, unnamed }: NamedSource,
+        session: &mut CommandSession,
+    ) -> Result<KeySource, Error> {
         if source.context.is_none() {
             let found = self.complete(&mut source.configuration, session);
-            source.found = match (found, no_key) {
+            source.found = match (found, unnamed) {
                 // Several keys are listed; if there is none, what is wrong is that nothing names one.
                 (Err(error), Some(why)) if !error.is(&SEVERAL_KEYS) => return Err(why),
-                (found, no_key) => found?.map(|uri| (uri, no_key)),
+                (found, unnamed) => found?.map(|uri| (uri, unnamed)),
             };
         }
-        Ok((source, variables))
+        Ok(source)
     }
 
     /// Adds what the options don't say of library, token and key. Returns the URI of the key, or `None` if nothing was

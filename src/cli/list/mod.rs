@@ -9,7 +9,7 @@ use self::lines::Lines;
 use self::overview::overview;
 use super::key::options::{self, KeyOptions, Selection};
 use super::listing::{KeyEntry, KeyNote, LibraryEntry, Listing, SelectedKey, TokenEntry};
-use super::session::{BAD, CONCERN, CommandOutput, CommandSession, PLAIN};
+use super::session::{BAD, CONCERN, CommandOutput, PLAIN, StartingSession};
 use messages::error::Error;
 use messages::report;
 
@@ -44,13 +44,13 @@ pub(super) struct ListArguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: &ListArguments, session: &mut CommandSession) -> Result<(), Error> {
+pub(super) fn run(arguments: &ListArguments, start: StartingSession<'_>) -> Result<(), Error> {
     let mut selection = arguments.selection.clone();
     let prints_uris = selection.uri.take_if(|uri| uri == EVERY_URI).is_some();
     let pin_source = arguments.pin_source.clone();
     let options = &KeyOptions { selection, pin_source, ..KeyOptions::default() };
     options.set_call();
-    let variables = session.take_variables(options.configuration());
+    let (session, variables) = start.take_pin_variable(options.configuration());
     let login = arguments.login.then_some(&variables);
     let listing = options.list(login, session);
     let listing = listing.or_else(|error| match options.library() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{OpeningOptions, open, read, recipient_key};
 use crate::cli::key::options::{self, KeyOptions};
-use crate::cli::session::CommandSession;
+use crate::cli::session::StartingSession;
 use config::{Config, PinSource, duration};
 use messages::error::{Error, Exit};
 use messages::report;
@@ -40,12 +40,12 @@ pub(in crate::cli) struct ProviderArguments {
 
 pub(in crate::cli) fn run(
     arguments: &ProviderArguments,
-    session: &mut CommandSession,
+    start: StartingSession<'_>,
 ) -> Result<(), Error> {
     let pin_source = arguments.pin_source.clone();
     let options = KeyOptions { pin_source, ..arguments.opening.key_options() };
     options.set_call();
-    let variables = session.take_variables(options.configuration());
+    let (session, variables) = start.take_pin_variable(options.configuration());
     end_in_time();
     let mut request = Vec::new();
     // What can't be read is no request.
