@@ -157,9 +157,13 @@ fn beside_an_open_key_nobody_tries_one_pin_after_the_other() {
         .finish()
         .0
         .fails(7, &["has accepted none of three PINs"]);
-    sign("2").at_terminal().finish().0.fails(7, &["has accepted none of three PINs"]);
+    let told = ["has accepted none of three PINs", "stop` ends the login, for everybody"];
+    sign("2").at_terminal().finish().0.fails(7, &told);
     assert_eq!(store.calls("C_Login").iter().filter(|it| *it == "0xa0").count(), 3);
     assert_signed(&sign("1").run());
+    // What the help says leads on.
+    command(&store, "stop").run().printed();
+    assert_signed(&sign("2").at_terminal().finish_with_pin());
     command(&store, "stop").run().printed();
 }
 

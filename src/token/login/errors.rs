@@ -52,6 +52,21 @@ impl Token {
         Error::new(Exit::Login, text).help(help)
     }
 
+    /// The error for a client that would use the login of others, after clients have given too many wrong PINs for that. It
+    /// stays so as long as the login.
+    pub(super) fn proofs_spent(&self) -> Error {
+        let token = &self.state.name;
+        let text = format!(
+            "token {token} has accepted none of three PINs, so nobody is asked for another while it is logged in"
+        );
+        let help = Help::from("find out which PIN the token wants (")
+            .and(command("check").and(HelpPart::Key).and(" --no-login"))
+            .and(" shows how it counts); ")
+            .and(command("stop"))
+            .and(" ends the login, for everybody who uses it; then start the command again");
+        Error::new(Exit::Login, text).help(help)
+    }
+
     fn locked(&self) -> Error {
         let text = format!("the PIN of token {} is locked (CKR_PIN_LOCKED)", self.state.name);
         Error::new(Exit::Login, text).help(self.unblock())

@@ -28,7 +28,7 @@ use crate::Token;
 use crate::key::KeyReference;
 use crate::ledger::{PinAnswer, TRIED_PINS};
 use crate::module::PinState;
-use crate::pin_rules::{self, WhyNotSent};
+use crate::pin_rules;
 use config::pin::{Pin, PinProvider};
 use messages::error::Error;
 
@@ -92,7 +92,7 @@ impl Token {
     ) -> Result<(), Error> {
         let mut refusal: Option<String> = None;
         loop {
-            self.check_wrong_proofs(pins)?;
+            self.check_wrong_proofs()?;
             match self.obtain(what, refusal.as_deref(), pins)? {
                 Obtained::AskAgain => {}
                 Obtained::AtReader(ledger) => {
@@ -113,13 +113,14 @@ impl Token {
         Ok(())
     }
 
-    /// Limits how many wrong PINs are sent. The token's own count doesn't: each login with the former PIN in between resets it,
-    /// so that somebody could try one PIN after the other.
-    fn check_wrong_proofs(&self, pins: &mut dyn PinProvider) -> Result<(), Error> {
+    /// Limits how many wrong PINs clients can try one after the other, all together. The token's own count doesn't: each login
+    /// with the former PIN in between resets it. Nor is a PIN compared with the former one after that, since whoever asks
+    /// would learn whether it is right. A client that has given the right one before starts the count anew.
+    fn check_wrong_proofs(&self) -> Result<(), Error> {
         if self.login.wrong_proofs < pin_rules::ATTENDED_TRIES {
             Ok(())
         } else {
-            Err(self.not_sent(WhyNotSent::TriesSpent, &pins.origin()))
+            Err(self.proofs_spent())
         }
     }
 
