@@ -116,7 +116,7 @@ fn whatever_else_it_does_is_a_refusal_with_its_reason() {
         ("yes | head -c 20000", "it printed more than 16384 bytes"),
         ("exec yes", "it printed more than 16384 bytes"),
         // What it leaves behind keeps its output open.
-        (&format!("sleep 1000 & {ANSWER}"), "it didn't end within 10 s"),
+        (&format!("sleep 1000 & echo $! >left; {ANSWER}"), "it didn't end within 10 s"),
         ("exec sleep 1000", "it didn't end within 10 s"),
     ] {
         write_verifier(policy.parent().unwrap(), script);
@@ -127,4 +127,22 @@ fn whatever_else_it_does_is_a_refusal_with_its_reason() {
         );
     }
     assert!(cluster.conditions("not-judged").is_empty());
+    let left = fs::read_to_string(policy.with_file_name("left")).unwrap();
+    let line = Path::new("/proc").join(left.trim()).join("cmdline");
+    let has_ended = || fs::read(&line).unwrap_or_default().is_empty();
+    wait_until("the end of what it has started", has_ended);
+}
+
+/// Between two requests, or while a person reads. What is shown and recorded is the hash of what has judged.
+#[test]
+fn it_is_not_run_once_its_file_has_changed() {
+    let cluster = hasty_cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    let policy = write_policy(&otto, &format!("echo '# more' >>\"$0\"; {ANSWER}"));
+    for name in ["judged-once", "judged-twice"] {
+        jane.asks_by(name, &Wanted::default(), &request(&["dev"]));
+    }
+    let approve = otto.command("approve").arguments(&["--dry-run", "--policy"]);
+    let outcome = approve.argument(policy.to_str().unwrap()).run();
+    outcome.says(&["verify: it can't be run: its file has changed since the policy was read"]);
 }

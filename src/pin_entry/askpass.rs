@@ -19,7 +19,7 @@ use messages::error::{Error, Exit};
 use messages::printable::printable;
 use system::descriptors::hand_on;
 use system::limits;
-use system::process::end_of_child;
+use system::process::child_ends_within;
 
 /// What such a program needs to show itself; nothing else of the environment is handed on.
 const KEPT: [&str; 18] = [
@@ -171,7 +171,7 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// A program that asks; it is killed when this is dropped.
+/// A program that asks for a PIN. It is killed when this is dropped.
 struct Asking(Child);
 
 impl Drop for Asking {
@@ -183,6 +183,8 @@ impl Drop for Asking {
 
 fn is_success(child: &mut Child, deadline: Instant) -> io::Result<bool> {
     let left = deadline.saturating_duration_since(Instant::now());
-    let status = end_of_child(child, left)?.ok_or(io::ErrorKind::TimedOut)?;
-    Ok(status.success())
+    if !child_ends_within(child, left)? {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(child.wait()?.success())
 }

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{Child, ExitStatus};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, getppid, test_kill_process};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, test_kill_process, waitid,
+};
 
 use crate::wait_for;
 
@@ -65,18 +67,20 @@ impl WatchedProcess {
     }
 }
 
-/// How a child of this process ends, within this time; `None` if it doesn't.
-pub fn end_of_child(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    /// Between two looks at one that can't be watched.
+/// Waits until a child of this process has ended, for as long as `limit`. Returns whether it has. The child isn't reaped, so
+/// that no other process gets its number.
+pub fn child_ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
+    /// Between two looks at a child that can't be watched.
     const PAUSE: Duration = Duration::from_millis(20);
-    let deadline = Instant::now() + limit;
     if let Ok(process) = WatchedProcess::new(child.id().cast_signed()) {
-        return if process.ends_within(limit) { child.wait().map(Some) } else { Ok(None) };
+        return Ok(process.ends_within(limit));
     }
+    let deadline = Instant::now() + limit;
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     loop {
-        let status = child.try_wait()?;
-        if status.is_some() || Instant::now() >= deadline {
-            return Ok(status);
+        let has_ended = waitid(WaitId::Pid(Pid::from_child(child)), look)?.is_some();
+        if has_ended || Instant::now() >= deadline {
+            return Ok(has_ended);
         }
         thread::sleep(PAUSE);
     }

@@ -25,6 +25,7 @@
 //! | `PROMPT_SIGNAL` | `on_signal` in a prompt | the prompt, [`is_prompt_interrupted`] |
 //! | `INTERRUPTION` | the first `on_signal` outside a prompt; never taken back | each guard's end, the alarm, [`is_interrupted`] |
 //! | `ENDS_WITHIN` | `on_signal`, where something is deferred | [`end_in_time`] |
+//! | `ENDED_ALONG` | [`EndWithThis`] | [`die_of`] |
 //!
 //! # The one alarm
 //!
@@ -44,7 +45,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
-use rustix::process::getpid;
+use rustix::process::{Pid, getpid};
 use signal_hook::low_level;
 
 use crate::limits;
@@ -101,6 +102,9 @@ static INTERRUPTION: AtomicI32 = AtomicI32::new(0);
 static PROMPT_SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// After how many seconds an interrupted process ends, even if something still defers that; 0 if there is no such limit.
 static ENDS_WITHIN: AtomicU32 = AtomicU32::new(0);
+
+/// The child that gets a signal when one ends this process: its number, or that of its group with a minus; 0 for none.
+static ENDED_ALONG: AtomicI32 = AtomicI32::new(0);
 
 /// From now on a signal that ends the process is announced in a line before. The process dies of the signal all the same, so
 /// that its parent sees why. Signals that the parent had ignored (`nohup`) stay ignored.
@@ -229,8 +233,15 @@ fn print_announcement(signal: libc::c_int) {
     super::say([before, name, after]);
 }
 
-/// Ends (or stops) the process as the signal does where there is no handler.
+/// Ends (or stops) the process as the signal does where there is no handler. A child that is to [end with
+/// it](EndWithThis) gets a signal first.
 pub fn die_of(signal: libc::c_int) {
+    let child = ENDED_ALONG.load(Ordering::SeqCst);
+    if child != 0 && signal != STOP {
+        let end = if child < 0 { libc::SIGKILL } else { libc::SIGTERM };
+        // SAFETY: kill has no preconditions. The number is that of a child that isn't reaped yet.
+        let _ = unsafe { libc::kill(child, end) };
+    }
     // For the first process of a container, the kernel ignores signals whose action is the default.
     if getpid().is_init() && signal != STOP {
         super::leave(u8::try_from(128 + signal).unwrap_or(u8::MAX));
@@ -297,6 +308,36 @@ impl Drop for SigintLeftToChild {
             print_announcement(signal);
             die_of(signal);
         }
+    }
+}
+
+/// While it exists, a child of this process doesn't outlive it if a signal of [`install_handlers`] ends this process: a
+/// signal that is sent to this process alone doesn't reach the child. There is one such child at a time. To be dropped
+/// before the child is reaped, since its number may be another process's from then on.
+#[must_use = "the child ends with this process only while it exists"]
+#[derive(Debug)]
+pub struct EndWithThis(());
+
+impl EndWithThis {
+    /// For a child that is asked to end (SIGTERM).
+    pub fn of_process(child: Pid) -> Self {
+        Self::begin(child.as_raw_nonzero().get())
+    }
+
+    /// For a child that leads a process group, which is killed as a whole (SIGKILL).
+    pub fn of_group(child: Pid) -> Self {
+        Self::begin(-child.as_raw_nonzero().get())
+    }
+
+    fn begin(child: i32) -> Self {
+        ENDED_ALONG.store(child, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for EndWithThis {
+    fn drop(&mut self) {
+        ENDED_ALONG.store(0, Ordering::SeqCst);
     }
 }
 

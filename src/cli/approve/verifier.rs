@@ -1,9 +1,13 @@
 //! The policy's verifier, a program: its file, and a run of it.
+//!
+//! The file is read when the policy is, and once more right before each run: what is shown and recorded is the hash of what
+//! runs, even if the file is changed while a person reads. Between the last look and the start only its owner and root
+//! could change it.
 
 use std::fs;
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -16,31 +20,34 @@ use attestation::policy::VerifierCommand;
 use crypto::certificate::fingerprint;
 use files::read_regular;
 use messages::error::{Error, Exit};
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process_group};
 use system::descriptors::hand_on;
 use system::limits;
-use system::process::end_of_child;
+use system::process::child_ends_within;
+use system::signals::EndWithThis;
 
-/// Of a verifier's file, in bytes.
+/// The most bytes of a verifier's file.
 const LONGEST_PROGRAM: u64 = 256 * 1024 * 1024;
-/// What is kept of what a verifier says on standard error, in bytes.
+/// How much is kept of what a verifier prints on standard error, in bytes.
 const LONGEST_ERROR: u64 = 64 * 1024;
-/// Of the line of it that is shown, in characters.
+/// How much is shown of the last line there, in characters.
 const LONGEST_REASON: usize = 200;
 
-/// A verifier that is there.
+/// A verifier whose file was found.
 #[derive(Debug)]
 pub(super) struct VerifierProgram {
+    /// The file's name, for people.
     name: String,
+    /// The SHA-256 of the file when it was found.
     sha256: String,
     path: PathBuf,
     arguments: Vec<String>,
-    /// The policy's, in which it runs.
+    /// The policy's directory, in which the program runs.
     directory: PathBuf,
 }
 
 impl VerifierProgram {
-    /// The one that the policy in this file names.
+    /// The verifier that the policy in this file names.
     pub(super) fn of(command: &VerifierCommand, policy: &Path) -> Result<Self, Error> {
         Self::found(command, policy).map_err(|error| {
             let VerifierCommand { place, program, .. } = command;
@@ -55,26 +62,40 @@ impl VerifierProgram {
         let parent = policy.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = fs::canonicalize(parent.unwrap_or_else(|| Path::new(".")))?;
         let path = directory.join(&command.program);
-        let sha256 = fingerprint(&read_regular(&path, LONGEST_PROGRAM)?);
-        let found = path.metadata()?;
-        if found.mode() & 0o111 == 0 {
-            return Err(io::Error::other("it is not executable"));
-        }
-        let is_foreign = ![0, geteuid().as_raw()].contains(&found.uid());
-        if is_foreign || found.mode() & 0o002 != 0 {
-            return Err(io::Error::other("another user can change it"));
-        }
+        let sha256 = hash_of_program(&path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let arguments = command.arguments.clone();
         Ok(Self { name, sha256, path, arguments, directory })
     }
 
+    /// Starts the program, unless its file is another one by now than was shown.
     fn start(&self) -> io::Result<Run> {
+        if hash_of_program(&self.path)? != self.sha256 {
+            return Err(io::Error::other("its file has changed since the policy was read"));
+        }
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).current_dir(&self.directory);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        hand_on(&mut command, Vec::new()).spawn().map(Run)
+        // It has a process group of its own, so that what it starts can be killed with it.
+        command.process_group(0);
+        let child = hand_on(&mut command, Vec::new()).spawn()?;
+        let group = Pid::from_child(&child);
+        Ok(Run { child, end: Some(EndWithThis::of_group(group)) })
     }
+}
+
+/// The SHA-256 of the program's file, in hexadecimal digits. Fails if it can't be executed, or another user can change it.
+fn hash_of_program(path: &Path) -> io::Result<String> {
+    let content = read_regular(path, LONGEST_PROGRAM)?;
+    let found = path.metadata()?;
+    if found.mode() & 0o111 == 0 {
+        return Err(io::Error::other("it is not executable"));
+    }
+    let is_foreign = ![0, geteuid().as_raw()].contains(&found.uid());
+    if is_foreign || found.mode() & 0o002 != 0 {
+        return Err(io::Error::other("another user can change it"));
+    }
+    Ok(fingerprint(&content))
 }
 
 impl ExternalVerifier for VerifierProgram {
@@ -115,41 +136,52 @@ impl ExternalVerifier for VerifierProgram {
     }
 }
 
-/// A running verifier; it is killed when this is dropped.
-struct Run(Child);
+/// A running verifier. If this is dropped before its end was seen, it is killed with all that it has started.
+struct Run {
+    child: Child,
+    /// Until its end was seen.
+    end: Option<EndWithThis>,
+}
 
-/// What it prints, each once it has ended.
+/// What the verifier prints. Each part comes once its stream has been closed.
 struct Output {
-    /// Of standard output, so much that too much shows.
+    /// The beginning of standard output: one byte more than an answer may have.
     answer: Receiver<Vec<u8>>,
-    /// Of standard error, the beginning.
+    /// The beginning of standard error.
     errors: Receiver<Vec<u8>>,
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if let Some(end) = self.end.take() {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            drop(end);
+            let _ = self.child.wait();
+        }
     }
 }
 
 impl Run {
-    /// Hands it the question.
+    /// Hands the question to the verifier.
     fn ask(&mut self, question: String) -> io::Result<Output> {
-        let streams = (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take());
+        let streams = (self.child.stdin.take(), self.child.stdout.take(), self.child.stderr.take());
         let (Some(mut input), Some(output), Some(errors)) = streams else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
-        // One that reads nothing has its reasons.
+        // A verifier that doesn't read the question has its reasons.
         in_background(move || drop(input.write_all(question.as_bytes())))?;
         let answer = beginning_of(output, LONGEST_ANSWER + 1)?;
         Ok(Output { answer, errors: beginning_of(errors, LONGEST_ERROR)? })
     }
 
+    /// Waits for the verifier's end until the deadline.
     fn end(&mut self, deadline: Instant) -> Result<ExitStatus, String> {
-        let end = end_of_child(&mut self.0, left(deadline));
-        let end = end.map_err(|error| format!("its end can't be awaited: {error}"))?;
-        end.ok_or_else(late)
+        let not_awaited = |error: io::Error| format!("its end can't be awaited: {error}");
+        if !child_ends_within(&self.child, left(deadline)).map_err(not_awaited)? {
+            return Err(late());
+        }
+        self.end = None;
+        self.child.wait().map_err(not_awaited)
     }
 }
 
