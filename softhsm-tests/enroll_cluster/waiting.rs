@@ -1,7 +1,11 @@
 //! What can happen to cluster, request and token while `enroll` waits: it is told, and the same command ends
 //! well with the same key.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::{Newcomer, bare_token, jane, of_store};
+use crate::enroll::issue;
 use crate::fixture::*;
 
 fn approve(name: &str) {
@@ -44,6 +48,58 @@ fn a_server_that_goes_away_is_told_and_asked_again_when_it_is_back() {
     forwarder.start();
     approve(&name);
     assert_ends_well(&newcomer, &[]);
+}
+
+/// What is on the token counts when the certificate is there, and not what was before somebody had approved it.
+#[test]
+fn a_certificate_that_another_command_has_stored_meanwhile_stays_the_keys() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let name = newcomer.ask(&[]);
+    let mut running = newcomer.enroll(&[]).start(None);
+    running.wait_for_error("waiting for the approval");
+
+    let csr = newcomer.person.directory().join("jane.csr");
+    let pem = cluster().request(&name)["spec"]["request"].as_str().unwrap().to_owned();
+    fs::write(&csr, STANDARD.decode(pem).unwrap()).unwrap();
+    let of_another_ca = issue(csr.to_str().unwrap(), 30, "clientAuth");
+    let options = newcomer.options();
+    let store_it = newcomer.person.command("enroll").arguments(&options);
+    let store_it = store_it.arguments(&["--pin-source=env:TOKEN_PIN", "--certificate"]);
+    newcomer.enter(store_it.argument(&of_another_ca)).run().printed();
+    let stored = newcomer.keys();
+
+    approve(&name);
+    let outcome = running.finish();
+    outcome.says(&["the key has another certificate already"]);
+    outcome.printed();
+    let known = "knows us as user \"jane\", groups dev, system:authenticated";
+    assert!(outcome.step("cluster").ends_with(known), "{outcome:?}");
+    assert_eq!(newcomer.keys(), stored);
+}
+
+/// A signal that is sent to it alone doesn't reach kubectl, which would follow the request for an hour.
+#[test]
+fn the_kubectl_that_follows_the_request_ends_with_the_command() {
+    let store = bare_token();
+    let newcomer = jane(&store);
+    let name = newcomer.ask(&[]);
+    let mut running = newcomer.enroll(&[]).start(None);
+    running.wait_for_error("waiting for the approval");
+    let number = running.pid().as_raw_nonzero();
+    let watch = || {
+        let children = format!("/proc/{number}/task/{number}/children");
+        let children = fs::read_to_string(children).unwrap();
+        let mut lines =
+            children.split_whitespace().map(|it| PathBuf::from(format!("/proc/{it}/cmdline")));
+        lines.find(|line| fs::read_to_string(line).is_ok_and(|line| line.contains("watch=true")))
+    };
+    let watch = wait_for("the watch", watch);
+    kill_process(running.pid(), Signal::TERM).unwrap();
+    running.finish();
+    // Nobody may have waited for it.
+    wait_until("the end of kubectl", || fs::read(&watch).unwrap_or_default().is_empty());
+    cluster().administrate(&["delete", "csr", &name], "");
 }
 
 #[test]

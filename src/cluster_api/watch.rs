@@ -6,7 +6,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// A kubectl that follows an object, and ends when this is dropped.
+use rustix::process::Pid;
+
+use system::signals::EndWithThis;
+
+/// A kubectl that follows an object, and ends when this is dropped, or with this process if a signal ends that.
 ///
 /// Whoever may look at an object need not be allowed to watch it, and a server or a proxy can end a watch at any time. So
 /// what a watch says decides nothing: it [wakes](Watch::wait) who waits, who then looks at the object.
@@ -14,22 +18,24 @@ pub struct Watch {
     kubectl: Child,
     events: Receiver<()>,
     state: WatchState,
+    /// Until it is ended here.
+    end: Option<EndWithThis>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum WatchState {
-    /// It has said nothing.
+    /// The watch has said nothing.
     Silent,
     /// The server has said what there is.
     Live,
-    /// It has ended: whoever waits has to look at the object now and then.
+    /// The watch has ended: whoever waits has to look at the object now and then.
     Ended,
 }
 
 impl Watch {
-    /// Has this kubectl started, which prints something for each event; `None` if it can't be.
+    /// Starts this kubectl, which prints something for each event; `None` if it can't be started.
     pub(super) fn start(command: &mut Command) -> Option<Self> {
-        // Why it fails, the next look at the object says, too.
+        // If it fails, the next look at the object says why.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut kubectl = command.spawn().ok()?;
         let (sender, events) = mpsc::channel();
@@ -37,7 +43,8 @@ impl Watch {
             let reader = thread::Builder::new().name("watch".to_owned());
             reader.spawn(move || pass_events_on(output, &sender)).ok()
         });
-        let watch = Self { kubectl, events, state: WatchState::Silent };
+        let end = EndWithThis::of_process(Pid::from_child(&kubectl));
+        let watch = Self { kubectl, events, state: WatchState::Silent, end: Some(end) };
         reader.map(|_| watch)
     }
 
@@ -68,6 +75,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let _ = self.kubectl.kill();
+        self.end = None;
         let _ = self.kubectl.wait();
     }
 }
