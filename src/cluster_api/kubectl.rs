@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::signing_request::{ApprovalRecord, PATH, SigningRequest};
 use super::watch::Watch;
-use super::{ClusterApi, parsed, unusable};
+use super::{ClusterApi, ResourceAttributes, may, parsed, unusable};
 use kubeconfig::OriginalContext;
 use messages::error::{Error, Exit};
 use messages::printable::shell_word;
@@ -58,11 +58,23 @@ impl Kubectl {
         self.run(&["replace", "--raw", &path], Some(&object), purpose).map(drop)
     }
 
+    /// Fails unless the API server can be reached. kubectl says in one line why it can't: for this question it needs nothing
+    /// else from the server, whereas it logs a line for each thing that it can't find out about the server's resources.
+    pub fn check_connection(&self) -> Result<(), Error> {
+        may(self, &ResourceAttributes::of_requests("get")).map(drop)
+    }
+
     /// The CertificateSigningRequests for this signer.
     pub(super) fn signing_requests(&self, signer: &str) -> Result<Vec<Value>, Error> {
-        let selector = format!("--field-selector=spec.signerName={signer}");
-        let purpose = "list the CertificateSigningRequests";
-        self.list(&[REQUESTS, &selector], purpose)
+        let signer = signer.replace('/', "%2F");
+        let path = format!("{PATH}?fieldSelector=spec.signerName%3D{signer}");
+        let mut requests = self.list_at(&path, "list the CertificateSigningRequests")?;
+        for request in requests.iter_mut().filter_map(Value::as_object_mut) {
+            // The items of a list have neither, and a request goes back as it was read.
+            request.insert("apiVersion".to_owned(), "certificates.k8s.io/v1".into());
+            request.insert("kind".to_owned(), "CertificateSigningRequest".into());
+        }
+        Ok(requests)
     }
 
     /// The items of the list that `kubectl get` with these arguments shows.

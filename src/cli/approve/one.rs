@@ -23,6 +23,7 @@ pub(super) fn approve(
 ) -> Result<(), Error> {
     let Approver { kubectl, .. } = approver;
     let rules = approver.rules;
+    kubectl.check_connection()?;
     let request = SigningRequest::read(kubectl, name)?.ok_or_else(|| {
         let text = format!("there is no CertificateSigningRequest \"{name}\"");
         let help = Help::from("`kubectl get certificatesigningrequests")
