@@ -153,7 +153,7 @@ fn without_apply_nothing_is_changed_and_what_is_printed_does_it() {
     cluster().administrate(&["delete", "clusterrolebinding", "both; touch x"], "");
 }
 
-/// Digits alone are whichever the bindings have, and the forms with a word say it.
+/// Digits alone are a card, whatever the bindings have.
 #[test]
 fn a_user_whose_name_is_a_number_is_told_from_a_card() {
     create(&[
@@ -170,14 +170,22 @@ fn a_user_whose_name_is_a_number_is_told_from_a_card() {
         let command = "\nkubectl --context=prod delete clusterrolebinding/number-user\n";
         assert!(printed.ends_with(command), "{printed}");
     };
-    of_user("20251128");
-    revoke(&olaf, "serial=20251128").run().fails(9, &["names group \"hw:yubikey:20251128\""]);
-    create(&["clusterrolebinding number-card --clusterrole=view --group=hw:yubikey:20251128"]);
-    let told = ["both a YubiKey's serial number and a user's name", "`user=20251128`"];
-    revoke(&olaf, "20251128").run().fails(2, &told);
     of_user("user=20251128");
-    let printed = revoke(&olaf, "serial=20251128").run().printed();
-    assert!(printed.ends_with(" delete clusterrolebinding/number-card\n"), "{printed}");
+    let user = "user \"20251128\", whose name is the YubiKey's serial number: \
+                `pkcs11-external-signer revoke user=20251128` takes";
+    for what in ["20251128", "serial=20251128"] {
+        let none = revoke(&olaf, what).run();
+        none.fails(9, &["names group \"hw:yubikey:20251128\"", user]);
+    }
+    create(&["clusterrolebinding number-card --clusterrole=view --group=hw:yubikey:20251128"]);
+    for what in ["20251128", "serial=20251128"] {
+        let outcome = revoke(&olaf, what).run();
+        outcome.says(&[user]);
+        let printed = outcome.printed();
+        assert!(printed.ends_with(" delete clusterrolebinding/number-card\n"), "{printed}");
+        assert!(!printed.contains("number-user"), "{printed}");
+    }
+    of_user("user=20251128");
     let bindings = ["clusterrolebinding", "number-user", "number-writes", "number-card"];
     cluster().administrate(&[&["delete"], &bindings[..]].concat(), "");
 }
@@ -191,7 +199,9 @@ fn a_server_that_is_dead_is_told_in_a_line_of_kubectls_and_one_of_ours() {
     let user = format!("--user={}", olaf.kubectl().arguments(&user).run().printed());
     let context = ["config", "set-context", "dead", "--cluster=dead", &user];
     olaf.kubectl().arguments(&context).run().succeeded();
-    for command in [&["revoke", "jane"][..], &["enroll", softhsm_option()]] {
+    for command in
+        [&["revoke", "jane"][..], &["enroll", softhsm_option()], &["approve", "jane-0a1b2c3d4e"]]
+    {
         let [name, argument] = command else { panic!("{command:?}") };
         let outcome = olaf.command(name).arguments(&[argument, "--context=dead"]).run();
         outcome.fails(9, &["127.0.0.1:9 was refused", "it says why above"]);
@@ -308,7 +318,7 @@ fn who_may_not_see_bindings_is_told_and_what_is_none_is_refused() {
     revoke(&nobody, "jane")
         .run()
         .fails(9, &["kubectl could not list the bindings of roles", "(Forbidden)"]);
-    for what in ["X509SHA256=97ec", "system:kube-scheduler", ""] {
+    for what in ["X509SHA256=97ec", "system:kube-scheduler", "!!!", ""] {
         let refused = revoke(&nobody, what).run();
         assert_eq!(refused.told(2), "");
         refused.says(&["invalid value", "for '<WHAT>'"]);

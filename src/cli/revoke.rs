@@ -28,7 +28,8 @@ Examples:
   pkcs11-external-signer revoke user=15873456 --context prod
   pkcs11-external-signer revoke X509SHA256=97ec… | kubectl apply -f -")]
 pub(super) struct RevokeArguments {
-    /// A YubiKey's serial number, a user's name (also serial=… and user=…), or a certificate's X509SHA256=…
+    /// A YubiKey's serial number, which digits alone are, a user's name (also serial=… and user=…), or a certificate's
+    /// X509SHA256=…
     #[arg(value_name = "WHAT")]
     bearer: Bearer,
     /// Do it, after you have typed yes
@@ -42,22 +43,13 @@ pub(super) struct RevokeArguments {
     kubeconfig: Option<PathBuf>,
 }
 
-/// Who is to have rights no longer.
+/// Who is to have rights no longer. What is typed decides which it is, whatever the cluster has.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Bearer {
-    /// Who has roles by bindings.
-    Named(NamedSubject),
-    /// Who comes with this certificate.
+    /// Whoever the cluster knows as this user, or in this group, and who has roles by bindings.
+    Subject(Subject),
+    /// Whoever comes with this certificate.
     Certificate(RevokedCertificate),
-}
-
-/// Whom bindings name.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum NamedSubject {
-    /// Whom the cluster knows as this user, or in this group.
-    Known(Subject),
-    /// Digits alone: a YubiKey's serial number or a user's name, whichever the bindings have.
-    Number(String),
 }
 
 impl FromStr for Bearer {
@@ -70,52 +62,33 @@ impl FromStr for Bearer {
                 "it is not X509SHA256= and 64 hexadecimal digits, as `list` and `check` print it",
             );
         }
-        text.parse().map(Self::Named)
+        subject(text).map(Self::Subject)
     }
 }
 
-impl FromStr for NamedSubject {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let serial = text.strip_prefix("serial=").or_else(|| text.strip_prefix(&*card_group("")));
-        if let Some(serial) = serial {
-            let card = is_number(serial).then(|| Subject::group(&card_group(serial)));
-            return card.map(Self::Known).ok_or("it is no serial number of a YubiKey");
-        }
-        if is_number(text) {
-            return Ok(Self::Number(text.to_owned()));
-        }
-        match text.strip_prefix("user=").unwrap_or(text) {
-            "" => Err("it is empty"),
-            user if user.starts_with("system:") => Err("it is an account of the cluster itself"),
-            user => Ok(Self::Known(Subject::user(user))),
-        }
+/// The subject that is typed so. Digits alone are always the serial number of a YubiKey, and `user=` is in front of a user
+/// whose name looks like something else.
+fn subject(text: &str) -> Result<Subject, &'static str> {
+    if is_number(text) {
+        return Ok(Subject::group(&card_group(text)));
     }
-}
-
-impl NamedSubject {
-    /// Whom it is in a cluster with these bindings.
-    fn among(&self, bindings: &[Binding]) -> Result<Subject, Error> {
-        let number = match self {
-            Self::Known(subject) => return Ok(subject.clone()),
-            Self::Number(number) => number,
-        };
-        let (card, user) = (Subject::group(&card_group(number)), Subject::user(number));
-        let is_bound = |subject: &Subject| bindings.iter().any(|binding| binding.names(subject));
-        match (is_bound(&card), is_bound(&user)) {
-            (true, true) => {
-                let text = format!(
-                    "{number} is both a YubiKey's serial number and a user's name in the cluster's bindings"
-                );
-                let help =
-                    format!("name the one that is meant: `serial={number}` or `user={number}`");
-                Err(Error::new(Exit::Request, text).help(help))
-            }
-            (false, true) => Ok(user),
-            (_, false) => Ok(card),
-        }
+    let serial = text.strip_prefix("serial=").or_else(|| text.strip_prefix(&*card_group("")));
+    if let Some(serial) = serial {
+        let card = is_number(serial).then(|| Subject::group(&card_group(serial)));
+        return card.ok_or("it is no serial number of a YubiKey");
     }
+    let named = text.strip_prefix("user=");
+    let user = named.unwrap_or(text);
+    if user.is_empty() {
+        return Err("it is empty");
+    }
+    if user.starts_with("system:") {
+        return Err("it is an account of the cluster itself");
+    }
+    if named.is_none() && !user.chars().any(char::is_alphanumeric) {
+        return Err("it has no letter and no digit; if a user is called so, write user= before it");
+    }
+    Ok(Subject::user(user))
 }
 
 fn is_number(text: &str) -> bool {
@@ -130,7 +103,7 @@ fn card_group(serial: &str) -> String {
 pub(super) fn run(arguments: &RevokeArguments, session: &mut CommandSession) -> Result<(), Error> {
     KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone()).set_call();
     match &arguments.bearer {
-        Bearer::Named(named) => revoke_subject(named, arguments, session),
+        Bearer::Subject(subject) => revoke_subject(subject, arguments, session),
         Bearer::Certificate(certificate) if arguments.apply => {
             apply_policy(certificate, arguments, session)
         }
@@ -174,14 +147,14 @@ impl<'a> AskedCluster<'a> {
 
 /// Takes the roles from this subject, or prints how that is done.
 fn revoke_subject(
-    named: &NamedSubject,
+    subject: &Subject,
     arguments: &RevokeArguments,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     let cluster = AskedCluster::of(arguments)?;
     let mut bindings = Binding::all(&cluster.kubectl)?;
-    let subject = &named.among(&bindings)?;
     show_second_user(subject, &bindings, arguments);
+    show_user_of_number(subject, &bindings, arguments);
     bindings.retain(|binding| binding.names(subject));
     if bindings.is_empty() {
         return Err(no_bindings(subject));
@@ -202,6 +175,20 @@ fn show_second_user(subject: &Subject, bindings: &[Binding], arguments: &RevokeA
             "this leaves user {name:?}, who has roles of its own: `{} revoke {}{}` takes them",
             start::called(),
             shell_word(&name),
+            arguments.kubectl_options()
+        ));
+    }
+}
+
+/// Says that there is a user with roles whose name is the serial number of this YubiKey.
+fn show_user_of_number(subject: &Subject, bindings: &[Binding], arguments: &RevokeArguments) {
+    let Some(number) = subject.name.strip_prefix(&*card_group("")) else { return };
+    let user = Subject::user(number);
+    if !subject.is_user() && bindings.iter().any(|binding| binding.names(&user)) {
+        report::note(&format!(
+            "this leaves user {number:?}, whose name is the YubiKey's serial number: `{} revoke user={number}{}` takes \
+             the roles of that user",
+            start::called(),
             arguments.kubectl_options()
         ));
     }
@@ -368,22 +355,31 @@ mod tests {
     #[test]
     fn what_is_revoked_is_told_by_its_form() {
         let of = |text: &str| text.parse::<Bearer>();
-        let known = |subject: Subject| Ok(Bearer::Named(NamedSubject::Known(subject)));
+        let known = |subject: Subject| Ok(Bearer::Subject(subject));
         let card = known(Subject::group("hw:yubikey:15873456"));
-        assert_eq!(of("15873456"), Ok(Bearer::Named(NamedSubject::Number("15873456".to_owned()))));
-        for text in ["serial=15873456", "hw:yubikey:15873456"] {
+        for text in ["15873456", "serial=15873456", "hw:yubikey:15873456"] {
             assert_eq!(of(text), card);
         }
         assert_eq!(of("jane"), known(Subject::user("jane")));
         assert_eq!(of("user=4711"), known(Subject::user("4711")));
+        assert_eq!(of("ω"), known(Subject::user("ω")));
+        assert_eq!(of("user=!!!"), known(Subject::user("!!!")));
         assert_eq!(of("user=user=4711"), known(Subject::user("user=4711")));
         let digits = "AB".repeat(32);
         let Ok(Bearer::Certificate(certificate)) = of(&format!("X509SHA256={digits}")) else {
             panic!("no certificate")
         };
         assert_eq!(certificate.credential_id(), format!("X509SHA256={}", "ab".repeat(32)));
-        let refused =
-            ["", "system:admin", "user=system:admin", "user=", "serial=jane", "hw:yubikey:"];
+        let refused = [
+            "",
+            "!!!",
+            " ",
+            "system:admin",
+            "user=system:admin",
+            "user=",
+            "serial=jane",
+            "hw:yubikey:",
+        ];
         for text in refused.into_iter().chain(["X509SHA256=", "X509SHA256=97ec"]) {
             assert!(of(text).is_err(), "{text}");
         }
