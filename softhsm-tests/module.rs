@@ -50,6 +50,20 @@ fn what_is_no_library_or_one_that_others_can_change_is_not_loaded() {
     store.certificate_through(link).run().fails(3, &["pathLib"]);
 }
 
+/// As somebody types it who knows its name from a page. No loader's directories are searched: the path is told.
+#[test]
+fn a_librarys_name_alone_leads_to_the_path_of_the_installed_one() {
+    let store = token_with_pair(Kind::P256);
+    let list = |module: &str| store.with_pin(&["list", "--module", module]).run();
+    let refused = list("libsofthsm2.so");
+    assert_eq!(refused.told(2), "");
+    let (_, path) = refused.stderr.split_once("type its whole path: --module=").expect("a path");
+    let path = path.lines().next().unwrap();
+    assert!(list(path).printed().contains("test token"), "{path}");
+    // Whatever isn't installed is a file that isn't there.
+    list("libnowhere.so").fails(4, &["/libnowhere.so does not load", "list` shows them"]);
+}
+
 #[test]
 fn a_library_that_does_not_initialise_is_told_with_its_value() {
     let store = token_with_pair(Kind::P256);

@@ -30,6 +30,7 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use super::ckr;
 use crate::watchdog::{CallLimit, LimitedCall};
 use messages::error::{self, Exit};
+use messages::help::{Help, command};
 use system::limits;
 use system::memory;
 
@@ -78,8 +79,9 @@ macro_rules! call_in {
 pub(super) fn not_loaded(path: &Path, reason: &dyn Display) -> error::Error {
     let text = format!("PKCS#11 library {} does not load: {reason}", path.display());
     error::Error::new(Exit::Library, text).help(
-        "set pathLib (--module) to an installed PKCS#11 library built for this machine, such as libsofthsm2.so, \
-         opensc-pkcs11.so or libykcs11.so, and install the libraries it needs",
+        Help::from("set pathLib (--module) to the path of an installed PKCS#11 library built for this machine, as ")
+            .and(command("list"))
+            .and(" shows them, and install the libraries it needs"),
     )
 }
 

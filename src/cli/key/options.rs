@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
-use crate::start;
+use crate::{discovery, start};
 use config::{OPTIONS, PinSource, Uri, without_object, without_pin};
 use kubeconfig::{Context, Kubeconfig, NamedCluster, files};
 use messages::error::{Error, Exit};
@@ -47,6 +47,27 @@ pub(in crate::cli) fn path(value: &str) -> Result<String, io::Error> {
     absolute.into_os_string().into_string().map_err(not_text)
 }
 
+/// The path of a PKCS#11 library, absolute. A name alone is a file of the current directory, as everywhere else: no loader's
+/// directories are searched. If the file isn't there, but a library of this name is installed, the error has its path.
+fn library_path(value: &str) -> Result<String, io::Error> {
+    let given = Path::new(value);
+    let is_name = given.file_name() == Some(given.as_os_str());
+    if is_name && !given.exists() {
+        let home = std::env::home_dir();
+        let mut installed = discovery::libraries(home.as_deref()).into_iter();
+        let found = installed.find(|library| library.path.file_name() == given.file_name());
+        if let Some(library) = found {
+            let path = library.path.to_string_lossy().into_owned();
+            let text = format!(
+                "there is no such file here; type its whole path: --module={}",
+                shell_word(&path)
+            );
+            return Err(io::Error::other(text));
+        }
+    }
+    path(value)
+}
+
 /// A `pinSource` with an absolute path.
 pub(in crate::cli) fn pin_source(value: &str) -> Result<String, io::Error> {
     match value.strip_prefix("file:") {
@@ -58,7 +79,7 @@ pub(in crate::cli) fn pin_source(value: &str) -> Result<String, io::Error> {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(in crate::cli) struct Selection {
     /// The token's PKCS#11 library
-    #[arg(long, value_name = "FILE", value_parser = path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_parser = library_path, help_heading = HEADING, value_hint = ValueHint::FilePath)]
     pub(in crate::cli) module: Option<String>,
     /// A text that the library needs, such as configDir='sql:/path' for NSS
     #[arg(long, value_name = "TEXT", help_heading = HEADING, hide_short_help = true)]
