@@ -424,6 +424,14 @@ fn a_token_that_is_not_initialised_or_read_only_is_told_with_its_library() {
             &format!("pkcs11-tool --module {library} --slot 0 --init-token"),
         ],
     );
+    // No token but a YubiKey is meant where an option is for those.
+    for option in ["--slot=9a", "--touch-policy=always"] {
+        let outcome = Invocation::new(store.directory.path()).arguments(&request);
+        let outcome = outcome.argument(option).run();
+        let name = option.split('=').next().unwrap();
+        outcome.fails(5, &[&format!("no YubiKey was found, and {name} is for YubiKeys")]);
+        assert!(!outcome.stderr.contains("--init-token"), "{outcome:?}");
+    }
     let store = token_with([]);
     let outcome = enroll_through(&store, &store.faulty_module(), &["--user=jane", "--csr=-"])
         .suffering(&store, "C_OpenSession:return=0xe2")

@@ -86,7 +86,7 @@ impl<'a> ContextEnrollment<'a> {
         check_change(self.plan.token.options.kubeconfig.as_deref(), self.name())?;
         let config = match cluster.key.take().or(chosen) {
             Some(config) => config,
-            None => choose(&self.plan.token.options, None, session)?,
+            None => choose(&self.plan.token, None, session)?,
         };
         let subject = self.enroll_key(&cluster, config, session)?;
         match self.try_present_certificate(subject, session)? {

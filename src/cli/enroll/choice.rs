@@ -1,7 +1,6 @@
 //! Which token is meant, on which a key is enrolled.
 
 use super::plan::TokenPlan;
-use crate::cli::key::options::KeyOptions;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration, token_options};
 use crate::cli::question::pick;
 use crate::cli::session::CommandSession;
@@ -34,7 +33,7 @@ pub(super) fn chosen_yubikey(
     if plan.of_yubikeys.is_none() {
         return Ok(None);
     }
-    let config = choose(&plan.options, None, session)?;
+    let config = choose(plan, None, session)?;
     let (_, token) = open_token(&config, session)?;
     let checked = check_yubikey(plan, &token);
     token.close();
@@ -60,15 +59,16 @@ fn is_no_yubikey(option: &str, token: &Token) -> Error {
 /// What the options say of library, token and object, with the library or token that they don't name. A library that is
 /// looked at alone stays open.
 pub(super) fn choose(
-    options: &KeyOptions,
+    plan: &TokenPlan,
     key: Option<&PublicKey>,
     session: &mut CommandSession,
 ) -> Result<Config, Error> {
+    let options = &plan.options;
     let (named, mut map) = (options.filter()?, options.configuration());
     if named.library.is_none() || !named.token.is_given() {
         // Whatever key.
         let listing = options.of_token().look(None, session)?;
-        let found = found_token(&listing, key)?;
+        let found = found_token(&listing, key, plan.of_yubikeys)?;
         map = found.pairs().chain(map.pairs()).collect();
     }
     // That of the new one, if the token doesn't take it.
@@ -76,8 +76,13 @@ pub(super) fn choose(
     Config::of_token(&mut map)
 }
 
-/// The token that is found on this machine, shows this key, or is picked, with its library.
-fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configuration, Error> {
+/// The token that is found on this machine, shows this key, or is picked, with its library. `of_yubikeys` is an option that
+/// was given and is for YubiKeys.
+fn found_token(
+    listing: &Listing,
+    key: Option<&PublicKey>,
+    of_yubikeys: Option<&str>,
+) -> Result<Configuration, Error> {
     let readable: Vec<_> = listing.tokens().filter(|(_, token)| can_be_meant(token)).collect();
     let fingerprint = key.map(fingerprint).transpose()?;
     let mut showing_key = readable.clone();
@@ -93,7 +98,7 @@ fn found_token(listing: &Listing, key: Option<&PublicKey>) -> Result<Configurati
         readable
     };
     let (library, token) = match tokens.as_slice() {
-        [] => return Err(no_token(listing)),
+        [] => return Err(of_yubikeys.map_or_else(|| no_token(listing), no_yubikey)),
         [only] => *only,
         several => pick_token(several)?,
     };
@@ -113,6 +118,15 @@ fn no_token(listing: &Listing) -> Error {
             .and(" shows what was looked at");
         Error::new(Exit::Token, "no token was found").help(help)
     })
+}
+
+/// The error that there is no token for an option that is for YubiKeys.
+fn no_yubikey(option: &str) -> Error {
+    let text = format!("no YubiKey was found, and {option} is for YubiKeys behind ykcs11");
+    let help = Help::from("insert it, or name Yubico's library (libykcs11.so) with --module; ")
+        .and(command("list"))
+        .and(format!(" shows what was looked at. For another token leave {option} out"));
+    Error::new(Exit::Token, text).help(help)
 }
 
 /// The token that a person picks. Without a person, an error lists the options that name each.

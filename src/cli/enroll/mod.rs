@@ -148,7 +148,7 @@ fn install(plan: &InstallPlan, start: StartingSession<'_>) -> Result<(), Error> 
     let user = issued.certificate.user.as_deref().unwrap_or_default();
     let options = &plan.token.options;
     let (session, variables) = start.take_pin_variable(options.configuration());
-    let config = choose(options, Some(issued.certificate.public_key()), session)?;
+    let config = choose(&plan.token, Some(issued.certificate.public_key()), session)?;
     let mut enrollment = Enrollment::open(&plan.token, config, user, &variables, session)?;
     let installed = enrollment.install_issued(&issued, plan);
     enrollment.show(&mut session.output)?;

@@ -21,7 +21,7 @@ pub(super) fn write(plan: &RequestPlan, start: StartingSession<'_>) -> Result<()
     let RequestPlan { token, applicant, file, .. } = plan;
     check_target(file)?;
     let (session, variables) = start.take_pin_variable(token.options.configuration());
-    let config = choose(&token.options, None, session)?;
+    let config = choose(token, None, session)?;
     let mut enrollment = Enrollment::open(token, config, applicant.user(), &variables, session)?;
     let EnrolledKey { key, is_certified } = match enrollment.replacement(&plan.key, applicant) {
         Some(key) if is_request_for(file, &key.public_key) => {
