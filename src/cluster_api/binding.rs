@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::{ClusterApi as _, Kubectl, decoded};
 use messages::error::{Error, Exit};
 
-/// Of RBAC, in which a binding's subjects are, too.
+/// The API group of RBAC, in which the subjects of a binding are, too.
 const GROUP: &str = "rbac.authorization.k8s.io";
 const VERSION: &str = "rbac.authorization.k8s.io/v1";
 const PATH: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// What is asked of the server for all of them.
+/// What the server is asked to do, for messages.
 const PURPOSE: &str = "list the bindings of roles";
 
-/// Whom a binding gives a role: the `kind` is `User`, `Group` or `ServiceAccount`.
+/// Somebody to whom a binding gives a role. The `kind` is `User`, `Group` or `ServiceAccount`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 pub struct Subject {
     pub kind: String,
@@ -44,7 +44,7 @@ pub struct Binding {
     pub role_ref: Role,
     #[serde(default)]
     pub subjects: Vec<Subject>,
-    /// All of it, to be sent back.
+    /// The whole object, to be sent back.
     #[serde(skip)]
     object: Value,
 }
@@ -56,7 +56,7 @@ pub enum BindingKind {
 }
 
 impl BindingKind {
-    /// As kubectl and URLs name it, in the singular.
+    /// The name of the resource in kubectl's arguments and in URLs, in the singular.
     fn resource(self) -> &'static str {
         match self {
             Self::ClusterRoleBinding => "clusterrolebinding",
@@ -64,7 +64,7 @@ impl BindingKind {
         }
     }
 
-    /// As objects name it.
+    /// The `kind` of such objects.
     pub fn name(self) -> &'static str {
         match self {
             Self::ClusterRoleBinding => "ClusterRoleBinding",
@@ -77,14 +77,14 @@ impl BindingKind {
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     pub name: String,
-    /// `None` for a ClusterRoleBinding, which counts in all of them.
+    /// The binding's namespace; `None` for a ClusterRoleBinding, which counts in all of them.
     #[serde(default)]
     pub namespace: Option<String>,
     uid: String,
     resource_version: String,
 }
 
-/// The `kind` is `Role` or `ClusterRole`.
+/// The role that a binding gives. The `kind` is `Role` or `ClusterRole`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Role {
     pub kind: String,
@@ -104,12 +104,13 @@ impl Binding {
         Ok(bindings)
     }
 
-    /// Whether it gives this subject a role.
+    /// Whether the binding gives this subject a role.
     pub fn names(&self, subject: &Subject) -> bool {
         self.subjects.contains(subject)
     }
 
-    /// The binding of this kind that is an item of a list, which says for all what they are.
+    /// Reads the binding of this kind from an item of a list. The items have no kind of their own: the list says it for
+    /// all.
     fn of_list(kubectl: &Kubectl, kind: BindingKind, mut object: Value) -> Result<Self, Error> {
         if let Some(members) = object.as_object_mut() {
             members.insert("apiVersion".to_owned(), VERSION.into());
@@ -129,8 +130,8 @@ impl Binding {
         self.subjects.iter().filter(|other| *other != subject).count()
     }
 
-    /// kubectl's arguments that take the role away from this subject: they delete the binding if it has no other one, and
-    /// else remove the subject, unless it stands elsewhere by then.
+    /// The arguments for kubectl that take the role away from this subject. They delete the binding if it has no other
+    /// subject. Otherwise they remove the subject, unless it is at another place of the list by then.
     pub fn removal(&self, subject: &Subject) -> Vec<String> {
         let mut arguments = Vec::new();
         if let Some(namespace) = &self.metadata.namespace {
@@ -146,10 +147,10 @@ impl Binding {
         arguments
     }
 
-    /// Removes the subject, by a JSON patch (RFC 6902).
+    /// A JSON patch (RFC 6902) that removes the subject.
     fn patch(&self, subject: &Subject) -> Value {
         let mut operations = Vec::new();
-        // From the last one, so that those before it stay where they are.
+        // The last one is removed first, so that those before it keep their places.
         for (index, other) in self.subjects.iter().enumerate().rev() {
             if other == subject {
                 let path = format!("/subjects/{index}");
@@ -161,7 +162,7 @@ impl Binding {
         operations.into()
     }
 
-    /// Takes the role away from this subject, if the binding is as it was read.
+    /// Takes the role away from this subject. Fails if the binding has changed since it was read.
     pub fn remove(&self, kubectl: &Kubectl, subject: &Subject) -> Result<(), Error> {
         let removed = if self.others(subject) == 0 {
             self.delete(kubectl)
@@ -188,7 +189,7 @@ impl Binding {
         kubectl.run(&["delete", "--raw", &self.path()], Some(&options), &purpose).map(drop)
     }
 
-    /// Sends it back as it was read, with its resourceVersion.
+    /// Sends the binding back as it was read, with its resourceVersion, but without the subject.
     fn replace_without(&self, kubectl: &Kubectl, subject: &Subject) -> Result<(), Error> {
         let mut object = self.object.clone();
         if let Some(subjects) = object["subjects"].as_array_mut() {
@@ -199,7 +200,7 @@ impl Binding {
         kubectl.run(&["replace", "--raw", &self.path()], Some(&object), &purpose).map(drop)
     }
 
-    /// Whether the cluster has the very same object still.
+    /// Whether the cluster still has the very object that was read.
     fn is_unchanged(&self, kubectl: &Kubectl) -> Result<bool, Error> {
         let object = format!("{}.{GROUP}/{}", self.kind.resource(), self.metadata.name);
         let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
@@ -219,7 +220,7 @@ impl Binding {
     }
 }
 
-/// `RoleBinding "edits" in namespace "team"`, as the server has the names.
+/// Shows the binding as `RoleBinding "edits" in namespace "team"`. The names are as the server has them.
 impl std::fmt::Display for Binding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {:?}", self.kind.name(), self.metadata.name)?;
@@ -230,11 +231,11 @@ impl std::fmt::Display for Binding {
     }
 }
 
-/// What is encoded in a part of a URL's path.
+/// The characters that are encoded in a part of a URL's path.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-/// A name as a part of a URL's path: those of bindings and roles can have any character but `/` and `%`.
+/// Encodes a name as a part of a URL's path: names of bindings and roles can have any character but `/` and `%`.
 fn path_segment(name: &str) -> String {
     utf8_percent_encode(name, ENCODED).to_string()
 }

@@ -17,7 +17,7 @@ use keyring::{KeyNumber, OpenKeys};
 use messages::error::{Error, Exit};
 use tunnel::{ServerAnswer, ServerExchange, TunnelObserver, TunnelTarget, tunnel_error};
 
-/// Whom an API server takes a request without credentials for.
+/// The user for whom an API server takes a request without credentials.
 const ANONYMOUS: &str = "system:anonymous";
 
 /// The longest name of a namespace, in characters.
@@ -30,7 +30,7 @@ pub struct TokenConnection {
 }
 
 impl TokenConnection {
-    /// A connection to this cluster with this key of the keyring. Nothing is sent yet.
+    /// Prepares a connection to this cluster with this key of the keyring. Nothing is sent yet.
     pub fn new(
         cluster: TunnelTarget,
         key: KeyNumber,
@@ -42,7 +42,7 @@ impl TokenConnection {
         Ok(Self { exchange, cluster: described })
     }
 
-    /// The user for whom the cluster takes the bearer; an error if that is nobody.
+    /// Asks the cluster for which user it takes the bearer of the key. An error if that is nobody.
     pub fn whoami(&self) -> Result<ClusterUser, Error> {
         match whoami(self)? {
             user if user.name == ANONYMOUS => Err(not_recognised().about(&self.cluster)),
@@ -51,7 +51,7 @@ impl TokenConnection {
     }
 
     /// Asks for a token of a service account that lives so many seconds, or shorter if the server wants that. Without
-    /// audiences it is for the API server itself.
+    /// audiences, the token is for the API server itself.
     pub fn request_token(
         &self,
         account: &ServiceAccount,
@@ -69,7 +69,7 @@ impl TokenConnection {
         made(&self.create(&path, &object, &purpose)?, &self.cluster, &purpose)
     }
 
-    /// Sends the request and waits for the answer, within a bound. Names in `path` must be fit for a URL.
+    /// Sends a request and waits for the answer, for a limited time. Names in `path` must be fit for a URL.
     pub(super) fn send(
         &self,
         method: &Method,
@@ -119,7 +119,7 @@ impl ClusterApi for TokenConnection {
     }
 }
 
-/// A service account, as `NAMESPACE/NAME`. Both are fit for a URL.
+/// A service account, typed as `NAMESPACE/NAME`. Both names are fit for a URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServiceAccount {
     pub namespace: String,
@@ -148,11 +148,11 @@ impl fmt::Display for ServiceAccount {
 /// A token of a service account, as the API server has made it.
 pub struct ServiceAccountToken {
     pub token: String,
-    /// In seconds since 1970, by the server's clock.
+    /// When the token expires, in seconds since 1970, by the server's clock.
     pub ends: i64,
 }
 
-/// The token in the answer to a request for one.
+/// Reads the token from the answer to a request for one.
 fn made(answer: &Value, cluster: &str, purpose: &str) -> Result<ServiceAccountToken, Error> {
     let text = |field: &str| answer["status"][field].as_str();
     let token = text("token").filter(|token| !token.is_empty());
@@ -168,7 +168,8 @@ fn not_recognised() -> Error {
     tunnel::not_recognised().kind(kind::NOT_RECOGNISED)
 }
 
-/// Why an API server refuses a request that it has understood: the fields of a Kubernetes Status, empty where it has none.
+/// Why an API server refuses a request that it has understood: the fields of a Kubernetes Status. A field that the
+/// answer doesn't have is empty.
 #[derive(Debug)]
 struct ServerRefusal {
     reason: String,
@@ -176,8 +177,8 @@ struct ServerRefusal {
 }
 
 impl ServerRefusal {
-    /// The refusal by an answer with this HTTP status, which is none of success. An error if the API server doesn't know
-    /// the bearer, or if it isn't the API server that answers.
+    /// Reads the refusal from an answer whose HTTP status isn't one of success. An error if the API server doesn't know
+    /// the bearer, or if something else than an API server has answered.
     fn of(status: u16, body: &[u8]) -> Result<Self, Error> {
         if status == 401 {
             return Err(not_recognised());
@@ -192,7 +193,7 @@ impl ServerRefusal {
             return Ok(refusal);
         }
         if status == 404 {
-            // What an API server says of a path that it doesn't know at all.
+            // An API server answers so for a path that it doesn't know at all.
             let message = "the server could not find the requested resource".to_owned();
             return Ok(Self { reason: String::new(), message });
         }

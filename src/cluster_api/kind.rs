@@ -1,11 +1,11 @@
-//! What callers ask of an error of this crate.
+//! The kinds of this crate's errors that callers tell apart.
 
 use messages::error::Kind;
 
-/// An API server doesn't let this user do it.
+/// An API server doesn't let this user do what was asked for.
 pub const FORBIDDEN: Kind = Kind::new("forbidden");
 
-/// An API server has no such object.
+/// An API server doesn't have the object that was asked for.
 pub const NOT_FOUND: Kind = Kind::new("not found");
 
 /// An API server takes the bearer of the certificate for nobody.

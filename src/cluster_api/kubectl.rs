@@ -1,5 +1,5 @@
-//! The person's kubectl, which brings the credentials that they have now, whatever those are. What it and its credential
-//! plugins write to standard error is for the person, and goes there.
+//! The person's kubectl, with whatever credentials they have now. What kubectl and its credential plugins write to
+//! standard error is for the person, and goes there.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,20 +22,21 @@ use messages::error::{Error, Exit};
 use messages::printable::shell_word;
 use system::descriptors::hand_on;
 
-/// CertificateSigningRequests, as kubectl names them: with their group.
+/// The resource of CertificateSigningRequests as kubectl takes it, with its group.
 const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
 
-/// The cluster, asked by the person's kubectl as the user of a context.
+/// A cluster that is asked by the person's kubectl, as the user of a context.
 pub struct Kubectl {
     options: Vec<OsString>,
     cluster: String,
 }
 
 impl Kubectl {
-    /// kubectl with this context of `file` if that is given, or else of the kubeconfig that kubectl finds. As the user
-    /// and for the cluster that the context had `before`, if that is given.
+    /// Prepares calls of kubectl with this context, from the kubeconfig `file` if that is given, or else from the one
+    /// that kubectl finds. With `before`, kubectl acts as the user and for the cluster that the context had before.
     pub fn new(context: &str, file: Option<&Path>, before: Option<&OriginalContext>) -> Self {
-        // One word each: a name could begin with a hyphen. A server that doesn't answer has an end.
+        // Each option is one word, since a name could begin with a hyphen. The timeout ends the wait for a server that
+        // doesn't answer.
         let mut options: Vec<OsString> =
             vec![format!("--context={context}").into(), "--request-timeout=60s".into()];
         if let Some(file) = file {
@@ -50,7 +51,8 @@ impl Kubectl {
         Self { options, cluster: format!("context \"{context}\"") }
     }
 
-    /// Approves this request as it was read: another of its name, or a changed one, is a Conflict.
+    /// Approves this request as it was read. If another one has its name by now, or it has changed, the server answers
+    /// with a conflict.
     pub fn approve(&self, request: &SigningRequest, record: &ApprovalRecord) -> Result<(), Error> {
         let path = format!("{PATH}/{}/approval", request.metadata.name);
         let object = request.approved(record);
@@ -64,27 +66,27 @@ impl Kubectl {
         may(self, &ResourceAttributes::of_requests("get")).map(drop)
     }
 
-    /// The CertificateSigningRequests for this signer.
+    /// Lists the CertificateSigningRequests for this signer.
     pub(super) fn signing_requests(&self, signer: &str) -> Result<Vec<Value>, Error> {
         let signer = signer.replace('/', "%2F");
         let path = format!("{PATH}?fieldSelector=spec.signerName%3D{signer}");
         let mut requests = self.list_at(&path, "list the CertificateSigningRequests")?;
         for request in requests.iter_mut().filter_map(Value::as_object_mut) {
-            // The items of a list have neither, and a request goes back as it was read.
+            // The items of a list have no kind of their own, and a request is sent back as it was read.
             request.insert("apiVersion".to_owned(), "certificates.k8s.io/v1".into());
             request.insert("kind".to_owned(), "CertificateSigningRequest".into());
         }
         Ok(requests)
     }
 
-    /// The items of the list that `kubectl get` with these arguments shows.
+    /// Lists the items that `kubectl get` shows with these arguments.
     pub(super) fn list(&self, arguments: &[&str], purpose: &str) -> Result<Vec<Value>, Error> {
         let Some(mut list) = self.get(arguments, purpose)? else { return Ok(Vec::new()) };
         self.items(&mut list, purpose)
     }
 
-    /// The items of the list at this path of the API server. kubectl asks for nothing else, so that its log has no line
-    /// where that can't be reached.
+    /// Lists the items at this path of the API server. kubectl asks the server for nothing else, so that it logs
+    /// nothing if the server can't be reached.
     pub(super) fn list_at(&self, path: &str, purpose: &str) -> Result<Vec<Value>, Error> {
         let output = self.run(&["get", "--raw", path], None, purpose)?;
         let mut list = parsed(&self.cluster, purpose, &output)?;
@@ -98,7 +100,7 @@ impl Kubectl {
         }
     }
 
-    /// What `kubectl get` with these arguments shows, as JSON; `None` where there is nothing.
+    /// What `kubectl get` shows with these arguments, as JSON; `None` if it shows nothing.
     pub(super) fn get(&self, arguments: &[&str], purpose: &str) -> Result<Option<Value>, Error> {
         let options = ["--output=json", "--ignore-not-found"];
         match self.run(&[&["get"], arguments, &options].concat(), None, purpose)? {
@@ -107,7 +109,7 @@ impl Kubectl {
         }
     }
 
-    /// Runs kubectl, for a purpose that messages name; the body is JSON or YAML. Returns what it prints.
+    /// Runs kubectl, and returns what it prints. `body` is JSON or YAML. Messages say that kubectl could not `purpose`.
     pub(super) fn run(
         &self,
         arguments: &[&str],
@@ -117,7 +119,7 @@ impl Kubectl {
         let mut command = Command::new(program());
         command.args(arguments).args(&self.options).stdin(Stdio::inherit());
         command.stderr(Stdio::inherit());
-        // Not through standard input: a plugin may ask the person there.
+        // The body doesn't come through standard input, since a plugin may ask the person there.
         let reader = body
             .map(|body| pipe_of(body.to_string()))
             .transpose()
@@ -130,7 +132,7 @@ impl Kubectl {
         if output.status.success() {
             return Ok(output.stdout);
         }
-        // The server can't be reached or refuses, or a credential plugin failed.
+        // Either the server can't be reached, or it refuses, or a credential plugin has failed.
         let text = format!("{}: kubectl could not {purpose}; it says why above", self.cluster);
         let words =
             self.options.iter().map(|option| shell_word(&option.to_string_lossy()).into_owned());
@@ -148,7 +150,7 @@ impl ClusterApi for Kubectl {
     fn watch_signing_request(&self, name: &str) -> Option<Watch> {
         let path = format!("{PATH}?watch=true&fieldSelector=metadata.name%3D{name}");
         let mut command = Command::new(program());
-        // The last option counts: a watch has no end.
+        // kubectl heeds the last one of an option that is given twice. A watch has no timeout.
         command.args(["get", "--raw", &path]).args(&self.options).arg("--request-timeout=0");
         Watch::start(hand_on(&mut command, Vec::new()))
     }
@@ -169,14 +171,14 @@ impl ClusterApi for Kubectl {
     }
 }
 
-/// The kubectl to run: the one that has started this program as its plugin (kubectl 1.37 and later says which), or else the
-/// first in PATH.
+/// The path of the kubectl to run: the one that has started this program as its plugin (kubectl 1.37 and later says
+/// which), or else the first one in PATH.
 pub(super) fn program() -> OsString {
     let caller = env::var_os("KUBECTL_PATH").filter(|path| Path::new(path).is_absolute());
     caller.unwrap_or_else(|| "kubectl".into())
 }
 
-/// That there is no kubectl, or that it can't be started.
+/// The error that there is no kubectl, or that it can't be started.
 pub(super) fn not_run(error: &io::Error) -> Error {
     let text = match error.kind() {
         io::ErrorKind::NotFound => "there is no kubectl in PATH to ask the cluster with".to_owned(),
@@ -187,11 +189,11 @@ pub(super) fn not_run(error: &io::Error) -> Error {
     )
 }
 
-/// A pipe, inherited by the next process, from which this text is read.
+/// Makes a pipe from which this text is read. The next process that is started inherits it.
 fn pipe_of(text: String) -> io::Result<PipeReader> {
     let (reader, mut writer) = io::pipe()?;
     fcntl_setfd(&reader, FdFlags::empty())?;
-    // A pipe can be shorter than the text.
+    // The text may be longer than a pipe holds, so that a thread writes it.
     thread::Builder::new().name("kubectl's input".to_owned()).spawn(move || {
         let _ = writer.write_all(text.as_bytes());
     })?;

@@ -26,32 +26,32 @@ use serde_json::{Value, json};
 
 use messages::error::{Error, Exit};
 
-/// The group that the API server gives everybody whom it knows.
+/// The group to which the API server adds everybody whom it knows.
 const AUTHENTICATED: &str = "system:authenticated";
 
 /// The API group of certificates.
 pub const CERTIFICATES: &str = "certificates.k8s.io";
 
-/// A cluster's API server, asked as one user.
+/// The API server of a cluster, which is asked as one user.
 pub trait ClusterApi {
-    /// The CertificateSigningRequest of this name, which is fit for a URL; `None` if there is none.
+    /// Reads the CertificateSigningRequest of this name, which is fit for a URL; `None` if there is none.
     fn signing_request(&self, name: &str) -> Result<Option<Value>, Error>;
 
-    /// A watch of the CertificateSigningRequest of this name, which is fit for a URL; `None` where looking at it now and then
-    /// costs no more.
+    /// Starts a watch of the CertificateSigningRequest of this name, which is fit for a URL. `None` where it costs no
+    /// more to look at the request now and then.
     fn watch_signing_request(&self, _name: &str) -> Option<Watch> {
         None
     }
 
-    /// The CertificateSigningRequests with these names that exist. The names must be fit for a URL.
+    /// Reads those of the CertificateSigningRequests with these names that exist. The names must be fit for a URL.
     fn named_requests(&self, names: &[String]) -> Result<Vec<Value>, Error> {
         names.iter().filter_map(|name| self.signing_request(name).transpose()).collect()
     }
 
-    /// Makes an object; the object as the server has it. `purpose` says for messages what is asked for.
+    /// Makes an object, and returns it as the server has it. Messages say that the server was asked to `purpose`.
     fn create(&self, path: &str, object: &Value, purpose: &str) -> Result<Value, Error>;
 
-    /// The cluster in messages: `context "prod"`, or `cluster "prod" (https://…)`.
+    /// What the cluster is called in messages: `context "prod"`, or `cluster "prod" (https://…)`.
     fn cluster(&self) -> &str;
 }
 
@@ -65,27 +65,27 @@ pub struct ClusterUser {
 }
 
 impl ClusterUser {
-    /// The groups that a certificate can name: all but the one that every user is in.
+    /// The groups that a certificate can name: all but the one to which every user belongs.
     pub fn assigned_groups(&self) -> Vec<String> {
         self.groups.iter().filter(|group| *group != AUTHENTICATED).cloned().collect()
     }
 
-    /// A line that says it of the server that was asked.
+    /// A line that says for whom this server takes the bearer.
     pub fn describe(&self, server: &str) -> String {
         let Self { name, groups, .. } = self;
         format!("{server} knows us as user \"{name}\", groups {}", groups.join(", "))
     }
 }
 
-/// The user for whom the cluster takes us.
+/// Asks the cluster for which user it takes us.
 pub fn whoami(api: &dyn ClusterApi) -> Result<ClusterUser, Error> {
     let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     reviewed(api, path, &question, "tell who this user is", "/status/userInfo")
 }
 
-/// What a user wants to do with a resource, as authorization.k8s.io/v1 asks for it. An empty text names nothing: the core
-/// group, the resource itself, all namespaces, any object.
+/// What a user wants to do with a resource, in the terms of authorization.k8s.io/v1. An empty text stands for the core
+/// group, the resource itself, all namespaces, or any object.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ResourceAttributes<'a> {
     pub verb: &'a str,
@@ -97,14 +97,14 @@ pub struct ResourceAttributes<'a> {
 }
 
 impl<'a> ResourceAttributes<'a> {
-    /// What a user wants who does this with CertificateSigningRequests.
+    /// The attributes of doing this (`verb`) with CertificateSigningRequests.
     pub fn of_requests(verb: &'a str) -> Self {
         let resource = "certificatesigningrequests";
         Self { verb, group: CERTIFICATES, resource, ..Self::default() }
     }
 }
 
-/// Whether this user may do that.
+/// Asks the cluster whether this user may do that.
 pub fn may(api: &dyn ClusterApi, attributes: &ResourceAttributes<'_>) -> Result<bool, Error> {
     let question = json!({
         "apiVersion": "authorization.k8s.io/v1",
@@ -115,7 +115,7 @@ pub fn may(api: &dyn ClusterApi, attributes: &ResourceAttributes<'_>) -> Result<
     reviewed(api, path, &question, "tell what this user may do", "/status/allowed")
 }
 
-/// What a review, which is made and answered at once, says at this place.
+/// Asks for a review, which the server answers as soon as it is made, and returns what it says at this place.
 fn reviewed<T: DeserializeOwned>(
     api: &dyn ClusterApi,
     path: &str,
@@ -136,7 +136,8 @@ fn decoded<T: DeserializeOwned>(cluster: &str, purpose: &str, object: Value) -> 
     serde_json::from_value(object).map_err(|error| unusable(cluster, purpose, error))
 }
 
-/// The error of an answer that isn't the object that was asked for: a login page's, or a wrapped kubectl's.
+/// The error for an answer that isn't the object that was asked for, such as the page of a login or what a wrapper of
+/// kubectl prints.
 fn unusable(cluster: &str, purpose: &str, reason: impl Display) -> Error {
     let text = format!("{cluster}: unexpected answer to the request to {purpose}: {reason}");
     Error::new(Exit::Cluster, text).help(
@@ -144,13 +145,13 @@ fn unusable(cluster: &str, purpose: &str, reason: impl Display) -> Error {
     )
 }
 
-/// Whether objects can have this name, which then leads to no other path in a URL.
+/// Whether objects can have this name. Such a name leads to no other path in a URL.
 fn is_name(name: &str) -> bool {
     const LONGEST: usize = 253;
     name.len() <= LONGEST && name.split('.').all(is_label)
 }
 
-/// A part of a name: lower-case letters, digits and hyphens, which begin and end nothing.
+/// Whether the text can be a part of a name: lower-case letters, digits and hyphens, with no hyphen at either end.
 fn is_label(text: &str) -> bool {
     let is_inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty()

@@ -11,8 +11,8 @@ use kubeconfig::Context;
 use messages::error::{Error, Exit};
 use system::descriptors::hand_on;
 
-/// The commands of kubectl that change something in a cluster, get into a pod or may do so, as kuberc names them: each
-/// by its full path, since a command's default doesn't count for those below it.
+/// The commands of kubectl that change something in a cluster, get into a pod or may do so. Each is given by its full
+/// path, as in kuberc, since a command's default doesn't count for those below it.
 pub const WRITING: [&str; 59] = [
     "annotate",
     "apply",
@@ -50,7 +50,7 @@ pub const WRITING: [&str; 59] = [
     "create token",
     "debug",
     "delete",
-    // It asks the server for what would become of it.
+    // `diff` asks the server what would become of the change.
     "diff",
     "drain",
     "edit",
@@ -76,30 +76,30 @@ pub const WRITING: [&str; 59] = [
     "uncordon",
 ];
 
-/// How versions of kubectl call the command that shows and changes its preferences: 1.36 and later, and 1.35.
+/// The command that shows and changes kubectl's preferences, as 1.36 and later calls it, and as 1.35 does.
 const COMMANDS: [&[&str]; 2] = [&["kuberc"], &["alpha", "kuberc"]];
 
-/// What is printed where there is no file yet: before a question, which has no answer here.
+/// What kubectl prints where there is no file yet, before it asks a question, which nobody answers here.
 const NO_FILE: &[u8] = b"kuberc file not found at ";
 
-/// What may keep the preferences from being changed.
+/// The help for preferences that can't be changed.
 const HELP: &str =
     "it needs kubectl 1.35 or later, without KUBECTL_KUBERC=false, and a kuberc that it can read";
 
 /// kubectl's preferences (kuberc), as the kubectl in PATH shows and changes them.
 pub struct Kuberc {
     command: KubercCommand,
-    /// The defaults of its commands.
+    /// The defaults of kubectl's commands.
     defaults: Vec<CommandDefaults>,
 }
 
-/// The command of kubectl for its preferences.
+/// kubectl's command for its preferences.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct KubercCommand(&'static [&'static str]);
 
 #[derive(Debug, Deserialize)]
 struct Preferences {
-    /// Some versions print null.
+    /// `None` where the field is null, as some versions print it.
     #[serde(default)]
     defaults: Option<Vec<CommandDefaults>>,
 }
@@ -107,7 +107,7 @@ struct Preferences {
 #[derive(Debug, Deserialize)]
 struct CommandDefaults {
     command: String,
-    /// null for a command that stands there without any.
+    /// `None` where the field is null, for a command without any default.
     #[serde(default)]
     options: Option<Vec<OptionDefault>>,
 }
@@ -124,7 +124,7 @@ struct OptionDefault {
     default: String,
 }
 
-/// Gives the kubeconfig a context of this name with the cluster and the user of another one, and in this namespace.
+/// Adds a context of this name to the kubeconfig, with the cluster and the user of another one, and in this namespace.
 pub fn add_context(
     file: Option<&Path>,
     name: &str,
@@ -143,21 +143,21 @@ pub fn add_context(
     if let Some(file) = file {
         arguments.push(format!("--kubeconfig={}", file.display()));
     }
-    // It could begin with a hyphen.
+    // The name could begin with a hyphen.
     arguments.extend(["--".to_owned(), name.to_owned()]);
     let purpose = format!("add the context {name:?}");
     local(&arguments, &purpose, "correct what it names, then run this command again").map(drop)
 }
 
 impl KubercCommand {
-    /// The one that the person's kubectl has; `None` if it has none, as before 1.35.
+    /// Finds the command that the person's kubectl has; `None` if it has none, as before 1.35.
     pub fn find() -> Result<Option<Self>, Error> {
         for command in COMMANDS {
             let mut help = Command::new(program());
             help.args(command).args(["set", "--help"]).stdin(Stdio::null());
             let output =
                 hand_on(&mut help, Vec::new()).output().map_err(|error| not_run(&error))?;
-            // An older one shows its own help, or none.
+            // A kubectl without the command shows its general help, or nothing.
             if String::from_utf8_lossy(&output.stdout).contains("--overwrite") {
                 return Ok(Some(Self(command)));
             }
@@ -165,17 +165,18 @@ impl KubercCommand {
         Ok(None)
     }
 
-    /// As it is typed: `kubectl kuberc`.
+    /// The command as a person types it: `kubectl kuberc`.
     pub fn typed(self) -> String {
         format!("kubectl {}", self.0.join(" "))
     }
 
-    /// kubectl's arguments, which begin with the command.
+    /// The arguments for kubectl: the command, and these others.
     fn arguments<const N: usize>(self, others: [&str; N]) -> Vec<String> {
         self.0.iter().chain(&others).map(|argument| (*argument).to_owned()).collect()
     }
 
-    /// kubectl's arguments that add the user to the defaults of a command; `None` if they have it.
+    /// The arguments for kubectl that add the user to the defaults of a command; `None` if the command has the user
+    /// already.
     fn change(
         self,
         command: &str,
@@ -200,7 +201,7 @@ impl KubercCommand {
 }
 
 impl Kuberc {
-    /// The preferences as they are; an error if the kubectl in PATH can't show them, or in another form than this.
+    /// Reads the preferences. An error if the kubectl in PATH can't show them, or shows them in another form.
     pub fn read() -> Result<Self, Error> {
         let command = KubercCommand::find()?.ok_or_else(|| {
             let text = "the kubectl in PATH has no command for its preferences (kubectl kuberc)";
@@ -216,7 +217,7 @@ impl Kuberc {
         Ok(Self { command, defaults })
     }
 
-    /// The users other than this one that kubectl takes by itself for commands that change something, each once.
+    /// The users other than this one that kubectl takes by default for commands that change something, each once.
     pub fn others_for_writes(&self, user: &str) -> BTreeSet<&str> {
         let writing = self.defaults.iter().filter(|defaults| WRITING.contains(&&*defaults.command));
         let options = writing.flat_map(CommandDefaults::options);
@@ -224,8 +225,8 @@ impl Kuberc {
         users.map(|option| &*option.default).filter(|other| *other != user).collect()
     }
 
-    /// Has kubectl take this user of the kubeconfig by itself for the commands that change something. Other defaults of
-    /// theirs stay.
+    /// Has kubectl take this user of the kubeconfig by default for the commands that change something. Other defaults
+    /// of these commands stay.
     pub fn use_for_writes(&self, user: &str) -> Result<(), Error> {
         for command in WRITING {
             let defaults = self.defaults.iter().find(|defaults| defaults.command == command);
@@ -237,7 +238,7 @@ impl Kuberc {
     }
 }
 
-/// The defaults in what kubectl shows of its preferences.
+/// Reads the defaults of commands from what kubectl shows of its preferences.
 fn parsed(shown: &[u8]) -> Result<Vec<CommandDefaults>, serde_json::Error> {
     if shown.starts_with(NO_FILE) {
         return Ok(Vec::new());
@@ -246,7 +247,7 @@ fn parsed(shown: &[u8]) -> Result<Vec<CommandDefaults>, serde_json::Error> {
     Ok(preferences.defaults.unwrap_or_default())
 }
 
-/// What kubectl prints that asks no cluster.
+/// Runs kubectl with arguments for which it asks no cluster, and returns what it prints.
 fn local(arguments: &[String], purpose: &str, help: &str) -> Result<Vec<u8>, Error> {
     let mut command = Command::new(program());
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());

@@ -7,18 +7,18 @@ use messages::error::Error;
 /// A certificate whose bearer is to change nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RevokedCertificate {
-    /// Of its DER, as 64 lower-case hexadecimal digits.
+    /// The SHA-256 of the certificate's DER, as 64 lower-case hexadecimal digits.
     sha256: String,
 }
 
 impl RevokedCertificate {
-    /// `None` unless these are the 64 hexadecimal digits of a SHA-256.
+    /// The certificate with this SHA-256; `None` unless the text has 64 hexadecimal digits.
     pub fn new(sha256: &str) -> Option<Self> {
         let is_sha256 = sha256.len() == 64 && sha256.bytes().all(|it| it.is_ascii_hexdigit());
         is_sha256.then(|| Self { sha256: sha256.to_ascii_lowercase() })
     }
 
-    /// By which the API server knows it: `X509SHA256=` and the digits.
+    /// The id by which the API server knows the certificate: `X509SHA256=` and the digits.
     pub fn credential_id(&self) -> String {
         format!("X509SHA256={}", self.sha256)
     }
@@ -28,7 +28,8 @@ impl RevokedCertificate {
         format!("revoked-{}", self.sha256)
     }
 
-    /// The policy and its binding, in YAML. Nothing in it needs quotes: of what differs, all are hexadecimal digits.
+    /// The policy and its binding, in YAML. Nothing in it needs quotes, since only hexadecimal digits differ from one
+    /// to the next.
     pub fn manifest(&self) -> String {
         let [name, id] = [self.policy_name(), self.credential_id()];
         format!(
@@ -63,7 +64,7 @@ spec:
         )
     }
 
-    /// Applies the manifest; what kubectl says of each object, a line each.
+    /// Applies the manifest, and returns what kubectl says of each object, in a line each.
     pub fn apply(&self, kubectl: &Kubectl) -> Result<String, Error> {
         let printed = kubectl.run(&["apply"], Some(&self.manifest()), "apply the policy")?;
         Ok(String::from_utf8_lossy(&printed).into_owned())

@@ -19,39 +19,39 @@ use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
 use messages::printable::{excerpt, quoted};
 
-/// What is asked of the server when a request is read.
+/// What the server is asked to do when a request is read, for messages.
 const PURPOSE: &str = "show the CertificateSigningRequest";
 pub(super) const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// The signer of client certificates for the API server.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// The shortest life that can be asked for, in seconds.
+/// The shortest life that a certificate can be asked for, in seconds.
 pub const SHORTEST: u32 = 600;
-/// How the users begin that are no persons: service accounts, nodes, components.
+/// The beginning of the names of users that are no persons: service accounts, nodes, components.
 const CLUSTERS_OWN: &str = "system:";
-/// What a client certificate of the signer can be for; the first is a must.
+/// What a client certificate of the signer can be used for. The first use is required.
 const ALLOWED: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
 /// The key in `extra` by which the API server tells the certificate that a request came with (1.32 and later).
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// Between the first two looks at a request that nobody has decided on, and later at most.
+/// The pause between the first two looks at a request that nobody has decided on, and the longest one later.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Between two looks while a watch tells of changes.
+/// The pause between two looks while a watch tells of changes.
 const WATCHED_PAUSE: Duration = Duration::from_secs(120);
 
-/// However long a request is waited for.
+/// The longest time that a request is waited for, however much was asked for.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Between two calls that say how long a request is still waited for.
+/// The time between two calls that say how long a request is still waited for.
 const TICK: Duration = Duration::from_secs(1);
 
 /// What is seen of a request while it is [waited](SigningRequest::wait) for.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress {
-    /// Nobody has decided on it; it is waited for so much longer.
+    /// Nobody has decided on the request. It is waited for so much longer.
     Pending { left: Duration },
-    /// It is approved, and waits for the cluster's signer.
+    /// The request is approved, and waits for the cluster's signer.
     Approved,
 }
 
@@ -62,34 +62,34 @@ pub struct SigningRequest {
     pub spec: RequestSpec,
     #[serde(default)]
     status: RequestStatus,
-    /// All of it, to be sent back.
+    /// The whole object, to be sent back.
     #[serde(skip)]
     object: Value,
-    /// PKCS#10, as PEM.
+    /// The PKCS#10 request, in PEM.
     #[serde(skip)]
     pub pem: String,
 }
 
-/// Which request it is.
+/// What identifies a request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     pub name: String,
-    /// No other request has it, not even one of the same name.
+    /// An id that no other request has, not even one of the same name.
     pub uid: String,
     resource_version: String,
-    /// As RFC 3339 writes it.
+    /// When the request was made, in RFC 3339.
     #[serde(default)]
     pub creation_timestamp: Option<String>,
 }
 
-/// What was asked for, and who asked, as the API server knew them.
+/// What was asked for, and by whom, as far as the API server knew them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestSpec {
     request: String,
     pub signer_name: String,
-    /// `None` for the signer's own.
+    /// How long the certificate is to be valid; `None` for the signer's choice.
     #[serde(default)]
     pub expiration_seconds: Option<i64>,
     #[serde(default)]
@@ -122,7 +122,7 @@ struct Condition {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ApprovalRecord {
     pub reason: ApprovalReason,
-    /// What was looked at, for people.
+    /// What was looked at, in words for people.
     pub message: String,
 }
 
@@ -131,12 +131,12 @@ pub struct ApprovalRecord {
 pub enum ApprovalReason {
     /// The request was compared with its requester.
     Compared,
-    /// And an attestation that its key is in hardware was verified.
+    /// An attestation that the key is in hardware was verified, too.
     Attested,
 }
 
 impl ApprovalReason {
-    /// As the condition has it.
+    /// The reason in the request's condition.
     fn name(self) -> &'static str {
         match self {
             Self::Compared => "ComparedByApprover",
@@ -148,7 +148,7 @@ impl ApprovalReason {
 /// A request that can't be looked at, so that nobody should approve it.
 #[derive(Clone, Debug)]
 pub struct UnusableRequest {
-    /// As the API server gave it, which may be no name that leads to the request.
+    /// The name that the API server gave. It may be one that doesn't lead to the request.
     pub name: String,
     pub error: Error,
 }
@@ -158,7 +158,7 @@ pub struct UnusableRequest {
 pub enum RequestState {
     Pending,
     Approved,
-    /// The certificate, and behind it any that the signer added, as PEM.
+    /// The certificate, followed by any others that the signer added, in PEM.
     Issued(String),
 }
 
@@ -167,9 +167,9 @@ impl SigningRequest {
         let mut request: Self = decoded(api.cluster(), PURPOSE, object.clone())?;
         let is_whole = object.is_object()
             && object.get("status").is_none_or(Value::is_object)
-            // Without it, sending the object back would approve whatever is there by then.
+            // Without a version, sending the object back would approve whatever has this name by then.
             && !request.metadata.resource_version.is_empty()
-            // It could lead to another path.
+            // Another name could lead to another path.
             && is_name(&request.metadata.name);
         if !is_whole {
             return Err(unusable(api.cluster(), PURPOSE, "it is no whole object"));
@@ -179,7 +179,7 @@ impl SigningRequest {
         Ok(request)
     }
 
-    /// Those for [`SIGNER`] that nobody has decided on, in the API server's order.
+    /// Lists the requests for [`SIGNER`] that nobody has decided on, in the API server's order.
     pub fn pending(kubectl: &Kubectl) -> Result<Vec<Result<Self, UnusableRequest>>, Error> {
         let mut pending = Vec::new();
         for object in kubectl.signing_requests(SIGNER)? {
@@ -201,9 +201,9 @@ impl SigningRequest {
         Ok(pending)
     }
 
-    /// The request of this name; `None` if there is none.
+    /// Reads the request of this name; `None` if there is none.
     pub fn read(api: &dyn ClusterApi, name: &str) -> Result<Option<Self>, Error> {
-        // A name from elsewhere must not lead to another path.
+        // The name may come from elsewhere, and must not lead to another path.
         if !is_name(name) {
             let name = excerpt(name);
             let text = format!("\"{name}\" can't be the name of a CertificateSigningRequest");
@@ -220,7 +220,8 @@ impl SigningRequest {
         Ok(Some(found))
     }
 
-    /// The request that stands last among these names; `None` if there is none of them.
+    /// Reads the requests of these names, and returns the one whose name is the last in the list; `None` if none
+    /// exists.
     pub fn last_of(api: &dyn ClusterApi, names: &[String]) -> Result<Option<Self>, Error> {
         if let Some(name) = names.iter().find(|name| !is_name(name)) {
             return Err(Error::internal(format!("{name:?} is no name of a request")));
@@ -238,7 +239,8 @@ impl SigningRequest {
             .max_by_key(|request| names.iter().position(|name| *name == request.metadata.name)))
     }
 
-    /// Makes a request with this PKCS#10. `seconds` is not below [`SHORTEST`], or the signer's choice.
+    /// Makes a request with this PKCS#10. The certificate is to be valid for `seconds`, which is not below
+    /// [`SHORTEST`]; `None` leaves that to the signer.
     pub fn create(
         api: &dyn ClusterApi,
         name: &str,
@@ -252,7 +254,7 @@ impl SigningRequest {
             "spec": {
                 "request": BASE64_STANDARD.encode(pem),
                 "signerName": SIGNER,
-                // A request for more fails.
+                // The signer refuses a request for more usages.
                 "usages": ["client auth", "digital signature"],
             },
         });
@@ -261,18 +263,18 @@ impl SigningRequest {
         }
         match api.create(PATH, &object, "make a CertificateSigningRequest") {
             Ok(made) => Self::of(api, made),
-            // By the same command at the same time.
+            // The same command may have made it at the same time.
             Err(error) => Self::read(api, name)?.ok_or(error),
         }
     }
 
-    /// What the request was authenticated with: `X509SHA256=` and the hash of a certificate, or `JTI=` and the
+    /// The credentials with which the request was made: `X509SHA256=` and the hash of a certificate, or `JTI=` and the
     /// number of a token. Empty before Kubernetes 1.32, and for other credentials.
     pub fn credential_ids(&self) -> &[String] {
         self.spec.extra.get(CREDENTIAL_ID).map_or(&[], Vec::as_slice)
     }
 
-    /// What became of it; an error if it was denied, or the signer will not sign it.
+    /// What became of the request. An error if it was denied, or if the signer won't sign it.
     pub fn state(&self) -> Result<RequestState, Error> {
         let name = &self.metadata.name;
         let condition =
@@ -298,7 +300,7 @@ impl SigningRequest {
         })
     }
 
-    /// What was recorded with its approval, which an approver can make up; `None` if it isn't approved.
+    /// What was recorded with the request's approval, which an approver can make up; `None` if it isn't approved.
     pub fn approval_message(&self) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
         let approval = conditions.find(|condition| condition.kind == "Approved")?;
@@ -345,7 +347,7 @@ impl SigningRequest {
         }
     }
 
-    /// The request as it is now; an error if it is no longer there.
+    /// Reads the request again. An error if it is no longer there.
     fn read_again(&self, api: &dyn ClusterApi) -> Result<Self, Error> {
         let name = &self.metadata.name;
         let found = Self::read(api, name)?;
@@ -357,8 +359,8 @@ impl SigningRequest {
         })
     }
 
-    /// The error that there is no certificate after so much time, in words: nobody has approved the request, which
-    /// `help` is for, or no signer has signed it.
+    /// The error that there is no certificate after the time `limit`, which is in words. Either nobody has approved the
+    /// request, and `help` says what to do then, or no signer has signed it.
     pub fn late(&self, limit: &str, help: &str) -> Error {
         let name = &self.metadata.name;
         if matches!(self.state(), Ok(RequestState::Approved)) {
@@ -379,7 +381,7 @@ impl SigningRequest {
             && self.metadata.resource_version == other.metadata.resource_version
     }
 
-    /// The request with its approval, else as it was read.
+    /// The object that was read, with an approval added to it.
     pub fn approved(&self, record: &ApprovalRecord) -> Value {
         let mut object = self.object.clone();
         let conditions = &mut object["status"]["conditions"];
@@ -396,7 +398,8 @@ impl SigningRequest {
         object
     }
 
-    /// Removes this request, and no other one that has its name by now. That it is no longer there is no error.
+    /// Removes this request, but not another one that has its name by now. It is no error if the request is no longer
+    /// there.
     pub fn remove(&self, api: &TokenConnection) -> Result<(), Error> {
         let options = json!({
             "apiVersion": "v1",
@@ -412,16 +415,16 @@ impl SigningRequest {
     }
 }
 
-/// What a request may name although it isn't the requester's.
+/// What a request may ask for although its requester doesn't have it.
 #[derive(Clone, Debug, Default)]
 pub struct Granted {
     pub groups: Vec<String>,
-    /// Whether the requester asks for this user by a policy.
+    /// Whether a policy lets the requester ask for this user.
     pub is_user: bool,
 }
 
-/// Why this request, whose PKCS#10 is `csr`, should not be approved: what an approver has to compare, since the signer
-/// doesn't. Each follows `the request `.
+/// Why this request, whose PKCS#10 is `csr`, should not be approved: an approver has to compare this, since the signer
+/// doesn't. Each reason follows the words `the request `.
 pub fn objections(
     request: &SigningRequest,
     csr: &CertificationRequest,
@@ -442,7 +445,7 @@ pub fn objections(
     found.into_iter().flatten().collect()
 }
 
-/// A certificate lives on when the account, or the pod whose token asked, is gone.
+/// The certificate would outlive the account, or the pod whose token was used.
 fn own_account(spec: &RequestSpec) -> Option<String> {
     spec.username.starts_with(CLUSTERS_OWN).then(|| {
         format!(
@@ -476,13 +479,13 @@ fn more_than_a_user(csr: &CertificationRequest) -> Option<String> {
     (!csr.is_plain).then(|| text.to_owned())
 }
 
-/// Alternative names, for instance, are copied by the signer.
+/// The signer copies extensions, such as alternative names, into the certificate.
 fn extensions(csr: &CertificationRequest) -> Option<String> {
     let text = "asks for extensions, such as alternative names";
     (!csr.attributes.iter().all(is_attestation)).then(|| text.to_owned())
 }
 
-/// Whoever made it need not have the key.
+/// Whoever has made such a request need not have the key.
 fn another_signature(csr: &CertificationRequest) -> Option<String> {
     let text = "is not signed with the key that it is for";
     (!is_signed_by_its_key(csr)).then(|| text.to_owned())
@@ -522,7 +525,7 @@ impl LookPace {
         Self { watch, pause: SHORTEST_PAUSE }
     }
 
-    /// What is waited for takes no time to speak of from now on: a signer's work.
+    /// Looks again soon from now on: what is left to wait for takes no time to speak of, as the work of a signer.
     fn quicken(&mut self) {
         self.pause = SHORTEST_PAUSE;
     }
@@ -541,7 +544,7 @@ impl LookPace {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Waits for this time, or until the watch says that there may be something new to see; whether there may be.
+    /// Waits for this time, or until the watch reports something. Returns whether there may be something new to see.
     fn has_news(&mut self, time: Duration) -> bool {
         if let Some(watch) = &mut self.watch {
             return watch.wait(time);

@@ -18,7 +18,7 @@ pub struct Watch {
     kubectl: Child,
     events: Receiver<()>,
     state: WatchState,
-    /// Until it is ended here.
+    /// What ends kubectl with this process, as long as kubectl isn't ended here.
     end: Option<EndWithThis>,
 }
 
@@ -26,7 +26,7 @@ pub struct Watch {
 enum WatchState {
     /// The watch has said nothing.
     Silent,
-    /// The server has said what there is.
+    /// The server has said what there is now.
     Live,
     /// The watch has ended: whoever waits has to look at the object now and then.
     Ended,
@@ -48,17 +48,17 @@ impl Watch {
         reader.map(|_| watch)
     }
 
-    /// Whether changes are told from now on.
+    /// Whether the watch reports changes from now on.
     pub fn is_live(&self) -> bool {
         self.state == WatchState::Live
     }
 
-    /// Waits until there may be something new to see, or for this time; whether there may be.
+    /// Waits until there may be something new to see, or for this time. Returns whether there may be.
     pub fn wait(&mut self, time: Duration) -> bool {
         match self.events.recv_timeout(time) {
             Ok(()) => {
                 self.state = WatchState::Live;
-                // One look shows what all of them tell.
+                // One look at the object shows what all the events tell.
                 while self.events.try_recv().is_ok() {}
                 true
             }
@@ -80,7 +80,7 @@ impl Drop for Watch {
     }
 }
 
-/// Tells of whatever is printed, until the kubectl ends or nobody listens.
+/// Passes on that something was printed, until kubectl ends or nobody listens.
 fn pass_events_on(mut output: ChildStdout, events: &Sender<()>) {
     let mut block = [0; 4096];
     while output.read(&mut block).is_ok_and(|length| length > 0) {
