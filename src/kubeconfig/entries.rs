@@ -1,4 +1,4 @@
-//! What the entries of a kubeconfig say, as far as a connection to the cluster needs it.
+//! The entries of a kubeconfig, as far as a connection to the cluster needs them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,10 +11,10 @@ use super::{EntryKind, Kubeconfig, exec, name_of, text};
 use messages::error::Error;
 use protocol::Configuration;
 
-/// The provider whose users are ours.
+/// The provider of users that this program serves.
 pub(super) const EXTERNAL_SIGNER: &str = "externalSigner";
 
-/// A context: which cluster is used as which user. Either name can be one that isn't there.
+/// A context: the names of a cluster and of a user. Either may name an entry that doesn't exist.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Context {
     pub name: String,
@@ -25,18 +25,18 @@ pub struct Context {
 /// How to reach a cluster and know its server.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Cluster {
-    /// A URL, never empty, and without a user and a password; kubectl takes one without a scheme too.
+    /// The server's URL, which is never empty and has no user or password. It may lack a scheme, as kubectl allows.
     pub server: String,
-    /// PEM. `certificate-authority-data` wins over the file.
+    /// The certificates of the cluster's CAs, in PEM. `certificate-authority-data` wins over the file.
     pub authority: Option<Vec<u8>>,
     pub tls_server_name: Option<String>,
-    /// The server isn't to be verified; never together with `authority`.
+    /// Whether the server isn't verified. Such an entry never has an `authority`.
     pub insecure: bool,
-    /// A URL: http, https or socks5.
+    /// The URL of the proxy: http, https or socks5.
     pub proxy_url: Option<String>,
 }
 
-/// A cluster, and the name by which messages call it.
+/// A cluster, with its name for messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NamedCluster {
     pub name: String,
@@ -44,7 +44,7 @@ pub struct NamedCluster {
 }
 
 impl Context {
-    /// What an element of the list of contexts says.
+    /// Reads the context from an element of the list of contexts.
     fn of_element(element: &Value) -> Self {
         let member = |key| text(&element["context"], key).unwrap_or_default().to_owned();
         Self { name: name_of(element).to_owned(), cluster: member("cluster"), user: member("user") }
@@ -52,13 +52,13 @@ impl Context {
 }
 
 impl Cluster {
-    /// All that is said of the cluster as a text, from which its local address follows.
+    /// A text with all that the entry says of the cluster. The cluster's local address follows from it.
     pub fn identity(&self) -> String {
         let Self { server, authority, tls_server_name, insecure, proxy_url } = self;
         format!("{server} {authority:?} {tls_server_name:?} {insecure} {proxy_url:?}")
     }
 
-    /// What the entry of the cluster of this name says.
+    /// Reads the cluster of this name from its entry.
     pub(super) fn of_entry(entry: &Value, name: &str) -> Result<Self, Error> {
         let insecure = entry["insecure-skip-tls-verify"] == true;
         let authority = authority(entry, name)?;
@@ -84,13 +84,13 @@ impl Cluster {
     }
 }
 
-/// What authenticates a user.
+/// What authenticates a user, as far as it concerns this program.
 pub enum Provider {
-    /// Neither an `auth-provider` nor this program for the tunnel, or there is no such user.
+    /// The user has neither an `auth-provider` nor this program as a plugin for the tunnel, or doesn't exist.
     None,
-    /// This program, in whichever form.
+    /// The user's `auth-provider` or plugin is this program, with this configuration.
     ExternalSigner(Configuration),
-    /// Another `auth-provider`, by its name.
+    /// The user has another `auth-provider`, of this name.
     Other(String),
 }
 
@@ -109,7 +109,7 @@ impl Kubeconfig {
         found.map(Context::of_element).ok_or_else(|| absent("context", name))
     }
 
-    /// The namespace of the context of this name, unless that is left to clients.
+    /// The namespace of the context of this name; `None` if that is left to clients.
     pub fn namespace(&self, context: &str) -> Option<&str> {
         text(self.entry(EntryKind::Context, context), "namespace")
     }
@@ -119,8 +119,8 @@ impl Kubeconfig {
         self.context(self.current_context().ok_or_else(no_current_context)?)
     }
 
-    /// The cluster of this name, its authority read from the file where it is in one; of an entry
-    /// that `kubeconfig --write` made for the credential plugin, the real cluster, by its name.
+    /// The cluster of this name. If its authority is in a file, that is read. An entry that `kubeconfig --write` made
+    /// for the credential plugin leads to the real cluster, with its name.
     pub fn cluster(&self, name: &str) -> Result<NamedCluster, Error> {
         let entry = self.cluster_entry(name)?;
         match tunnelled::of(entry) {
@@ -132,7 +132,7 @@ impl Kubeconfig {
         }
     }
 
-    /// What the entry of the cluster of this name says.
+    /// The content of the cluster's entry.
     pub(super) fn cluster_entry(&self, name: &str) -> Result<&Value, Error> {
         if !self.has(EntryKind::Cluster, name) {
             return Err(absent("cluster", name));
@@ -140,7 +140,7 @@ impl Kubeconfig {
         Ok(self.entry(EntryKind::Cluster, name))
     }
 
-    /// Who authenticates the user: its `auth-provider`, or this program as its `exec` plugin.
+    /// What authenticates the user: its `auth-provider`, or this program as its `exec` plugin.
     pub fn provider(&self, user: &str) -> Result<Provider, Error> {
         let entry = self.entry(EntryKind::User, user);
         let exec = &entry["exec"];
@@ -167,7 +167,8 @@ impl Kubeconfig {
         Ok(Provider::ExternalSigner(pairs.collect()))
     }
 
-    /// The configuration of the key that the context's user has, also for a short-lived credential.
+    /// The configuration of the key that the context's user has. The user may also have it for a short-lived
+    /// credential.
     pub fn key_of(&self, context: &Context) -> Result<Configuration, Error> {
         let user = &context.user;
         let exec = &self.entry(EntryKind::User, user)["exec"];
@@ -179,7 +180,7 @@ impl Kubeconfig {
     }
 }
 
-/// The certificates, in PEM, that a cluster's entry has its server verified with; read from the file where they are in one.
+/// The certificates, in PEM, by which a cluster's server is verified. If the entry names a file, that is read.
 fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let data = text(cluster, "certificate-authority-data").and_then(decode_base64);
     if let Some(pem) = data.filter(|pem| !pem.is_empty()) {
@@ -196,15 +197,15 @@ fn authority(cluster: &Value, name: &str) -> Result<Option<Vec<u8>>, Error> {
     }
 }
 
-/// The URL without a user and a password, which would end up in messages; neither is sent to the server.
+/// The URL without a user and a password, which would end up in messages. Neither is ever sent to the server.
 pub(super) fn without_user(server: &str) -> String {
     let ServerUrl { scheme, host, rest } = ServerUrl::of(server);
     format!("{scheme}{host}{rest}")
 }
 
-/// The parts of a URL that kubectl takes for a server's, without a user and a password.
+/// The parts of a URL that kubectl takes for a server's. A user and a password are left out.
 pub(super) struct ServerUrl<'a> {
-    /// With `://`; empty if there is none.
+    /// The scheme with `://`; empty if there is none.
     pub(super) scheme: &'a str,
     /// Host and port.
     pub(super) host: &'a str,

@@ -12,7 +12,7 @@ use messages::help::{Command, Help, HelpPart, command};
 /// The kubeconfig names no key for the context that is meant.
 pub const NO_CONTEXT_KEY: Kind = Kind::new("no context key");
 
-/// An error of a context that names no key: some commands look for one themselves then.
+/// The error for a context that names no key. Some commands look for a key themselves then.
 fn no_key(text: impl Into<String>, help: impl Into<Help>) -> Error {
     error(text, help).kind(NO_CONTEXT_KEY)
 }
@@ -39,7 +39,7 @@ pub(super) fn no_current_context() -> Error {
     )
 }
 
-/// The error of a context whose user has neither this program as its `exec` plugin nor the auth provider.
+/// The error for a context whose user has neither this program as its `exec` plugin nor the auth provider.
 pub fn other_user(user: &str, context: &str) -> Error {
     let help = Help::from("name a context with --context; or make a key for this one (")
         .and(for_context("enroll"))
@@ -58,7 +58,7 @@ pub fn write_command() -> Help {
     for_context("kubeconfig --write").into()
 }
 
-/// The command with these arguments for this call's context.
+/// The command with these arguments, for this call's context.
 fn for_context(arguments: &str) -> Command {
     command(arguments).and(HelpPart::Kubeconfig).and(" --context ").and(HelpPart::Context)
 }
@@ -74,7 +74,7 @@ fn shown(list: &str) -> Help {
     Help::from(format!("`kubectl config get-{list}")).and(HelpPart::Kubeconfig).and("` lists them")
 }
 
-/// The error of a kubeconfig that can't be read, for this reason.
+/// The error for a kubeconfig that can't be read, for this reason.
 pub fn unreadable(path: &Path, reason: impl Display) -> Error {
     error(
         format!("kubeconfig {} can't be read: {reason}", path.display()),

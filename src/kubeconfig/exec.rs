@@ -1,4 +1,4 @@
-//! A user whose exec credential plugin is this program, and what the plugin's arguments say of the key.
+//! A user whose exec credential plugin is this program, and the key that the plugin's arguments name.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,33 +16,34 @@ use messages::help::Help;
 use messages::printable::excerpt;
 use protocol::Configuration;
 
-/// What this program is called as a plugin.
+/// The names under which this program is a plugin.
 const PROGRAMS: [&str; 2] = [PROGRAM, PLUGIN];
 
 /// The command that answers exec credential requests.
 pub(super) const COMMAND: &str = "credential";
 
-/// What clients show where the program is missing.
+/// The text that clients show if the program is missing.
 const HINT: &str = "Install pkcs11-external-signer where this user's exec.command says.";
 
-/// An option that is no key of a configuration, with its name there: where clusters are, if the client doesn't say it.
+/// The option that isn't a key of a configuration, with its name there. It says where clusters are, if the client
+/// doesn't.
 pub(super) const KUBECONFIG: (&str, &str) = ("kubeconfig", "--kubeconfig");
 
 impl Kubeconfig {
-    /// The version that a plugin which is called with these arguments has in its entry.
+    /// The version of the API in the entry of a plugin that is called with these arguments.
     pub fn version_of_call(&self, arguments: &[OsString]) -> Option<&str> {
         self.user_of_call(arguments)?["user"]["exec"]["apiVersion"].as_str()
     }
 
-    /// A context whose user's plugin is called with these arguments, if possible the current one.
+    /// A context whose user's plugin is called with these arguments. It is the current one if possible.
     pub fn context_of_call(&self, arguments: &[OsString]) -> Option<String> {
         let user = name_of(self.user_of_call(arguments)?);
         let of_user = self.contexts().into_iter().filter(|context| context.user == user);
         of_user.map(|context| context.name).max_by_key(|name| self.current_context() == Some(name))
     }
 
-    /// The program that clients start for a user with this program as its plugin; an error if they can't start it, `None`
-    /// for other users.
+    /// The path of the program that clients start for a user with this program as its plugin. An error if they can't
+    /// start it, `None` for other users.
     pub fn plugin_program(&self, user: &str) -> Option<Result<PathBuf, Error>> {
         let exec = &self.entry(EntryKind::User, user)["exec"];
         let command = text(exec, "command").filter(|_| names_key(exec))?;
@@ -55,7 +56,7 @@ impl Kubeconfig {
         }))
     }
 
-    /// The first user whose plugin is called with these arguments, as an element of its list.
+    /// The first user whose plugin is called with these arguments: its element of the list.
     fn user_of_call(&self, arguments: &[OsString]) -> Option<&Value> {
         let is_called =
             |user: &&Value| args_of(&user["user"]["exec"]).map(OsStr::new).eq(arguments);
@@ -63,14 +64,14 @@ impl Kubeconfig {
     }
 }
 
-/// Whether the plugin leads clients through the tunnel. With `--as` it doesn't, and is as another's: it may
-/// stand for somebody else than the key's own user.
+/// Whether the plugin is this program and leads clients through the tunnel. With `--as` it doesn't, and is treated as
+/// another's, since it may stand for somebody else than the key's own user.
 pub(super) fn is_ours(exec: &Value) -> bool {
     names_key(exec) && !is_short_lived(exec)
 }
 
-/// Whether the plugin is this program, whatever it hands out: by its name, or under another one by arguments that name a
-/// key to it.
+/// Whether the plugin is this program, whatever it hands out. It is known by its name or, under another one, by
+/// arguments that name a key.
 pub(super) fn names_key(exec: &Value) -> bool {
     if args_of(exec).next() != Some(COMMAND) {
         return false;
@@ -84,8 +85,8 @@ pub(super) fn names_key(exec: &Value) -> bool {
     ["pathLib", "uri"].iter().any(|key| configuration.value(key).is_some())
 }
 
-/// The file that a plugin's command starts, as Go's os/exec finds it for client-go: where it has a slash that file, else the
-/// first one of PATH. Fails with the reason.
+/// The file that a plugin's command starts, as client-go finds it by Go's os/exec: the command itself if it has a
+/// slash, or else the first file of that name in PATH. The error says why there is none.
 pub(super) fn program_of(command: &str) -> Result<PathBuf, String> {
     if command.contains('/') {
         return executable(command.into()).map_err(|reason| reason.to_string());
@@ -102,7 +103,7 @@ pub(super) fn program_of(command: &str) -> Result<PathBuf, String> {
     Ok(found)
 }
 
-/// The file, if this user can execute it.
+/// Checks that this user can execute the file.
 fn executable(file: PathBuf) -> io::Result<PathBuf> {
     if file.metadata()?.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -116,7 +117,7 @@ fn is_short_lived(exec: &Value) -> bool {
     args_of(exec).any(|word| word == "--as" || word.starts_with("--as="))
 }
 
-/// What the plugin's arguments say of the key, as a configuration.
+/// The configuration of the key that the plugin's arguments name.
 pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, Error> {
     configuration_of(exec).map_err(|problem| {
         error(
@@ -127,7 +128,8 @@ pub(super) fn configuration(exec: &Value, user: &str) -> Result<Configuration, E
     })
 }
 
-/// What the plugin's arguments say of the key; fails with the problem of the first wrong one.
+/// The configuration of the key that the plugin's arguments name. The error says what is wrong with the first wrong
+/// one.
 fn configuration_of(exec: &Value) -> Result<Configuration, String> {
     let mut configuration = Configuration::default();
     let mut words = args_of(exec).skip(1);
@@ -135,7 +137,7 @@ fn configuration_of(exec: &Value) -> Result<Configuration, String> {
         if is_verbose(word) {
             continue;
         }
-        // A word that is no option could be a PIN.
+        // A word that isn't an option could be a PIN.
         if !word.starts_with("--") {
             return Err("a word is not an option".to_owned());
         }
@@ -150,7 +152,7 @@ fn configuration_of(exec: &Value) -> Result<Configuration, String> {
             }
             configuration.set(key, value);
         } else if option != KUBECONFIG.1 && !is_short_lived(exec) {
-            // Others say where the cluster is, or what is handed out.
+            // The other options say where the cluster is, or what is handed out.
             return Err(format!("{} is not known", excerpt(option)));
         }
     }
@@ -163,7 +165,7 @@ fn is_verbose(word: &str) -> bool {
     word == "--verbose" || !letters.is_empty() && letters.bytes().all(|letter| letter == b'v')
 }
 
-/// The `exec` of a user with this configuration. `old` is one of ours, whose other fields stay, or null.
+/// The `exec` of a user with this configuration. `old` is one of ours, whose other fields stay; or null.
 pub(super) fn with(configuration: &Configuration, old: &Value) -> Value {
     let mut exec = json!({
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -181,7 +183,7 @@ pub(super) fn with(configuration: &Configuration, old: &Value) -> Value {
     let mut words = vec![COMMAND.to_owned()];
     for (key, option) in OPTIONS.into_iter().chain([KUBECONFIG]) {
         if let Some(value) = configuration.value(key).filter(|value| !value.is_empty()) {
-            // In one word, since a value could begin with a hyphen.
+            // Option and value are one word, since a value could begin with a hyphen.
             words.push(format!("{option}={value}"));
         }
     }
@@ -190,8 +192,8 @@ pub(super) fn with(configuration: &Configuration, old: &Value) -> Value {
     exec
 }
 
-/// The list `users` of a kubeconfig with one user of this configuration: with this program as its plugin, or
-/// for clients with the auth provider.
+/// The list `users` of a kubeconfig, with one user of this configuration. The user has this program as its plugin, or
+/// is for clients with the auth provider.
 pub fn user_excerpt(
     name: &str,
     configuration: &Configuration,
@@ -206,7 +208,7 @@ pub fn user_excerpt(
     yaml::excerpt(&json!({"users": [{"name": name, "user": user}]}))
 }
 
-/// The words of a plugin's arguments; one that is no text is empty.
+/// The words of a plugin's arguments. A word that isn't text is empty.
 fn args_of(exec: &Value) -> impl Iterator<Item = &str> {
     exec["args"].as_array().into_iter().flatten().map(|word| word.as_str().unwrap_or_default())
 }

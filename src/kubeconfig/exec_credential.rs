@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use messages::error::{Error, Exit};
 use messages::printable::excerpt;
 
-/// The versions of the API. The answer has that of the request.
+/// The versions of the API. The answer has the same one as the request.
 pub const VERSIONS: [&str; 3] = [
     "client.authentication.k8s.io/v1",
     "client.authentication.k8s.io/v1beta1",
@@ -18,15 +18,15 @@ pub const VERSIONS: [&str; 3] = [
 /// A request for a credential, which clients put into KUBERNETES_EXEC_INFO.
 #[derive(Debug)]
 pub struct ExecRequest {
-    /// One of [`VERSIONS`].
+    /// The version of the API, which is one of [`VERSIONS`].
     pub version: &'static str,
-    /// The cluster that the client is about to connect to, as a kubeconfig's entry, with the extension for plugins as its
-    /// `config`; only with `provideClusterInfo`.
+    /// The cluster that the client is about to connect to, in the form of a kubeconfig's entry, with the extension for
+    /// plugins as its `config`. Clients send it only with `provideClusterInfo`.
     pub cluster: Option<Value>,
 }
 
 impl ExecRequest {
-    /// Parses a request: apiVersion and kind, then the fields. Unknown fields pass.
+    /// Parses a request: apiVersion and kind, then the fields. Unknown fields are allowed.
     pub fn decode(text: &[u8]) -> Result<Self, Error> {
         let request = PluginRequest::decode(text, "ExecCredential", VERSIONS);
         let PluginRequest { mut document, version } =
@@ -39,7 +39,7 @@ impl ExecRequest {
         Ok(Self { version, cluster })
     }
 
-    /// The error of a text that is no request, for this reason.
+    /// The error for a text that isn't a request, for this reason.
     pub fn error(reason: &str) -> Error {
         Error::new(Exit::Request, format!("KUBERNETES_EXEC_INFO is not a request: {reason}")).help(
             "set apiVersion of the user's exec to client.authentication.k8s.io/v1 (or v1beta1, or v1alpha1); by hand, run \
@@ -48,15 +48,15 @@ impl ExecRequest {
     }
 }
 
-/// What a client asks a plugin, as an object of Kubernetes.
+/// What a client asks a plugin, in the form of a Kubernetes object.
 pub struct PluginRequest {
     pub document: Value,
-    /// Its `apiVersion`.
+    /// The request's `apiVersion`.
     pub version: &'static str,
 }
 
 impl PluginRequest {
-    /// Parses a request of this kind in one of these versions. Fails with what is wrong with it.
+    /// Parses a request of this kind in one of these versions. The error says what is wrong with it.
     pub fn decode(
         bytes: &[u8],
         kind: &'static str,
@@ -78,7 +78,7 @@ impl PluginRequest {
     }
 }
 
-/// What a plugin hands out to authenticate its client.
+/// The credential that a plugin hands out to authenticate its client.
 pub enum ExecProof {
     /// A certificate and its key, both in PEM.
     Certificate { certificate: String, key: String },

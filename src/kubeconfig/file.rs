@@ -1,4 +1,5 @@
-//! A kubeconfig file that is changed: read and written whole, under kubectl's lock, with a copy of what it was.
+//! A kubeconfig file that is changed: it is read and written as a whole, under kubectl's lock, and its former content
+//! is copied.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -20,19 +21,19 @@ use system::signals::is_interrupted;
 /// The time between two looks at another writer's lock.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a change of a file has come to.
+/// The result of changing a file.
 pub struct Change<T> {
-    /// What the edit has returned.
+    /// What the edit of the file has returned.
     pub outcome: T,
-    /// The file, links followed.
+    /// The path of the file, with links followed.
     pub path: PathBuf,
-    /// The path of a copy of what was there; `None` if nothing has changed.
+    /// The path of a copy of the former content; `None` if nothing has changed.
     pub copy: Option<PathBuf>,
 }
 
-/// Changes the one of these files in which the context of this name stands, as `edit` does with it and what all files say
-/// together. Meanwhile kubectl and other writers are kept out by its lock, `FILE.lock` beside the file (client-go,
-/// tools/clientcmd, loader.go). An interruption ends it.
+/// Changes the one of these files that has the context of this name. `edit` gets that file and what all files say
+/// together. The lock `FILE.lock` keeps kubectl and other writers away meanwhile (client-go, tools/clientcmd,
+/// loader.go). A signal ends the wait for it.
 pub fn change<T>(
     files: &[PathBuf],
     context: &str,
@@ -42,16 +43,16 @@ pub fn change<T>(
     write(path, |file, path| edit(file, &Kubeconfig::load(files)?, path))
 }
 
-/// Why [`change`] would fail, as far as that is known before: all is done but the change.
+/// Fails if [`change`] would, as far as that is known before: everything is done but the change.
 pub fn check_change(files: &[PathBuf], context: &str) -> Result<(), Error> {
     let LockedFile { path, content, found, .. } = LockedFile::open(file_of(files, context)?)?;
     let new = replaced_file::like(&path, &content, &found, found.mode());
     new.map(drop).map_err(|error| unwritable(&path, error))
 }
 
-/// The one of these files in which the context stands.
+/// The one of these files that has the context.
 fn file_of<'a>(files: &'a [PathBuf], context: &str) -> Result<&'a Path, Error> {
-    // A pipe's content would be gone for its next reader.
+    // A pipe isn't read: its content would be gone for its next reader.
     let is_pipe = |path: &&PathBuf| path.metadata().is_ok_and(|found| !found.is_file());
     if let Some(path) = files.iter().find(is_pipe) {
         return Err(unwritable(path, "it is not a regular file"));
@@ -64,10 +65,10 @@ fn file_of<'a>(files: &'a [PathBuf], context: &str) -> Result<&'a Path, Error> {
     Err(missing(files))
 }
 
-/// A file that other writers are kept out of.
+/// A file that is locked against other writers.
 struct LockedFile {
     _lock: TemporaryFile,
-    /// Without links.
+    /// The path of the file, with links followed.
     path: PathBuf,
     content: Vec<u8>,
     found: Metadata,
@@ -86,13 +87,13 @@ impl LockedFile {
             ));
         }
         let ReadFile { content, found } = read(&path).map_err(|error| unwritable(&path, error))?;
-        // What kubectl refuses is not for us to add to.
+        // A file that kubectl refuses must not be changed.
         let config = Kubeconfig::as_written(&content, &path)?;
         Ok(Self { _lock: lock, path, content, found, config })
     }
 }
 
-/// Has the file at this path changed as `edit` does. It keeps its mode and owner; relative paths are as they are written.
+/// Changes the file as `edit` does. It keeps its mode and owner. Relative paths in it stay as they are written.
 fn write<T>(
     path: &Path,
     edit: impl FnOnce(&mut Kubeconfig, &Path) -> Result<T, Error>,
@@ -108,7 +109,7 @@ fn write<T>(
 }
 
 impl LockedFile {
-    /// Writes this in the file's place; the path of a copy of what was there.
+    /// Writes this kubeconfig in the file's place. Returns the path of a copy of the former content.
     fn replace_with(&self, config: &Kubeconfig) -> Result<PathBuf, Error> {
         let Self { path, found, .. } = self;
         let failed = |error: io::Error| unwritable(path, error);
@@ -121,14 +122,14 @@ impl LockedFile {
         }
         let copy = self.copy().map_err(failed)?;
         if let Err(error) = new.persist(path) {
-            // It is a copy of what is there.
+            // The copy is of no use: it has what the file still has.
             let _ = fs::remove_file(&copy);
             return Err(failed(error.error));
         }
         Ok(copy)
     }
 
-    /// Makes a copy of what is there, `FILE.backup-TIME`: it replaces no other, and only its owner may read it.
+    /// Copies the file to `FILE.backup-TIME`. The copy replaces no other one, and only its owner may read it.
     fn copy(&self) -> io::Result<PathBuf> {
         let mut time = unix_time();
         let mut copy = self.copy_of(time);
@@ -168,7 +169,7 @@ fn lock(file: &Path) -> Result<TemporaryFile, Error> {
     }
 }
 
-/// The path with this at its end.
+/// The path with this suffix.
 fn joined(path: &Path, suffix: &str) -> PathBuf {
     let mut joined = OsString::from(path);
     joined.push(suffix);

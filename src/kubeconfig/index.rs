@@ -1,4 +1,4 @@
-//! Where the entries of a kubeconfig are, so that finding one costs the same however many there are.
+//! The places of a kubeconfig's entries, so that finding one costs the same however many there are.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) struct EntryIndex {
 }
 
 impl EntryIndex {
-    /// The index of these lists of a kubeconfig.
+    /// Makes the index of a kubeconfig's lists.
     pub(super) fn of(config: &Value) -> Self {
         let mut index = Self::default();
         for kind in [EntryKind::Cluster, EntryKind::User, EntryKind::Context] {
@@ -27,12 +27,12 @@ impl EntryIndex {
         index
     }
 
-    /// Where the entry of this kind and name is in its list; `None` if there is none.
+    /// The position of the entry of this kind and name in its list; `None` if there is none.
     pub(super) fn position(&self, kind: EntryKind, name: &str) -> Option<usize> {
         self.positions(kind).get(name).copied()
     }
 
-    /// Notes where an entry is. Of several without a name the first counts, as for kubectl.
+    /// Notes the position of an entry. If several have no name, the first one counts, as for kubectl.
     pub(super) fn add(&mut self, kind: EntryKind, name: &str, position: usize) {
         self.positions_mut(kind).entry(name.to_owned()).or_insert(position);
     }

@@ -34,14 +34,14 @@ use serde_json::{Value, json};
 use self::index::EntryIndex;
 use messages::error::Error;
 
-/// One kubeconfig, of a file or merged from several. No `Debug`: it can hold a PIN and keys.
+/// One kubeconfig, from a file or merged from several. It has no `Debug`, since it can hold a PIN and keys.
 #[derive(Clone, Default)]
 pub struct Kubeconfig {
-    /// A map or null, whose known fields have kubectl's types or are null.
+    /// The content: a map or null. Its known fields have kubectl's types or are null.
     config: Value,
-    /// Where the entries of `config` are, by their names: a kubeconfig can have thousands.
+    /// The positions of the entries of `config` by their names: a kubeconfig can have thousands.
     index: EntryIndex,
-    /// What a person should know of the files that somebody else can change, a sentence each.
+    /// Warnings about files that somebody else can change, in a sentence each.
     pub concerns: Vec<String>,
 }
 
@@ -86,8 +86,8 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// Makes the context of this name the current one and removes what it doesn't need, unknown
-    /// members too, since they can hold what others need: `kubectl config view --minify`.
+    /// Makes the context of this name the current one and removes what it doesn't need, as `kubectl config view
+    /// --minify` does. Unknown members go, too, since they may belong to others.
     pub fn keep_only(&mut self, name: &str) -> Result<(), Error> {
         let Context { cluster, user, .. } = self.context(name)?;
         self.set_current_context(name)?;
@@ -104,7 +104,7 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// The whole as JSON, which kubectl reads as it was.
+    /// The whole kubeconfig as JSON, which kubectl reads with the same meaning.
     pub fn to_json(&self) -> String {
         let mut config = self.config.clone();
         config["apiVersion"] = "v1".into();
@@ -129,7 +129,7 @@ impl Kubeconfig {
         self.index.position(kind, name).is_some()
     }
 
-    /// Whether a secret of the user's stands in its entry, or beside the file, and no context but this one needs it.
+    /// Whether the user has a secret in its entry or in a file that it names, which only this context needs.
     pub fn is_secret_of_one(&self, user: &str, context: &str) -> bool {
         let entry = self.entry(EntryKind::User, user);
         let has_secret = ["client-key", "client-key-data", "password", "token"]
@@ -139,25 +139,25 @@ impl Kubeconfig {
         has_secret && !self.contexts().iter().any(is_needed)
     }
 
-    /// The element of a list with this name.
+    /// The element with this name in the list of this kind.
     fn element(&self, kind: EntryKind, name: &str) -> Option<&Value> {
         let position = self.index.position(kind, name)?;
         self.config[kind.list()].get(position)
     }
 
-    /// What an entry says; null if there is none.
+    /// The content of an entry; null if there is none.
     fn entry(&self, kind: EntryKind, name: &str) -> &Value {
         self.element(kind, name).map_or(&Value::Null, |element| &element[kind.name()])
     }
 
-    /// What an entry says, to be changed; `None` if there is none.
+    /// The content of an entry, which can be changed; `None` if there is none.
     fn entry_mut(&mut self, kind: EntryKind, name: &str) -> Option<&mut Value> {
         let position = self.index.position(kind, name)?;
         let element = self.config.get_mut(kind.list())?.get_mut(position)?;
         Some(&mut element[kind.name()])
     }
 
-    /// Makes an entry, or gives it another content.
+    /// Makes an entry with this content, or replaces the content of one.
     fn set_entry(&mut self, kind: EntryKind, name: &str, content: Value) {
         if let Some(entry) = self.entry_mut(kind, name) {
             *entry = content;
@@ -173,7 +173,7 @@ impl Kubeconfig {
         }
     }
 
-    /// Keeps the entries of a list with such names.
+    /// Keeps the entries of a list whose names are to be kept.
     fn retain(&mut self, kind: EntryKind, is_kept: impl Fn(&str) -> bool) {
         if let Some(Value::Array(elements)) = self.config.get_mut(kind.list()) {
             elements.retain(|element| is_kept(name_of(element)));
@@ -187,7 +187,7 @@ fn name_of(element: &Value) -> &str {
     element["name"].as_str().unwrap_or_default()
 }
 
-/// The text of a field; `None` for an empty one, which is the same as none for kubectl.
+/// The text of a field; `None` if it is empty, which for kubectl is the same as none.
 fn text<'a>(map: &'a Value, key: &str) -> Option<&'a str> {
     map[key].as_str().filter(|text| !text.is_empty())
 }

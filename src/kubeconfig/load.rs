@@ -1,5 +1,5 @@
-//! Which files make up the kubeconfig, and which value counts where several of them have one (client-go,
-//! tools/clientcmd, loader.go and ClientConfigLoadingRules).
+//! Which files make up the kubeconfig, and which value counts if several files have one (client-go, tools/clientcmd,
+//! loader.go and ClientConfigLoadingRules).
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -30,9 +30,10 @@ const PATHS: [&str; 5] = [
     "/user/exec/command",
 ];
 
-/// The files in kubectl's order, whether they are there or not: that of `--kubeconfig` alone; else those of the
-/// variable KUBECONFIG, separated by colons, empty and repeated ones left out; else `~/.kube/config`. What is
-/// empty counts as not given; without a home there is none, where kubectl takes the working directory's.
+/// The files of the kubeconfig in kubectl's order, whether they exist or not. The file of `--kubeconfig` is the only
+/// one. Otherwise they are those of the variable KUBECONFIG, separated by colons, without empty and repeated ones; or
+/// else `~/.kube/config`. An empty value counts as not given. Without a home directory there is no file, where kubectl
+/// would take the working directory's.
 pub fn files(
     explicit: Option<&Path>,
     variable: Option<&OsStr>,
@@ -53,8 +54,8 @@ pub fn files(
 }
 
 impl Kubeconfig {
-    /// Reads and merges all of these files that are there, of which one has to be: of entries with the same name the
-    /// first counts, whole; of other fields the first that is set.
+    /// Reads and merges those of the files that exist, of which there has to be one. If several have an entry of the
+    /// same name, the first one counts as a whole. Of other fields, the first that is set counts.
     pub fn load(files: &[PathBuf]) -> Result<Self, Error> {
         let mut merged = None::<Self>;
         for path in files {
@@ -73,14 +74,14 @@ impl Kubeconfig {
         merged.ok_or_else(|| missing(files))
     }
 
-    /// Parses the content of one file, whose path is where relative paths start and what errors name.
+    /// Parses the content of one file. Relative paths start from the directory of `path`, and errors name it.
     pub fn parse(content: &[u8], path: &Path) -> Result<Self, Error> {
         let mut config = Self::as_written(content, path)?;
         config.resolve_paths(path)?;
         Ok(config)
     }
 
-    /// Parses the content of one file and leaves it as it is, relative paths included.
+    /// Parses the content of one file and changes nothing of it: relative paths stay relative.
     pub(super) fn as_written(content: &[u8], path: &Path) -> Result<Self, Error> {
         let malformed = |position: String, reason: &str| {
             error(
@@ -103,8 +104,8 @@ impl Kubeconfig {
         Ok(Self { index: EntryIndex::of(&config), config, ..Self::default() })
     }
 
-    /// Relative paths start from the directory of the file they stand in; the command of a
-    /// credential plugin is a path where it has a slash.
+    /// Makes paths absolute: relative ones start from the directory of their file. The command of a credential plugin
+    /// is a path if it has a slash.
     fn resolve_paths(&mut self, path: &Path) -> Result<(), Error> {
         let absolute = std::path::absolute(path).map_err(|error| unreadable(path, error))?;
         let absolute = cleaned(&absolute);
@@ -119,7 +120,7 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// Adds what a later file has.
+    /// Adds the entries and fields of a later file that this one doesn't have.
     fn add(&mut self, later: Self) {
         if self.config.is_null() {
             (self.config, self.index) = (later.config, later.index);
@@ -137,7 +138,7 @@ impl Kubeconfig {
     }
 }
 
-/// Has the relative paths of a cluster or a user start from this directory; `None` if one would be no text then.
+/// Makes the relative paths of a cluster or a user start from this directory; `None` if one would not be text then.
 fn resolve_paths(element: &mut Value, directory: &Path) -> Option<()> {
     for field in PATHS {
         let Some(Value::String(written)) = element.pointer_mut(field) else { continue };
@@ -150,7 +151,7 @@ fn resolve_paths(element: &mut Value, directory: &Path) -> Option<()> {
     Some(())
 }
 
-/// Adds to a list those of a later file whose names it doesn't have.
+/// Adds those elements of a later file to a list whose names the list doesn't have.
 fn add_elements(mine: &mut Vec<Value>, later: Vec<Value>) {
     let mut known: HashSet<_> = mine.iter().map(|element| name_of(element).to_owned()).collect();
     mine.extend(later.into_iter().filter(|element| known.insert(name_of(element).to_owned())));
@@ -159,11 +160,11 @@ fn add_elements(mine: &mut Vec<Value>, later: Vec<Value>) {
 /// A file that was read.
 pub(super) struct ReadFile {
     pub(super) content: Vec<u8>,
-    /// What was found when it was opened.
+    /// The file's metadata when it was opened.
     pub(super) found: Metadata,
 }
 
-/// Reads a file, or what can be read only once, to its end: a FIFO, a shell's `<(…)`.
+/// Reads a file to its end. That may be one that can be read only once: a FIFO, or a shell's `<(…)`.
 pub(super) fn read(path: &Path) -> io::Result<ReadFile> {
     let file = File::open(path)?;
     let found = file.metadata()?;
@@ -175,8 +176,8 @@ pub(super) fn read(path: &Path) -> io::Result<ReadFile> {
     Ok(ReadFile { content, found })
 }
 
-/// What a person should know of a file that somebody else can change; an error if those are more than its owner and
-/// this user's own group, of which many systems make this user the only member.
+/// A warning about a file that somebody else can change. An error if more people can than its owner and this user's own
+/// group, of which many systems make the user the only member.
 fn concern(path: &Path, found: &Metadata) -> Result<Option<String>, Error> {
     let file = path.display();
     let owner = found.uid();
@@ -201,7 +202,7 @@ fn concern(path: &Path, found: &Metadata) -> Result<Option<String>, Error> {
     Ok(Some(format!("kubeconfig {file} {who} can name another library, token or server in it")))
 }
 
-/// An absolute path without `.` and `..`, as Go's filepath.Clean makes it: links aren't followed.
+/// The path made absolute, without `.` and `..`, as Go's filepath.Clean does it. Links aren't followed.
 fn cleaned(path: &Path) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for component in path.components() {

@@ -47,13 +47,13 @@ pub struct LocalEndpoint<'a> {
     pub is_free: &'a dyn Fn(u16, &Cluster) -> bool,
 }
 
-/// The user that a context is to be given.
+/// The user that a context gets.
 pub struct PluginUser<'a> {
     /// The user's name, if no other entry has it.
     pub name: &'a str,
-    /// Whether a person asked for this name, so that no other one that the context has will do.
+    /// Whether a person asked for this name. If so, no other one that the context has will do.
     pub is_named: bool,
-    /// What the plugin's arguments say of the key.
+    /// The configuration of the key, which the plugin's arguments are to have.
     pub configuration: &'a Configuration,
 }
 
@@ -69,11 +69,11 @@ pub struct PluginEntries {
 struct NamedEntry {
     kind: EntryKind,
     name: String,
-    /// What the entry says, without its name.
+    /// The content of the entry, without its name.
     content: Value,
 }
 
-/// The place of an element in a kubeconfig.
+/// The kind and the name of an entry.
 struct EntryName {
     kind: EntryKind,
     name: String,
@@ -102,7 +102,7 @@ struct Note {
     plugin_user: String,
 }
 
-/// The address of this user's tunnels: on Linux one of its own, which keeps users apart.
+/// The address of this user's tunnels. On Linux each user has an own one, which keeps users apart.
 pub fn local_address() -> Ipv4Addr {
     let user = rustix::process::geteuid().as_raw();
     let [_, _, third, fourth] = user.to_be_bytes();
@@ -110,14 +110,15 @@ pub fn local_address() -> Ipv4Addr {
     if cfg!(target_os = "linux") {
         Ipv4Addr::new(127, second, third, fourth)
     } else {
-        // There is only this one.
+        // macOS has only this address.
         Ipv4Addr::LOCALHOST
     }
 }
 
 impl Kubeconfig {
-    /// What the context had before it was given this program as its plugin. A user that it was given by others since
-    /// stays. Fails if the context was given no plugin, or leads to another cluster by now.
+    /// The cluster and the user that the context had before it was given this program as its plugin. If somebody else
+    /// has given it another user since, that one counts. An error if the context was given no plugin, or leads to
+    /// another cluster by now.
     pub fn original(&self, context: &str) -> Result<OriginalContext, Error> {
         let now = self.context(context)?;
         let Note { mut original, plugin_user, .. } = self.note(&now)?;
@@ -127,8 +128,8 @@ impl Kubeconfig {
         Ok(original)
     }
 
-    /// What the context notes of itself. A note counts only as long as the context leads to the cluster that it was
-    /// written for: it could have been pointed at another one since, or be a copy of another context.
+    /// The context's note of what it had before. The note counts only as long as the context leads to the cluster that
+    /// it was written for: the context may have been pointed at another one since, or be a copy of another context.
     fn note(&self, now: &Context) -> Result<Note, Error> {
         let noted = extension(self.entry(EntryKind::Context, &now.name), ORIGINAL);
         let note = Note::deserialize(noted).map_err(|_| {
@@ -144,13 +145,13 @@ impl Kubeconfig {
     fn leads_to_noted_cluster(&self, now: &Context, note: &Note) -> bool {
         match tunnelled::of(self.entry(EntryKind::Cluster, &now.cluster)) {
             Some(real) => real["name"] == *note.original.cluster,
-            // The entry that was written, if its extension is damaged: it is written anew.
+            // The entry was written here and its extension has been damaged since. It is written anew.
             None => now.cluster == note.plugin_cluster,
         }
     }
 
-    /// The entries that the context has from this program and that can go with it: no other context uses them, and it
-    /// didn't have them before. None if the context has no note that counts.
+    /// The entries of the context that were made by this program and can go with it: no other context uses them, and
+    /// the context didn't have them before. Empty if the context has no note that counts.
     fn entries_of_plugin(&self, context: &str) -> Vec<EntryName> {
         let Ok(now) = self.context(context) else { return Vec::new() };
         let Ok(Note { original, plugin_user, .. }) = self.note(&now) else { return Vec::new() };
@@ -169,13 +170,13 @@ impl Kubeconfig {
         entries
     }
 
-    /// Whether the user's exec plugin is this program, for the tunnel.
+    /// Whether the user's exec plugin is this program, and leads through the tunnel.
     pub fn has_plugin(&self, user: &str) -> bool {
         exec::is_ours(&self.entry(EntryKind::User, user)["exec"])
     }
 
-    /// Gives a context back what it had before it was given this program as its plugin, and takes away the entries that it
-    /// had from this program, unless others of `all` files use them.
+    /// Gives a context back what it had before it was given this program as its plugin. Removes the entries that were
+    /// made for it, unless others of `all` files use them.
     pub fn restore(&mut self, context: &str, all: &Self) -> Result<(), Error> {
         let OriginalContext { cluster, user } = self.original(context)?;
         if let Some(entry) = self.entry_mut(EntryKind::Context, context) {
@@ -193,7 +194,7 @@ impl Kubeconfig {
     }
 }
 
-/// The error of a context whose note is for another cluster than the one it leads to.
+/// The error for a context whose note is about another cluster than the one that it leads to.
 fn led_away(now: &Context, note: &Note) -> Error {
     let Context { name, cluster, .. } = now;
     let text = format!(
@@ -208,7 +209,8 @@ fn led_away(now: &Context, note: &Note) -> Error {
 }
 
 impl PluginEntries {
-    /// The entries with which the context uses this user and a local address. What is there stays if it can.
+    /// Chooses the entries with which the context uses this user and a local address. Entries that exist stay if they
+    /// can.
     pub fn of(
         kubeconfig: &Kubeconfig,
         context: &str,
@@ -226,7 +228,7 @@ impl PluginEntries {
         &self.user.name
     }
 
-    /// The entries as YAML: the lists of a kubeconfig, for pasting.
+    /// The entries in YAML, as the lists of a kubeconfig, for pasting.
     pub fn as_excerpt(&self) -> Result<String, Error> {
         let mut context = Value::Null;
         self.point(&mut context);
@@ -237,8 +239,9 @@ impl PluginEntries {
         }))
     }
 
-    /// Puts the entries into the kubeconfig of the file at this path, which has the context. Those that are the same in
-    /// `all` files stay where they are; those that the context had from this program before and nothing needs any more go.
+    /// Puts the entries into the kubeconfig of the file at this path, which has the context. Entries that `all` files
+    /// together have already stay where they are. Entries that this program made for the context before, and that
+    /// nothing needs any more, are removed.
     pub fn put_into(
         &self,
         file: &mut Kubeconfig,
@@ -258,7 +261,7 @@ impl PluginEntries {
         Ok(())
     }
 
-    /// Points a context at the entries, and notes there what it had before.
+    /// Points a context at the entries, and notes in it what it had before.
     fn point(&self, context: &mut Value) {
         context["cluster"] = self.cluster.name.as_str().into();
         context["user"] = self.user.name.as_str().into();
@@ -272,8 +275,8 @@ impl PluginEntries {
 }
 
 impl NamedEntry {
-    /// Puts the entry into the kubeconfig of the file at this path, unless `all` files together have the same one. Fails
-    /// if another file has one of its name that differs, since that one would count.
+    /// Puts the entry into the kubeconfig of the file at this path, unless `all` files together have the same one.
+    /// Fails if another file has a different entry of this name, since that one would count.
     fn put_into(&self, file: &mut Kubeconfig, all: &Kubeconfig, path: &Path) -> Result<(), Error> {
         let Self { kind, name, content } = self;
         if all.entry(*kind, name) == content {
@@ -288,16 +291,16 @@ impl NamedEntry {
     }
 }
 
-/// A context that is to be given a plugin, and the kubeconfig that it stands in: where its entries are chosen.
+/// A context that is to get a plugin, with its kubeconfig. Its entries are chosen here.
 struct ContextBefore<'a> {
     kubeconfig: &'a Kubeconfig,
-    /// The context as it is, perhaps with a plugin already.
+    /// The context's present names. It may have a plugin already.
     now: Context,
     original: OriginalContext,
 }
 
 impl<'a> ContextBefore<'a> {
-    /// The context of this name, which has to be there.
+    /// Finds the context of this name. An error if there is none.
     fn of(kubeconfig: &'a Kubeconfig, context: &str) -> Result<Self, Error> {
         let now = kubeconfig.context(context)?;
         let original = match kubeconfig.original(context) {
@@ -307,8 +310,8 @@ impl<'a> ContextBefore<'a> {
         Ok(Self { kubeconfig, now, original })
     }
 
-    /// The cluster at a local address for the real one. An entry that leads there already keeps its name, its port and
-    /// what else it says.
+    /// The entry of the cluster at a local address that leads to the real one. An entry that leads there already keeps
+    /// its name, its port and its other fields.
     fn local_cluster(&self, local: &LocalEndpoint<'_>) -> Result<NamedEntry, Error> {
         let real_name = &self.original.cluster;
         let mut chosen = self.present_local_cluster().unwrap_or_else(|| self.new_local_cluster());
@@ -330,7 +333,8 @@ impl<'a> ContextBefore<'a> {
         Ok(chosen)
     }
 
-    /// The entry that leads to the real cluster by a local address: if possible the context's own, else another context's.
+    /// The entry that leads to the real cluster by a local address: the context's own if possible, or else that of
+    /// another context.
     fn present_local_cluster(&self) -> Option<NamedEntry> {
         let names = self.kubeconfig.names(EntryKind::Cluster);
         for name in [&self.now.cluster].into_iter().chain(&names) {
@@ -346,23 +350,23 @@ impl<'a> ContextBefore<'a> {
         None
     }
 
-    /// An entry without content for a cluster at a local address, under a name that no other one has.
+    /// An empty entry for a cluster at a local address, under a name that is free.
     fn new_local_cluster(&self) -> NamedEntry {
         let kind = EntryKind::Cluster;
         let name = self.kubeconfig.free_name(kind, &format!("{}+token", self.original.cluster));
         NamedEntry { kind, name, content: json!({"server": null}) }
     }
 
-    /// The user with the plugin: that of the context if it was given one already, or a new one where an entry of the name
-    /// is another's. The user that the context had before is left as it was, missing or not.
+    /// The entry of the user with the plugin. It is the context's present user if that was made by this program, or
+    /// else a new one. The user that the context had before isn't changed, whether it exists or not.
     fn plugin_user(&self, user: &PluginUser<'_>) -> NamedEntry {
         let name = self.plugin_user_name(user);
         let content = with_plugin(self.kubeconfig, &name, user.configuration);
         NamedEntry { kind: EntryKind::User, name, content }
     }
 
-    /// The first of these names that the context can have for its user: the present one if it will do, `NAME`,
-    /// `NAME+token`, `NAME+token+2` and so on.
+    /// The name of the user with the plugin. The context's present user is taken if it will do, or else the first of
+    /// `NAME`, `NAME+token`, `NAME+token+2` and so on that can be.
     fn plugin_user_name(&self, user: &PluginUser<'_>) -> String {
         let present = &*self.now.user;
         let keeps_present =
@@ -386,8 +390,8 @@ impl<'a> ContextBefore<'a> {
         }
     }
 
-    /// Whether a user of this name can be written for the context: no entry that is another's is changed, and the context's
-    /// former user isn't either.
+    /// Whether a user of this name can be written for the context. Entries of others are never changed, nor is the
+    /// context's former user.
     fn can_write_user(&self, name: &str, configuration: &Configuration) -> bool {
         let was_original = self.original.user.as_deref() == Some(name);
         if !self.kubeconfig.has(EntryKind::User, name) {
@@ -403,13 +407,13 @@ impl<'a> ContextBefore<'a> {
         if !was_original && !is_of_others {
             return true;
         }
-        // Nothing would be changed.
+        // Writing the user would change nothing.
         with_plugin(self.kubeconfig, name, configuration) == *entry
     }
 }
 
-/// What a context without a note that counts has. One that was pointed at a local address by hand has the cluster behind
-/// that address.
+/// The original of a context without a note that counts: its present entries. If somebody has pointed it at a local
+/// address by hand, its cluster is the one behind that address.
 fn unnoted_original(kubeconfig: &Kubeconfig, now: &Context) -> OriginalContext {
     let real = tunnelled::of(kubeconfig.entry(EntryKind::Cluster, &now.cluster));
     let cluster = real.and_then(|real| real["name"].as_str()).unwrap_or(&now.cluster);
@@ -417,7 +421,7 @@ fn unnoted_original(kubeconfig: &Kubeconfig, now: &Context) -> OriginalContext {
     OriginalContext { cluster: cluster.to_owned(), user: user.map(str::to_owned) }
 }
 
-/// What the extension of a cluster at a local address says of the real one, for the plugin.
+/// The extension of a cluster at a local address, which describes the real cluster to the plugin.
 fn described(real: &Value, name: &str) -> Value {
     let mut described = json!({"plugin": tunnelled::PLUGIN, "name": name});
     for field in CONNECTION_FIELDS {
@@ -430,8 +434,9 @@ fn described(real: &Value, name: &str) -> Value {
 }
 
 impl LocalEndpoint<'_> {
-    /// The first of the cluster's ports that leads nowhere else; if all do, the first of them. A port that the cluster's
-    /// local entry has already, `kept`, comes first: clients cache what they learn of a cluster under its address.
+    /// The first of the cluster's ports that leads to no other cluster; if all do, the first of them. The port `kept`,
+    /// which the cluster's local entry has already, comes first: clients cache what they learn of a cluster under its
+    /// address.
     fn port_for(
         &self,
         cluster: &Cluster,
@@ -461,13 +466,13 @@ impl LocalEndpoint<'_> {
     }
 }
 
-/// The port in the address of a cluster's entry, if its server is at one.
+/// The port in the address of a cluster's entry; `None` if there is none.
 fn port_of(entry: &Value) -> Option<u16> {
     let (_, port) = ServerUrl::of(entry["server"].as_str()?).host.rsplit_once(':')?;
     port.parse().ok()
 }
 
-/// The content of the user of this name, with the plugin and this configuration. What else the entry says stays, but for a
+/// The content of the user of this name, with the plugin and this configuration. Its other fields stay, except for a
 /// command that clients can't start.
 fn with_plugin(kubeconfig: &Kubeconfig, name: &str, configuration: &Configuration) -> Value {
     let mut entry = kubeconfig.entry(EntryKind::User, name).clone();

@@ -1,4 +1,4 @@
-//! Clusters pointed at a tunnel, and users given its client certificate; nothing else changes.
+//! Redirects clusters to a tunnel, and gives users its client certificate. Nothing else changes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use super::{Context, EntryKind, Kubeconfig, remove, set_extension, tunnelled};
 /// Where a tunnel serves a cluster.
 #[derive(Clone, Copy)]
 pub struct TunnelEndpoint<'a> {
-    /// Host and port, such as `127.0.0.1:21234`.
+    /// The host and the port, such as `127.0.0.1:21234`.
     pub address: &'a str,
     /// The name in the certificate of the tunnel.
     pub server_name: &'a str,
@@ -19,7 +19,8 @@ pub struct TunnelEndpoint<'a> {
 }
 
 impl Kubeconfig {
-    /// Points the cluster at the tunnel. The contexts of it that the tunnel isn't for, `others`, get a copy with the server.
+    /// Points the cluster at the tunnel. The contexts `others`, for which the tunnel isn't meant, get a copy of the
+    /// cluster with its server.
     pub fn redirect(&mut self, cluster: &str, endpoint: &TunnelEndpoint<'_>, others: &[&Context]) {
         let Some(entry) = self.entry_mut(EntryKind::Cluster, cluster) else { return };
         let direct = entry.clone();
@@ -36,7 +37,7 @@ impl Kubeconfig {
         self.set_entry(EntryKind::Cluster, &direct_name, direct);
     }
 
-    /// Gives the user this certificate. The key in the kubeconfig must be worth nothing elsewhere.
+    /// Gives the user this certificate. The key is written into the kubeconfig, so it must be worth nothing elsewhere.
     pub fn identify(&mut self, user: &str, certificate_pem: &str, key_pem: &str) {
         if let Some(user) = self.entry_mut(EntryKind::User, user) {
             remove(user, &["auth-provider", "exec", "client-certificate", "client-key"]);
@@ -45,7 +46,7 @@ impl Kubeconfig {
         }
     }
 
-    /// The first of `NAME`, `NAME+2` … that no entry has.
+    /// The first of the names `NAME`, `NAME+2` … that no entry has.
     pub(super) fn free_name(&self, kind: EntryKind, name: &str) -> String {
         let counted = (2_u64..).map(|count| format!("{name}+{count}"));
         let mut names = std::iter::once(name.to_owned()).chain(counted);
@@ -65,7 +66,7 @@ pub(super) fn point_at(cluster: &mut Value, endpoint: &TunnelEndpoint<'_>) {
     }
 }
 
-/// The path in a server's URL, as in Rancher's, without query and fragment, as for client-go.
+/// The path in a server's URL, as Rancher's have one. Query and fragment are left out, as by client-go.
 fn path_of(server: &str) -> &str {
     ServerUrl::of(server).rest.split(['?', '#']).next().unwrap_or_default()
 }

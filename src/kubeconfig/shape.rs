@@ -11,17 +11,17 @@ use serde_json::Value;
 
 use messages::printable::excerpt;
 
-/// A type of a field.
+/// The type of a field.
 pub(super) enum Shape {
     Any,
     Text,
-    /// This text, or an empty one.
+    /// Exactly this text, or an empty one.
     Only(&'static str),
     Flag,
     Integer,
     Base64,
     List(&'static Self),
-    /// A list whose elements are distinguished by their names.
+    /// A list whose elements are told apart by their names.
     Named(&'static Self),
     Map(&'static [(&'static str, Self)]),
     /// A map with any keys.
@@ -87,19 +87,19 @@ const EXEC: Shape = Map(&[
 const CONTEXT: Shape =
     Map(&[("cluster", Text), ("user", Text), ("namespace", Text), ("extensions", EXTENSIONS)]);
 
-/// A step to a value.
+/// A step on the path to a value.
 pub(super) enum PathStep {
     Member(String),
     Item { index: usize, name: Option<String> },
 }
 
-/// What a value is not, and the path to it.
+/// The type that a value doesn't have, and the path to the value.
 pub(super) struct Misfit {
     pub(super) path: Vec<PathStep>,
     pub(super) expected: &'static str,
 }
 
-/// What is wrong, as in `users["jane"].user.auth-provider.config.pin is not a string`.
+/// Says what is wrong, as in `users["jane"].user.auth-provider.config.pin is not a string`.
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let field: String = self.path.iter().map(PathStep::to_string).collect();
@@ -119,7 +119,7 @@ impl fmt::Display for PathStep {
 }
 
 impl Shape {
-    /// The first value that is of another type.
+    /// The first value that has another type than this.
     pub(super) fn misfit(&self, value: &Value) -> Option<Misfit> {
         let mut path = Vec::new();
         let expected = self.look(value, &mut path)?;
@@ -127,7 +127,7 @@ impl Shape {
         Some(Misfit { path, expected })
     }
 
-    /// What is expected; the path to it begins with its last step.
+    /// What is expected of the first wrong value. `path` gets the steps to it, the last one first.
     fn look(&self, value: &Value, path: &mut Vec<PathStep>) -> Option<&'static str> {
         match (self, value) {
             (Any, _) | (_, Value::Null) | (Text, Value::String(_)) | (Flag, Value::Bool(_)) => None,
@@ -155,7 +155,7 @@ impl Shape {
 }
 
 impl Shape {
-    /// The first item of a list that isn't of this shape or, with `by_name`, has the name of one before it.
+    /// Looks at the items of a list: one must not have another shape, nor with `by_name` the name of an earlier one.
     fn look_at_items(
         &self,
         items: &[Value],
@@ -177,7 +177,7 @@ impl Shape {
     }
 }
 
-/// The bytes as Go decodes base64: padded, line breaks passed over, the last bits not looked at.
+/// Decodes base64 as Go does: it is padded, line breaks are passed over, and the last bits don't matter.
 pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

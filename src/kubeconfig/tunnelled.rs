@@ -11,14 +11,14 @@ use crate::exec_credential::ExecRequest;
 use messages::error::Error;
 use messages::help::Help;
 
-/// The one extension of a cluster that reaches a plugin.
+/// The extension of a cluster that clients pass on to a plugin.
 pub(super) const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// The member `plugin` of an extension that is this program's.
 pub(super) const PLUGIN: &str = "pkcs11-external-signer";
 
-/// The real cluster that an extension describes: `spec.cluster.config` in
-/// KUBERNETES_EXEC_INFO. Its authority is read where it is in a file.
+/// Reads the real cluster from an extension, which is `spec.cluster.config` in KUBERNETES_EXEC_INFO. If its authority
+/// is in a file, that is read.
 pub fn tunnelled(extension: &Value) -> Result<NamedCluster, Error> {
     if extension["plugin"] != PLUGIN {
         return Err(not_ours(extension));
