@@ -39,7 +39,7 @@ pub(super) fn run(
     session.output.print_document(&certificates_pem(leaf, others)?)
 }
 
-/// What the attestation says, in one line; nobody has verified it.
+/// Describes in one line what the attestation says. Nobody has verified it.
 fn describe(attestation: &[u8]) -> Result<String, Error> {
     let certificate = Certificate::from_der(attestation, "the attestation")?;
     let key = fingerprint(certificate.public_key())?;

@@ -8,7 +8,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 use super::session::CommandSession;
 use messages::error::{Error, PROGRAM};
 
-/// Set by the script when it asks for what may stand at the cursor.
+/// The variable that the script sets when it asks for what may stand at the cursor.
 const VARIABLE: &str = "PKCS11_EXTERNAL_SIGNER_COMPLETE";
 
 #[derive(Debug, clap::Args)]
@@ -40,8 +40,8 @@ pub(super) fn run(
     session.output.print_document(&String::from_utf8_lossy(&script))
 }
 
-/// Answers a shell's script, if it is one that asks; the exit code. Nothing is written to standard error:
-/// it would end up in the middle of the line that a person types.
+/// Answers the script of a shell, and returns the exit code; `None` if no script asks. Nothing is written to standard
+/// error, since it would end up in the middle of the line that a person types.
 pub(super) fn complete() -> Option<u8> {
     let arguments = std::env::args_os();
     let directory = std::env::current_dir().ok();

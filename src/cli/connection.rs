@@ -1,4 +1,4 @@
-//! Connections to clusters: one that a command makes for itself, with the key for it, and what is reported of any.
+//! Connections to clusters: one that a command makes for itself with its key, and what is reported of any connection.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use messages::report;
 use system::locked;
 use tunnel::{TunnelObserver, TunnelTarget};
 
-/// The same error is reported once in this time: kubectl tries five times before it gives up.
+/// How long an error isn't reported again after it was reported: kubectl tries five times before it gives up.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Ready to ask the cluster as the user of the key's certificate.
+/// Prepares a connection to the cluster as the user of the key's certificate.
 pub(super) fn connect(
     target: TunnelTarget,
     key: KeyNumber,
@@ -22,7 +22,7 @@ pub(super) fn connect(
     TokenConnection::new(target, key, keyring, &(Arc::new(Reporter::default()) as _))
 }
 
-/// Passes on what happens on connections, and in the tunnels of a run what can't be told to the command.
+/// Reports what happens on connections and, in the tunnels of a run, what the command can't be told.
 #[derive(Default)]
 pub(super) struct Reporter {
     /// The error that was reported last, and when.
@@ -30,7 +30,7 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Whether this is to be reported now.
+    /// Whether the text is to be reported now, since it is another one than before or was reported long ago.
     fn is_news(&self, text: String, now: Instant) -> bool {
         let mut reported = locked(&self.reported);
         let is_known = reported.as_ref().is_some_and(|(known, at)| {

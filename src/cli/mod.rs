@@ -17,7 +17,7 @@ mod sealed;
 mod status;
 mod version;
 
-// What several of them share.
+// Parts that several commands share.
 mod connection;
 mod issuance;
 mod key;
@@ -70,7 +70,8 @@ struct Arguments {
     command: Command,
 }
 
-// In the order of a key's life, as the help lists them. A call makes the options of its own command alone.
+// The variants are in the order of a key's life, as the help lists them. Only the options of the command that is called
+// are made.
 #[derive(Debug, clap::Subcommand)]
 #[command(defer = true)]
 enum Command {
@@ -126,7 +127,7 @@ Examples:
     Version,
 }
 
-/// Runs what the command line asks for; the exit code.
+/// Runs what the command line asks for, and returns the exit code.
 pub fn main(alone: SingleThreaded) -> u8 {
     start::run(alone, run)
 }
@@ -154,7 +155,7 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     };
     report::log_steps(verbose.max(logged));
     let show = match command {
-        // Their clients log a line.
+        // The clients of these commands log each error as one line.
         Command::Credential(_) | Command::KubeletCredentialProvider(_) => report::error_in_one_line,
         _ => report::error,
     };
@@ -188,14 +189,14 @@ fn run_in_session(command: &Command, session: StartingSession<'_>) -> Result<(),
         Command::Version => {
             session.ready().output.print(&PrintableLines::of(version::text().lines()))
         }
-        // They run without one.
+        // These commands run without a session.
         Command::Run(_) | Command::TokenProcess | Command::TunnelProcess => {
             Err(Error::internal("a command without a session"))
         }
     }
 }
 
-/// The commands and options, as kubectl's plugin `kubectl-pkcs11` where kubectl has run it.
+/// The commands and options. If kubectl has run this program, they belong to its plugin `kubectl-pkcs11`.
 pub fn command() -> clap::Command {
     let command = Arguments::command();
     match start::called() {

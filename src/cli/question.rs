@@ -5,10 +5,10 @@ use messages::error::{Error, Exit};
 use messages::printable::printable;
 use pin_entry;
 
-/// How many answers a choice may take.
+/// How many answers a person may give before a choice counts as not made.
 const TRIES: usize = 3;
 
-/// The place of the item that is picked; `None` if there is no terminal or no answer.
+/// Has a person pick an item, and returns its place; `None` if there is no terminal or no answer.
 pub(super) fn pick(question: &str, items: &[String]) -> Option<usize> {
     let mut text = format!("{question}\n");
     for (number, item) in (1..).zip(items) {

@@ -68,10 +68,10 @@ struct Renewal {
     open: Arc<OpenKey>,
     present: Certificate,
     applicant: Applicant,
-    /// How long the new certificate is to be valid; the signer's own choice without.
+    /// How long the new certificate is to be valid; `None` leaves that to the signer.
     duration: Option<Duration>,
     api: TokenConnection,
-    /// The cluster's server, for messages.
+    /// The URL of the cluster's API server, for messages.
     server: String,
 }
 
@@ -91,7 +91,7 @@ impl Renewal {
         let configuration = source.configuration;
         let number = keyring.add(Config::from_map(&mut configuration.clone())?, variables)?;
         let open = keyring.open(number, None)?;
-        // What is being done needn't be said.
+        // The warnings say that the certificate expires soon, which is about to be mended.
         let _ = open.take_warnings();
         let der =
             open.chain.first().ok_or_else(|| Error::internal("a key without a certificate"))?;
@@ -117,8 +117,8 @@ impl Renewal {
         }
     }
 
-    /// Removes the certificate that the present one was issued to replace, if an earlier call was interrupted before that;
-    /// whether it was.
+    /// Removes the certificate that the present one was issued to replace, if an earlier call was interrupted before it
+    /// did that. Returns whether one was removed.
     fn finish_earlier(&self, session: &mut CommandSession) -> Result<bool, Error> {
         let Self { key, present, .. } = self;
         let Some(old) = key.renewed_before(present, &self.issuance(None))? else {
@@ -156,7 +156,7 @@ impl Renewal {
         }
     }
 
-    /// The request for the new certificate, signed with the key; PEM.
+    /// The request for the new certificate, signed with the key, in PEM.
     fn sign_request(&self, attestation: Option<&AttestationBundle>) -> Result<String, Error> {
         let KeyInUse { keyring, number, .. } = &self.key;
         sign_request(
@@ -170,7 +170,7 @@ impl Renewal {
     }
 }
 
-/// Whom the next certificate is for: the same user and groups.
+/// The user and groups that the next certificate is for, which are those of the present one.
 fn applicant(present: &Certificate) -> Result<Applicant, Error> {
     let user = present.user.clone().unwrap_or_default();
     Applicant::new(user, present.groups.clone()).map_err(|error| {
@@ -198,7 +198,8 @@ fn show_renewed(
     session.output.step(&Step { title: "cluster", text: known.describe(server) })
 }
 
-/// Has a person confirm that a certificate goes for one of another issuer: other clusters may take the first one alone.
+/// Has a person confirm that a certificate is replaced by one of another issuer: other clusters may accept only the
+/// first one.
 fn confirm_issuer(old: &Certificate, new: &Certificate) -> Result<(), Error> {
     if old.issuer_text == new.issuer_text {
         return Ok(());
@@ -212,8 +213,8 @@ fn confirm_issuer(old: &Certificate, new: &Certificate) -> Result<(), Error> {
     confirm(&what, &printable(&question))
 }
 
-/// The key of a context, with its token, and where its certificate is: how the successor takes that place, in the end,
-/// when the cluster has let it in.
+/// A context's key on its token. It knows where its certificate is kept, and how the next one takes that place once the
+/// cluster has let it in.
 struct KeyInUse {
     keyring: Arc<Keyring>,
     configuration: Configuration,
@@ -222,8 +223,8 @@ struct KeyInUse {
 }
 
 impl KeyInUse {
-    /// The certificate on the token that the present one was issued to replace: an earlier call may have been interrupted
-    /// before it removed what it had renewed.
+    /// Finds the certificate that the present one was issued to replace, if it is still on the token: an earlier call
+    /// may have been interrupted before it removed what it had renewed.
     fn renewed_before(
         &self,
         present: &Certificate,
@@ -231,7 +232,7 @@ impl KeyInUse {
     ) -> Result<Option<Certificate>, Error> {
         for old in self.others(present)? {
             let earlier = Issuance { renewed: Some(&old), ..*issuance };
-            // What the cluster has of an earlier request keeps none from being made.
+            // An earlier request that was denied or has failed doesn't keep another one from being made.
             if let Ok(EarlierRequest::Issued(_, issued)) = earlier.find(false)
                 && issued.certificate.der() == present.der()
             {
@@ -262,7 +263,7 @@ impl KeyInUse {
         })
     }
 
-    /// Writes the certificate beside the key, and those of the CAs that the token has room for.
+    /// Writes the certificate beside the key, and as many of its CAs' certificates as the token has room for.
     fn write(&self, issued: &IssuedCertificate) -> Result<(), Error> {
         let issued = issued.clone();
         self.keyring.with_token(self.number, move |token, reference, pins| {
@@ -278,7 +279,7 @@ impl KeyInUse {
         })
     }
 
-    /// Removes the certificate, as long as the token has the one that stays.
+    /// Removes the certificate, provided that the token has the one that stays.
     fn remove(&self, certificate: &Certificate, stays: &Certificate) -> Result<(), Error> {
         let certificate = certificate.clone();
         let stays = stays.clone();
@@ -287,14 +288,15 @@ impl KeyInUse {
         })
     }
 
-    /// Has the cluster let in the bearer of the new certificate, as its user. `configuration` names it and its key.
+    /// Fails unless the cluster lets in the bearer of the new certificate, as its user. `configuration` names the
+    /// certificate and its key.
     fn proof(
         &self,
         mut configuration: Configuration,
         new: &Certificate,
     ) -> Result<ClusterUser, Error> {
         let config = Config::from_map(&mut configuration)?;
-        // Its token has accepted the PIN already.
+        // The token has accepted the key's PIN already.
         let key = self.keyring.add(config, &TakenVariables::default())?;
         let open = self.keyring.open(key, None)?;
         if open.chain.first().map(Vec::as_slice) != Some(new.der()) {
@@ -305,7 +307,7 @@ impl KeyInUse {
         Ok(known)
     }
 
-    /// Has the cluster let the new certificate in, and puts it in the place of the present one.
+    /// Puts the new certificate in the place of the present one, once the cluster has let it in.
     fn replace(
         &self,
         present: &Certificate,
@@ -319,7 +321,7 @@ impl KeyInUse {
         }
     }
 
-    /// Whether the token has room for a second certificate of the key: in the slots of a PIV card there is room for one.
+    /// Whether the token has room for a second certificate of the key. A slot of a PIV card holds only one.
     fn has_room(&self) -> Result<bool, Error> {
         self.keyring.with_token(self.number, |token, _, _| {
             Ok(!token.state().is_yubikey() && !token.state().is_piv_of_opensc())
@@ -350,8 +352,8 @@ impl KeyInUse {
         }
     }
 
-    /// Keeps the new certificate in a file of this user's own until the cluster has let it in, and then puts it in the place
-    /// of the present one: in `file`, or on the token.
+    /// Keeps the new certificate in a file of this user's until the cluster has let it in. Then puts it in the place of
+    /// the present one: in `file`, or on the token.
     fn replace_after_proof(
         &self,
         file: Option<&Path>,
@@ -387,7 +389,7 @@ impl KeyInUse {
     }
 }
 
-/// Whether the cluster knows the bearer by the certificate's user.
+/// Fails unless the cluster knows the bearer of the certificate as its user.
 fn check_user(known: &ClusterUser, certificate: &Certificate) -> Result<(), Error> {
     match certificate.user.as_deref() {
         Some(user) if known.name != user => {

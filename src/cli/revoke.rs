@@ -43,10 +43,10 @@ pub(super) struct RevokeArguments {
     kubeconfig: Option<PathBuf>,
 }
 
-/// Who is to have rights no longer. What is typed decides which it is, whatever the cluster has.
+/// Whoever is to lose their rights. What is typed decides which it is, whatever the cluster has.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Bearer {
-    /// Whoever the cluster knows as this user, or in this group, and who has roles by bindings.
+    /// A user or a group that has roles by bindings.
     Subject(Subject),
     /// Whoever comes with this certificate.
     Certificate(RevokedCertificate),
@@ -66,8 +66,8 @@ impl FromStr for Bearer {
     }
 }
 
-/// The subject that is typed so. Digits alone are always the serial number of a YubiKey, and `user=` is in front of a user
-/// whose name looks like something else.
+/// Reads the subject from what was typed. Digits alone are always the serial number of a YubiKey. `user=` stands before
+/// the name of a user that looks like something else.
 fn subject(text: &str) -> Result<Subject, &'static str> {
     if is_number(text) {
         return Ok(Subject::group(&card_group(text)));
@@ -112,14 +112,14 @@ pub(super) fn run(arguments: &RevokeArguments, session: &mut CommandSession) -> 
 }
 
 impl RevokeArguments {
-    /// The options for kubectl that say the same of kubeconfig and context.
+    /// The options that have kubectl use the same kubeconfig and context.
     fn kubectl_options(&self) -> String {
         let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy());
         [option("--kubeconfig", file), option("--context", self.context.as_ref())].concat()
     }
 }
 
-/// The cluster of a context, and what kubectl needs to be told to ask it.
+/// The cluster of a context, and what makes kubectl ask it.
 struct AskedCluster<'a> {
     kubectl: Kubectl,
     context: String,
@@ -135,7 +135,7 @@ impl<'a> AskedCluster<'a> {
         Ok(Self { kubectl, context, kubeconfig })
     }
 
-    /// What is typed in a shell for kubectl with these arguments.
+    /// The command line that runs kubectl with these arguments in a shell.
     fn command(&self, arguments: &[String]) -> String {
         let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy());
         let [file, context] =
@@ -145,7 +145,7 @@ impl<'a> AskedCluster<'a> {
     }
 }
 
-/// Takes the roles from this subject, or prints how that is done.
+/// Takes the roles from this subject, or prints the commands that do it.
 fn revoke_subject(
     subject: &Subject,
     arguments: &RevokeArguments,
@@ -194,7 +194,7 @@ fn show_user_of_number(subject: &Subject, bindings: &[Binding], arguments: &Revo
     }
 }
 
-/// Prints the commands that take the roles from this subject, each below what it is about.
+/// Prints the commands that take the roles from this subject, each below a comment that says what it is about.
 fn print_commands(
     cluster: &AskedCluster<'_>,
     subject: &Subject,
@@ -211,8 +211,8 @@ fn print_commands(
     session.output.print(&PrintableLines::of(lines))
 }
 
-/// Takes the roles from this subject after a typed yes, and prints what was done. What has changed since it was shown is
-/// left, and doesn't keep the rest from being done.
+/// Takes the roles from this subject after a typed yes, and prints what was done. A binding that has changed since it
+/// was shown is left alone, and doesn't keep the others from being changed.
 fn take_roles(
     kubectl: &Kubectl,
     subject: &Subject,
@@ -258,12 +258,12 @@ fn no_bindings(subject: &Subject) -> Error {
     )))
 }
 
-/// `user "jane"`
+/// Names the subject in a sentence: `user "jane"`.
 fn whom(subject: &Subject) -> String {
     format!("{} {:?}", subject.kind.to_lowercase(), subject.name)
 }
 
-/// In one line what the binding gives to whom.
+/// Says in one line what the binding gives to whom.
 fn described(binding: &Binding, subject: &Subject) -> String {
     let role = &binding.role_ref;
     let whom = whom(subject);
@@ -275,7 +275,7 @@ fn described(binding: &Binding, subject: &Subject) -> String {
     format!("{binding} gives {} {:?} to {fate}", role.kind, role.name)
 }
 
-/// Prints the policy, to be applied by hand.
+/// Prints the policy, which a person can apply by hand.
 fn print_policy(
     certificate: &RevokedCertificate,
     arguments: &RevokeArguments,
@@ -308,7 +308,7 @@ fn apply_policy(
     Ok(())
 }
 
-/// What no revocation ends.
+/// Connections that no revocation ends.
 const OPEN: &str =
     "what is running: a watch, a followed log, an exec or port-forward goes on until it ends";
 const MADE: &str = "what its bearer has made before, such as tokens of service accounts, other certificates and pods";
@@ -328,7 +328,7 @@ fn remains_of_subject(subject: &Subject) {
     report::steps("this leaves", &left);
 }
 
-/// Says what the policy leaves, and with these options for kubectl how it goes.
+/// Says what the policy leaves, and how it is undone by kubectl with these options.
 fn remains_of_certificate(certificate: &RevokedCertificate, options: &str) {
     report::steps(
         "this leaves",

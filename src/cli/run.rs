@@ -27,7 +27,7 @@ use system::environment::{SingleThreaded, TakenVariables};
 use system::shortage;
 use tunnel::{ClientCertificate, ServerIdentity, TunnelObserver, TunnelTarget, Tunnels};
 
-/// Set for the command, to distinguish a run inside a run from a kubeconfig without keys.
+/// A variable that is set for the command, to distinguish a run inside a run from a kubeconfig without keys.
 const MARK: &str = "PKCS11_EXTERNAL_SIGNER_RUN";
 
 /// kubectl commands whose `--user` names the subject of a role binding.
@@ -56,7 +56,7 @@ pub(super) struct RunArguments {
     command: Vec<OsString>,
 }
 
-/// Runs the command; its exit code, or that of the error that kept it from running.
+/// Runs the command, and returns its exit code, or that of the error that kept it from running.
 pub(super) fn run(arguments: &RunArguments, core: Rlimit, alone: SingleThreaded) -> u8 {
     let keyring = Arc::default();
     let outcome = serve(arguments, core, alone, &keyring);
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &RunArguments, core: Rlimit, alone: SingleThreaded)
 }
 
 impl RunArguments {
-    /// The kubeconfig, with the context that the options name as its current one, or its only one.
+    /// Loads the kubeconfig, with the context that the options name as its current or its only one.
     fn load(&self) -> Result<Kubeconfig, Error> {
         let mut kubeconfig = load_kubeconfig(self.kubeconfig.as_deref())?;
         if let Some(name) = &self.only_context {
@@ -78,7 +78,7 @@ impl RunArguments {
     }
 }
 
-/// Serves what the kubeconfig has for this program, and runs the command; its exit code.
+/// Serves what the kubeconfig has for this program, runs the command, and returns its exit code.
 fn serve(
     arguments: &RunArguments,
     core: Rlimit,
@@ -115,7 +115,8 @@ fn serve(
     code
 }
 
-/// Opens the key of the selected context, if its cluster is served: a person may be asked for the PIN now, and not later.
+/// Opens the key of the selected context, if its cluster is served, so that a person is asked for the PIN now and not
+/// later.
 fn open_selected(
     selected: &Context,
     clusters: &[ServedCluster],
@@ -154,7 +155,8 @@ fn warn_of_insecure(clusters: &[ServedCluster]) {
     }
 }
 
-/// Adds the users' keys to the keyring, with the variables that their PINs come from; the number of each user's key.
+/// Adds the users' keys to the keyring, with the variables that their PINs come from. Returns the number of each user's
+/// key.
 fn add_keys(
     users: Vec<ServedUser>,
     alone: SingleThreaded,
@@ -169,8 +171,8 @@ fn add_keys(
     Ok(keys)
 }
 
-/// Serves the clusters, and has the kubeconfig lead to them: its contexts with a key, and the selected one if the command
-/// gives it a user with a key.
+/// Serves the clusters, and has the kubeconfig lead to them. That concerns the contexts with a key, and the selected
+/// one if the command gives it a user with a key.
 fn start_tunnels(
     kubeconfig: &mut Kubeconfig,
     clusters: Vec<ServedCluster>,
@@ -181,7 +183,7 @@ fn start_tunnels(
     let observer: Arc<dyn TunnelObserver> = Arc::new(Reporter::default());
     let identity = ServerIdentity::generate(&[Ipv4Addr::LOCALHOST.into()])?;
     let tunnels = Tunnels::start(&identity, keyring.clone(), &observer)?;
-    // They have no certificate for the tunnel.
+    // Such contexts have no certificate for the tunnel.
     let has_no_key = |context: &Context| {
         let is_given_key = selected.is_some_and(|selected| {
             selected.name == context.name && keys.contains_key(&selected.user)
@@ -203,12 +205,12 @@ fn start_tunnels(
     Ok(tunnels)
 }
 
-/// What the arguments of a command choose, as kubectl and helm take them.
+/// What the command's own arguments choose from the kubeconfig, as kubectl and helm take them.
 struct CommandChoice {
     context: Option<String>,
-    /// In place of the context's cluster.
+    /// The cluster that is used in place of the context's.
     cluster: Option<String>,
-    /// In place of the context's user.
+    /// The user that is used in place of the context's.
     user: Option<String>,
 }
 
@@ -224,17 +226,17 @@ impl CommandChoice {
         }
     }
 
-    /// Whether the command needs no current context to find its cluster.
+    /// Whether the command finds its cluster without a current context.
     fn names_cluster(&self) -> bool {
         self.context.is_some() || self.cluster.is_some()
     }
 
-    /// The context that the command will use, as far as its arguments show, with the cluster and the user that they name
-    /// instead.
+    /// The context that the command will use, as far as its arguments show. It has the cluster and the user that they
+    /// name.
     fn selected(&self, kubeconfig: &Kubeconfig) -> Option<Context> {
         let name = self.context.as_deref().or_else(|| kubeconfig.current_context());
         let known = name.and_then(|name| kubeconfig.context(name).ok());
-        // Other commands than kubectl have a --user for something else.
+        // Only kubectl's `--user` names an entry; with other commands it means something else.
         let is_entry = |name: &String| kubeconfig.has(EntryKind::User, name);
         match (known, self.cluster.clone(), self.user.clone().filter(is_entry)) {
             (Some(known), cluster, user) => Some(Context {
@@ -250,7 +252,7 @@ impl CommandChoice {
     }
 }
 
-/// The value of an option before a `--`.
+/// The value of this option, if it stands before a `--`.
 fn option_of(command: &[OsString], name: &str) -> Option<String> {
     let arguments = command.iter().skip(1).map(|argument| argument.to_string_lossy());
     let mut arguments = arguments.take_while(|argument| argument != "--");
@@ -272,7 +274,7 @@ struct ServedEntries {
 
 /// A cluster that a tunnel serves.
 struct ServedCluster {
-    /// The name of its entry, which the cluster itself need not have.
+    /// The name of the cluster's entry, which the cluster itself need not have.
     entry: String,
     target: TunnelTarget,
 }
@@ -284,8 +286,9 @@ struct ServedUser {
 }
 
 impl ServedEntries {
-    /// What the kubeconfig has for this program. An entry that can't be served is an error if the selected context needs it,
-    /// or without one any context; else its contexts are left as they are, with a warning.
+    /// Finds what the kubeconfig has for this program. An entry that can't be served is an error if the selected
+    /// context needs it or, without a selected one, if any context does. Otherwise its contexts are left as they are,
+    /// with a warning.
     fn of(kubeconfig: &Kubeconfig, selected: Option<&Context>) -> Result<Self, Error> {
         let contexts = kubeconfig.contexts();
         let users = served_users(kubeconfig, &contexts, selected)?;
@@ -294,7 +297,7 @@ impl ServedEntries {
     }
 }
 
-/// The users with a key.
+/// Finds the users with a key.
 fn served_users(
     kubeconfig: &Kubeconfig,
     contexts: &[Context],
@@ -326,7 +329,7 @@ fn served_users(
     Ok(users)
 }
 
-/// The contexts by what they are used with: their users or their clusters.
+/// Groups the contexts by one of their entries: their users or their clusters.
 fn contexts_by(
     contexts: &[Context],
     name: impl Fn(&Context) -> &String,
@@ -338,15 +341,15 @@ fn contexts_by(
     groups
 }
 
-/// The clusters that a context, or the selected one, joins with one of these users. One that only other users need isn't
-/// changed.
+/// Finds the clusters that a context, or the selected one, joins with one of these users. A cluster that only other
+/// users need isn't changed.
 fn served_clusters(
     kubeconfig: &Kubeconfig,
     contexts: &[Context],
     users: &[ServedUser],
     selected: Option<&Context>,
 ) -> Result<Vec<ServedCluster>, Error> {
-    // A context can name a cluster that doesn't exist.
+    // A context may name a cluster that doesn't exist.
     let named = contexts.iter().map(|context| context.cluster.clone());
     let names: BTreeSet<_> =
         kubeconfig.names(EntryKind::Cluster).into_iter().chain(named).collect();
@@ -385,7 +388,7 @@ fn leave<'a>(contexts: impl IntoIterator<Item = &'a Context>, reason: &dyn Displ
     }
 }
 
-/// Runs the command with this kubeconfig; its exit code.
+/// Runs the command with this kubeconfig, and returns its exit code.
 fn run_with(
     arguments: &RunArguments,
     kubeconfig: &Kubeconfig,
@@ -420,9 +423,9 @@ fn run_with(
     Ok(code)
 }
 
-/// The variables with which the command goes to its ports directly, also where it has a proxy: Go
-/// does so by itself, but curl and Python don't. Programs look at one of the two before the other,
-/// so one that isn't set gets what the other one says.
+/// The variables that make the command connect to its local ports directly, even if it uses a proxy. Go does so by
+/// itself, but curl and Python don't. Some programs read the one variable first and some the other, so a variable that
+/// isn't set gets the value of the other.
 fn no_proxy(variable: impl Fn(&str) -> Option<OsString>) -> [(&'static str, OsString); 2] {
     const HERE: &str = "127.0.0.1";
     let variables = ["NO_PROXY", "no_proxy"]

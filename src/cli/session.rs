@@ -1,5 +1,5 @@
-//! What a command has open while it runs: standard output for what it prints, or a file, and the library or the keyring,
-//! which are finalised when that is out.
+//! What a command has open while it runs: standard output for what it prints, and the library or the keyring. Those are
+//! finalised once the output is written.
 
 use std::ffi::{CStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal as _};
@@ -37,7 +37,7 @@ pub(super) const BAD: Style = AnsiColor::Red.on_default();
 /// What a running command has open.
 pub(super) struct CommandSession {
     pub(super) output: CommandOutput,
-    /// With which the process ends if nothing has failed.
+    /// The exit code of the process if nothing has failed.
     pub(super) exit_code: u8,
     library: Option<Library>,
     keyring: Arc<Keyring>,
@@ -53,18 +53,18 @@ pub(super) struct StartingSession<'a> {
 }
 
 impl<'a> StartingSession<'a> {
-    /// The value of this variable, taken out of the environment.
+    /// Takes the variable out of the environment, and returns its value.
     pub(super) fn take(&self, name: &str) -> Option<OsString> {
         environment::take(name, &self.alone)
     }
 
-    /// The session, for a command that takes no variable for a PIN.
+    /// Goes on to the session, for a command that takes no variable for a PIN.
     pub(super) fn ready(self) -> &'a mut CommandSession {
         self.session
     }
 
-    /// The session, and the variable that this configuration names for the PIN, taken out of the environment. Errors in the
-    /// configuration are ignored here and reported when it is used.
+    /// Takes the variable that this configuration names for the PIN out of the environment, and goes on to the session.
+    /// Errors in the configuration are ignored here, and reported when it is used.
     pub(super) fn take_pin_variable(
         self,
         mut configuration: Configuration,
@@ -92,7 +92,7 @@ impl CommandSession {
         let outcome = command(StartingSession { session: &mut session, alone });
         let code = outcome.map_or_else(|error| show(&error), |()| session.exit_code);
         let Self { output, library, keyring, own_key, .. } = session;
-        // Who reads it need not wait for the library's end.
+        // Whoever reads the output need not wait for the library's end.
         drop(output);
         if let Some(library) = library {
             library.module.finalize(code);
@@ -113,8 +113,8 @@ impl CommandSession {
         self.own_key.as_deref()
     }
 
-    /// Ready to ask the cluster as the user of this key, which is opened in a process of its own; the library that is open
-    /// here is closed before.
+    /// Prepares a connection to the cluster as the user of this key, which is opened in a process of its own. The
+    /// library that is open in this process is closed before.
     pub(super) fn connect(
         &mut self,
         target: TunnelTarget,
@@ -130,12 +130,13 @@ impl CommandSession {
         connect(target, KeyNumber::default(), key.clone())
     }
 
-    /// The library that is open, or that of the configuration, which stays open; under its lock.
+    /// Opens the configuration's library under its lock, or returns the one that is open. It stays open.
     pub(super) fn open(&mut self, config: &Config) -> Result<&Library, Error> {
         self.open_within(limits::LOCK, &config.library, config.init_args.as_deref())
     }
 
-    /// The same; other processes have so much time to finish with it. One library is open at a time.
+    /// Opens a library, or returns the one that is open: only one can be at a time. Other processes have `patience` to
+    /// finish with it.
     pub(super) fn open_within(
         &mut self,
         patience: Duration,
@@ -162,39 +163,39 @@ impl CommandSession {
     }
 }
 
-/// Standard output, out of the reach of modules, for a command's text.
+/// Standard output for the text of a command. Modules can't write to it.
 pub(super) struct CommandOutput {
     output: StandardOutput,
     is_coloured: bool,
-    /// Of the terminal, in characters; `None` for a pipe or a file, whose lines are not folded.
+    /// The width of the terminal, in characters; `None` for a pipe or a file, whose lines are not folded.
     width: Option<usize>,
 }
 
 impl Step {
-    /// Title and text, fit for a terminal, in lines that leave room for the mark before the first one.
+    /// The title and the text, made fit for a terminal, in lines that leave room for the mark before the first one.
     fn folded(&self, width: Option<usize>) -> String {
         let text = format!("{:TITLE_WIDTH$} {}", self.title, printable(&self.text));
         folded(&text, width, 2, TITLE_WIDTH + 3).trim_start().to_owned()
     }
 }
 
-/// How wide the title of a step is, in characters.
+/// The width of a step's title, in characters.
 pub(super) const TITLE_WIDTH: usize = 14;
 
-/// A step of a command that is done: `✔ certificate    user "jane", expires 2026-12-01 10:00 UTC`.
+/// A step of a command that is done, as in `✔ certificate    user "jane", expires 2026-12-01 10:00 UTC`.
 pub(super) struct Step {
-    /// One word.
+    /// The step's title, which is one word.
     pub(super) title: &'static str,
-    /// A line, not yet printable.
+    /// What was done, in a line that isn't made printable yet.
     pub(super) text: String,
 }
 
 impl CommandOutput {
-    /// To be called once, before a module is loaded.
+    /// Takes over standard output. This is to be called once, before a module is loaded.
     pub(super) fn open() -> Result<Self, Error> {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        // Never with NO_COLOR (no-color.org).
+        // NO_COLOR turns colours off (no-color.org).
         let is_coloured = io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb;
         let width = terminal_width(io::stdout());
         Ok(Self { output: StandardOutput::set_aside()?, is_coloured, width })
@@ -212,7 +213,7 @@ impl CommandOutput {
         self.write(&format!("{}\n", folded(&printable(text), self.width, indent, indent)))
     }
 
-    /// `text` must be fit for a terminal already.
+    /// Puts the text into this style if the output shows colours. The text must be fit for a terminal already.
     pub(super) fn paint(&self, style: Style, text: &str) -> String {
         match self.is_coloured && !text.is_empty() {
             true => format!("{style}{text}{style:#}"),
@@ -220,23 +221,24 @@ impl CommandOutput {
         }
     }
 
-    /// How many characters a line of the terminal has; `None` for a pipe or a file.
+    /// The number of characters in a line of the terminal; `None` for a pipe or a file.
     pub(super) fn width(&self) -> Option<usize> {
         self.width
     }
 
-    /// Whether it is a terminal, and a person has not asked for every detail (`-v`): what matters most is enough.
+    /// Whether it is enough to print what matters most: the output is a terminal, and the person has not asked for
+    /// details (`-v`).
     pub(super) fn is_brief(&self) -> bool {
         self.width.is_some() && log::max_level() == LevelFilter::Off
     }
 
-    /// A line, which must be fit for a terminal already, folded between words where that ends: the first one indented by
-    /// `first` characters, the others by `rest`.
+    /// Folds a line between words where the terminal ends. The first line is indented by `first` characters, the others
+    /// by `rest`. The text must be fit for a terminal already.
     pub(super) fn folded(&self, text: &str, first: usize, rest: usize) -> String {
         folded(text, self.width, first, rest)
     }
 
-    /// Prints, below an empty line, what can be done next, with the commands for it.
+    /// Prints an empty line and, below it, what can be done next, with the commands for it.
     pub(super) fn hint(&mut self, text: &str, commands: &[&str]) -> Result<(), Error> {
         let mut shown = format!("\n{}\n", folded(&printable(text), self.width, 0, 0));
         for command in commands {
@@ -250,17 +252,17 @@ impl CommandOutput {
         self.write(lines.as_str())
     }
 
-    /// Prints text in colours, whose parts were made printable before they were [painted](Self::paint).
+    /// Prints text in colours. Its parts were made printable before they were [painted](Self::paint).
     pub(super) fn print_painted(&mut self, text: &str) -> Result<(), Error> {
         self.write(text)
     }
 
-    /// Prints what a program is to read, as it is.
+    /// Prints text for a program, unchanged.
     pub(super) fn print_document(&mut self, text: &str) -> Result<(), Error> {
         self.write(text)
     }
 
-    /// A reader that stops reading, such as `head`, is no error.
+    /// Writes the text. It is no error if the reader stops reading, as `head` does.
     fn write(&mut self, text: &str) -> Result<(), Error> {
         match self.output.write(text) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(answer_lost(&error)),
@@ -276,14 +278,14 @@ impl CommandOutput {
     }
 }
 
-/// Writes a file with this mode, 0600 for one that this user alone may read: it is there as a whole or not at all, and put
-/// in place of an older one in one step.
+/// Writes a file with this mode, such as 0600 if only this user may read it. The file replaces an older one in one
+/// step, so that it is there as a whole or not at all.
 pub(super) fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), Error> {
     let written = replaced_file::put(path, content.as_bytes(), mode);
     written.map_err(|reason| not_written(path, &reason))
 }
 
-/// The same for everybody to read, or for whom the older one was: its owner and mode stay.
+/// Writes a file that everybody may read, in one step. If it replaces an older one, owner and mode of that stay.
 pub(super) fn write_public_file(path: &Path, content: &str) -> Result<(), Error> {
     let written = replaced_file::put_like(path, content.as_bytes(), 0o644);
     written.map_err(|reason| not_written(path, &reason))

@@ -1,4 +1,4 @@
-//! `status`: what the tunnel process serves; and `stop`, its end.
+//! `status`, which shows what the tunnel process serves, and `stop`, which ends that process.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -51,7 +51,7 @@ pub(super) fn stop() -> Result<(), Error> {
     Ok(())
 }
 
-/// As a person reads it: at a terminal as tables, if they fit, else all of it.
+/// The status for people: as tables at a terminal if they fit, or else as lines with all there is.
 fn text(status: &StatusDocument, output: &CommandOutput) -> String {
     let tables = if output.is_brief() { tables(status, output) } else { None };
     tables.unwrap_or_else(|| {
@@ -63,7 +63,7 @@ fn text(status: &StatusDocument, output: &CommandOutput) -> String {
     })
 }
 
-/// A table of the keys and one of the clusters, with what went wrong below them. `None` where they don't fit the terminal,
+/// A table of the keys and one of the clusters, with what went wrong below them. `None` if they don't fit the terminal,
 /// or don't tell two keys apart.
 fn tables(status: &StatusDocument, output: &CommandOutput) -> Option<String> {
     let mut text = format!("tunnel process {}\n", status.pid);
@@ -89,13 +89,13 @@ fn tables(status: &StatusDocument, output: &CommandOutput) -> Option<String> {
     Some(text)
 }
 
-/// A line with the mark of a concern, below an empty one.
+/// A line that is marked as a concern, below an empty line.
 fn concern(line: &str, output: &CommandOutput) -> String {
     let line = output.folded(&printable(line), 2, 2);
     format!("\n{} {}\n", output.paint(CONCERN, "!"), line.trim_start())
 }
 
-/// `None` if two keys have the same name on tokens of the same label.
+/// The table of the keys; `None` if two keys have the same name on tokens of the same label.
 fn key_table(keys: &[KeyStatus]) -> Option<Table<5>> {
     let mut table = Table::new(["key", "token", "open until", "used by", "kubeconfig"]);
     let mut names = HashSet::new();
@@ -115,7 +115,7 @@ fn key_table(keys: &[KeyStatus]) -> Option<Table<5>> {
     Some(table)
 }
 
-/// `k9s (process 18022)`
+/// Names a process in a line: `k9s (process 18022)`.
 fn process(caller: &ProcessStatus) -> String {
     format!("{} (process {})", caller.name, caller.pid)
 }
@@ -127,7 +127,7 @@ fn connections(key: &KeyStatus) -> String {
     }
 }
 
-/// A kubeconfig's path, from the home directory where it is below that.
+/// A kubeconfig's path, with `~` for the home directory.
 fn in_home(path: &str) -> String {
     let home = std::env::var_os("HOME").unwrap_or_default();
     match Path::new(path).strip_prefix(&home) {
@@ -136,7 +136,7 @@ fn in_home(path: &str) -> String {
     }
 }
 
-/// A line that is indented by so many characters.
+/// A line, and how many characters it is indented by.
 struct Line {
     indent: usize,
     text: String,
@@ -152,7 +152,7 @@ impl Line {
     }
 }
 
-/// All of it: what there is, each with what belongs to it below.
+/// All lines of the status: each thing that there is, with what belongs to it below.
 fn lines(status: &StatusDocument) -> Vec<Line> {
     let mut lines = vec![Line::outer(format!("tunnel process {}", status.pid))];
     lines.extend(status.keys.iter().flat_map(lines_of_key));
@@ -166,7 +166,7 @@ fn lines(status: &StatusDocument) -> Vec<Line> {
     lines
 }
 
-/// What the key is and who holds it; then by what it can be told from every other one.
+/// The lines of a key: first what it is and who holds it, then what tells it from every other one.
 fn lines_of_key(key: &KeyStatus) -> Vec<Line> {
     let kubeconfigs: Vec<_> = key.kubeconfigs.iter().map(String::as_str).collect();
     let kubeconfigs = match kubeconfigs.as_slice() {
@@ -190,7 +190,7 @@ fn lines_of_key(key: &KeyStatus) -> Vec<Line> {
     lines
 }
 
-/// What selects the key, as options of commands.
+/// The options of commands that select the key.
 fn options_of(configuration: &[(String, String)]) -> String {
     let options = configuration.iter().filter_map(|(key, value)| {
         let known = OPTIONS.iter().find(|(known, _)| known == key);

@@ -1,4 +1,4 @@
-//! A table for people at a terminal, where it fits that.
+//! A table for people at a terminal, if it is wide enough.
 
 use clap::builder::styling::Style;
 
@@ -6,9 +6,9 @@ use super::session::{CommandOutput, HEADING, PLAIN};
 use messages::folding::{columns, folded};
 use messages::printable::printable;
 
-/// Between two columns, in characters.
+/// The gap between two columns, in characters.
 const GAP: usize = 2;
-/// The last column is folded where the terminal ends, and is at least so wide, if it needs that.
+/// The least width of the last column, if its cells need as much. It is folded where the terminal ends.
 const LEAST_LAST: usize = 20;
 
 /// Rows with a cell for each heading. A column in which all cells are empty isn't shown.
@@ -17,25 +17,25 @@ pub(super) struct Table<const N: usize> {
     rows: Vec<Row<N>>,
 }
 
-/// A row's cells, fit for a terminal, and the style of them all.
+/// A row's cells, which are fit for a terminal, and their style.
 struct Row<const N: usize> {
     style: Style,
     cells: [String; N],
-    /// Lines below it, fit for a terminal.
+    /// Lines below the row, which are fit for a terminal.
     notes: Vec<String>,
 }
 
 /// A column that is shown.
 #[derive(Clone, Copy)]
 struct Column {
-    /// The place of its cell in each row.
+    /// The place of the column's cell in each row.
     index: usize,
-    /// What it takes, in characters.
+    /// The width of the column, in characters.
     width: usize,
 }
 
 impl<const N: usize> Table<N> {
-    /// The headings are shown in capitals.
+    /// A table with these headings, which are shown in capitals.
     pub(super) fn new(headings: [&'static str; N]) -> Self {
         Self { headings, rows: Vec::new() }
     }
@@ -46,21 +46,21 @@ impl<const N: usize> Table<N> {
         self.rows.push(Row { style, cells, notes: Vec::new() });
     }
 
-    /// Adds a row with lines below it, which must be fit for a terminal already. The cells need not be.
+    /// Adds a row with lines below it. The lines must be fit for a terminal already; the cells need not be.
     pub(super) fn add_with_notes(&mut self, cells: [String; N], notes: Vec<String>) {
         let cells = cells.map(|cell| printable(&cell).into_owned());
         self.rows.push(Row { style: PLAIN, cells, notes });
     }
 
-    /// The table in lines, with the styles that the output can show; `None` if it is too wide for the terminal, or there is
-    /// none.
+    /// The table's lines, in the styles that the output can show; `None` if it is too wide for the terminal, or if the
+    /// output is none.
     pub(super) fn shown(&self, output: &CommandOutput) -> Option<String> {
         let width = output.width()?;
         let lines = self.lines(Some(width), |style, text| output.paint(style, text))?;
         Some(lines.iter().map(|line| format!("{line}\n")).collect())
     }
 
-    /// The table in lines, for standard error, without styles; `None` if it is too wide for the terminal of this width.
+    /// The table's lines without styles, for standard error; `None` if the table is wider than this.
     pub(super) fn plain(&self, width: Option<usize>) -> Option<String> {
         Some(self.lines(width, |_, text| text.to_owned())?.join("\n"))
     }
@@ -106,7 +106,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// The cells of these columns, each with the gap behind it.
+/// The cells of these columns, each followed by the gap.
 fn padded(cells: &[&str], shown: &[Column]) -> String {
     let mut text = String::new();
     for column in shown {

@@ -1,4 +1,4 @@
-//! Help and version, and what is said of arguments that are none of the program's.
+//! Help and version, and errors about arguments that this program doesn't have.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -8,7 +8,7 @@ use crate::start;
 use messages::error::PROGRAM;
 use messages::report;
 
-/// Prints the help or version that was asked for, or clap's own error; the exit code.
+/// Prints the help or the version that was asked for, or clap's own error, and returns the exit code.
 pub(super) fn not_a_command(mut error: clap::Error) -> u8 {
     if let Some(text) = asked_for(&error) {
         let printed = CommandOutput::open().and_then(|mut output| output.print_painted(&text));
@@ -28,10 +28,10 @@ pub(super) fn not_a_command(mut error: clap::Error) -> u8 {
     2
 }
 
-/// The help or version, if one was asked for.
+/// The text of the help or the version, if one was asked for.
 fn asked_for(error: &clap::Error) -> Option<String> {
     match error.kind() {
-        // Its examples begin with the name that it was called by.
+        // The examples begin with the name by which the program was called.
         ErrorKind::DisplayHelp => {
             let begins = |name| format!("\n  {name} ");
             let text = error.to_string().replace(&begins(PROGRAM), &begins(start::called()));
@@ -42,14 +42,14 @@ fn asked_for(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// The help without the empty lines that clap's long one has between options, and within them.
+/// The help without the empty lines that clap's long form has between and within options.
 fn without_gaps(help: &str) -> String {
     help.replace("\n          \n", "\n")
         .replace("\n\n      --", "\n      --")
         .replace("\n\n  -", "\n  -")
 }
 
-/// Takes out of clap's error the words that could be a PIN. One of ours but for a letter or so, or a command's name, stays.
+/// Takes words that could be a PIN out of clap's error. A word stays if it is almost one of ours, or a command's name.
 fn hide_stray_words(error: &mut clap::Error) {
     if error.kind() == ErrorKind::MissingSubcommand {
         return;
@@ -68,12 +68,12 @@ fn hide_stray_words(error: &mut clap::Error) {
     }
 }
 
-/// The words of ours that clap takes for the likeliest to be meant, of commands and of values.
+/// Our words that clap takes for the likeliest to be meant, of commands and of values.
 fn likely_words(error: &clap::Error) -> Vec<String> {
     let mut likely = Vec::new();
     for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue] {
         let words = error.get(kind).map_or_else(String::new, ToString::to_string);
-        // The likeliest is the last one.
+        // clap lists the likeliest word last.
         if let Some(word) = words.rsplit(", ").next().filter(|word| !word.is_empty()) {
             likely.push(word.to_owned());
         }
@@ -87,7 +87,7 @@ fn is_typo(word: &str, likely: &[String]) -> bool {
     is_lower && likely.iter().any(|other| other.len().abs_diff(word.len()) < 2)
 }
 
-/// The word that stands where a command would, and is none.
+/// The word that stands in the place of a command, but is none.
 fn unknown_command(error: &clap::Error) -> Option<String> {
     match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => Some(word.clone()),
@@ -95,7 +95,7 @@ fn unknown_command(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// Whether it looks like a command's name, and not like a PIN: letters alone, or a program's name.
+/// Whether the word looks like the name of a command or a program, and not like a PIN.
 fn is_command_name(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_lowercase()) || is_in_path(word)
 }

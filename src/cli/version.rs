@@ -5,7 +5,7 @@ use messages::error::PROGRAM;
 
 pub(super) const TEXT: &str = env!("CARGO_PKG_VERSION");
 
-/// In one line, with what scripts/build.rs could find out about the source.
+/// The version in one line, with what scripts/build.rs could find out about the source.
 pub(super) fn text() -> String {
     let date = env!("SOURCE_DATE").parse().map(rfc_3339).unwrap_or_default();
     let day = date.split('T').next().unwrap_or_default();

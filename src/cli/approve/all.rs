@@ -1,4 +1,4 @@
-//! All pending requests, in one table with a verdict each, and one typed yes for those that pass.
+//! `approve` for all pending requests: one table with a verdict on each, and one typed yes for those that pass.
 
 use std::io::stderr;
 
@@ -18,10 +18,10 @@ use messages::report;
 
 const HEADINGS: [&str; 6] = ["", "request", "user", "groups", "for", "hardware"];
 
-/// Before what belongs to a request, in characters.
+/// How far the lines that belong to a request are indented, in characters.
 const INDENT: usize = 5;
 
-/// Shows the requests that nobody has decided on, and approves those that nothing speaks against after a typed yes, each
+/// Shows the requests that nobody has decided on. After a typed yes, approves those that nothing speaks against, each
 /// as it was shown. One that fails doesn't stop the others.
 pub(super) fn approve(
     approver: &Approver<'_>,
@@ -95,14 +95,14 @@ fn approve_one(approver: &Approver<'_>, assessment: &Assessment) -> Result<&'sta
 /// How many requests there were, and what became of them.
 struct Tally {
     all: usize,
-    /// What something speaks against.
+    /// How many requests something speaks against.
     refused: usize,
-    /// What the cluster has not taken.
+    /// How many approvals the cluster has not taken.
     failed: usize,
 }
 
 impl Tally {
-    /// Fails if a request is not approved.
+    /// Fails if any request is not approved.
     fn end(&self) -> Result<(), Error> {
         let Self { all, refused, failed } = self;
         let (exit, help) = match (refused, failed) {
@@ -121,7 +121,7 @@ impl Tally {
     }
 }
 
-/// A request that was looked at, or can't be.
+/// A request that was looked at, or that can't be.
 enum Row {
     Assessed(Box<Assessment>),
     Unusable { name: String, reason: String },
@@ -154,7 +154,7 @@ impl Row {
         }
     }
 
-    /// What stands below the headings.
+    /// The cells of the request's row, in the order of the headings.
     fn cells(&self) -> [String; 6] {
         let mark = if self.passing().is_some() { "✔" } else { "✘" };
         match self {
@@ -174,7 +174,7 @@ impl Row {
         }
     }
 
-    /// The request where there is no room for a table.
+    /// The request as a paragraph, for a terminal that is too narrow for a table.
     fn paragraph(&self, width: Option<usize>) -> String {
         let [mark, name, user, groups, duration, hardware] = self.cells();
         let mut lines = vec![printable(&format!("{mark}  {name}")).into_owned()];
@@ -195,8 +195,8 @@ impl Row {
     }
 }
 
-/// Each request, marked with its verdict, and below it what speaks against it: a table, unless that is wider than the
-/// terminal.
+/// All requests, each marked with its verdict, and below it what speaks against it. This is a table, unless the
+/// terminal is too narrow.
 fn listing(rows: &[Row], width: Option<usize>) -> String {
     let mut table = Table::new(HEADINGS);
     for row in rows {
@@ -208,12 +208,12 @@ fn listing(rows: &[Row], width: Option<usize>) -> String {
     })
 }
 
-/// A text that belongs to a request, in lines that are fit for a terminal.
+/// A text that belongs to a request, folded into lines that are fit for a terminal.
 fn indented(text: &str, width: Option<usize>) -> String {
     folded(&printable(text), width, INDENT, INDENT + 2)
 }
 
-/// Warns one who would approve requests of their own.
+/// Warns approvers who would approve requests of their own.
 fn warn_requester(kubectl: &Kubectl, passing: &[&Assessment]) {
     let Ok(approver) = whoami(kubectl) else {
         return report::warning("the cluster doesn't tell whether a request is your own");

@@ -11,7 +11,7 @@ use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
 use messages::printable::{printable, quoted};
 
-/// How the record of each approval goes on, or begins where nothing is attested.
+/// The last part of each approval's record, or its first one if nothing is attested.
 pub(super) const COMPARED: &str = "compared with the requester by pkcs11-external-signer approve";
 
 /// A request as it was read, and what speaks for and against it.
@@ -19,14 +19,14 @@ pub(super) struct Assessment {
     pub(super) request: SigningRequest,
     pub(super) csr: CertificationRequest,
     verdict: Result<Verdict, Refusal>,
-    /// In what it isn't its requester's. Each follows `the request `.
+    /// What the request asks for that its requester doesn't have. Each text follows the words `the request `.
     pub(super) mismatches: Vec<String>,
     /// What the policy doesn't allow, with the file's name.
     pub(super) disallowed: Vec<String>,
 }
 
 impl Assessment {
-    /// An error for a request that could be read in two ways, or not at all.
+    /// Assesses a request by these rules. An error for a request that could be read in two ways, or not at all.
     pub(super) fn of(request: SigningRequest, rules: Rules<'_>) -> Result<Self, Error> {
         let csr = CertificationRequest::from_pem(&request.pem).map_err(|reason| {
             let name = &request.metadata.name;
@@ -47,7 +47,8 @@ impl Assessment {
         Ok(Self { request, csr, verdict, mismatches, disallowed })
     }
 
-    /// What is wrong with the attestation, or the groups for keys in hardware that it doesn't open.
+    /// What is wrong with the attestation, or which groups for keys in hardware it doesn't open although the request
+    /// has them.
     fn attestation_objection(&self) -> Option<String> {
         if let Err(refusal) = &self.verdict {
             return Some(format!("its attestation doesn't count: {refusal}"));
@@ -74,7 +75,7 @@ impl Assessment {
         }
     }
 
-    /// The same for a column of a table, below which reasons stand.
+    /// What the attestation says of where the key is, for a column of a table. The reasons for a refusal stand below.
     pub(super) fn hardware_in_short(&self) -> String {
         let Some(claims) = claims(&self.verdict) else { return "–".to_owned() };
         match claims.advisory(&self.csr.public_key) {
@@ -83,8 +84,9 @@ impl Assessment {
         }
     }
 
-    /// Fails for an attestation that doesn't count, for a group that only one opens without it, and for what the policy
-    /// doesn't allow. No option helps against that: rights that are bound to these groups rest on it.
+    /// Fails for an attestation that doesn't count, for a group that only an attestation opens if there is none, and
+    /// for what the policy doesn't allow. No option helps against that: the rights that are bound to these groups rest
+    /// on it.
     pub(super) fn check_hardware(&self, rules: Rules<'_>) -> Result<(), Error> {
         if let Some(objection) = self.attestation_objection() {
             return Err(Error::new(Exit::Object, objection).help(match (&self.verdict, rules) {
@@ -116,7 +118,7 @@ impl Assessment {
         ))
     }
 
-    /// Everything that speaks against it, a line each.
+    /// Everything that speaks against the request, in a line each.
     pub(super) fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<_> = self.attestation_objection().into_iter().collect();
         reasons.extend_from_slice(&self.disallowed);
@@ -124,7 +126,8 @@ impl Assessment {
         reasons
     }
 
-    /// What is recorded with its approval: on which attestation, by which policy, and despite what.
+    /// What is recorded with the request's approval: which attestation and which policy it rests on, and what spoke
+    /// against it.
     pub(super) fn record(&self, rules: Rules<'_>) -> ApprovalRecord {
         let mut message = Vec::new();
         let reason = match claims(&self.verdict) {
@@ -148,7 +151,7 @@ impl Assessment {
     }
 }
 
-/// What is proven of the key.
+/// What the attestation proves of the key.
 fn claims(verdict: &Result<Verdict, Refusal>) -> Option<&Claims> {
     match verdict {
         Ok(Verdict::Proven(claims)) => Some(claims),
@@ -171,7 +174,7 @@ fn has_requester(rules: Rules<'_>, request: &SigningRequest, csr: &Certification
     }
 }
 
-/// What the policy doesn't allow of a request. An attestation that doesn't count is refused without one.
+/// What the policy doesn't allow of a request. An attestation that doesn't count is refused even without a policy.
 fn disallowed(
     request: &SigningRequest,
     csr: &CertificationRequest,

@@ -89,7 +89,7 @@ fn no_name() -> Error {
     )
 }
 
-/// Who approves: the person's kubectl, by these rules.
+/// An approver: the person's kubectl, and the rules to judge by.
 struct Approver<'a> {
     kubectl: Kubectl,
     rules: Rules<'a>,
@@ -97,7 +97,7 @@ struct Approver<'a> {
 }
 
 impl Approver<'_> {
-    /// Sends the approval of what was shown. It may have been approved, denied or removed meanwhile, or removed and made
+    /// Sends the approval of what was shown. The request may have been approved, denied or removed meanwhile, or made
     /// anew under the same name, perhaps for another key.
     fn send(&self, assessment: &Assessment) -> Result<(), Error> {
         let (kubectl, request) = (&self.kubectl, &assessment.request);
@@ -117,7 +117,7 @@ impl Approver<'_> {
     }
 }
 
-/// Names in quotes, or that there are none.
+/// The names in quotes, or the word none.
 fn shown_names(names: &[String]) -> String {
     match names {
         [] => "none".to_owned(),

@@ -1,4 +1,4 @@
-//! One request, shown with all that is compared.
+//! `approve` for one request, which is shown with all that is compared.
 
 use super::assessment::{Assessment, COMPARED};
 use super::rules::Rules;
@@ -13,8 +13,8 @@ use messages::help::{Help, HelpPart};
 use messages::printable::{PrintableLines, excerpt, in_groups_of_eight, printable, quoted};
 use messages::report;
 
-/// Approves the request of this name after a typed yes. Where it isn't its requester's, that has to be said before
-/// (`is_despite_mismatch`).
+/// Approves the request of this name after a typed yes. If it asks for what its requester doesn't have,
+/// `is_despite_mismatch` has to allow that.
 pub(super) fn approve(
     approver: &Approver<'_>,
     name: &str,
@@ -43,7 +43,7 @@ pub(super) fn approve(
     session.output.print(&PrintableLines::of([format!("{name} {outcome}")]))
 }
 
-/// What became of a request that nobody has decided on.
+/// Approves a request that nobody has decided on, and says what became of it.
 fn approve_pending(
     approver: &Approver<'_>,
     assessment: &Assessment,
@@ -68,8 +68,8 @@ fn approve_pending(
     Ok("approved".to_owned())
 }
 
-/// That a request was approved before, and what has come of it since. Fails if its record doesn't say that this policy
-/// allowed it.
+/// Says that a request was approved before, and what has happened `since`. Fails if the record of the approval doesn't
+/// say that this policy allowed it.
 fn approved_before(
     assessment: &Assessment,
     rules: Rules<'_>,
@@ -93,15 +93,16 @@ fn approved_before(
     ))
 }
 
-/// Whether the record of an approval, as [`Assessment::record`] writes it, has this sentence about a policy in its place. What
-/// follows can name what the requester has made up.
+/// Whether the record of an approval, as [`Assessment::record`] writes it, has this sentence about a policy in its
+/// place. The parts after it may quote what the requester has made up.
 fn was_allowed_by(record: &str, sentence: &str) -> bool {
     let mut parts = record.split("; ");
     let is_attested = parts.next().is_some_and(|claims| !claims.starts_with(COMPARED));
     is_attested && parts.next() == Some(sentence)
 }
 
-/// Warns one who would approve a request of their own. A cluster before Kubernetes 1.28 doesn't tell.
+/// Warns approvers who would approve a request of their own. A cluster before Kubernetes 1.28 doesn't tell who they
+/// are.
 fn warn_requester(kubectl: &Kubectl, request: &SigningRequest) {
     match whoami(kubectl) {
         Ok(user) if user.name == request.spec.username => report::warning(
@@ -114,7 +115,7 @@ fn warn_requester(kubectl: &Kubectl, request: &SigningRequest) {
     }
 }
 
-/// A typed yes at the terminal.
+/// Has a person type yes at the terminal.
 fn confirm(assessment: &Assessment) -> Result<(), Error> {
     let Assessment { request, csr, mismatches, .. } = assessment;
     let name = &request.metadata.name;

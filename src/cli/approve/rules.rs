@@ -1,4 +1,4 @@
-//! By what requests are judged, beside who made them: roots, or a policy's file.
+//! The rules by which requests are judged, beside the comparison with who made them: roots, or a policy's file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,18 +12,18 @@ use files::read_regular;
 use messages::error::{Error, Exit};
 use system::clock::unix_time;
 
-/// By what requests are judged, beside who made them.
+/// The rules by which requests are judged, beside the comparison with who made them.
 #[derive(Clone, Copy)]
 pub(super) enum Rules<'a> {
-    /// Whose attestations of YubiKeys count.
+    /// Attestations of YubiKeys count if they lead up to one of these roots.
     Roots(&'a Roots),
-    /// What the policy says, of roots, too.
+    /// The policy decides, and names the roots, too.
     Policy(&'a PolicyFile),
 }
 
 impl Rules<'_> {
-    /// The verdict on the attestation in this request. A policy's verifier is asked only about a request that the policy could
-    /// allow: anybody can make requests, and it may take its time over each.
+    /// The verdict on the attestation in this request. A policy's verifier may take its time, and anybody can make
+    /// requests. So it is asked only about a request that the policy could allow.
     pub(super) fn verdict(
         &self,
         request: &SigningRequest,
@@ -114,7 +114,7 @@ impl PolicyFile {
         (!is_signed_by_its_key(csr)).then(|| "the request isn't signed with its key".to_owned())
     }
 
-    /// That it is a policy, and which.
+    /// Says in one line that this is a policy, and which.
     pub(super) fn summary(&self) -> String {
         let users = match self.policy.user_count() {
             1 => "1 user".to_owned(),
@@ -123,12 +123,12 @@ impl PolicyFile {
         format!("{} is a policy for {users}, SHA-256 {}", self.path, self.policy.sha256)
     }
 
-    /// What is recorded with an approval that it allows.
+    /// What is recorded with an approval that the policy allows.
     pub(super) fn record(&self) -> String {
         format!("allowed by the policy with SHA-256 {}", self.policy.sha256)
     }
 
-    /// The policy as a person finds it, and its verifier, a line each with a title.
+    /// The policy's file and its verifier, in a line each with a title.
     pub(super) fn titled(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![("policy", format!("{}, SHA-256 {}", self.path, self.policy.sha256))];
         if let Some(verifier) = &self.verifier {

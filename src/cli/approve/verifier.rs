@@ -139,7 +139,7 @@ impl ExternalVerifier for VerifierProgram {
 /// A running verifier. If this is dropped before its end was seen, it is killed with all that it has started.
 struct Run {
     child: Child,
-    /// Until its end was seen.
+    /// What ends the verifier with this process, until its end was seen.
     end: Option<EndWithThis>,
 }
 

@@ -80,7 +80,8 @@ impl CheckArguments {
         self.server || matches!(self.kind, Some(ShortLived::Certificate | ShortLived::Token))
     }
 
-    /// The key that is checked, as far as it is named; options go together only where the cluster is asked, too.
+    /// What names the key that is checked. Options that name a key and a context go together only if the cluster is
+    /// asked, too.
     fn source(&self) -> Result<NamedSource, Error> {
         let (options, server) = (&self.key, self.asks_server());
         if self.kind == Some(ShortLived::Token) && self.service_account.is_none() {
@@ -114,10 +115,10 @@ pub(super) fn run(arguments: &CheckArguments, start: StartingSession<'_>) -> Res
     checklist.finish()
 }
 
-/// What a step has come to.
+/// The result of a step.
 enum Finding {
     Good,
-    /// It works, but not for long or not everywhere.
+    /// The step works, but not for long or not everywhere.
     Concern(Remedy),
     Bad {
         help: Remedy,
@@ -126,7 +127,7 @@ enum Finding {
 }
 
 impl Finding {
-    /// As the document has it.
+    /// The word for the finding in the JSON document.
     fn status(&self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -135,7 +136,7 @@ impl Finding {
         }
     }
 
-    /// The sign that its line begins with, and the sign's style.
+    /// The style and the text of the mark at the beginning of the step's line.
     fn mark(&self) -> (Style, &'static str) {
         match self {
             Self::Good => (GOOD, "✔"),
@@ -163,11 +164,11 @@ impl Finding {
 struct Checklist<'a> {
     arguments: &'a CheckArguments,
     session: &'a mut CommandSession,
-    /// Of printing.
+    /// The first error of printing.
     failure: Option<Error>,
-    /// How many steps have gone well without a line.
+    /// How many steps have gone well and were not printed.
     unsaid: usize,
-    /// As docs/commands.md describes them.
+    /// The findings for the JSON document, as docs/commands.md describes them.
     findings: Vec<Value>,
 }
 
@@ -190,7 +191,8 @@ impl<'a> Checklist<'a> {
         self.add(step, &error.to_string(), &finding);
     }
 
-    /// What came of a step; an error is reported as that of the step, or of the login or the token in it.
+    /// The result of a step that went well. An error is reported as that of the step, or of the login or the token in
+    /// it.
     fn keep<T>(&mut self, step: &'static str, outcome: Result<T, Error>) -> Option<T> {
         let error = match outcome {
             Ok(found) => return Some(found),
@@ -218,13 +220,14 @@ impl<'a> Checklist<'a> {
             "help": finding.help().map(Remedy::to_string),
             "exitCode": finding.exit_code(),
         }));
-        // That of the first step that failed.
+        // The exit code is that of the first step that failed.
         if self.session.exit_code == 0 {
             self.session.exit_code = finding.exit_code().unwrap_or_default();
         }
     }
 
-    /// Prints the finding as a line, and what to do below it. At a terminal, details that are good have no line.
+    /// Prints the finding as a line, and below it what to do. At a terminal, nothing is printed for details that are
+    /// good.
     fn print(&mut self, step: &'static str, text: &str, finding: &Finding) {
         let output = &self.session.output;
         if matches!(finding, Finding::Good) && is_detail(step) && output.is_brief() {
@@ -251,7 +254,7 @@ impl<'a> Checklist<'a> {
         }
     }
 
-    /// Prints the document, if that is wanted; what kept it or a line from being printed.
+    /// Prints the document, if that is wanted. Fails if the document or a line couldn't be printed.
     fn finish(mut self) -> Result<(), Error> {
         match self.unsaid {
             0 => {}
@@ -280,7 +283,7 @@ impl<'a> Checklist<'a> {
         let config = Config::from_map(&mut source.configuration);
         let mut config = self.keep("configuration", config)?;
         self.report_source(&source, &config);
-        // Before a PIN is asked for.
+        // This comes before a PIN is asked for.
         if let Some(SelectedContext { kubeconfig, context }) = &source.context {
             self.check_client(kubeconfig, context);
         }
@@ -338,9 +341,9 @@ impl<'a> Checklist<'a> {
         }
     }
 
-    /// The local address that a context's cluster has for clients with the credential plugin: whether it is this user's,
-    /// and whether its entry still fits the cluster that it leads to. No PIN is needed for that, and nothing is started.
-    /// Does nothing for a context whose user has another plugin, or none. What clients can't start they can't ask.
+    /// Checks the local address that a context's cluster has for clients with the credential plugin: whether it is this
+    /// user's, whether its entry still fits the cluster that it leads to, and whether clients can start the plugin.
+    /// That needs no PIN, and starts nothing. A context whose user has another plugin, or none, isn't checked.
     fn check_client(&mut self, kubeconfig: &Kubeconfig, context: &Context) {
         if let Some(program) = kubeconfig.plugin_program(&context.user) {
             self.keep("client", program);
@@ -364,7 +367,7 @@ impl<'a> Checklist<'a> {
     }
 }
 
-/// What the tunnel process would serve, at an address that nobody else has.
+/// What the tunnel process would serve for the context. An error if another program uses the address.
 fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluster, Error> {
     let identity = tunnel_process::identity()?;
     let served = RegisteredCluster::of(&kubeconfig.local_cluster(&context.cluster)?, &identity)?;
@@ -372,7 +375,7 @@ fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluste
         let Some(status) = tunnel_process::status()? else { return Ok(false) };
         Ok(status.clusters.iter().any(|cluster| cluster.address == served.address))
     };
-    // The tunnel process may begin to serve it between the two looks.
+    // The tunnel process may begin to serve the address between the two looks.
     if !is_ours()?
         && let Err(error) = check_port(&served.name, served.address)
         && !is_ours()?
@@ -382,14 +385,14 @@ fn served(kubeconfig: &Kubeconfig, context: &Context) -> Result<RegisteredCluste
     Ok(served)
 }
 
-/// Why the copy of the cluster's entry doesn't fit it any more.
+/// Says what has changed in the cluster's entry since the tunnel's copy of it was made; `None` if nothing has.
 fn changed(
     kubeconfig: &Kubeconfig,
     context: &Context,
     served: &RegisteredCluster,
 ) -> Option<String> {
     let name = &served.name;
-    // Without the proxy that the environment would add.
+    // This is the copy itself, without the proxy that the environment would add.
     let copy = kubeconfig.cluster(&context.cluster).ok()?.cluster;
     if !kubeconfig.has(EntryKind::Cluster, name) {
         return None;
@@ -404,7 +407,7 @@ fn changed(
     Some(format!("the entry of cluster \"{name}\" has changed since it was copied: {what}"))
 }
 
-/// The fields that two entries have differently.
+/// The names of the fields in which two entries differ.
 fn differences(one: &Cluster, other: &Cluster) -> String {
     let fields = [
         ("server", one.server != other.server),
@@ -422,7 +425,7 @@ fn differences(one: &Cluster, other: &Cluster) -> String {
     changed.join(", ")
 }
 
-/// Whether who uses the key need not know that the step has gone well.
+/// Whether a step that has gone well doesn't matter to the user of the key.
 fn is_detail(step: &str) -> bool {
     let details = [
         "client",
@@ -438,7 +441,7 @@ fn is_detail(step: &str) -> bool {
     details.contains(&step)
 }
 
-/// What the step's lines begin with.
+/// The title of the step's lines.
 fn title(step: &'static str) -> &'static str {
     match step {
         "pin-tries" => "PIN tries",

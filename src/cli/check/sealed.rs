@@ -14,7 +14,7 @@ use pin_entry::Sources;
 use system::environment::TakenVariables;
 
 impl Checklist<'_> {
-    /// Makes the steps; `None` after one that failed.
+    /// Makes the steps for this sealed file; `None` after one that failed.
     pub(super) fn check_sealed(&mut self, path: &Path, variables: &TakenVariables) -> Option<()> {
         let arguments = self.arguments;
         let image = arguments.image.as_deref().map(image_of).transpose();
@@ -53,7 +53,7 @@ impl Checklist<'_> {
         Some(())
     }
 
-    /// What kubelet is told for the image.
+    /// Reports what kubelet is told for the image.
     fn check_image(&mut self, image: &Registry, registries: &Registries, file: &SealedFile) {
         match registries.login_for(image) {
             None => self.concern(

@@ -17,7 +17,7 @@ use token::Token;
 const ROLE: &str = "have an administrator apply the role in docs/short-lived.md";
 
 impl Checklist<'_> {
-    /// Which algorithm tokens are signed with, and what no look from here shows.
+    /// Reports the algorithm with which tokens are signed, and that only the API server knows whether it takes them.
     pub(super) fn check_jwt(&mut self, token: &Token, key: &PublicKey) {
         let step = "mechanisms";
         let algorithm = TokenAlgorithm::of(key).and_then(|algorithm| {
@@ -36,7 +36,7 @@ impl Checklist<'_> {
         }
     }
 
-    /// Asks the cluster, as this user, and reports what is missing; `None` where nothing more is to be asked.
+    /// Asks the cluster, as this user, and reports what is missing; `None` if nothing more is to be asked.
     pub(super) fn check_short_lived(
         &mut self,
         api: &TokenConnection,
@@ -107,7 +107,7 @@ fn token(
             format!("user \"{name}\" may not ask for tokens of the service account {account}");
         return missing(text, ROLE);
     }
-    // By a token that is forgotten: to read the account is another right.
+    // A token that is thrown away shows that the account exists; to read the account would need another right.
     match api.request_token(account, SHORTEST.into(), &[]) {
         Err(error) if error.is(&kind::NOT_FOUND) => missing(
             format!("there is no service account {account}"),

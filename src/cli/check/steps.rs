@@ -1,6 +1,6 @@
-//! The steps of a check that concern the key: those of a request, made by the same
-//! [token]. A step that fails ends the check only if later ones need what it
-//! was to find: an expired certificate is reported, and its key is tried all the same.
+//! The steps of a check that concern the key. They are those of a request, and made by the same [token]. A step that
+//! fails ends the check only if later ones need what it was to find: an expired certificate is reported, and its key is
+//! tried all the same.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ use token::{AcceptedPin, Identity, PinState, PrivateKey, Token};
 
 const MISSING_SCHEMES: &str = "servers that want what is missing can't be reached with this key";
 
-/// The token that is checked, and how a PIN for it is come by.
+/// The token that is checked, and where a PIN for it comes from.
 struct TokenInCheck<'a> {
     token: Token,
     pins: AskingUnlocked<&'a mut Sources>,
     /// Where the PIN comes from; `None` with `--no-login`.
     origin: Option<PinOrigin>,
-    /// Whether a PIN may be sent: with a login, to a token that takes one in its state.
+    /// Whether a PIN may be sent: the check makes a login, and the token takes a PIN in its state.
     can_log_in: bool,
 }
 
 impl Checklist<'_> {
-    /// Makes the steps from the library, which stays open, to the signatures. Returns the PIN that the token has accepted
-    /// if all of them could be made.
+    /// Makes the steps from the library, which stays open, to the signatures. Returns the PIN that the token has
+    /// accepted, if all signatures could be made.
     pub(super) fn check_key(&mut self, config: &Config, pins: &mut Sources) -> Option<AcceptedPin> {
         let mut checked = self.open_token(config, pins)?;
         let identity = self.check_identity(config, &mut checked)?;
@@ -46,7 +46,7 @@ impl Checklist<'_> {
         checked.token.into_accepted_pin()
     }
 
-    /// The steps of the library, the token and the state of its PIN.
+    /// Makes the steps of the library, the token and the state of its PIN.
     fn open_token<'a>(
         &mut self,
         config: &Config,
@@ -73,7 +73,7 @@ impl Checklist<'_> {
         Some(TokenInCheck { token, pins, origin, can_log_in })
     }
 
-    /// The steps of the certificate and the public key.
+    /// Makes the steps of the certificate and the public key.
     fn check_identity(
         &mut self,
         config: &Config,
@@ -89,7 +89,7 @@ impl Checklist<'_> {
             && let Err(error) = &identity
             && error.is(&kind::CERTIFICATE_UNSEEN)
         {
-            // That no PIN can be tried has been reported.
+            // It has been reported already if no PIN can be tried.
             if self.arguments.no_login {
                 self.concern(
                     "certificate",
@@ -105,7 +105,7 @@ impl Checklist<'_> {
         Some(identity)
     }
 
-    /// The step of what the token can do with such a key; the schemes of TLS that it offers.
+    /// Makes the step of what the token can do with such a key. Returns the schemes of TLS that it offers.
     fn check_mechanisms(&mut self, token: &Token, identity: &Identity) -> Option<Vec<Scheme>> {
         let public_key = identity.certificate.public_key();
         let schemes = self.keep("mechanisms", token.tls_schemes(public_key))?;
@@ -116,7 +116,8 @@ impl Checklist<'_> {
         Some(schemes)
     }
 
-    /// The steps of the private key and its signatures with these schemes; those with which it has signed.
+    /// Makes the steps of the private key and its signatures with these schemes. Returns the schemes with which it has
+    /// signed.
     fn check_private_key(
         &mut self,
         checked: &mut TokenInCheck<'_>,
@@ -137,7 +138,7 @@ impl Checklist<'_> {
         Some(self.signatures(token, &key, allowed, pins))
     }
 
-    /// Has the key sign with each of the schemes; those with which it did.
+    /// Has the key sign with each of the schemes. Returns those with which it has signed.
     fn signatures(
         &mut self,
         token: &mut Token,
@@ -155,8 +156,8 @@ impl Checklist<'_> {
                 }
                 Err(error) => {
                     self.bad("signature", &error);
-                    // Another try could cost a PIN try or another prompt; and a key that isn't the
-                    // certificate's makes no other signature either.
+                    // Another signature could cost a PIN try or another prompt; and a key that isn't the certificate's
+                    // makes none either.
                     if error.exits_with(Exit::Login) || error.exits_with(Exit::Object) {
                         break;
                     }
@@ -236,7 +237,7 @@ impl Checklist<'_> {
         }
     }
 
-    /// `origin`: where the PIN comes from, if one may be asked for.
+    /// Reports the login. `origin` is where the PIN comes from, if one may be asked for.
     fn logged_in(&mut self, origin: Option<&PinOrigin>, token: &Token) {
         let at_reader = token.state().own_keypad;
         let origin = match origin {
@@ -278,7 +279,7 @@ impl Checklist<'_> {
         self.concern("mechanisms", format!("{text}; it lacks {missing}"), MISSING_SCHEMES);
     }
 
-    /// What the key may not be used for, though the token could.
+    /// Reports what the key may not be used for, although the token could do it.
     fn restriction(&mut self, allowed: &[Scheme], offered: &[Scheme]) {
         let missing = offered.iter().filter(|scheme| !allowed.contains(scheme));
         let missing: Vec<_> = missing.map(Scheme::to_string).collect();

@@ -1,5 +1,5 @@
-//! `credential`: the exec credential plugin. Has the tunnel process serve the client's cluster, and hands
-//! out a certificate for the local connection. With `--as`, hands out something that needs no tunnel.
+//! `credential`: the exec credential plugin. It has the tunnel process serve the client's cluster, and hands out a
+//! certificate for the local connection. With `--as`, it hands out a credential that needs no tunnel.
 
 mod short_lived;
 
@@ -30,7 +30,7 @@ use tunnel_process::{self, RegisteredCluster, Registration, caller_error};
 /// The variable that holds a client's request.
 const REQUEST: &str = "KUBERNETES_EXEC_INFO";
 
-/// The time after which a client asks again. One whose tunnel was killed is through again after this time.
+/// The time after which a client asks again. So a client whose tunnel was killed is connected again after this time.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Debug, clap::Args)]
@@ -78,8 +78,8 @@ pub(super) fn run(
     })
 }
 
-/// The error as the client's user is to see it: with the commands of the context whose plugin this is, and short if the
-/// client was told a moment ago.
+/// The error for the client's user. Its commands name the context whose plugin this is, and it is short if the client
+/// was told the same a moment ago.
 fn for_client(mut error: Error, options: &KeyOptions, client: Option<i32>) -> Error {
     let kubeconfig = entries(options);
     let context = kubeconfig.and_then(|kubeconfig| kubeconfig.context_of_call(&own_arguments()));
@@ -95,7 +95,7 @@ fn for_client(mut error: Error, options: &KeyOptions, client: Option<i32>) -> Er
     if was_told { error.again() } else { error }
 }
 
-/// What to do about a PIN that nobody can be asked for: for whoever types the client's command, and not this one.
+/// The help for a PIN that nobody can be asked for. It is for whoever types the client's command, and not this one.
 fn where_to_ask() -> Help {
     let write = command("kubeconfig --write")
         .and(HelpPart::Kubeconfig)
@@ -109,12 +109,12 @@ fn where_to_ask() -> Help {
     .and(write)
 }
 
-/// The kubeconfig in which this plugin's entry may stand.
+/// The kubeconfig that may have this plugin's entry.
 fn entries(options: &KeyOptions) -> Option<Kubeconfig> {
     Kubeconfig::load(&kubeconfig_files(options.kubeconfig.as_deref())).ok()
 }
 
-/// The files of the kubeconfig in which this plugin's entry may stand, as in KUBECONFIG, with absolute paths.
+/// The absolute paths of the files of the kubeconfig that may have this plugin's entry, joined as in KUBECONFIG.
 fn kubeconfig_of_call(options: &KeyOptions) -> String {
     let mut paths = Vec::new();
     for file in kubeconfig_files(options.kubeconfig.as_deref()) {
@@ -135,7 +135,7 @@ fn answer(
     request: Option<&ExecRequest>,
     start: StartingSession<'_>,
 ) -> Result<(), Error> {
-    // Before anything takes time.
+    // The caller is looked at before anything takes time.
     let caller = parent().ok_or_else(|| caller_error("it has ended"))?;
     let options = &arguments.key;
     let (PluginKey { selection, keep, mut pins, context }, session) =
@@ -154,7 +154,7 @@ fn answer(
     for warning in &registered.warnings {
         report::warning(warning);
     }
-    // What was watched may have been a later process with the number of one that had ended.
+    // If the caller had ended, a later process with its number may have been watched instead.
     if parent() != Some(caller) {
         return Err(caller_error("it has ended"));
     }
@@ -166,11 +166,11 @@ fn answer(
     session.output.print_document(&exec_answer(version, &proof, &expiry(keep)))
 }
 
-/// The key that the client's connections are made with.
+/// The key with which the client's connections are made.
 struct PluginKey {
-    /// What selects it, for the tunnel process.
+    /// The configuration that selects the key, for the tunnel process.
     selection: Vec<(String, String)>,
-    /// How long it stays open.
+    /// How long the key stays open.
     keep: Keep,
     pins: Sources,
     /// The context that names the key; `None` if the options do.
@@ -178,7 +178,7 @@ struct PluginKey {
 }
 
 impl PluginKey {
-    /// The key of the plugin's arguments.
+    /// The key that the plugin's arguments name, and the session.
     fn of<'a>(
         arguments: &CredentialArguments,
         start: StartingSession<'a>,
@@ -201,7 +201,7 @@ impl PluginKey {
     }
 }
 
-/// The version of the answer: that of the request or, from clients that set none, that of their user's entry.
+/// The version of the answer: that of the request. For a client that sets no request, it is that of the user's entry.
 fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> &'static str {
     if let Some(request) = request {
         return request.version;
@@ -213,8 +213,8 @@ fn version(request: Option<&ExecRequest>, options: &KeyOptions) -> &'static str 
     known.unwrap_or(VERSIONS[0])
 }
 
-/// The clusters that are to be served: the one that the client requests, or all of the kubeconfig. `context` has named the
-/// key, with that kubeconfig.
+/// The clusters that are to be served: the one that the client requests, or all of the kubeconfig. `context` is the
+/// context that has named the key, with its kubeconfig.
 fn wanted_clusters(
     request: Option<&ExecRequest>,
     options: &KeyOptions,
@@ -229,7 +229,8 @@ fn wanted_clusters(
         return local_clusters(kubeconfig(), identity);
     };
     let mut requested = LocalCluster::requested(entry)?;
-    // The entry itself has none: it is the client's --proxy-url, which counts for the address in the entry.
+    // The entry in the kubeconfig has no proxy. This one is the client's --proxy-url, which counts for the address in
+    // the entry.
     if requested.cluster.proxy_url.is_some() {
         report::warning(
             "the client goes to the tunnel, which is on this machine, through a proxy: leave --proxy-url out, and set \
@@ -244,8 +245,8 @@ fn wanted_clusters(
     Ok(vec![RegisteredCluster::of(&requested, identity)?])
 }
 
-/// The kubeconfig's entry of the cluster, for a client that hands no extension on: the local address is that of one
-/// cluster.
+/// The kubeconfig's entry of the cluster, for a client that doesn't pass the extension on: one local address belongs to
+/// one cluster.
 fn known_cluster(
     kubeconfig: Result<Kubeconfig, Error>,
     requested: &LocalCluster,
@@ -254,7 +255,7 @@ fn known_cluster(
     known.into_iter().find(|known| known.cluster.server == requested.cluster.server)
 }
 
-/// All clusters of the kubeconfig that are for this program, for a client that names none. Fails if there is none.
+/// All clusters of the kubeconfig that lead to this program, for a client that names none. An error if there is none.
 fn local_clusters(
     kubeconfig: Result<Kubeconfig, Error>,
     identity: &ServerIdentity,
@@ -269,7 +270,7 @@ fn local_clusters(
     clusters.iter().map(|cluster| RegisteredCluster::of(cluster, identity)).collect()
 }
 
-/// The error of a client that names no cluster, where the kubeconfig doesn't help, for this reason.
+/// The error for a client that names no cluster; `why` is the reason why the kubeconfig doesn't help.
 fn no_cluster(why: &str) -> Error {
     let text = format!("the client doesn't say which cluster it wants, and {why}");
     let help = Help::from(
@@ -279,7 +280,7 @@ fn no_cluster(why: &str) -> Error {
     Error::new(Exit::Configuration, text).help(help)
 }
 
-/// When the client has to ask again, in RFC 3339: it keeps the certificate until then.
+/// The time at which the client has to ask again, in RFC 3339. It keeps the certificate until then.
 fn expiry(keep: Keep) -> String {
     let lifetime = match keep {
         Keep::For(limit) => limit.min(LIFETIME),

@@ -38,13 +38,14 @@ use system::clock::unix_time;
 use token::KeyPurpose;
 use tunnel::TunnelTarget;
 
-/// A margin before the end, in seconds, in which a request that was begun is still answered.
+/// How long before the end of a credential a client has to ask again, in seconds, so that a request that was begun is
+/// still answered.
 const MARGIN: i64 = 30;
 
-/// How long a JSON Web Token lives if nothing else is asked for, in seconds.
+/// The usual life of a JSON Web Token, in seconds.
 const LIFETIME: u64 = 5 * 60;
 
-/// How long what nobody can take back lives at most, in seconds.
+/// The longest life of a credential that nobody can take back, in seconds.
 const LONGEST: u64 = 24 * 60 * 60;
 
 /// The audience of a JSON Web Token without `--audience`.
@@ -102,12 +103,12 @@ pub(super) struct ShortLivedOptions {
     service_account: Option<ServiceAccount>,
 }
 
-/// What authenticates a client without the token's key.
+/// A credential that authenticates a client without the token's key.
 pub(super) struct IssuedCredential {
     pub(super) proof: ExecProof,
-    /// In seconds since 1970.
+    /// When the credential expires, in seconds since 1970.
     pub(super) ends: i64,
-    /// As whom, for a kubeconfig.
+    /// The name of the user, for a kubeconfig.
     pub(super) user: String,
 }
 
@@ -128,7 +129,7 @@ pub(super) fn hand_out(
     if matches!(pin_source, PinSource::StandardInput) {
         return Err(standard_input_is_the_clients());
     }
-    // Before a PIN is asked for.
+    // This comes before a PIN is asked for.
     check_duration(kind, options.duration)?;
     let needs_cluster = kind != ShortLived::Jwt || options.output == OutputForm::Kubeconfig;
     let target = needs_cluster.then(|| target(arguments, request.as_ref(), context)).transpose()?;
@@ -171,12 +172,12 @@ fn put_out(
     }
 }
 
-/// Refuses a long life of what nobody can take back.
+/// Refuses a long life for a credential that nobody can take back.
 fn check_duration(kind: ShortLived, duration: Option<Duration>) -> Result<(), Error> {
     let what = match kind {
         ShortLived::Certificate => "certificate",
         ShortLived::Jwt => "JSON Web Token",
-        // It ends with its account.
+        // Such a token ends with its account.
         ShortLived::Token => return Ok(()),
     };
     if duration.is_none_or(|duration| duration.as_secs() <= LONGEST) {
@@ -187,7 +188,7 @@ fn check_duration(kind: ShortLived, duration: Option<Duration>) -> Result<(), Er
 }
 
 impl IssuedCredential {
-    /// Fails if it has ended already: clients would ask again at once, for ever.
+    /// Fails if the credential has expired already: clients would ask again at once, for ever.
     fn check_end(&self) -> Result<(), Error> {
         if self.ends > unix_time() {
             return Ok(());
@@ -197,7 +198,7 @@ impl IssuedCredential {
     }
 }
 
-/// What the API server makes for the user of the key's certificate.
+/// Has the API server make the credential, for the user of the key's certificate.
 fn from_cluster(
     kind: ShortLived,
     options: &ShortLivedOptions,
@@ -206,7 +207,7 @@ fn from_cluster(
     target: TunnelTarget,
     session: &mut CommandSession,
 ) -> Result<IssuedCredential, Error> {
-    // As short as an API server makes it.
+    // An API server makes none for less time.
     let shortest = SHORTEST.into();
     let life = options.duration.map_or(shortest, |duration| duration.as_secs());
     if life < shortest {
@@ -228,8 +229,8 @@ fn from_cluster(
     Ok(IssuedCredential { proof: ExecProof::Token(token), ends, user: account.to_string() })
 }
 
-/// A certificate for a key that is made here and now, requested with the token's key for exactly the user of this
-/// connection and approved by somebody else; `life` in seconds.
+/// Gets a certificate for a key that is made here and now. The request is made with the token's key, for exactly the
+/// user of this connection, and somebody else has to approve it. `life` is in seconds.
 fn certificate(
     api: &TokenConnection,
     life: u64,
@@ -251,7 +252,7 @@ fn certificate(
         attestation: None,
     };
     let Some(issued) = issuance.issued(&request)? else {
-        // Its key ends with this process. Who may not remove it leaves it to the cluster.
+        // The request's key ends with this process. If the user may not remove the request, the cluster does so later.
         let _ = request.remove(api);
         let limit = format!("{} s", limit.as_secs());
         return Err(request.late(
@@ -262,7 +263,7 @@ fn certificate(
     check_life(&issued.certificate, life, &name)?;
     let key = new.secret.to_pkcs8_pem(LineEnding::LF).map_err(Error::internal)?.to_string();
     Ok(IssuedCredential {
-        // Not what stands between and behind the certificates.
+        // The PEM is made anew, without any text between and behind the certificates.
         proof: ExecProof::Certificate { certificate: issued.pem()?, key },
         ends: issued.certificate.validity.not_after,
         user: user.name,
@@ -286,7 +287,7 @@ fn wait_for_approval(
     })
 }
 
-/// Whether the certificate lives for about so many seconds, as was asked for by the request of this name, or shorter.
+/// Fails if the certificate lives much longer than these seconds, which the request of this name asked for.
 fn check_life(certificate: &Certificate, life: u64, name: &str) -> Result<(), Error> {
     let now = unix_time();
     if outlasts(certificate, life, now) {
@@ -314,17 +315,17 @@ struct NewKey {
 
 impl NewKey {
     fn generate() -> Result<Self, Error> {
-        // On the heap, which is wiped when it is freed.
+        // The heap is wiped when it is freed.
         let mut random = vec![0; 32];
         getrandom::fill(&mut random).map_err(Error::internal)?;
-        // Hardly any number is none.
+        // Nearly every number of 32 bytes is a key.
         let secret = SecretKey::from_slice(&random).map_err(Error::internal)?;
         let point = SigningKey::from(&secret).verifying_key().to_sec1_point(false);
         let public = PublicKey::Ecdsa { curve: Curve::P256, point: point.as_bytes().to_vec() };
         Ok(Self { secret, public })
     }
 
-    /// A request for a certificate of this applicant, as PEM, signed with the key.
+    /// Makes a request for a certificate of this applicant, signed with the key, in PEM.
     fn request(&self, applicant: &Applicant) -> Result<String, Error> {
         let schemes = Scheme::of_tls(&self.public);
         let sign = |scheme: Scheme, digest: &[u8]| {
@@ -338,7 +339,7 @@ impl NewKey {
     }
 }
 
-/// A token that the key signs.
+/// Makes a JSON Web Token that the key signs.
 fn jwt(
     options: &ShortLivedOptions,
     config: &Config,
@@ -373,7 +374,7 @@ fn jwt(
 fn claims(options: &ShortLivedOptions, user: &str, begins: i64, ends: i64) -> Result<Value, Error> {
     Ok(json!({
         "iss": options.issuer,
-        // A list of one is understood by fewer servers.
+        // Fewer servers understand a list with one entry.
         "aud": match options.audience.as_slice() {
             [] => json!(AUDIENCE),
             [one] => json!(one),
@@ -383,12 +384,12 @@ fn claims(options: &ShortLivedOptions, user: &str, begins: i64, ends: i64) -> Re
         "iat": begins,
         "nbf": begins,
         "exp": ends,
-        // The API server's audit log has it as the credential's id.
+        // The API server's audit log shows this as the credential's id.
         "jti": random_id()?,
     }))
 }
 
-/// An id that no other one has ever been.
+/// A random id, which no other credential has had.
 fn random_id() -> Result<String, Error> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Error::internal(error.to_string()))?;
@@ -422,7 +423,7 @@ fn text(
     match (form, target) {
         (OutputForm::Kubeconfig, Some(target)) => kubeconfig(credential, target),
         (OutputForm::Exec | OutputForm::Kubeconfig, _) => {
-            // When a client has to ask again, which it does not before that moment.
+            // A client asks again at this moment, and not before.
             let margin = MARGIN.min(credential.ends.saturating_sub(unix_time()) / 5);
             let renewal = rfc_3339(credential.ends.saturating_sub(margin));
             exec_answer(version, &credential.proof, &renewal)
@@ -436,7 +437,7 @@ fn text(
     }
 }
 
-/// A kubeconfig with the credential for this cluster. JSON is YAML, but for the comment.
+/// A kubeconfig with the credential for this cluster. It is JSON, which YAML includes, apart from the comment.
 fn kubeconfig(credential: &IssuedCredential, target: &TunnelTarget) -> String {
     let Cluster { server, authority, tls_server_name, insecure, proxy_url } = &target.cluster;
     let mut cluster = json!({

@@ -64,7 +64,7 @@ impl Enrollment<'_> {
         key: &KeyReference,
         other: OtherCertificate,
     ) -> Result<Option<PathBuf>, Error> {
-        // Others could use the token until now.
+        // Other processes could use the token until now.
         self.look_again()?;
         let certificate = &issued.certificate;
         let mut placement = self.placement(certificate, other)?;
@@ -122,7 +122,7 @@ impl Enrollment<'_> {
         self.plan.options.certificate_file.as_deref().map(Path::new)
     }
 
-    /// Where the certificate is to be, as far as that is known before it is written.
+    /// Decides where the certificate is to be, as far as that is known before it is written.
     fn placement(
         &self,
         certificate: &Certificate,
@@ -165,7 +165,7 @@ impl Enrollment<'_> {
                 ));
             }
             Err(error) => {
-                // A file that was named takes it whatever the token says of it.
+                // A file that the options name takes the certificate, whatever the token says of it.
                 let may_be_kept = self.named_file().is_some() && error.exits_with(Exit::Object);
                 if !may_be_kept && !error.is(&kind::CERTIFICATE_REFUSED) {
                     return Err(error);
@@ -176,10 +176,10 @@ impl Enrollment<'_> {
         Ok(())
     }
 
-    /// The newest certificate of the key, for this user if one is given, as a line; or why nothing is left to do for the
-    /// key.
+    /// Describes the newest certificate of the key, if it is for this user. Otherwise an error says why nothing is left
+    /// to do for the key.
     pub(super) fn installed(&self, key: &KeyReference, user: Option<&str>) -> Result<Step, Error> {
-        // By the public key: ykcs11 labels the certificate and its key differently.
+        // The certificates are found by the public key, since ykcs11 labels a certificate and its key differently.
         let certificates = of_key(&self.candidates, &key.public_key).into_iter();
         let newest = certificates.max_by_key(|certificate| certificate.validity.not_after);
         let certified_user = newest.and_then(|certificate| certificate.user.as_deref());
@@ -205,7 +205,7 @@ impl Enrollment<'_> {
     }
 }
 
-/// What is asked for a yes.
+/// Describes the certificates that are replaced, for the question whether they may be.
 fn replacement(token: &str, key: &KeyReference, replaced: &[Certificate]) -> String {
     let described: Vec<_> = replaced
         .iter()
@@ -218,7 +218,7 @@ fn replacement(token: &str, key: &KeyReference, replaced: &[Certificate]) -> Str
     format!("the certificate of the key with {key} on token {token} ({})", described.join("; "))
 }
 
-/// A certificate and where it is, in one line.
+/// Describes a certificate and where it is, in one line.
 fn describe(certificate: &Certificate, location: &str) -> Step {
     let user = certificate.user.as_deref().unwrap_or_default();
     let text = format!(

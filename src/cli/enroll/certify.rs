@@ -43,7 +43,7 @@ struct KeyEnrollment<'a> {
     attested: AttestedApplicant,
 }
 
-/// What came of the certificate that the key had already.
+/// The result of trying the certificate that the key had already.
 enum Trial<'a> {
     /// The context uses it.
     Finished,
@@ -61,7 +61,8 @@ struct CertifiedKey<'a> {
 }
 
 impl<'a> ContextEnrollment<'a> {
-    /// The enrollment for the context that the plan selects, and the session in which it can [run](Self::run).
+    /// Prepares the enrollment for the context that the plan selects, and returns it with the session in which it can
+    /// [run](Self::run).
     pub(super) fn begin<'s>(
         plan: &'a CertifyPlan,
         start: StartingSession<'s>,
@@ -69,7 +70,7 @@ impl<'a> ContextEnrollment<'a> {
         let options = &plan.token.options;
         let selected = options.selected()?;
         let server = selected.target()?.cluster.server;
-        // The context's key may be the one that is asked with.
+        // The context's own key may be the one with which the cluster is asked.
         let present = options.key_of_context(&selected).ok().filter(|_| !options.names_a_key());
         let (session, variables) =
             start.take_pin_variable(present.unwrap_or_else(|| options.configuration()));
@@ -82,7 +83,7 @@ impl<'a> ContextEnrollment<'a> {
         let chosen = chosen_yubikey(&self.plan.token, session)?;
         let found = IssuingCluster::find(self.plan, &self.selected, &self.variables, session)?;
         let Some(mut cluster) = found else { return self.show_present(session) };
-        // Before anybody is sent for.
+        // This comes before anybody is asked to approve.
         check_change(self.plan.token.options.kubeconfig.as_deref(), self.name())?;
         let config = match cluster.key.take().or(chosen) {
             Some(config) => config,

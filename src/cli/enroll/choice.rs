@@ -1,4 +1,4 @@
-//! Which token is meant, on which a key is enrolled.
+//! The token on which a key is enrolled: which one is meant.
 
 use super::plan::TokenPlan;
 use crate::cli::listing::{LibraryEntry, Listing, TokenEntry, token_configuration, token_options};
@@ -13,7 +13,7 @@ use messages::help::{Help, command};
 use protocol::Configuration;
 use token::{SessionAccess, Token};
 
-/// The token of this configuration, with a session in which it can be changed.
+/// Opens the token of this configuration, with a session in which it can be changed.
 pub(super) fn open_token(
     config: &Config,
     session: &mut CommandSession,
@@ -24,8 +24,8 @@ pub(super) fn open_token(
     Ok((library.lock.clone(), token))
 }
 
-/// The token, if an option is for YubiKeys: chosen, and found to be one, before the cluster is asked, perhaps with a key
-/// that wants its PIN. The library is closed again.
+/// Chooses the token if an option is for YubiKeys, and checks that it is one. This comes before the cluster is asked,
+/// which may be done with a key that wants its PIN. The library is closed again.
 pub(super) fn chosen_yubikey(
     plan: &TokenPlan,
     session: &mut CommandSession,
@@ -41,7 +41,7 @@ pub(super) fn chosen_yubikey(
     checked.map(|()| Some(config))
 }
 
-/// Fails if an option is for YubiKeys and the token is none.
+/// Fails if an option is for YubiKeys and the token isn't one.
 pub(super) fn check_yubikey(plan: &TokenPlan, token: &Token) -> Result<(), Error> {
     match plan.of_yubikeys {
         Some(option) if !token.state().is_yubikey() => Err(is_no_yubikey(option, token)),
@@ -56,8 +56,8 @@ fn is_no_yubikey(option: &str, token: &Token) -> Error {
         .help("leave it out, or name Yubico's library (libykcs11.so) with --module")
 }
 
-/// What the options say of library, token and object, with the library or token that they don't name. A library that is
-/// looked at alone stays open.
+/// The configuration that the options give, with the library or the token that they don't name. If only one library is
+/// looked at, it stays open.
 pub(super) fn choose(
     plan: &TokenPlan,
     key: Option<&PublicKey>,
@@ -66,12 +66,12 @@ pub(super) fn choose(
     let options = &plan.options;
     let (named, mut map) = (options.filter()?, options.configuration());
     if named.library.is_none() || !named.token.is_given() {
-        // Whatever key.
+        // The token may have any key.
         let listing = options.of_token().look(None, session)?;
         let found = found_token(&listing, key, plan.of_yubikeys)?;
         map = found.pairs().chain(map.pairs()).collect();
     }
-    // That of the new one, if the token doesn't take it.
+    // The option names the file for the new certificate, if the token doesn't take that.
     drop(map.take("certificateFile"));
     Config::of_token(&mut map)
 }

@@ -1,4 +1,5 @@
-//! The cluster's own CA: whom it takes the person for, and the context that uses the key in the end.
+//! The cluster whose own CA issues the certificate: whom it takes the person for, and the context that uses the key in
+//! the end.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -38,8 +39,9 @@ pub(super) struct IssuingCluster {
 }
 
 impl IssuingCluster {
-    /// Asks who the person is and what they may do; `None` if the context uses the named key already or, if none is
-    /// named, any key on a token. If that key's certificate has expired, the user is asked that the context had before.
+    /// Asks the cluster who the person is and what they may do. `None` if the context already uses the key that the
+    /// options name or, if they name none, any key on a token. If the certificate of that key has expired, the cluster
+    /// is asked as the user that the context had before.
     pub(super) fn find(
         plan: &CertifyPlan,
         SelectedContext { kubeconfig, context }: &SelectedContext,
@@ -69,9 +71,9 @@ impl IssuingCluster {
     }
 }
 
-/// Whom the certificate is for: the user and the groups that the options name, or those of the certificate that has
-/// expired, or else those that the cluster knows. Another user isn't put into the groups of this one, nor another key into
-/// those that an attestation opened to this one.
+/// The user and the groups that the certificate is for: those that the options name, or those of the certificate that
+/// has expired, or those that the cluster knows. Another user doesn't get the groups of this one. Another key doesn't
+/// get the groups that an attestation opened to this one.
 fn applicant(
     whom: &CertifiedUser,
     known: &ClusterUser,
@@ -82,7 +84,7 @@ fn applicant(
         None => &known.name,
     };
     let usual_user = match whom.usual {
-        // The user of a certificate that has expired is that one already.
+        // The user of a certificate that has expired is the second one already.
         UsualUser::SecondOfRequester if expired.is_none() => format!("{present_user}{SUFFIX}"),
         UsualUser::SecondOfRequester | UsualUser::Requester => present_user.to_owned(),
     };
@@ -115,7 +117,7 @@ fn check_right_to_request(kubectl: &Kubectl, user: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the options name the key that the context has, which is at hand then, or none.
+/// Whether the options name the key that the context has, or none. In the first case the key's token has to be at hand.
 fn is_meant(
     plan: &TokenPlan,
     present: &Configuration,
@@ -128,7 +130,7 @@ fn is_meant(
     let mut wanted = options.filter()?.object;
     wanted.id = wanted.id.or_else(|| plan.slot.map(PivSlot::id));
     let listing = options.of_token().list(None, session)?;
-    // The present key may be in another one.
+    // The context's key may be in another library.
     session.close_library();
     Ok(listing
         .keys()
@@ -142,7 +144,7 @@ struct ExpiredKey {
 }
 
 impl ExpiredKey {
-    /// The key of this configuration; `None` if its certificate has not expired.
+    /// Reads the certificate of this configuration's key; `None` if it has not expired.
     fn of(
         mut configuration: Configuration,
         variables: &TakenVariables,
@@ -150,13 +152,13 @@ impl ExpiredKey {
     ) -> Result<Option<Self>, Error> {
         let config = Config::from_map(&mut configuration.clone())?;
         let library = session.open(&config)?;
-        // Where the certificate is hidden.
+        // Some tokens hide the certificate until a login.
         let pins = Sources::new(Config::from_map(&mut configuration)?.pin, variables);
         let mut pins = library.lock.asking_unlocked(&config.library, pins);
         let mut token = library.token(&config.token)?;
         let identity = token.identity(&config, Some(&mut pins));
         token.close();
-        // kubectl may need it, too.
+        // kubectl's plugin may need the library, too.
         library.lock.release();
         let certificate = identity?.certificate;
         if certificate.check_end(unix_time()).is_ok() {
@@ -166,7 +168,8 @@ impl ExpiredKey {
     }
 }
 
-/// What the context had before it was given the key with this certificate: the cluster is asked by that user.
+/// The user and cluster that the context had before it was given the key with this certificate. The cluster is asked as
+/// that user.
 fn user_before(
     kubeconfig: &Kubeconfig,
     context: &str,
@@ -194,14 +197,14 @@ fn user_before(
     Ok(original)
 }
 
-/// A key of the token that is enrolled, as a context is to use it.
+/// The enrolled key as a context is to use it.
 pub(super) struct KeyForContext {
     options: KeyOptions,
     listing: Listing,
 }
 
 impl Enrollment<'_> {
-    /// This key, with the certificate in the file if there is one.
+    /// The key for a context, with the certificate of the file if one is given.
     pub(super) fn key_for_context(
         &self,
         key: &KeyReference,
@@ -231,7 +234,7 @@ impl Enrollment<'_> {
 }
 
 impl KeyForContext {
-    /// What the context is given.
+    /// What is written into the context.
     pub(super) fn entries<'a>(
         &'a self,
         context: &'a str,
@@ -251,7 +254,7 @@ impl KeyForContext {
     }
 }
 
-/// For whom the cluster takes the bearer of this key, which is connected to with it.
+/// Asks the cluster for which user it takes the bearer of this key, over a connection with the key.
 pub(super) fn known_as(
     target: TunnelTarget,
     mut key: Configuration,
@@ -265,7 +268,7 @@ pub(super) fn known_as(
     session.connect(target, selection, &mut pins)?.whoami()
 }
 
-/// Whether this is the user, in the groups, that a certificate is asked for.
+/// Whether the cluster knows the bearer as the user, and in the groups, that a certificate is asked for.
 pub(super) fn is_applicant(known: &ClusterUser, applicant: &Applicant) -> bool {
     let present: BTreeSet<_> = known.assigned_groups().into_iter().collect();
     let wanted: BTreeSet<_> = applicant.groups().iter().cloned().collect();

@@ -20,18 +20,18 @@ use token::{Candidate, KeyReference, NewKey, PivSlot, SlotOptions, SlotPolicy, i
 /// The key that is enrolled.
 pub(super) struct EnrolledKey {
     pub(super) key: KeyReference,
-    /// It has a valid certificate, and another one wasn't asked for by the key's name.
+    /// Whether the key has a valid certificate, and the options don't name the key.
     pub(super) is_certified: bool,
 }
 
-/// The applicant as the request names them, and what it says of where the key was made.
+/// The applicant as the request names them, with what the request says of where the key was made.
 pub(super) struct AttestedApplicant {
     pub(super) applicant: Applicant,
     pub(super) attestation: Option<AttestationBundle>,
 }
 
 impl Enrollment<'_> {
-    /// The applicant's key, found or made.
+    /// Finds or makes the applicant's key.
     pub(super) fn key(
         &mut self,
         plan: &KeyPlan,
@@ -57,7 +57,7 @@ impl Enrollment<'_> {
         label.unwrap_or_else(|| applicant.user().to_owned())
     }
 
-    /// The key of an applicant that was [found](Self::key) before, without a word.
+    /// Finds the key of an applicant once more, which was [found](Self::key) before. It isn't noted again.
     pub(super) fn key_again(
         &mut self,
         plan: &KeyPlan,
@@ -68,7 +68,7 @@ impl Enrollment<'_> {
         Ok(found.key)
     }
 
-    /// The key at the place that is meant, or with this label, that the token has; `None` if it has none.
+    /// Finds the key at the place that is meant, or with this label; `None` if the token has none.
     fn present_key(&mut self, plan: &KeyPlan, label: &str) -> Result<Option<EnrolledKey>, Error> {
         let now = unix_time();
         let found = find_key(&self.candidates, self.place.id(), label, plan.kind, now)?;
@@ -89,8 +89,9 @@ impl Enrollment<'_> {
         Ok(Some(EnrolledKey { key, is_certified }))
     }
 
-    /// The key that a call with this plan has made already in the place of another one: it has no certificate yet, and the
-    /// kind and the policies that the plan has for a new key. Whether a request was made for it is left to be seen.
+    /// Finds a key that an earlier call with this plan may have made in the place of another one: it has no certificate
+    /// yet, and the kind and the policies that the plan gives a new key. The caller has to see whether a request was
+    /// made for it.
     pub(super) fn replacement(
         &mut self,
         plan: &KeyPlan,
@@ -101,7 +102,7 @@ impl Enrollment<'_> {
         }
         let (label, now) = (self.label(applicant), unix_time());
         let kind = Some(plan.kind.unwrap_or_default());
-        // What can't be taken up is to be replaced.
+        // A key that can't be taken up is to be replaced.
         let found = find_key(&self.candidates, self.place.id(), &label, kind, now).ok()??;
         let selector = selector(found);
         let is_certified = has_valid_certificate(found, now);
@@ -111,7 +112,8 @@ impl Enrollment<'_> {
         self.token.bare_key(&selector, Some(&mut self.pins)).ok()
     }
 
-    /// Goes on with the key that an earlier call has [made](Self::replacement) for a request, as in `the request NAME`.
+    /// Goes on with the key that an earlier call has [made](Self::replacement). `request` names the request for it in a
+    /// sentence, as in `the request NAME`.
     pub(super) fn go_on_with(
         &mut self,
         plan: &KeyPlan,
@@ -128,7 +130,7 @@ impl Enrollment<'_> {
         Ok(EnrolledKey { key, is_certified: false })
     }
 
-    /// The policies of a new key; those that no option gives are the card's usual ones.
+    /// The policies of a new key. Those that no option gives are the card's usual ones.
     fn policies_of_new(&self, plan: &KeyPlan) -> KeyPolicies {
         KeyPolicies {
             pin: plan.pin_policy.or_else(|| SlotPolicy::of_pin("default")),
@@ -136,7 +138,7 @@ impl Enrollment<'_> {
         }
     }
 
-    /// Whether the key has these policies, as far as they are given, by what the card says of it.
+    /// Whether the card says that the key has these policies, as far as they are given.
     fn has_policies(&self, selector: &ObjectSelector, wanted: KeyPolicies) -> bool {
         if wanted.pin.is_none() && wanted.touch.is_none() {
             return true;
@@ -178,8 +180,8 @@ impl Enrollment<'_> {
         self.steps.push(Step { title: "key", text });
     }
 
-    /// A new key at the place that is meant, or under a free CKA_ID. What is there is lost only on a YubiKey, and after a
-    /// typed yes.
+    /// Makes a key at the place that is meant, or under a free CKA_ID. A key that is there is lost only on a YubiKey,
+    /// and after a typed yes.
     fn make_key(&mut self, plan: &KeyPlan, label: &str) -> Result<KeyReference, Error> {
         let (kind, purpose) = (plan.kind.unwrap_or_default(), self.plan.purpose);
         self.token.check_generation(kind, purpose)?;
@@ -208,7 +210,7 @@ impl Enrollment<'_> {
         Ok(made.key)
     }
 
-    /// When a new key is to want a touch: as an option says, or each time if the key has to want one.
+    /// The touch policy of a new key: the one that an option gives, or a touch each time if the key has to want one.
     fn touch_of_new(&self, plan: &KeyPlan) -> Option<SlotPolicy> {
         plan.touch_policy.or_else(|| match plan.touch {
             TouchDemand::Wanted if self.token.state().is_yubikey() => {
@@ -218,7 +220,7 @@ impl Enrollment<'_> {
         })
     }
 
-    /// Has a person confirm that the key with this CKA_ID is lost, which is in this slot.
+    /// Has a person confirm that the key with this CKA_ID, which is in this slot, will be lost.
     fn confirm_loss(&self, id: &ObjectId, in_slot: &str) -> Result<(), Error> {
         let lost = self.candidates.iter().find(|candidate| candidate.id == id.as_bytes());
         let key = lost.and_then(|candidate| candidate.key.as_ref());
@@ -232,8 +234,8 @@ impl Enrollment<'_> {
         confirm(&what, &printable(&format!("Destroy {what}")))
     }
 
-    /// Has the token say of the key where it was made, for the request to a cluster, unless that isn't wanted. The
-    /// applicant is in the groups that this opens if these are asked for.
+    /// Has the token say where the key was made, for the request to a cluster, unless that isn't wanted. If the groups
+    /// that this opens are asked for, the applicant is in them.
     pub(super) fn attest(
         &mut self,
         plan: &AttestationPlan,
@@ -260,7 +262,7 @@ impl Enrollment<'_> {
         Ok(AttestedApplicant { applicant, attestation: Some(known.bundle) })
     }
 
-    /// The error that groups are asked for which only an attestation opens.
+    /// The error for groups that only an attestation opens, and that are asked for without one.
     fn attests_nothing(&self, key: &KeyReference) -> Error {
         let token = self.token.name();
         let text =

@@ -32,7 +32,7 @@ use config::Keep;
 use messages::error::Error;
 use system::clock::unix_time;
 
-/// Under which `--help` has the options for a YubiKey.
+/// The heading under which `--help` has the options for a YubiKey.
 const YUBIKEY: &str = "A YubiKey";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -119,7 +119,7 @@ fn purpose(name: &str) -> Option<KeyPurpose> {
     Some(if name == "unsealing" { KeyPurpose::Unsealing } else { KeyPurpose::Signing })
 }
 
-/// Parses what has one of these names, which help and completion list.
+/// Parses one of these names, which help and completion list.
 fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
     names: [&'static str; N],
     named: fn(&str) -> Option<T>,

@@ -1,4 +1,4 @@
-//! What a call of `enroll` is to do: its arguments, read once, so that each step gets no more than it needs.
+//! What a call of `enroll` is to do. The arguments are read once, into plans that give each step only what it needs.
 
 use std::path::PathBuf;
 
@@ -14,44 +14,45 @@ use messages::help::{Help, command};
 
 /// What a call of `enroll` is to do.
 pub(super) enum Plan {
-    /// A key, and the request for any CA.
+    /// Find or make a key, and write the request for any CA.
     Request(RequestPlan),
-    /// The certificate that a CA has issued, beside its key.
+    /// Store the certificate that a CA has issued beside its key.
     Install(InstallPlan),
-    /// A key, the certificate that the cluster issues for it, and the context that uses both.
+    /// Find or make a key, have the cluster issue its certificate, and have the context use both.
     Certify(CertifyPlan),
-    /// The same with a second key and user for what changes something, and kubectl's preferences for that.
+    /// Do the same with a second key and user for commands that change something, and set kubectl's preferences for
+    /// them.
     CertifyWrites(WritesPlan),
 }
 
-/// Which token is meant, and which of its keys.
+/// Which token is meant, and which key on it.
 #[derive(Clone)]
 pub(super) struct TokenPlan {
     pub(super) options: KeyOptions,
-    /// Instead of a CKA_ID among the options.
+    /// The slot that an option names, in place of a CKA_ID.
     pub(super) slot: Option<PivSlot>,
     pub(super) purpose: KeyPurpose,
-    /// One that was given of the options that are for a YubiKey.
+    /// An option that was given and is only for YubiKeys.
     pub(super) of_yubikeys: Option<&'static str>,
 }
 
-/// Which key is taken or made, and what a new one is like.
+/// Whether a key is found or made, and what a new one is like.
 #[derive(Clone)]
 pub(super) struct KeyPlan {
     pub(super) intent: KeyIntent,
-    /// A key that is found has to be of it; a new one is of the usual kind without.
+    /// The kind that a key has to have. Without one, a new key is of the usual kind.
     pub(super) kind: Option<KeyKind>,
     pub(super) pin_policy: Option<SlotPolicy>,
     pub(super) touch_policy: Option<SlotPolicy>,
     pub(super) touch: TouchDemand,
 }
 
-/// What becomes of a key that is there.
+/// What becomes of a key that the token has already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum KeyIntent {
-    /// It is taken; one is made only where there is none.
+    /// The key is used. One is made only if there is none.
     FindOrMake,
-    /// It is destroyed, after a typed yes, for a new one.
+    /// The key is destroyed for a new one, after a typed yes.
     Replace,
 }
 
@@ -59,40 +60,41 @@ pub(super) enum KeyIntent {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum TouchDemand {
     AsItIs,
-    /// For each signature, unless a policy says otherwise. A token that tells that it wants none is refused.
+    /// The key has to want a touch for each signature, unless a policy says otherwise. A token that says that the key
+    /// wants none is refused.
     Wanted,
 }
 
 /// What becomes of another certificate of the key that is still valid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum OtherCertificate {
-    /// The new one is refused.
+    /// The new certificate is refused.
     Refuses,
-    /// The new one is kept in a file: another cluster can want the other one.
+    /// The new certificate is kept in a file, since another cluster may want the other one.
     SendsToFile,
-    /// It is removed, after a typed yes, once the new one is there.
+    /// The other certificate is removed after a typed yes, once the new one is there.
     IsReplaced,
 }
 
-/// `--csr`
+/// The plan for `--csr`.
 pub(super) struct RequestPlan {
     pub(super) token: TokenPlan,
     pub(super) key: KeyPlan,
     pub(super) applicant: Applicant,
-    /// `-` for standard output.
+    /// The file for the request; `-` is standard output.
     pub(super) file: PathBuf,
 }
 
-/// `--certificate`
+/// The plan for `--certificate`.
 pub(super) struct InstallPlan {
     pub(super) token: TokenPlan,
-    /// Whom the certificate has to be for; without, whom the key's label names.
+    /// The user that the certificate has to be for; `None` for the one that the key's label names.
     pub(super) user: Option<String>,
     pub(super) file: PathBuf,
     pub(super) other: OtherCertificate,
 }
 
-/// With the cluster's own CA.
+/// The plan for a certificate of the cluster's own CA.
 #[derive(Clone)]
 pub(super) struct CertifyPlan {
     pub(super) token: TokenPlan,
@@ -105,9 +107,9 @@ pub(super) struct CertifyPlan {
     pub(super) issuance: IssuanceOptions,
 }
 
-/// `--writes-by-touch`
+/// The plan for `--writes-by-touch`.
 pub(super) struct WritesPlan {
-    /// The context among its options is the one that reads, and whom the certificate is for follows from that.
+    /// How the second key is enrolled. The context among its options is the one that reads; the user follows from that.
     pub(super) certify: CertifyPlan,
     pub(super) preferences: Preferences,
 }
@@ -115,29 +117,29 @@ pub(super) struct WritesPlan {
 /// What becomes of kubectl's preferences (kuberc).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Preferences {
-    /// They are changed.
+    /// The preferences are changed.
     Change,
     /// The commands that change them are printed.
     Print,
 }
 
-/// Whom the certificate is for.
+/// The user and the groups that the certificate is for.
 #[derive(Clone)]
 pub(super) struct CertifiedUser {
     /// The name that an option gives.
     pub(super) named: Option<String>,
-    /// Who it is where no name is given.
+    /// The user if no option names one.
     pub(super) usual: UsualUser,
-    /// Those that options name; none for those of before.
+    /// The groups that options name. If there are none, the user's present ones are meant.
     pub(super) groups: Vec<String>,
 }
 
-/// Whom a certificate is for where no option names a user.
+/// The user that a certificate is for if no option names one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum UsualUser {
-    /// The one that asks.
+    /// The user who asks the cluster.
     Requester,
-    /// A second one beside the one that asks, for what changes something.
+    /// A second user beside the one who asks, for commands that change something.
     SecondOfRequester,
 }
 
@@ -145,7 +147,7 @@ pub(super) enum UsualUser {
 #[derive(Clone)]
 pub(super) struct AttestationPlan {
     pub(super) source: AttestationSource,
-    /// Whether the groups that it opens are asked for, too.
+    /// Whether the groups that the attestation opens are asked for, too.
     pub(super) asks_for_groups: bool,
 }
 
@@ -154,12 +156,12 @@ pub(super) struct AttestationPlan {
 pub(super) enum AttestationSource {
     LeftOut,
     Token,
-    /// In PEM.
+    /// A file in PEM.
     File(PathBuf),
 }
 
 impl Plan {
-    /// What these arguments ask for; an error if they don't go together.
+    /// The plan that these arguments ask for. An error if they don't go together.
     pub(super) fn of(arguments: &EnrollArguments) -> Result<Self, Error> {
         let purpose = arguments.purpose.unwrap_or_default();
         if purpose == KeyPurpose::Unsealing && arguments.key == Some(KeyKind::Ed25519) {
@@ -273,7 +275,7 @@ impl CertifyPlan {
 }
 
 impl WritesPlan {
-    /// The second key: in slot 9c, unless the options name one, and open for one command.
+    /// Plans the second key. It is in slot 9c, unless the options name another place, and stays open for one command.
     fn of(arguments: &EnrollArguments, mut certify: CertifyPlan) -> Result<Self, Error> {
         if !certify.token.options.filter()?.object.is_given() {
             certify.token.slot = certify.token.slot.or_else(|| PivSlot::named("9c"));

@@ -4,7 +4,7 @@ use attestation::YubiKeyClaims;
 use attestation::yubikey::{PinPolicy, TouchPolicy};
 use token::{PivSlot, SlotPolicy};
 
-/// When a YubiKey is to want its PIN and a touch for a key; whatever is not given may be as it is.
+/// When a YubiKey is to want its PIN and a touch for a key. A policy that isn't given may be as it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyPolicies {
     pub(super) pin: Option<SlotPolicy>,
@@ -12,7 +12,7 @@ pub(super) struct KeyPolicies {
 }
 
 impl KeyPolicies {
-    /// Whether a key of which the card says this, in this slot, has what is given.
+    /// Whether a key in this slot, of which the card says this, has the policies that are given.
     pub(super) fn are_those_of(self, claims: &YubiKeyClaims, slot: Option<PivSlot>) -> bool {
         self.pin.is_none_or(|wanted| is_pin_policy(wanted, claims.pin_policy, slot))
             && self.touch.is_none_or(|wanted| is_touch_policy(wanted, claims.touch_policy))
@@ -24,10 +24,10 @@ fn is_pin_policy(wanted: SlotPolicy, present: PinPolicy, slot: Option<PivSlot>) 
         PinPolicy::Never => "never",
         PinPolicy::Once => "once",
         PinPolicy::Always => "always",
-        // A fingerprint's, for which there is no option.
+        // These policies are about fingerprints, for which there is no option.
         PinPolicy::MatchOnce | PinPolicy::MatchAlways => return false,
     };
-    // As a card has them by itself (Yubico, "YubiKey PIV introduction", slot information).
+    // These are a card's own defaults (Yubico, "YubiKey PIV introduction", slot information).
     let usual = match slot.map(PivSlot::name).as_deref() {
         Some("9c") => PinPolicy::Always,
         Some("9e") => PinPolicy::Never,

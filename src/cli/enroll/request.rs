@@ -1,4 +1,4 @@
-//! `enroll --csr`: a key, and the request for any CA.
+//! `enroll --csr`: makes a key, and writes the request for any CA.
 
 use std::io;
 use std::path::Path;
@@ -31,11 +31,11 @@ pub(super) fn write(plan: &RequestPlan, start: StartingSession<'_>) -> Result<()
         Some(_) | None => enrollment.key(&plan.key, applicant)?,
     };
     if is_certified {
-        // Why nothing is left to do.
+        // The error says why nothing is left to do.
         enrollment.installed(&key, None)?;
     }
     let pem = enrollment.sign_request(applicant, None, &key)?;
-    // The request alone, for a pipe.
+    // A pipe gets the request and nothing else.
     if file == Path::new("-") {
         return session.output.print_document(&pem);
     }
@@ -47,7 +47,8 @@ pub(super) fn write(plan: &RequestPlan, start: StartingSession<'_>) -> Result<()
     session.output.step(&Step { title: "request", text })
 }
 
-/// Checks before anything is made that the request can be written. One that is there is replaced, any other file is not.
+/// Checks before anything is made that the request can be written to this file. A request that is there is replaced;
+/// any other file isn't.
 fn check_target(path: &Path) -> Result<(), Error> {
     const REQUEST: &[u8] = b"-----BEGIN CERTIFICATE REQUEST-----";
     if path == Path::new("-") {
@@ -65,7 +66,7 @@ fn check_target(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether the file has a request for this key already, of an earlier call.
+/// Whether the file has a request for this key, from an earlier call.
 fn is_request_for(path: &Path, key: &PublicKey) -> bool {
     let content =
         read_regular(path, LONGEST).ok().and_then(|content| String::from_utf8(content).ok());
@@ -73,7 +74,7 @@ fn is_request_for(path: &Path, key: &PublicKey) -> bool {
     request.is_some_and(|request| request.public_key == *key)
 }
 
-/// What identifies the key: `SHA-256 9631bb1a c73df083 …`.
+/// A line that identifies the key: `SHA-256 9631bb1a c73df083 …`.
 fn fingerprint_line(key: &KeyReference) -> Result<String, Error> {
     Ok(format!("SHA-256 {}", in_groups_of_eight(&fingerprint(&key.public_key)?)))
 }

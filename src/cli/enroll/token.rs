@@ -21,7 +21,7 @@ use token::{AcceptedPin, Candidate, KeyPurpose, KeyReference, PivSlot, Token};
 /// An enrollment that has the token to itself, in a session in which the token can be changed.
 pub(super) struct Enrollment<'a> {
     pub(super) plan: &'a TokenPlan,
-    /// Held, except while a person is asked for a PIN ([`AskingUnlocked`]).
+    /// The library's lock, which is held except while a person is asked for a PIN ([`AskingUnlocked`]).
     lock: LibraryLock,
     pub(super) token: Token,
     pub(super) config: Config,
@@ -36,19 +36,19 @@ pub(super) struct Enrollment<'a> {
 /// An enrollment that waits for people: its session stays open and logged in, and other processes can use the token.
 pub(super) struct SharedEnrollment<'a>(Enrollment<'a>);
 
-/// Where on the token the key is, or is to be.
+/// The place on the token where the key is, or is to be.
 #[derive(Clone)]
 pub(super) enum KeyPlace {
-    /// Wherever: a key that is there is known by its label.
+    /// The key can be anywhere: it is found by its label.
     Any,
-    /// Under the CKA_ID of the slot that a YubiKey has for the key's purpose.
+    /// The key is under the CKA_ID of the slot that a YubiKey has for the key's purpose.
     Usual(ObjectId),
-    /// Under this CKA_ID, as the options say.
+    /// The key is under this CKA_ID, which the options name.
     Named(ObjectId),
 }
 
 impl KeyPlace {
-    /// That this plan has on this token, with what the configuration says of an object.
+    /// The place that this plan means on this token, with what the configuration says of an object.
     fn of(plan: &TokenPlan, token: &Token, config: &Config) -> Self {
         if token.state().is_yubikey() {
             if let Some(slot) = plan.slot {
@@ -64,7 +64,7 @@ impl KeyPlace {
         config.object.id.clone().map_or(Self::Any, Self::Named)
     }
 
-    /// The CKA_ID.
+    /// The CKA_ID of the place, if it has one.
     pub(super) fn id(&self) -> Option<&ObjectId> {
         match self {
             Self::Any => None,
@@ -73,7 +73,7 @@ impl KeyPlace {
     }
 }
 
-/// An enrollment while its token is left to others.
+/// An enrollment that has left its token to others. It keeps the PIN.
 pub(super) struct PausedEnrollment<'a> {
     plan: &'a TokenPlan,
     config: Config,
@@ -83,7 +83,7 @@ pub(super) struct PausedEnrollment<'a> {
 }
 
 impl<'a> Enrollment<'a> {
-    /// On the token of this configuration, after a login for this user.
+    /// Opens the token of this configuration, and logs in for this user.
     pub(super) fn open(
         plan: &'a TokenPlan,
         mut config: Config,
@@ -117,7 +117,7 @@ impl<'a> Enrollment<'a> {
         SharedEnrollment(self)
     }
 
-    /// Leaves the token.
+    /// Closes the session, so that another one can use the token.
     pub(super) fn pause(self) -> PausedEnrollment<'a> {
         let Self { plan, token, config, place, pins, .. } = self;
         let pins = pins.into_inner();
@@ -125,7 +125,7 @@ impl<'a> Enrollment<'a> {
         PausedEnrollment { plan, config, place, pins, accepted }
     }
 
-    /// The request for a certificate of this applicant, signed with the key, in PEM.
+    /// Has the key sign a request for a certificate of this applicant, in PEM.
     pub(super) fn sign_request(
         &mut self,
         applicant: &Applicant,
@@ -147,7 +147,7 @@ impl<'a> Enrollment<'a> {
 }
 
 impl<'a> SharedEnrollment<'a> {
-    /// Takes the token back from the other processes. It may be another one's turn: this waits for the lock.
+    /// Takes the token back from the other processes. If one of them uses it, this waits.
     pub(super) fn lock(self) -> Result<Enrollment<'a>, Error> {
         self.acquire_lock()?;
         Ok(self.0)
@@ -178,7 +178,7 @@ impl<'a> PausedEnrollment<'a> {
         self.accepted.as_ref().map(Pin::duplicate)
     }
 
-    /// Takes the enrollment up again, with another login for this user.
+    /// Opens the token again, and logs in for this user.
     pub(super) fn resume(
         self,
         user: &str,
@@ -194,7 +194,7 @@ impl<'a> PausedEnrollment<'a> {
     }
 }
 
-/// Logs in for this user; what the token shows then.
+/// Logs in for this user, and returns what the token shows then.
 fn log_in(
     token: &mut Token,
     user: &str,

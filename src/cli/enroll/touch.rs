@@ -1,5 +1,5 @@
-//! `enroll --writes-by-touch`: a second key, which wants a touch for each signature, as a second user for what changes
-//! something; and kubectl's preferences (kuberc), by which it takes that user for such commands.
+//! `enroll --writes-by-touch`: makes a second key, which wants a touch for each signature, for a second user who does
+//! what changes something; and sets kubectl's preferences (kuberc), so that kubectl takes that user for such commands.
 
 use super::certify::ContextEnrollment;
 use super::plan::{Preferences, UsualUser, WritesPlan};
@@ -12,14 +12,14 @@ use messages::error::{Error, Exit};
 use messages::help::{Help, HelpPart, command};
 use messages::printable::{printable, shell_word};
 
-/// Of the second user and of their context, behind the names of the first ones.
+/// What is added to the first user's and context's names for those of the second one.
 pub(in crate::cli) const SUFFIX: &str = "-writes";
 
-/// The key, the user and a context for both, beside those that read; then kubectl's preferences.
+/// Makes the second key, user and context, and then sets kubectl's preferences.
 pub(super) fn enroll(plan: WritesPlan, start: StartingSession<'_>) -> Result<(), Error> {
     let WritesPlan { certify: mut second, preferences } = plan;
     if preferences == Preferences::Change {
-        // Before anything is made; they are read again when they are changed.
+        // An error in the preferences is found before anything is made. They are read again when they are changed.
         Kuberc::read()?;
     }
     let WritingContext { name, usual } = WritingContext::find_or_add(&second.token.options)?;
@@ -34,8 +34,8 @@ pub(super) fn enroll(plan: WritesPlan, start: StartingSession<'_>) -> Result<(),
     }
 }
 
-/// Has kubectl take this user for what changes something. It takes one for all contexts: another one goes after a typed
-/// yes.
+/// Has kubectl take this user for commands that change something. kubectl knows one such user for all contexts, so
+/// another one goes only after a typed yes.
 fn change_preferences(user: &str, session: &mut CommandSession) -> Result<(), Error> {
     let kuberc = Kuberc::read()?;
     let others: Vec<_> =
@@ -59,7 +59,7 @@ fn change_preferences(user: &str, session: &mut CommandSession) -> Result<(), Er
     session.output.step(&Step { title: "kubectl", text })
 }
 
-/// Prints the commands by which kubectl takes this user for what changes something.
+/// Prints the commands by which kubectl takes this user for commands that change something.
 fn print_preferences(user: &str, session: &mut CommandSession) -> Result<(), Error> {
     let commands: Vec<_> = WRITING.iter().map(|command| shell_word(command)).collect();
     let found = KubercCommand::find()?;
@@ -77,15 +77,17 @@ fn print_preferences(user: &str, session: &mut CommandSession) -> Result<(), Err
     session.output.hint(&text, &[&line])
 }
 
-/// The context of the second user, which is there.
+/// The context of the second user, which exists.
 struct WritingContext {
     name: String,
-    /// Whom its key is for: the user that the cluster knows by it, once it has one, or a second one beside the first.
+    /// The user that its key is for: once the context has a key, the user that the cluster knows by that, or else a
+    /// second one beside the first.
     usual: UsualUser,
 }
 
 impl WritingContext {
-    /// The one of the selected context, which has a key on a token, or is that one itself.
+    /// Finds or adds the context beside the selected one, which has a key on a token. The selected context may be that
+    /// one itself.
     fn find_or_add(options: &KeyOptions) -> Result<Self, Error> {
         let SelectedContext { kubeconfig, context } = options.selected()?;
         let reading = reading_context(&kubeconfig, context);
@@ -99,7 +101,7 @@ impl WritingContext {
             return Ok(Self { name, usual: UsualUser::SecondOfRequester });
         };
         check_cluster(&kubeconfig, &reading, &present)?;
-        // It was given its key.
+        // The context was given its key before.
         if kubeconfig.original(&name).is_ok() {
             return Ok(Self { name, usual: UsualUser::Requester });
         }
@@ -112,7 +114,7 @@ impl WritingContext {
     }
 }
 
-/// The context with which is read: this one, unless it is the one for writes of another.
+/// The context that reads: the selected one, unless that is the one for writes beside another.
 fn reading_context(kubeconfig: &Kubeconfig, selected: Context) -> Context {
     let reading = selected.name.strip_suffix(SUFFIX);
     reading.and_then(|name| kubeconfig.context(name).ok()).unwrap_or(selected)
@@ -138,7 +140,7 @@ fn check_cluster(
     Err(is_another(present, reading, &reason))
 }
 
-/// The error that the context of this name is none for writes beside the one that reads.
+/// The error for a context that has this name, but isn't the one for writes beside the one that reads.
 fn is_another(present: &Context, reading: &Context, reason: &str) -> Error {
     let text = format!(
         "context \"{}\" is not the one for writes beside \"{}\": {reason}",
@@ -151,7 +153,7 @@ fn is_another(present: &Context, reading: &Context, reason: &str) -> Error {
     Error::new(Exit::Configuration, text).help(help)
 }
 
-/// The error that there is no key yet with which to read.
+/// The error for a context that has no key yet to read with.
 fn has_no_key(reading: &Context) -> Error {
     let text =
         format!("context \"{}\" has no key on a token yet, with which to read", reading.name);

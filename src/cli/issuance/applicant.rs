@@ -1,4 +1,4 @@
-//! Who asks for a certificate: what a request for it is called, and the right to make one.
+//! Who asks for a certificate: the name of the request, and the right to make one.
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -9,12 +9,12 @@ use crypto::certificate::{Certificate, PublicKey};
 use messages::error::{Error, Exit};
 use messages::printable::hex;
 
-/// Of what a request's name says of the user, in characters.
+/// The longest part of a request's name that comes from the user's name, in characters.
 const LONGEST_USER: usize = 40;
-/// Of what it says of the key, in hexadecimal digits.
+/// How many hexadecimal digits of the key's hash a request's name has.
 const DIGITS: usize = 10;
 
-/// What is to be done with a [right](right_to_request).
+/// What a person is to do with the [right](right_to_request).
 pub(in crate::cli) const APPLY: &str =
     "have an administrator of the cluster apply this (`kubectl apply -f -`)";
 
@@ -39,7 +39,8 @@ pub(in crate::cli) fn right_to_request(user: &str) -> [String; 12] {
     .map(str::to_owned)
 }
 
-/// This user of the cluster, unless no certificate is requested for it.
+/// The applicant for a certificate of this user of the cluster. An error for users and groups for which none is
+/// requested.
 pub(in crate::cli) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> {
     let (name, groups) = (&user.name, for_any_key(user.assigned_groups()));
     if let Some(group) = groups.iter().find(|group| group.starts_with(RESERVED)) {
@@ -54,8 +55,8 @@ pub(in crate::cli) fn applicant(user: &ClusterUser) -> Result<Applicant, Error> 
     })
 }
 
-/// The first name of a request: `jane-0a1b2c3d4e`, of user and key, and `jane-0a1b2c3d4e-5f60718293` where a certificate is
-/// renewed.
+/// The first name of a request: `jane-0a1b2c3d4e`, made of the user and the key, or `jane-0a1b2c3d4e-5f60718293` for
+/// the renewal of a certificate.
 pub(super) fn request_name(
     user: &str,
     key: &PublicKey,

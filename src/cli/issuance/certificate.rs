@@ -11,13 +11,13 @@ use messages::error::Error;
 use pin_entry::ask;
 use token::{KeyReference, Token};
 
-/// A certificate that a CA has issued, with those above it.
+/// A certificate that a CA has issued, with the certificates of its CAs.
 #[derive(Clone)]
 pub(in crate::cli) struct IssuedCertificate {
     pub(in crate::cli) certificate: Certificate,
-    /// In DER.
+    /// The certificates of the CAs, in DER.
     pub(in crate::cli) chain: Vec<Vec<u8>>,
-    /// As in `the certificate in FILE`.
+    /// Where the certificate comes from, in a sentence: `the certificate in FILE`.
     pub(in crate::cli) origin: String,
 }
 
@@ -34,8 +34,8 @@ impl IssuedCertificate {
         certificates_pem(self.certificate.der(), &self.chain)
     }
 
-    /// Writes it beside its key, after the login that the token wants for that, and those of the CAs; whether there is
-    /// room for all of these.
+    /// Writes the certificate beside its key, with those of its CAs, after the login that the token wants for that.
+    /// Returns whether there was room for all of them.
     pub(in crate::cli) fn write(
         &self,
         token: &mut Token,
@@ -44,7 +44,7 @@ impl IssuedCertificate {
     ) -> Result<bool, Error> {
         let what = format!("to write the certificate of {}", self.certificate.subject);
         token.log_in_to_write(&what, pins, &ask)?;
-        // First, so that they are there where the certificate is.
+        // The CAs' certificates come first, so that they are there as soon as this one is.
         let mut holds_all = true;
         for authority in intermediates(&self.certificate, &self.chain) {
             holds_all &= token.write_authority(&authority)?;
@@ -53,7 +53,7 @@ impl IssuedCertificate {
         Ok(holds_all)
     }
 
-    /// Keeps it in this file, or in one of its own under the user's data.
+    /// Writes the certificate to this file, or to one of its own among the user's data. Returns the file's path.
     pub(in crate::cli) fn keep(&self, path: Option<&Path>) -> Result<PathBuf, Error> {
         let pem = self.pem()?;
         if let Some(path) = path {

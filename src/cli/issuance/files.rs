@@ -1,4 +1,4 @@
-//! Files that are given for a certificate, or that it is written to.
+//! Files that hold a certificate or a request: how they are read and written.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crypto::certificate::PublicKey;
 use messages::error::{Error, Exit};
 use system::signals::Deferral;
 
-/// Of a file with a certificate or a request, in bytes.
+/// The most bytes of a file with a certificate or a request.
 pub(in crate::cli) const LONGEST: u64 = 1 << 20;
 
-/// Writes the file in one step, for everybody to read, or for whom the one that is there was.
+/// Writes a file that everybody may read, in one step. If there is one already, its owner and mode stay.
 pub(in crate::cli) fn replace_file(path: &Path, text: &str) -> Result<(), Error> {
     let _deferral = Deferral::for_files();
     write_public_file(path, text)
@@ -23,7 +23,7 @@ pub(in crate::cli) fn file_error(path: impl AsRef<Path>, reason: impl ToString) 
     Error::new(Exit::Object, text).help("name a file that can be used")
 }
 
-/// What this file says of where the key was made.
+/// Reads from this file what says where the key was made.
 pub(in crate::cli) fn attestation_from_file(
     path: &Path,
     key: &PublicKey,

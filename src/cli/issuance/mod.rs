@@ -39,13 +39,13 @@ use system::clock::unix_time;
 /// A certificate that was issued doesn't last as long as it has to.
 const TOO_SHORT: Kind = Kind::new("too short");
 
-/// Of one user and key that are looked for.
+/// How many requests of one user and key are looked for.
 const MOST_REQUESTS: usize = 100;
-/// So many names are looked at together: the cluster clears requests away one by one, so that an earlier one can be behind
-/// names that are free again.
+/// How many names are looked at together. The cluster clears requests away one by one, so that an earlier request can
+/// stand behind names that are free again.
 const LOOKED_AT_TOGETHER: usize = 10;
 
-/// What `credential --as` hands out and `check --as` looks at.
+/// The kinds of credentials that `credential --as` hands out and `check --as` looks at.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(super) enum ShortLived {
     /// A certificate for a key that is made for it, from the cluster's signer
@@ -70,7 +70,7 @@ pub(super) struct IssuanceOptions {
     again: bool,
 }
 
-/// How long a certificate can be asked for.
+/// Parses the life of a certificate, which has to be at least as long as a cluster can be asked for.
 fn life(text: &str) -> Result<Duration, &'static str> {
     let can_be_asked_for =
         |life: &Duration| u32::try_from(life.as_secs()).is_ok_and(|seconds| seconds >= SHORTEST);
@@ -80,15 +80,16 @@ fn life(text: &str) -> Result<Duration, &'static str> {
         .ok_or("it must be a duration of at least 10m, such as 90d or 12h")
 }
 
-/// What is asked for, by the request `jane-0a1b2c3d4e` for a user and a key.
+/// The certificate that is asked for, for a user and a key. The request's name is `jane-0a1b2c3d4e`.
 #[derive(Clone, Copy)]
 pub(super) struct Issuance<'a> {
     pub(super) api: &'a dyn ClusterApi,
     pub(super) applicant: &'a Applicant,
     pub(super) public_key: &'a PublicKey,
-    /// How long the certificate is to be valid; the signer's own choice without.
+    /// How long the certificate is to be valid; `None` leaves that to the signer.
     pub(super) duration: Option<Duration>,
-    /// Is named in the request's name, too, and ends before the new certificate.
+    /// The certificate that is renewed. The request's name contains its hash, and the new certificate has to be valid
+    /// for longer.
     pub(super) renewed: Option<&'a Certificate>,
     /// What the request says of where the key was made.
     pub(super) attestation: Option<&'a AttestationBundle>,
@@ -96,15 +97,15 @@ pub(super) struct Issuance<'a> {
 
 /// The requests for a user and a key that the cluster has.
 pub(super) struct Requested {
-    /// The one that was made last.
+    /// The request that was made last.
     pub(super) last: Option<SigningRequest>,
-    /// The name of the next one.
+    /// The name for the next request.
     next: String,
 }
 
-/// What the cluster has of what is asked for.
+/// What has become so far of the certificate that is asked for.
 pub(super) enum EarlierRequest {
-    /// No request that counts; another one can have this name.
+    /// No request counts, and another one can have this name.
     Free(String),
     /// A request that is not answered yet.
     Asked(Box<SigningRequest>),
@@ -113,8 +114,8 @@ pub(super) enum EarlierRequest {
 }
 
 impl Issuance<'_> {
-    /// Makes the request unless it is there, waits for its end, and gives the certificate, which is the one that was
-    /// asked for. `sign` has the key sign the request.
+    /// Makes the request, unless it has been made, waits for its end, and returns the certificate, which is the one
+    /// that was asked for. `sign` has the key sign the request.
     pub(super) fn obtain(
         &self,
         options: &IssuanceOptions,
@@ -141,7 +142,7 @@ impl Issuance<'_> {
         self.wait(request, options.wait, output)
     }
 
-    /// Sends a request of this name to the cluster; `csr` in PEM.
+    /// Sends the request `csr`, in PEM, to the cluster under this name.
     fn send(&self, name: &str, csr: &str) -> Result<SigningRequest, Error> {
         let seconds = self.duration.and_then(|life| u32::try_from(life.as_secs()).ok());
         SigningRequest::create(self.api, name, csr, seconds).map_err(|error| self.with_right(error))
@@ -176,9 +177,10 @@ impl Issuance<'_> {
         })
     }
 
-    /// The last request that is in the cluster and what it was answered with, an error if it ended in vain; or the name for
-    /// another one, if that is wanted (`again`) and not pending already, or what the last one was answered with doesn't last.
-    /// Where that is a certificate that is to be renewed, another one for the same time would be answered with the same.
+    /// Finds the last request in the cluster, and the certificate that was issued for it. An error if it was denied or
+    /// has failed. Another name is returned if there is none, if another one is wanted (`again`) and the last isn't
+    /// pending, or if the last certificate doesn't last long enough. In the last case, a renewal for the same time
+    /// would get the same again, so that it is an error.
     pub(super) fn find(&self, again: bool) -> Result<EarlierRequest, Error> {
         let Requested { last, next } = self.requested()?;
         let Some(last) = last else { return Ok(EarlierRequest::Free(next)) };
@@ -195,7 +197,8 @@ impl Issuance<'_> {
         }
     }
 
-    /// The requests for this user and key that the cluster has. Those behind [`LOOKED_AT_TOGETHER`] free names are not found.
+    /// Finds the requests for this user and key that the cluster has. Requests behind [`LOOKED_AT_TOGETHER`] free names
+    /// are not found.
     pub(super) fn requested(&self) -> Result<Requested, Error> {
         let first = request_name(self.applicant.user(), self.public_key, self.renewed)?;
         let others = (2..=MOST_REQUESTS).map(|number| format!("{first}-{number}"));
@@ -228,12 +231,12 @@ impl Issuance<'_> {
             && asks_for(&request.pem, self.applicant, self.attestation)
     }
 
-    /// How long the certificate is to be valid, as a request has it.
+    /// How long the certificate is to be valid in seconds, as a request has it.
     fn expiration_seconds(&self) -> Option<i64> {
         self.duration.and_then(|life| i64::try_from(life.as_secs()).ok())
     }
 
-    /// Where the cluster doesn't let the user ask for certificates, with what lets them.
+    /// Adds to an error which right the user needs, if the cluster doesn't let them ask for certificates.
     fn with_right(&self, error: Error) -> Error {
         if !error.is(&kind::FORBIDDEN) {
             return error;
@@ -242,7 +245,7 @@ impl Issuance<'_> {
         error.help(help.with_candidates(&right_to_request(self.applicant.user())))
     }
 
-    /// What is to be done for the approval, and what the approver compares: a block to be sent to them.
+    /// Prints a block that the person can send to an approver: the command to type, and what the approver compares.
     fn explain(&self, request: &SigningRequest) -> Result<(), Error> {
         let Self { applicant, public_key, .. } = self;
         let groups = match applicant.groups() {
@@ -272,8 +275,8 @@ impl Issuance<'_> {
         Ok(())
     }
 
-    /// The certificate that a request was answered with, if it is the one that was asked for; `None` as long as there is
-    /// none.
+    /// The certificate that a request was answered with, if it is the one that was asked for. `None` as long as there
+    /// is none.
     pub(super) fn issued(
         &self,
         request: &SigningRequest,
@@ -294,8 +297,8 @@ impl Issuance<'_> {
         Ok(Some(IssuedCertificate { certificate, chain, origin }))
     }
 
-    /// Fails if the certificate that the request of this name was answered with isn't the one that was asked for, or doesn't
-    /// last. One that isn't valid yet by a little is waited for.
+    /// Fails if the request of this name was answered with a certificate that isn't the one that was asked for, or that
+    /// doesn't last. If it will be valid in a moment, this waits.
     fn check_answer(&self, name: &str, certificate: &Certificate) -> Result<(), Error> {
         if certificate.public_key() != self.public_key {
             return Err(refused(name, "was answered with a certificate for another key"));
@@ -317,7 +320,7 @@ impl Issuance<'_> {
     }
 }
 
-/// The error that the request of this name, or what it was answered with, isn't what was asked for.
+/// The error that the request of this name, or its certificate, isn't what was asked for.
 fn refused(name: &str, reason: &str) -> Error {
     Error::new(Exit::Cluster, format!("the request {name} {reason}")).help(
         "nothing was installed; tell the administrators of the cluster, and make another request with --again",

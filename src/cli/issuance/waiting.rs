@@ -1,4 +1,4 @@
-//! Waiting, for people and for clocks, and how long that is.
+//! Waiting for people and for clocks, and how the time is shown.
 
 use std::io::{self, IsTerminal as _};
 use std::thread;
@@ -8,11 +8,11 @@ use crypto::certificate::{Certificate, rfc_3339};
 use messages::report;
 use system::clock::unix_time;
 
-/// How far the clock of a signer may be ahead, in seconds, for its certificates to be waited for.
+/// How far the clock of a signer may be ahead, in seconds: until then, its certificates are waited for.
 const LONGEST_SKEW: i64 = 60;
-/// Between two looks at this machine's clock.
+/// The pause between two looks at this machine's clock.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Says that a person's approval is waited for: once, or at a terminal with the time that is left, which moves on.
+/// Says that a person's approval is waited for. At a terminal, the line shows the time that is left, and changes.
 pub(super) struct WaitingClock {
     limit: String,
     has_terminal: bool,
@@ -20,7 +20,7 @@ pub(super) struct WaitingClock {
 }
 
 impl WaitingClock {
-    /// `limit` as in `5 minutes`.
+    /// Begins to wait for at most `limit`, in words such as `5 minutes`.
     pub(super) fn new(limit: &str) -> Self {
         let has_terminal = io::stderr().is_terminal();
         Self { limit: limit.to_owned(), has_terminal, is_shown: false }
@@ -50,7 +50,7 @@ impl Drop for WaitingClock {
     }
 }
 
-/// Waits for a certificate that is valid in a moment: the clock of its signer may be ahead of this machine's.
+/// Waits for a certificate that will be valid in a moment: the clock of its signer may be ahead of this machine's.
 pub(in crate::cli) fn wait_until_valid(certificate: &Certificate) {
     let begin = certificate.validity.not_before;
     let left = || begin.saturating_sub(unix_time());
@@ -66,7 +66,8 @@ pub(in crate::cli) fn wait_until_valid(certificate: &Certificate) {
     }
 }
 
-/// In the largest unit of which there are several and no rest; from two days on in days, about.
+/// A duration in words, in the largest unit that leaves no rest and of which there are several. From two days on, it is
+/// given in days, about.
 pub(in crate::cli) fn shown_duration(seconds: Option<i64>) -> String {
     let Some(seconds) = seconds else {
         return "as the signer chooses (often one year)".to_owned();

@@ -1,5 +1,5 @@
-//! The key that a command is about: the one that is named, the only one that can be used, or the one that a
-//! person picks; and the configuration that names it.
+//! The key that a command is about, and the configuration that names it. The key is the one that is named, the only one
+//! that can be used, or the one that a person picks.
 
 use std::path::PathBuf;
 
@@ -26,42 +26,42 @@ use token::{Identity, KeyReference, Token};
 /// Several keys match.
 pub(crate) const SEVERAL_KEYS: Kind = Kind::new("several keys");
 
-/// None of the keys of all tokens can be used.
+/// No token has a key that can be used.
 pub(crate) const NO_USABLE_KEY: Kind = Kind::new("no usable key");
 
-/// What names a key, before a library is loaded to complete it.
+/// A source that names a key, before a library is loaded to complete it.
 pub(in crate::cli) struct NamedSource {
     source: KeySource,
-    /// Why the current context names no key, if no option does either.
+    /// Why the current context names no key, if no option names one either.
     unnamed: Option<Error>,
 }
 
 impl NamedSource {
-    /// What is known of the key so far.
+    /// The configuration that is known so far.
     pub(in crate::cli) fn configuration(&self) -> Configuration {
         self.source.configuration.clone()
     }
 }
 
-/// A key that is named in full, and the session in which it can be opened.
+/// A source that names a key in full, and the session in which the key can be opened.
 pub(in crate::cli) struct WholeSource<'a> {
     pub(in crate::cli) source: KeySource,
-    /// The variable that the source names for the PIN.
+    /// The variable that the source names for the PIN, with its value.
     pub(in crate::cli) variables: TakenVariables,
     pub(in crate::cli) session: &'a mut CommandSession,
 }
 
 impl KeyOptions {
-    /// What the library and the token that are named hold, or all of them.
+    /// Lists what is on the token that the options name, or on all tokens.
     pub(in crate::cli) fn look(
         &self,
         login: Option<&TakenVariables>,
         session: &mut CommandSession,
     ) -> Result<Listing, Error> {
-        // All objects, so that a miss can say which there are.
+        // All objects are listed, so that the error for a missing one can say which there are.
         let of_token = self.of_token();
         let mut listing = of_token.list(login, session)?;
-        // What wasn't seen can be why nothing is found.
+        // A token that couldn't be read may be the one with the key.
         let of_libraries = listing.libraries.iter().filter_map(|library| library.error.as_ref());
         let of_tokens = listing.tokens().filter_map(|(_, token)| token.error.as_ref());
         for fault in of_libraries.filter(|fault| fault.is_busy).chain(of_tokens) {
@@ -71,7 +71,7 @@ impl KeyOptions {
             return Err(error);
         }
         let wanted = self.filter()?.object;
-        // A certificate that is a CA's is seen by its name alone.
+        // The certificate of a CA is listed only if it is named.
         if wanted.is_given() && !listing.keys().any(|selected| selected.key.fits(&wanted)) {
             let named = self.list(None, session)?;
             if named.keys().next().is_some() {
@@ -81,8 +81,8 @@ impl KeyOptions {
         Ok(listing)
     }
 
-    /// The key that the options or a context name, with what the options leave out if there is only one or a person picks
-    /// one. If it `may_guess`, nothing need name a key.
+    /// Names the key in full: as the options or a context name it, and with what they leave out if there is only one or
+    /// a person picks one. If it `may_guess`, nothing need name a key.
     pub(in crate::cli) fn whole_source<'a>(
         &self,
         may_guess: bool,
@@ -94,7 +94,8 @@ impl KeyOptions {
         Ok(WholeSource { source, variables, session })
     }
 
-    /// The key that the options or a context name. If it `may_guess`, nothing need name a key. No library is loaded.
+    /// Reads which key the options or a context name, without loading a library. If it `may_guess`, nothing need name a
+    /// key.
     pub(in crate::cli) fn named_source(&self, may_guess: bool) -> Result<NamedSource, Error> {
         let may_guess = may_guess && self.context.is_none() && self.kubeconfig.is_none();
         match self.source() {
@@ -105,7 +106,7 @@ impl KeyOptions {
         }
     }
 
-    /// The source, with what the options leave out if there is only one or a person picks one.
+    /// Completes the source with what the options leave out, if there is only one or a person picks one.
     pub(in crate::cli) fn completed(
         &self,
         NamedSource { mut source, unnamed }: NamedSource,
@@ -114,7 +115,8 @@ impl KeyOptions {
         if source.context.is_none() {
             let found = self.complete(&mut source.configuration, session);
             source.found = match (found, unnamed) {
-                // Several keys are listed; if there is none, what is wrong is that nothing names one.
+                // If there are several keys, the error lists them. If there is none, what is wrong is that nothing
+                // names one.
                 (Err(error), Some(why)) if !error.is(&SEVERAL_KEYS) => return Err(why),
                 (found, unnamed) => found?.map(|uri| (uri, unnamed)),
             };
@@ -135,7 +137,7 @@ impl KeyOptions {
         }
         let listing = self.look(None, session)?;
         session.close_library();
-        // If there is only one key, its use says what is wrong with it.
+        // If there is only one key, using it shows what is wrong with it.
         let mut keys = listing.keys();
         let only_key = keys.next().filter(|_| keys.next().is_none());
         let chosen = match (self.choose(&listing), only_key) {
@@ -147,7 +149,7 @@ impl KeyOptions {
             (Ok(selected), _) => {
                 (key_configuration(None, selected, None), selected.key.uri.clone())
             }
-            // The token may hide the key.
+            // The token may hide the key until a login.
             (Err(error), Some((library, token))) if error.is(&NONE_FITS) => {
                 (token_configuration(library, token), format!("token {}", token.name))
             }
@@ -157,7 +159,7 @@ impl KeyOptions {
         Ok(Some(uri))
     }
 
-    /// The key that is named, the only one that can be used, or the one that the user picks.
+    /// Chooses a key: the one that is named, the only one that can be used, or the one that the person picks.
     pub(in crate::cli) fn choose<'a>(
         &self,
         listing: &'a Listing,
@@ -178,7 +180,7 @@ impl KeyOptions {
         if !found.iter().all(is_superseded) {
             found.retain(|selected| !is_superseded(selected));
         }
-        // What nothing tells apart is no choice either: the selection that is tried says so.
+        // Nobody can choose among keys that nothing tells apart. The error comes when the selection is tried.
         found.dedup_by(|one, other| one.key.uri == other.key.uri);
         match found.as_slice() {
             [only] => Ok(*only),
@@ -197,9 +199,9 @@ impl KeyOptions {
         }
     }
 
-    /// The name of the key's user: the one that is asked for, or what the certificate or the label says. The key is
-    /// looked at as the configuration that is written finds it, with the certificate of the file, if one is named.
-    /// Nothing is done that needs a PIN.
+    /// The name of the key's user: `requested`, or what the certificate or the label says. The key is looked at as the
+    /// configuration that is written finds it, with the certificate of the file, if one is named. Nothing is done that
+    /// needs a PIN.
     pub(in crate::cli) fn user_name(
         &self,
         requested: Option<&str>,
@@ -221,7 +223,7 @@ impl KeyOptions {
             }
             Ok(_) => {}
             Err(error) if error.is(&kind::CERTIFICATE_UNSEEN) => {}
-            // One that was named although it has none, or none yet.
+            // The key was named although it has no certificate, or none yet.
             Err(error) if file.is_none() && key.certificate.is_none() => {
                 report::warning(&format!("nothing works with this user yet: {error}"));
             }
@@ -237,7 +239,7 @@ impl KeyOptions {
     }
 }
 
-/// The key that the person at the terminal picks; an error that lists them where nobody does.
+/// The key that the person at the terminal picks. An error lists the keys if nobody picks one.
 fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
     let items: Vec<_> = found.iter().map(|selected| described(*selected)).collect();
     let picked = question::pick("Which key?", &items);
@@ -251,15 +253,15 @@ fn pick<'a>(found: &[SelectedKey<'a>]) -> Result<SelectedKey<'a>, Error> {
         .kind(SEVERAL_KEYS))
 }
 
-/// The error of keys none of which can be used; `found` is what there is, each with what is wrong with it.
+/// The error that none of the keys can be used. `found` describes them, each with what is wrong with it.
 fn no_usable(found: &[String]) -> Error {
     let help = "correct what is wrong with one of these (docs/tokens.md#a-key-and-its-certificate says how to \
                 get a certificate), or choose one as it is with --object-id:";
     Error::new(Exit::Object, "no usable key was found").help(among(found, help)).kind(NO_USABLE_KEY)
 }
 
-/// A key in one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token "prod"
-/// (serial 5d9c, slotId 1), LIBRARY`.
+/// Describes a key in one line: `CN=jane, RSA-2048, expires 2026-11-22 14:05 UTC, serial number 0A; object 2 on token
+/// "prod" (serial 5d9c, slotId 1), LIBRARY`.
 fn described(selected: SelectedKey<'_>) -> String {
     let SelectedKey { library, token, key } = selected;
     let mut parts = vec![key.kind.clone()];
@@ -293,15 +295,15 @@ pub(in crate::cli) fn key_configuration(
     configuration
 }
 
-/// This program, by a name that outlives an update: as PATH finds it, or as it was started, links not followed.
+/// The path of this program that outlives an update: as PATH finds it, or as it was started. Links are not followed.
 fn program() -> Option<String> {
     let executable = std::env::current_exe().ok()?.canonicalize().ok()?.with_file_name(PROGRAM);
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    // By the second name alone where kubectl's plugin manager has installed it.
+    // kubectl's plugin manager installs only the second name.
     let started = std::env::args_os()
         .next()
         .map(PathBuf::from)
-        // A name alone was looked up in PATH.
+        // A name without a folder was looked up in PATH.
         .filter(|path| path.components().count() > 1)
         .and_then(|path| std::path::absolute(path).ok());
     let found = [PROGRAM, PLUGIN]
@@ -313,7 +315,8 @@ fn program() -> Option<String> {
     found.unwrap_or(executable).into_os_string().into_string().ok()
 }
 
-/// Whether a configuration names this key and no other one, by any selectors. Its URI, if it has one, is then unfolded.
+/// Whether a configuration names this key and no other one, by any selectors. If it has a URI, that is unfolded into
+/// them.
 pub(in crate::cli) fn names_key(
     configuration: &mut Configuration,
     selected: SelectedKey<'_>,
@@ -338,13 +341,13 @@ fn names_token(wanted: &TokenSelector, is_same_library: bool, token: &TokenEntry
     let fits = is(&wanted.label, &name.label)
         && is(&wanted.serial, &name.serial)
         && wanted.slot.is_none_or(|slot| slot == name.slot);
-    // Nothing else tells it from another one with its serial number and label.
+    // Only the slot tells the token from another one with its serial number and label.
     if !fits || *needs_slot_id && wanted.slot.is_none() {
         return false;
     }
-    // Whatever library shows it.
+    // A serial number names the token, whatever library shows it.
     let has_own_serial = wanted.serial.is_some() && (wanted.label.is_some() || !needs_label);
-    // Another library numbers its slots otherwise, and can have a token of the same label.
+    // Another library numbers its slots differently, and may have a token of the same label.
     let has_own_place = is_same_library && (wanted.label.is_some() || wanted.slot.is_some());
     has_own_serial || has_own_place
 }
@@ -358,12 +361,12 @@ fn names_object(wanted: &ObjectSelector, key: &KeyEntry) -> bool {
 /// The key that a configuration names, with or without a certificate.
 pub(in crate::cli) struct NamedKey {
     pub(in crate::cli) key: KeyReference,
-    /// The user that its certificate names, if it has one.
+    /// The user that the key's certificate names, if it has one.
     pub(in crate::cli) user: Option<String>,
 }
 
 impl NamedKey {
-    /// The key by its certificate, or by its public key where there is no certificate. Without `pins` only what the
+    /// Finds the key by its certificate, or by its public key if there is no certificate. Without `pins`, only what the
     /// token shows without a login is found.
     pub(in crate::cli) fn find(
         token: &mut Token,
@@ -382,7 +385,7 @@ impl NamedKey {
         }
         match token.bare_key(&config.object, pins) {
             Ok(key) => Ok(Self { key, user: None }),
-            // What is missing is rather the certificate than a public key.
+            // Such a configuration is rather meant for a certificate than for a public key.
             Err(_) => Err(error),
         }
     }

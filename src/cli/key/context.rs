@@ -1,4 +1,5 @@
-//! A context that stock kubectl uses with a key: given to it, printed, and taken from it again.
+//! A context that stock kubectl uses with a key: how the key is written into it, printed for it, and taken from it
+//! again.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,36 +25,36 @@ use system::signals::Deferral;
 use tunnel::{ServerIdentity, check_port, preferred_ports};
 use tunnel_process::{self, StatusDocument, identity_or_new};
 
-/// What a context is to be given.
+/// What a context gets.
 pub(in crate::cli) struct ContextEntries<'a> {
     pub(in crate::cli) context: &'a str,
-    /// Their kubeconfig, file of the certificate and source of the PIN count.
+    /// The options, of which the kubeconfig, the certificate's file and the PIN's source count.
     pub(in crate::cli) options: &'a KeyOptions,
-    /// The user's name, if no other entry has it.
+    /// The name of the user, unless another entry has it.
     pub(in crate::cli) user: &'a str,
     pub(in crate::cli) is_user_named: bool,
     pub(in crate::cli) key: SelectedKey<'a>,
     pub(in crate::cli) keep: Option<Keep>,
-    /// Where the context's former entry doesn't say it, either.
+    /// How long the key stays open, if neither an option nor the context's former entry says it.
     pub(in crate::cli) usual_keep: Option<Keep>,
 }
 
 impl ContextEntries<'_> {
-    /// The entries, for pasting.
+    /// The entries as text for pasting.
     pub(in crate::cli) fn excerpt(&self, kubeconfig: &Kubeconfig) -> Result<String, Error> {
         self.entries(kubeconfig, &LocalTunnel::find()?)?.as_excerpt()
     }
 
-    /// What selects the key, as the context's user will have it.
+    /// The configuration that selects the key, as the context's user will have it.
     pub(in crate::cli) fn configuration(&self) -> Configuration {
         let file = self.options.certificate_file.as_deref();
         key_configuration(file, self.key, self.options.pin_source.as_deref())
     }
 
-    /// Writes the entries that aren't there yet, and says what was done and what can be done next.
+    /// Writes the entries that aren't there yet. Says what was done, and what can be done next.
     pub(in crate::cli) fn write(&self, output: &mut CommandOutput) -> Result<(), Error> {
         let kubeconfig = self.options.kubeconfig.as_deref();
-        // Before kubectl is kept from the file.
+        // The tunnel process is asked before the file is locked, which keeps kubectl from it.
         let tunnel = LocalTunnel::find()?;
         let Change { outcome, path, copy } =
             change(kubeconfig, self.context, |file, all, path| {
@@ -114,7 +115,8 @@ impl ContextEntries<'_> {
         PluginEntries::of(kubeconfig, self.context, &user, &local)
     }
 
-    /// What the plugin's arguments say: the key, and what else the options say, or else the user's present entry.
+    /// The configuration that the plugin's arguments have: the key, and what the options say or, if they don't, the
+    /// user's present entry.
     fn plugin_configuration(&self, kubeconfig: &Kubeconfig) -> Result<Configuration, Error> {
         let old = self.present_configuration(kubeconfig)?;
         let options = self.options;
@@ -135,13 +137,14 @@ impl ContextEntries<'_> {
         let usual_keep = self.usual_keep.map(|keep| keep.to_string());
         let keep = wanted_keep.as_deref().or_else(|| old.value("keep")).or(usual_keep.as_deref());
         set(&mut configuration, "keep", keep);
-        // A client that passes no cluster on doesn't say either which file it was given.
+        // A client that doesn't pass the cluster on doesn't tell either which file it was given.
         let file = options.kubeconfig.as_ref().and_then(|file| std::path::absolute(file).ok());
         set(&mut configuration, "kubeconfig", file.as_deref().and_then(Path::to_str));
         Ok(configuration)
     }
 
-    /// What the context's user says of this key, or else the entry of the new user's name; nothing if neither has the key.
+    /// The configuration that the context's user has for this key, or else the one of the entry with the new user's
+    /// name. It is empty if neither has the key.
     fn present_configuration(&self, kubeconfig: &Kubeconfig) -> Result<Configuration, Error> {
         let present_user = kubeconfig.context(self.context)?.user;
         for user in [&*present_user, self.user] {
@@ -158,11 +161,11 @@ impl ContextEntries<'_> {
 /// The user that a context was given.
 struct WrittenUser {
     name: String,
-    /// The one that it had, if a secret stands in its entry and no other context needs it.
+    /// The user that the context had before, if there is a secret in that entry and no other context needs it.
     former_with_secret: Option<String>,
 }
 
-/// Says how the entry with a secret goes that a context had, whose file is at `path`.
+/// Says that the entry that the context had contains a secret, and how to remove it. The context's file is at `path`.
 fn show_secret_left(
     former: &str,
     path: &Path,
@@ -173,7 +176,7 @@ fn show_secret_left(
     let mut place = holder_of(former, kubeconfig).unwrap_or_else(|| path.to_owned());
     let mut removal = format!("kubectl config{files} delete-user {}", shell_word(former));
     let mut copies = "";
-    // Only the context's own file was copied.
+    // A copy was made only of the context's own file.
     if place.canonicalize().is_ok_and(|place| place == path) {
         for (index, copy) in copies_with(path, former).iter().enumerate() {
             copies = " and its copies";
@@ -192,12 +195,12 @@ fn show_secret_left(
     )
 }
 
-/// The file that the user stands in.
+/// The file that has the user's entry.
 fn holder_of(user: &str, kubeconfig: Option<&Path>) -> Option<PathBuf> {
     kubeconfig_files(kubeconfig).into_iter().find(|path| holds(path, user))
 }
 
-/// The copies of this file that the user stands in, too.
+/// The copies of this file that have the user's entry, too.
 fn copies_with(path: &Path, user: &str) -> Vec<PathBuf> {
     let Some(Ok(files)) = path.parent().map(Path::read_dir) else { return Vec::new() };
     let prefix = format!("{}.backup-", path.to_string_lossy());
@@ -214,7 +217,7 @@ fn holds(path: &PathBuf, user: &str) -> bool {
     Kubeconfig::load(slice::from_ref(path)).is_ok_and(|file| file.has(EntryKind::User, user))
 }
 
-/// How this user's tunnels are known, and the process that serves any now.
+/// The identity of this user's tunnels, and what the tunnel process serves if one runs.
 struct LocalTunnel {
     identity: ServerIdentity,
     process: Option<StatusDocument>,
@@ -226,7 +229,7 @@ impl LocalTunnel {
         Ok(Self { identity: identity_or_new()?, process })
     }
 
-    /// Whether nothing but this cluster is served at the port.
+    /// Whether the port is free, or serves this very cluster.
     fn is_free(&self, port: u16, cluster: &Cluster) -> bool {
         let address = SocketAddr::from((local_address(), port));
         let mut served = self.process.iter().flat_map(|process| &process.clusters);
@@ -237,7 +240,7 @@ impl LocalTunnel {
     }
 }
 
-/// Gives the context back what it had.
+/// Gives the context back the user and the cluster that it had.
 pub(in crate::cli) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
     let files = kubeconfig;
     let kubeconfig = load_kubeconfig(files)?;
@@ -263,7 +266,7 @@ pub(in crate::cli) fn undo(kubeconfig: Option<&Path>, context: &str) -> Result<(
     Ok(())
 }
 
-/// Fails where the context's file can't be changed, before anything is made for it.
+/// Fails if the context's file can't be changed, before anything is made for it.
 pub(in crate::cli) fn check_change(kubeconfig: Option<&Path>, context: &str) -> Result<(), Error> {
     let _deferral = Deferral::for_files();
     kubeconfig::check_change(&kubeconfig_files(kubeconfig), context).map_err(|error| {
@@ -291,7 +294,7 @@ fn change<T>(
     context: &str,
     edit: impl FnOnce(&mut Kubeconfig, &Kubeconfig, &Path) -> Result<T, Error>,
 ) -> Result<Change<T>, Error> {
-    // A lock that stays behind would keep kubectl from the file.
+    // A lock that stays behind would keep kubectl away from the file.
     let _deferral = Deferral::for_files();
     let files = kubeconfig_files(kubeconfig);
     kubeconfig::change(&files, context, edit)

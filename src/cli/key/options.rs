@@ -1,5 +1,5 @@
-//! The options that say which key a command uses: library, token and object, as the keys of a configuration do, or a
-//! kubeconfig's context.
+//! The options that say which key a command uses. They name library, token and object, as the keys of a configuration
+//! do, or a context of the kubeconfig.
 
 use std::borrow::Cow;
 use std::io;
@@ -20,13 +20,14 @@ use tunnel::TunnelTarget;
 
 /// The heading under which `--help` has these options, and others that say which key is meant.
 pub(in crate::cli) const HEADING: &str = "Which key";
-/// Under which it has the options that few calls need.
+/// The heading under which `--help` has the options that few calls need.
 pub(in crate::cli) const SELDOM: &str = "Seldom needed";
 
-/// The kubeconfig's contexts, for completions. Shells take a candidate as it is, so none that needs quotes is offered.
+/// The kubeconfig's contexts, for completions. A shell inserts them unchanged, so that a name that needs quotes isn't
+/// offered.
 pub(in crate::cli) fn contexts() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        // A pipe isn't read: its next reader would find it empty.
+        // A pipe isn't read, since its next reader would find it empty.
         let files = kubeconfig_files(None);
         let is_file = |path: &PathBuf| !Path::exists(path) || path.is_file();
         let kubeconfig = files.iter().all(is_file).then(|| Kubeconfig::load(&files).ok()).flatten();
@@ -36,9 +37,9 @@ pub(in crate::cli) fn contexts() -> ArgValueCandidates {
     })
 }
 
-/// The path as a configuration wants it, absolute; what was typed may be relative.
+/// Makes a path absolute, as a configuration wants it. What was typed may be relative.
 pub(in crate::cli) fn path(value: &str) -> Result<String, io::Error> {
-    // Refused later, as an empty path.
+    // The configuration refuses an empty path.
     if value.is_empty() {
         return Ok(String::new());
     }
@@ -47,8 +48,9 @@ pub(in crate::cli) fn path(value: &str) -> Result<String, io::Error> {
     absolute.into_os_string().into_string().map_err(not_text)
 }
 
-/// The path of a PKCS#11 library, absolute. A name alone is a file of the current directory, as everywhere else: no loader's
-/// directories are searched. If the file isn't there, but a library of this name is installed, the error has its path.
+/// Makes the path of a PKCS#11 library absolute. A name alone is a file of the current directory, as it is everywhere
+/// else: no loader's directories are searched. If there is no such file, but a library of this name is installed, the
+/// error tells its path.
 fn library_path(value: &str) -> Result<String, io::Error> {
     let given = Path::new(value);
     let is_name = given.file_name() == Some(given.as_os_str());
@@ -68,7 +70,7 @@ fn library_path(value: &str) -> Result<String, io::Error> {
     path(value)
 }
 
-/// A `pinSource` with an absolute path.
+/// Makes the path in a `pinSource` absolute.
 pub(in crate::cli) fn pin_source(value: &str) -> Result<String, io::Error> {
     match value.strip_prefix("file:") {
         Some(file) => Ok(format!("file:{}", path(file)?)),
@@ -111,7 +113,7 @@ impl Selection {
         Self { object_id: None, object_label: None, uri, ..self.clone() }
     }
 
-    /// Whether it says more than which library is meant.
+    /// Whether the selection says more than which library is meant.
     pub(in crate::cli) fn names_a_token_or_an_object(&self) -> bool {
         self.given().any(|given| !matches!(given.key, "pathLib" | "initArgs"))
     }
@@ -139,13 +141,13 @@ impl Selection {
         value.as_deref()
     }
 
-    /// The configuration that says the same.
+    /// The configuration that says the same as the options.
     pub(in crate::cli) fn configuration(&self) -> Configuration {
         self.given().map(|GivenOption { key, value, .. }| (key, value)).collect()
     }
 
-    /// The options that are given, each with its value. The URI is printed anew, without a PIN that stands in it; one
-    /// that can't be read is left out.
+    /// The options that are given, each with its value. A URI is printed anew, without a PIN in it. One that can't be
+    /// read is left out.
     pub(in crate::cli) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.given().filter_map(|GivenOption { option, key, value }| {
             let value = match key {
@@ -158,16 +160,16 @@ impl Selection {
 
     /// The options that are given, as arguments for another process of this program.
     pub(in crate::cli) fn arguments(&self) -> impl Iterator<Item = String> {
-        // One word each: a value could begin with a hyphen.
+        // Option and value are one word, since a value could begin with a hyphen.
         self.options().map(|(option, value)| format!("{option}={value}"))
     }
 }
 
 /// An option that is given.
 struct GivenOption<'a> {
-    /// As in `--module`.
+    /// The option's name, such as `--module`.
     option: &'static str,
-    /// The key of the configuration that it stands for, as in `pathLib`.
+    /// The configuration's key that the option stands for, such as `pathLib`.
     key: &'static str,
     value: &'a str,
 }
@@ -194,10 +196,10 @@ pub(in crate::cli) struct KeyOptions {
 /// A key's configuration, and where it comes from.
 pub(in crate::cli) struct KeySource {
     pub(in crate::cli) configuration: Configuration,
-    /// `None` if the options name the key.
+    /// The context that names the key; `None` if the options do.
     pub(in crate::cli) context: Option<SelectedContext>,
-    /// The URI of what was found on this machine, since the options don't say all; and why the current context names no
-    /// key, if no option does either.
+    /// The URI of the key that was found on this machine, because the options don't say all. With it comes why the
+    /// current context names no key, if no option does either.
     pub(in crate::cli) found: Option<(String, Option<Error>)>,
 }
 
@@ -229,7 +231,7 @@ impl KeyOptions {
         self.selection.given().next().is_some()
     }
 
-    /// The key of the options or, if they name none, that of the context's user.
+    /// The key that the options name, or else that of the context's user.
     pub(in crate::cli) fn source(&self) -> Result<KeySource, Error> {
         if self.names_a_key() {
             return Ok(self.options_source());
@@ -252,7 +254,7 @@ impl KeyOptions {
         Ok(self.overridden(found.kubeconfig.key_of(&found.context)?))
     }
 
-    /// What the options say of the key.
+    /// The configuration that the options give for the key.
     pub(in crate::cli) fn configuration(&self) -> Configuration {
         self.overridden(self.selection.configuration())
     }
@@ -270,7 +272,7 @@ impl KeyOptions {
         Ok(SelectedContext { kubeconfig, context })
     }
 
-    /// The cluster of the context with the key, or where options name the key that of the selected context.
+    /// The cluster of the context that names the key. If options name the key, it is that of the selected context.
     pub(in crate::cli) fn target(
         &self,
         context: Option<SelectedContext>,
@@ -287,7 +289,7 @@ impl KeyOptions {
         Ok(kubeconfig)
     }
 
-    /// The configuration with the file of the certificate and the source of the PIN that the options name.
+    /// The configuration, with the certificate's file and the PIN's source that the options name.
     pub(in crate::cli) fn overridden(&self, mut configuration: Configuration) -> Configuration {
         if let Some(path) = &self.certificate_file {
             configuration.set("certificateFile", path);
@@ -298,8 +300,9 @@ impl KeyOptions {
         configuration
     }
 
-    /// Has help name commands with these options, and the program as it was called: `check --pin-source prompt`, for
-    /// instance, logs in to the token of the current context, unless it is given this call's kubeconfig, context or token.
+    /// Has help texts name commands with these options, and the program as it was called. For example, `check
+    /// --pin-source prompt` logs in to the token of the current context, unless it gets the kubeconfig, context or
+    /// token of this call.
     pub(in crate::cli) fn set_call(&self) {
         help::set_call(self.call());
         if let Some(context) = &self.context {
@@ -310,7 +313,7 @@ impl KeyOptions {
     fn call(&self) -> Call {
         let kubeconfig =
             option("--kubeconfig", self.kubeconfig.as_deref().map(Path::to_string_lossy));
-        // What is none may be the PIN.
+        // A text that is no source may be the PIN itself.
         let pin_source = self.pin_source.as_ref().filter(|source| PinSource::parse(source).is_ok());
         let key = [
             options(&self.selection),
@@ -334,25 +337,27 @@ fn options(selection: &Selection) -> String {
     selection.options().map(|(name, value)| option(name, Some(value))).collect()
 }
 
-/// ` --name='value'`, for a shell; the value could begin with a hyphen.
+/// An option for a shell, with a space before it: ` --name='value'`. It is one word, since the value could begin with a
+/// hyphen.
 pub(in crate::cli) fn option(name: &str, value: Option<impl AsRef<str>>) -> String {
     value.map_or_else(String::new, |value| format!(" {name}={}", shell_word(value.as_ref())))
 }
 
-/// The error of arguments that don't go together.
+/// The error for arguments that don't go together.
 pub(in crate::cli) fn needs(argument: &str, other: &str) -> Error {
     Error::new(Exit::Request, format!("missing argument: {argument} needs {other}"))
         .help("--help shows what goes with what")
 }
 
-/// The error of a PIN on standard input where that is the client's: `kubectl apply -f -` needs it for the manifest.
+/// The error for a PIN from standard input where that belongs to the client: `kubectl apply -f -` reads the manifest
+/// from it.
 pub(in crate::cli) fn standard_input_is_the_clients() -> Error {
     Error::new(Exit::Configuration, "pinSource is stdin, and standard input is the client's")
         .help("choose another pinSource (--pin-source): prompt, askpass, file:/path or env:NAME")
 }
 
-/// Loads the kubeconfig of this name, or the one that kubectl would read, with a warning for each file that somebody
-/// else can change.
+/// Loads the kubeconfig from this file, or from those that kubectl would read. Warns of each file that somebody else
+/// can change.
 pub(in crate::cli) fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubeconfig, Error> {
     let kubeconfig = Kubeconfig::load(&kubeconfig_files(explicit))?;
     for concern in &kubeconfig.concerns {
@@ -361,14 +366,14 @@ pub(in crate::cli) fn load_kubeconfig(explicit: Option<&Path>) -> Result<Kubecon
     Ok(kubeconfig)
 }
 
-/// The kubeconfig of this name, or the files that kubectl would read.
+/// The file of the kubeconfig that is named, or the files that kubectl would read.
 pub(in crate::cli) fn kubeconfig_files(explicit: Option<&Path>) -> Vec<PathBuf> {
     let variable = std::env::var_os("KUBECONFIG");
     let home = std::env::var_os("HOME").map(PathBuf::from);
     files(explicit, variable.as_deref(), home.as_deref())
 }
 
-/// Sets the key to this value; an empty one is the same as none.
+/// Sets the configuration's key to this value. An empty value is the same as none.
 pub(in crate::cli) fn set(configuration: &mut Configuration, key: &str, value: Option<&str>) {
     if let Some(value) = value.filter(|value| !value.is_empty()) {
         configuration.set(key, value);

@@ -1,4 +1,4 @@
-//! All of the list: a line for each library, below it its tokens, below each its keys.
+//! The whole list: a line for each library, below it its tokens, and below each token its keys.
 
 use clap::builder::styling::Style;
 
@@ -10,18 +10,18 @@ use crate::cli::session::{BAD, CommandOutput, HEADING, PLAIN};
 use config::TokenName;
 use messages::printable::{printable, quoted};
 
-/// The list as a person reads it: a line for each library, below it its tokens, below each its keys.
+/// The whole list, as lines for people.
 pub(super) struct Lines<'a> {
     text: String,
     output: &'a CommandOutput,
-    /// A certain key or certificate was asked for.
+    /// Whether a certain key or certificate was asked for.
     names_object: bool,
-    /// What to do with the first token, where all are empty.
+    /// What to do with the first token, if all tokens are empty.
     remedy: Option<String>,
 }
 
 impl<'a> Lines<'a> {
-    /// The list, with the styles that the output can show.
+    /// The list as text, in the styles that the output can show.
     pub(super) fn of(listing: &Listing, names_object: bool, output: &'a CommandOutput) -> String {
         let remedy = remedy(listing, names_object);
         let mut lines = Self { text: String::new(), output, names_object, remedy };
@@ -80,12 +80,12 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The text, and the notes behind a colon.
+/// The text, followed by the notes after a colon.
 fn noted(text: String, notes: &str) -> String {
     if notes.is_empty() { text } else { format!("{text}: {notes}") }
 }
 
-/// `objectId 2, objectLabel "SIGN", RSA-2048, user "jane", …`
+/// Describes a key in a line: `objectId 2, objectLabel "SIGN", RSA-2048, user "jane", …`.
 fn line(key: &KeyEntry) -> String {
     let id = key.object_id.as_deref().unwrap_or("none");
     let mut parts = vec![format!("objectId {id}"), format!("objectLabel \"{}\"", key.object_label)];

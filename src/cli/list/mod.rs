@@ -1,4 +1,4 @@
-//! `list`: the tokens, keys and certificates that could authenticate.
+//! `list`: shows the tokens, keys and certificates with which somebody could authenticate.
 
 mod lines;
 mod overview;
@@ -13,7 +13,7 @@ use super::session::{BAD, CONCERN, CommandOutput, PLAIN, StartingSession};
 use messages::error::Error;
 use messages::report;
 
-/// The value of `--uri` without one, which nobody types.
+/// What `--uri` without a value stands for. Nobody types this.
 const EVERY_URI: &str = "\u{1}";
 
 const URI_HELP: &str = "Only what this URI names; without a value, print a URI for each key";
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &ListArguments, start: StartingSession<'_>) -> Resu
     if let Some(error) = options.miss(&listing) {
         return Err(error);
     }
-    // That of the first error, if no token was seen as it is.
+    // If no token could be seen as it is, the exit code is that of the first error.
     if listing.tokens().all(|(_, token)| token.error.is_some()) && listing.keys().next().is_none() {
         let libraries = listing.libraries.iter().map(|library| &library.error);
         let tokens = listing.tokens().map(|(_, token)| &token.error);
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &ListArguments, start: StartingSession<'_>) -> Resu
     Ok(())
 }
 
-/// The URIs of the keys, one a line. Keys that no URI can name are reported.
+/// The URIs of the keys, one in each line. Keys that no URI can name are reported.
 fn uris(listing: &Listing) -> String {
     let mut uris = String::new();
     for SelectedKey { token, key, .. } in listing.keys() {
@@ -93,19 +93,19 @@ fn uris(listing: &Listing) -> String {
     uris
 }
 
-/// The list as a person reads it: at a terminal what matters of it, if that fits, else all of it.
+/// The list for people: at a terminal what matters of it, if that fits, or else all of it.
 fn text(listing: &Listing, names_object: bool, output: &CommandOutput) -> String {
     let overview = if output.is_brief() { overview(listing, names_object, output) } else { None };
     overview.unwrap_or_else(|| Lines::of(listing, names_object, output))
 }
 
-/// What to do with the first token, where all are empty and no certain key was asked for.
+/// What to do with the first token, if all tokens are empty and no certain key was asked for.
 fn remedy(listing: &Listing, names_object: bool) -> Option<String> {
     let nothing = if names_object { None } else { listing.emptiness() };
     nothing.map(|error| error.remedy().to_string())
 }
 
-/// What a token without keys shows. Nothing is said of one where a certain key was asked for.
+/// What is said of a token without keys. Nothing is said if a certain key was asked for.
 fn seen(token: &TokenEntry, names_object: bool) -> &'static str {
     match token.ca_certificates {
         _ if !token.is_bare() || names_object => "",
@@ -114,7 +114,7 @@ fn seen(token: &TokenEntry, names_object: bool) -> &'static str {
     }
 }
 
-/// How a key is shown: in red if it can't be used as it is.
+/// The style of a key's line, which is red if the key can't be used as it is.
 fn key_style(key: &KeyEntry) -> Style {
     match &*key.notes {
         [] => PLAIN,

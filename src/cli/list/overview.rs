@@ -1,4 +1,4 @@
-//! The list as a person at a terminal wants it: a table of the keys, and below it what can't be seen.
+//! The list for a person at a terminal: a table of the keys, and below it what couldn't be seen.
 
 use crate::cli::listing::{CertificateEntry, ErrorEntry, KeyEntry, KeyNote, Listing, TokenEntry};
 use crate::cli::session::{BAD, CommandOutput, PLAIN};
@@ -10,7 +10,7 @@ use super::{key_style, remedy, seen};
 
 const HEADINGS: [&str; 7] = ["library", "token", "key", "user", "groups", "type", "state"];
 
-/// The table and what stands below it; `None` where everything has to be shown instead: no token was found, the table
+/// The table and what stands below it. `None` if all lines have to be shown instead: no token was found, the table
 /// doesn't fit even without the keys' types, or there is no terminal.
 pub(super) fn overview(
     listing: &Listing,
@@ -26,10 +26,10 @@ pub(super) fn overview(
     Some(text)
 }
 
-/// A row for each key, and for each token that shows none.
+/// A table with a row for each key, and for each token that shows none.
 fn table(listing: &Listing, names_object: bool, with_types: bool) -> Table<7> {
     let mut table = Table::new(HEADINGS);
-    // The same token can be shown by two of them.
+    // Two libraries may show the same token.
     let are_several =
         listing.libraries.iter().filter(|library| !library.tokens.is_empty()).count() > 1;
     for (library, token) in listing.tokens() {
@@ -48,7 +48,7 @@ fn table(listing: &Listing, names_object: bool, with_types: bool) -> Table<7> {
             let KeyCells { id, user, groups, state } = KeyCells::of(key);
             let kind = if with_types { key.kind.clone() } else { String::new() };
             let state = joined([state.as_str(), pin, partly]);
-            // What is said of the token stands with its first key.
+            // The notes on the token stand in the row of its first key.
             (pin, pin_style, partly) = ("", PLAIN, "");
             table.add(style, [library.to_owned(), name.clone(), id, user, groups, kind, state]);
         }
@@ -56,19 +56,19 @@ fn table(listing: &Listing, names_object: bool, with_types: bool) -> Table<7> {
     table
 }
 
-/// What a key's row says.
+/// The cells of a key's row.
 struct KeyCells {
-    /// Its objectId; and its label, unless that is the user's name.
+    /// The key's objectId, and its label unless that is the user's name.
     id: String,
     user: String,
     groups: String,
-    /// Until when it can be used, or why it can't.
+    /// Until when the key can be used, or why it can't.
     state: String,
 }
 
 impl KeyCells {
     fn of(key: &KeyEntry) -> Self {
-        // Said with the date.
+        // The date already says that the key has expired.
         let notes = key.notes.iter().filter(|note| **note != KeyNote::Expired);
         let mut state: Vec<_> = notes.map(KeyNote::to_string).collect();
         let Some(CertificateEntry { user, groups, expires, .. }) = &key.certificate else {
@@ -88,7 +88,7 @@ impl KeyCells {
     }
 }
 
-/// Its objectId; and its label, unless that is the user's name.
+/// The key's objectId, and its label unless that is the user's name.
 fn key_name(key: &KeyEntry, user: &str) -> String {
     let id = key.object_id.as_deref().unwrap_or("none");
     match key.object_label.as_str() {
@@ -98,7 +98,7 @@ fn key_name(key: &KeyEntry, user: &str) -> String {
     }
 }
 
-/// The token's label, and what else it takes to tell it from the others.
+/// The token's label, with whatever else tells the token from the others.
 fn token_name(token: &TokenEntry, listing: &Listing) -> String {
     let TokenName { slot, label, serial } = &token.name;
     let is_other = |other: &TokenName| other.label == *label && other.serial != *serial;
@@ -117,7 +117,7 @@ fn token_name(token: &TokenEntry, listing: &Listing) -> String {
     parts.join(", ")
 }
 
-/// A name as it is, or in quotes where it could be misread.
+/// The name, in quotes if it could be misread without them.
 fn plain(name: &str) -> String {
     let is_plain = |character: char| character.is_alphanumeric() || "-_.:@/+".contains(character);
     if name.chars().all(is_plain) { name.to_owned() } else { format!("{name:?}") }
@@ -128,8 +128,8 @@ fn joined<'a>(notes: impl IntoIterator<Item = &'a str>) -> String {
     notes.join(", ")
 }
 
-/// What was not seen of tokens, and the libraries that show none. Why a library can't be used isn't what the call was
-/// about, unless another request has it.
+/// What couldn't be seen of tokens, and which libraries show none. The reason why a library can't be used is left out,
+/// since the call wasn't about that, unless another request has the library.
 fn unseen(listing: &Listing, output: &CommandOutput) -> String {
     let mut text = String::new();
     for (_, TokenEntry { error, .. }) in listing.tokens() {

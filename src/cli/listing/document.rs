@@ -26,15 +26,15 @@ pub(in crate::cli) struct Listing {
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct LibraryEntry {
     pub(in crate::cli) path_lib: String,
-    /// The initArgs it was initialised with.
+    /// The initArgs with which the library was initialised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) init_args: Option<String>,
-    /// Why nothing is known of its tokens.
+    /// Why nothing is known of the library's tokens.
     pub(in crate::cli) error: Option<ErrorEntry>,
-    /// Where it shows no token at all: what its slots call themselves.
+    /// The names of the library's slots, if none of them has a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) empty_slots: Option<Vec<String>>,
-    /// Where no token can be used: the slots of those that are not initialised.
+    /// The slots of tokens that are not initialised, if the library has no token that can be used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cli) uninitialized_slots: Vec<u64>,
     pub(in crate::cli) tokens: Vec<TokenEntry>,
@@ -46,22 +46,22 @@ pub(in crate::cli) struct TokenEntry {
     #[serde(flatten)]
     pub(in crate::cli) name: TokenName,
     pub(in crate::cli) login_required: bool,
-    /// It takes no key and no certificate.
+    /// Whether the token takes no key and no certificate.
     #[serde(default)]
     pub(in crate::cli) write_protected: bool,
-    /// Another token of the library has the same serial number, so the label is needed too.
+    /// Whether another token of the library has the same serial number, so that the label is needed, too.
     pub(in crate::cli) needs_label: bool,
-    /// Another one has the same serial number and the same label.
+    /// Whether another token has the same serial number and the same label.
     pub(in crate::cli) needs_slot_id: bool,
     pub(in crate::cli) pin: PinEntry,
-    /// Why not all of its objects are listed.
+    /// Why not all objects of the token are listed.
     pub(in crate::cli) error: Option<ErrorEntry>,
-    /// Those without a key, which are not listed.
+    /// How many certificates of CAs without a key the token has. They are not listed.
     pub(in crate::cli) ca_certificates: usize,
     pub(in crate::cli) keys: Vec<KeyEntry>,
 }
 
-/// What is known of the token's PIN: nothing if the slot can't be read.
+/// What is known of the token's PIN. Nothing is known if the slot can't be read.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::cli) enum PinEntry {
@@ -74,20 +74,20 @@ pub(in crate::cli) enum PinEntry {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct KeyEntry {
-    /// In the form the configuration takes; `null` for an object without CKA_ID.
+    /// The CKA_ID in the form that the configuration takes; `null` for an object without one.
     pub(in crate::cli) object_id: Option<String>,
     pub(in crate::cli) object_label: String,
-    /// Type and size, such as `RSA-2048`; empty if the token doesn't say.
+    /// The key's type and size, such as `RSA-2048`; empty if the token doesn't say.
     pub(in crate::cli) kind: String,
-    /// SHA-256 of the public key, as `enroll` prints it; `null` if the token shows none.
+    /// The SHA-256 of the public key, as `enroll` prints it; `null` if the token shows none.
     pub(in crate::cli) fingerprint: Option<String>,
     pub(in crate::cli) certificate: Option<CertificateEntry>,
     pub(in crate::cli) notes: Vec<KeyNote>,
-    /// Whether a configuration that names it should work, as far as can be seen.
+    /// Whether a configuration that names the key should work, as far as can be seen.
     pub(in crate::cli) usable: bool,
     /// A `pkcs11:` URI (RFC 7512) that names library, token and key; empty for a key that nothing can name.
     pub(in crate::cli) uri: String,
-    /// Several objects have this `objectId`: the label has to say which.
+    /// Whether several objects have this `objectId`, so that the label has to say which is meant.
     pub(in crate::cli) needs_label: bool,
 }
 
@@ -95,19 +95,19 @@ pub(in crate::cli) struct KeyEntry {
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct CertificateEntry {
     pub(in crate::cli) subject: String,
-    /// Kubernetes takes the bearer for this user …
+    /// The user for whom Kubernetes takes the bearer.
     pub(in crate::cli) user: Option<String>,
-    /// … in these groups.
+    /// The groups of the user.
     pub(in crate::cli) groups: Vec<String>,
     pub(in crate::cli) issuer: String,
-    /// In hexadecimal digits.
+    /// The serial number in hexadecimal digits.
     pub(in crate::cli) serial_number: String,
-    /// `X509SHA256=…`, as an API server's audit log has it.
+    /// The certificate's id in an API server's audit log, `X509SHA256=…`.
     pub(in crate::cli) credential_id: String,
-    /// RFC 3339.
+    /// The beginning of the validity, in RFC 3339.
     pub(in crate::cli) not_before: String,
     pub(in crate::cli) not_after: String,
-    /// `not_after` for people: `2026-11-22 14:05 UTC`.
+    /// The end of the validity for people: `2026-11-22 14:05 UTC`.
     pub(in crate::cli) expires: String,
 }
 
@@ -115,10 +115,10 @@ pub(in crate::cli) struct CertificateEntry {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::cli) enum KeyNote {
-    /// CKA_ALWAYS_AUTHENTICATE.
+    /// The key wants the PIN for each signature (CKA_ALWAYS_AUTHENTICATE).
     PinPerSignature,
     NoCertificate,
-    /// With the reason.
+    /// The certificate can't be used, for this reason.
     UnusableCertificate(String),
     Expired,
     #[serde(rename = "expires-soon")]
@@ -127,17 +127,17 @@ pub(in crate::cli) enum KeyNote {
     NotForClients,
     /// The certificate has no CN.
     NoUser,
-    /// Seen after a login: there is none.
+    /// A login has shown that there is no private key.
     NoPrivateKey,
-    /// The certificate isn't that of the key under its CKA_ID.
+    /// The certificate belongs to another key than the one under its CKA_ID.
     OtherKey,
-    /// Another certificate of the same key is meant, which is valid longer.
+    /// The configuration means another certificate of the same key, which is valid for longer.
     Superseded,
-    /// Another key's certificate has the same CKA_ID and label.
+    /// The certificate of another key has the same CKA_ID and label.
     Ambiguous,
     /// The private key's CKA_SIGN is false.
     NotForSigning,
-    /// Its label would have to name it, and is empty or no text.
+    /// Only its label could name the key, and that is empty or isn't text.
     Unnameable,
 }
 
@@ -177,14 +177,14 @@ pub(in crate::cli) struct SelectedKey<'a> {
     pub(in crate::cli) key: &'a KeyEntry,
 }
 
-/// An error, as data.
+/// An error in the document.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct ErrorEntry {
     pub(in crate::cli) message: String,
     pub(in crate::cli) help: String,
     pub(in crate::cli) exit_code: u8,
-    /// Another request has the token.
+    /// Whether another request has the token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::cli) is_busy: bool,
 }
@@ -201,19 +201,19 @@ impl From<&Error> for ErrorEntry {
 }
 
 impl LibraryEntry {
-    /// One of whose tokens nothing is known.
+    /// The entry of a library of whose tokens nothing is known.
     pub(in crate::cli) fn failed(path_lib: String, error: &Error) -> Self {
         Self { path_lib, error: Some(error.into()), ..Self::default() }
     }
 
-    /// The error if its tokens are not initialised.
+    /// The error that the library's tokens are not initialised, if that is so.
     pub(in crate::cli) fn blank(&self) -> Option<Error> {
         Some(blank_token(*self.uninitialized_slots.first()?, &self.path_lib, &[]))
     }
 }
 
 impl TokenEntry {
-    /// What its PIN's state has to say to a person, if anything.
+    /// What a person should know of the PIN's state, if anything.
     pub(in crate::cli) fn pin_note(&self) -> Option<(&'static str, Style)> {
         let PinEntry::Read(pin) = self.pin else { return None };
         match pin {
@@ -225,19 +225,19 @@ impl TokenEntry {
         }
     }
 
-    /// Whether this label and serial number fit other tokens, too, so that the slot has to be given as well.
+    /// Whether other tokens have the same label and serial number, so that the slot is needed, too.
     pub(in crate::cli) fn needs_slot(&self, label: &str, serial: &str) -> bool {
         self.needs_slot_id || label.is_empty() && (serial.is_empty() || self.needs_label)
     }
 
-    /// All that it has is listed, and that is nothing.
+    /// Whether the token has no keys, and nothing was left out.
     pub(in crate::cli) fn is_bare(&self) -> bool {
         self.keys.is_empty() && self.error.is_none()
     }
 }
 
 impl KeyEntry {
-    /// Whether the selector means it; one that names nothing means all.
+    /// Whether the selector means the key. A selector that names nothing means every key.
     pub(in crate::cli) fn fits(&self, selector: &ObjectSelector) -> bool {
         let id = selector.id.as_ref().map(ToString::to_string);
         let label = selector.label.as_deref();
@@ -251,7 +251,7 @@ impl Listing {
         Self { api_version: DOCUMENT_VERSION.to_owned(), libraries }
     }
 
-    /// The error if tokens are seen, all of them, and none has a key or a certificate.
+    /// The error that no token has a key or a certificate, if there are tokens and all of them could be seen.
     pub(in crate::cli) fn emptiness(&self) -> Option<Error> {
         let is_empty = |token: &TokenEntry| token.is_bare() && token.ca_certificates == 0;
         if !self.tokens().all(|(_, token)| is_empty(token)) {
@@ -278,7 +278,7 @@ impl Listing {
         Some(Error::new(Exit::Object, text).help(help.and(hidden)))
     }
 
-    /// The error if another request has a library or a token: nobody knows what is there.
+    /// The error that another request has a library or a token, so that nobody knows what is there, if that is so.
     pub(in crate::cli) fn busy(&self) -> Option<Error> {
         let of_libraries = self.libraries.iter().map(|library| &library.error);
         let of_tokens = self.tokens().map(|(_, token)| &token.error);
@@ -300,8 +300,8 @@ impl Listing {
     }
 }
 
-/// The library as it has to be started so that its tokens can be written to: NSS without `flags=readOnly`. `None` if that
-/// flag is one of several.
+/// The entry with which the library has to be started so that its tokens can be written to: NSS without
+/// `flags=readOnly`. `None` if that flag is one of several.
 fn for_writing(library: &LibraryEntry) -> Option<LibraryEntry> {
     let mut init_args = library.init_args.clone();
     if let Some(text) = &mut init_args {
@@ -314,7 +314,7 @@ fn for_writing(library: &LibraryEntry) -> Option<LibraryEntry> {
     Some(LibraryEntry { path_lib, init_args, ..LibraryEntry::default() })
 }
 
-/// Library and token, by what stays: the serial number, since slot numbers move.
+/// The configuration that selects the token by what stays: its serial number, since slot numbers change.
 pub(in crate::cli) fn token_configuration(
     library: &LibraryEntry,
     token: &TokenEntry,
@@ -333,7 +333,8 @@ pub(in crate::cli) fn token_configuration(
     configuration
 }
 
-/// The same as options, each with a space before it; with the label, by which people know it.
+/// The options that select the token, each with a space before it. They include the label, by which people know the
+/// token.
 pub(in crate::cli) fn token_options(library: &LibraryEntry, token: &TokenEntry) -> String {
     let mut configuration = token_configuration(library, token);
     set(&mut configuration, "tokenLabel", Some(typed(&token.name.label)));
@@ -344,12 +345,13 @@ pub(in crate::cli) fn token_options(library: &LibraryEntry, token: &TokenEntry) 
     options
 }
 
-/// What stands in a URI and is found again by it: what is no text, of which this is what could be read, names nothing.
+/// The label if a URI can name an object by it, or else nothing. A label that isn't text can't be found again by the
+/// part of it that could be read.
 pub(super) fn nameable(text: &str) -> &str {
     if text.contains(['\0', char::REPLACEMENT_CHARACTER]) { "" } else { text }
 }
 
-/// What can't be typed as it is printed names nothing.
+/// The text if it can be typed as it is printed, or else nothing.
 fn typed(text: &str) -> &str {
     if printable(text) == text { text } else { "" }
 }

@@ -18,9 +18,9 @@ use token::{
     Candidate, OccupiedSlot, PinState, Standing, Token, TokenState, nss_directory, without_password,
 };
 
-/// What the library shows. It stays open in the session, to be finalised when the answer is out.
-/// `path` is the library's path as it was given: links in it are not followed, since their targets
-/// often have a version in their names. Without `pins`, private objects aren't seen, but in a token that is `open`.
+/// Lists what the library shows. It stays open in the session, to be finalised when the answer is out. `path` is the
+/// library's path as it was given: links in it are not followed, since their targets often have a version in their
+/// names. Without `pins`, private objects aren't seen, except in a token that is `open`.
 pub(in crate::cli) fn list_library(
     path: &str,
     trusted: &TrustedLibrary,
@@ -61,7 +61,8 @@ pub(in crate::cli) fn list_library(
     })
 }
 
-/// The slots with a token that is meant and can be used, and those that can't be read. NSS's tokens need no initialising.
+/// The slots whose token is meant and can be used, and those that can't be read. NSS's tokens can be used without being
+/// initialised.
 fn meant_slots<'a>(
     slots: &'a [OccupiedSlot],
     filter: &Filter,
@@ -74,8 +75,8 @@ fn meant_slots<'a>(
     slots.iter().filter(is_meant).collect()
 }
 
-/// Refuses a stored PIN for several tokens: it belongs to one and would cost each of the others a
-/// try. Without a person and a stored PIN, the error of each token says that there is none.
+/// Refuses a stored PIN for several tokens: it belongs to one, and would cost each of the others a try. If there is
+/// neither a person nor a stored PIN, each token has that as its error.
 fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Error> {
     let states = chosen.iter().filter_map(|slot| slot.token.as_ref().ok());
     let wants_pin = |state: &&TokenState| state.initialized && state.login_required;
@@ -91,38 +92,39 @@ fn keep_for_one(pins: &mut Sources, chosen: &[&OccupiedSlot]) -> Result<(), Erro
     Err(Error::new(Exit::Token, text).help(help.with_candidates(&found)))
 }
 
-/// A library that is looked at, and what its tokens are listed by.
+/// A library that is looked at, and what is needed to list its tokens.
 struct LibraryLook<'a> {
     /// The library's path as it was given.
     path: &'a str,
     library: &'a Library,
     trusted: &'a TrustedLibrary,
-    /// What names the objects that are listed.
+    /// The objects that are to be listed.
     wanted: &'a ObjectSelector,
     /// The directory of NSS's databases, if the library is NSS. One without a password is a token that isn't initialised.
     nss_directory: Option<&'a str>,
-    /// All initialised tokens, even those that aren't looked at: TPMs have the same serial number for each.
+    /// All initialised tokens, even those that aren't looked at: all tokens of a TPM have the same serial number.
     initialized: Vec<&'a TokenState>,
-    /// A token that is open already, perhaps with a login.
+    /// A token that is open already, and may be logged in.
     open: Option<&'a Token>,
 }
 
 /// What was seen of a token's objects.
 struct SeenObjects {
     candidates: Vec<Candidate>,
-    /// Why those aren't all.
+    /// Why some objects were not seen, if that is so.
     error: Option<Error>,
 }
 
 impl SeenObjects {
-    /// Of a token that could not be looked at.
+    /// Nothing was seen of a token that couldn't be looked at.
     fn none(error: Error) -> Self {
         Self { candidates: Vec::new(), error: Some(error) }
     }
 }
 
 impl LibraryLook<'_> {
-    /// The token in the slot; what can't be seen of it is noted with it. Fails only if the one that is open can't be read.
+    /// The entry of the token in the slot. What can't be seen of it is noted there. An error only if the token that is
+    /// open can't be read.
     fn slot(&self, slot: &OccupiedSlot, pins: Option<&mut Sources>) -> Result<TokenEntry, Error> {
         let state = match &slot.token {
             Ok(state) => state,
@@ -152,13 +154,14 @@ impl LibraryLook<'_> {
         Ok(self.token(state, seen, is_logged_in))
     }
 
-    /// What the token shows, after a login if there are `pins`.
+    /// Reads what the token shows, after a login if there are `pins`.
     fn see(&self, state: &TokenState, pins: Option<&mut Sources>) -> Result<SeenObjects, Error> {
         let selector = TokenSelector { slot: Some(state.name.slot), ..TokenSelector::default() };
         let mut token = self.library.token(&selector)?;
         let Some(pins) = pins else {
             let candidates = token.candidates();
-            // A login stays for whoever opens the token next; a read-only session keeps some libraries from writing.
+            // A login would stay for whoever opens the token next, and a read-only session keeps some libraries from
+            // writing.
             token.close();
             return Ok(SeenObjects { candidates: candidates?, error: None });
         };
@@ -166,7 +169,7 @@ impl LibraryLook<'_> {
         let mut pins = lock.asking_unlocked(self.trusted, pins);
         let error = match token.log_in_if_required("to see its private objects", &mut pins) {
             Err(error) if error.is(&CANCELLED) => {
-                // For the tokens that are still to be looked at.
+                // The lock is needed for the tokens that are still to be looked at.
                 lock.acquire(self.trusted, limits::LISTING_LOCK, &mut library::note_wait)?;
                 return Err(error);
             }
@@ -176,14 +179,14 @@ impl LibraryLook<'_> {
         Ok(SeenObjects { candidates: token.candidates()?, error })
     }
 
-    /// The token with what names it among all of the library's, and the keys that were seen.
+    /// The token's entry, with what tells it from the library's other tokens, and with the keys that were seen.
     fn token(&self, state: &TokenState, seen: SeenObjects, is_logged_in: bool) -> TokenEntry {
         let SeenObjects { candidates, error } = seen;
         let is_shut = matches!(state.pin, PinState::Locked | PinState::ToBeChanged);
         let sees_all = error.is_none() && (is_logged_in || !state.login_required);
         let mut token = self.token_without_keys(state, error.as_ref());
         for candidate in candidates {
-            // A hidden key may belong to a CA's certificate, so one that is asked for is listed.
+            // A CA's certificate may belong to a hidden key, so it is listed if it is asked for.
             if candidate.is_authority && !self.wanted.is_given() {
                 token.ca_certificates += 1;
                 continue;
@@ -199,7 +202,7 @@ impl LibraryLook<'_> {
         token
     }
 
-    /// The token with what it takes to tell it from the others.
+    /// The token's entry, with what tells it from the library's other tokens.
     fn token_without_keys(&self, state: &TokenState, error: Option<&Error>) -> TokenEntry {
         let TokenName { serial, label, .. } = &state.name;
         let of_serial: Vec<_> =
@@ -217,7 +220,7 @@ impl LibraryLook<'_> {
         }
     }
 
-    /// The slots of the tokens, if none is initialised and so none can be used. NSS's can be used without that.
+    /// The slots of the tokens if none is initialised, so that none can be used. NSS's tokens can be used without that.
     fn slots_without_use(&self, slots: &[OccupiedSlot]) -> Vec<u64> {
         let is_uninitialized =
             |slot: &OccupiedSlot| matches!(&slot.token, Ok(state) if !state.initialized);
@@ -246,18 +249,18 @@ fn key_uri(token: &TokenEntry, candidate: &Candidate, path: &str) -> Option<Stri
     Some(uri.to_string())
 }
 
-/// Whether it needs its label, and that can't be written down.
+/// Whether only the label could name the object, and can't be written down.
 fn is_unnameable(candidate: &Candidate) -> bool {
     candidate.standing.needs_label() && nameable(&candidate.label).is_empty()
 }
 
-/// CKA_ID as `objectId` has it; `None` without one.
+/// The CKA_ID in the form of `objectId`; `None` if there is none.
 fn object_id(candidate: &Candidate) -> Option<String> {
     let id = ObjectId::from_bytes(candidate.id.clone());
     (!candidate.id.is_empty()).then(|| id.to_string())
 }
 
-/// The certificate and its key, or one of the two. `uri` names it, if anything does.
+/// The entry of a certificate and its key, or of one of the two. `uri` names it, if anything does.
 fn key_entry(
     candidate: Candidate,
     uri: Option<String>,
@@ -285,11 +288,11 @@ fn key_entry(
     }
 }
 
-/// What there is to say of a certificate and its key. `sees_all`: a private key that isn't shown isn't there.
+/// What there is to say of a certificate and its key. With `sees_all`, a private key that isn't shown doesn't exist.
 fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
     let mut notes = match &candidate.certificate {
         None => vec![KeyNote::NoCertificate],
-        // As a sentence with the words of the error that a request would have.
+        // The text is the one that a request would have as its error.
         Some(Err(error)) => vec![KeyNote::UnusableCertificate(error.to_string())],
         Some(Ok(certificate)) => certificate_notes(certificate, candidate),
     };
@@ -309,7 +312,7 @@ fn notes(candidate: &Candidate, sees_all: bool) -> Vec<KeyNote> {
     notes
 }
 
-/// What there is to say of the candidate's certificate, which can be used.
+/// What there is to say of the candidate's certificate, if that can be used.
 fn certificate_notes(certificate: &Certificate, candidate: &Candidate) -> Vec<KeyNote> {
     let mut notes = Vec::new();
     match certificate.validity.at(unix_time()) {

@@ -1,5 +1,5 @@
-//! Lists every library of the machine, each in a process of its own: one that crashes, hangs or
-//! writes nonsense is a line in the list and not its end.
+//! Lists every library of the machine, each in a process of its own. So a library that crashes, hangs or writes
+//! nonsense costs only its own line of the list.
 
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
@@ -21,11 +21,11 @@ use system::descriptors::hand_on;
 use system::limits;
 use system::signals::SigintLeftToChild;
 
-/// More than any token holds.
+/// The longest document that is read, in bytes: more than any token holds.
 const LONGEST_DOCUMENT: u64 = 16 << 20;
 
-/// What each library of this machine shows to `list --json` with these arguments, all at the same time. With a
-/// login they come one after another, since they share the terminal.
+/// Lists each library of this machine with `list --json` and these arguments, all at the same time. With a login they
+/// come one after the other, since they share the terminal.
 pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, Error> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let libraries = discovery::libraries(home.as_deref());
@@ -45,7 +45,7 @@ pub(super) fn list_machine(arguments: &[String], asks: bool) -> Result<Listing, 
     Ok(Listing::new(entries))
 }
 
-/// Each library after the one before it, with the time that a person takes.
+/// Lists one library after the other, each for as long as a person may take.
 fn list_one_by_one(libraries: &[Installed], arguments: &[String]) -> Vec<LibraryEntry> {
     let mut entries = Vec::new();
     for library in libraries {
@@ -56,7 +56,7 @@ fn list_one_by_one(libraries: &[Installed], arguments: &[String]) -> Vec<Library
     entries
 }
 
-/// All libraries at the same time.
+/// Lists all libraries at the same time.
 fn list_at_once(libraries: &[Installed], arguments: &[String]) -> Vec<LibraryEntry> {
     let started = Instant::now();
     let processes: Vec<_> =
@@ -68,7 +68,7 @@ fn list_at_once(libraries: &[Installed], arguments: &[String]) -> Vec<LibraryEnt
         .collect()
 }
 
-/// What the process that looks at the library lists within this time from its start, or an error in its place.
+/// The entry that the library's process lists within this time from its start, or one with an error in its place.
 fn entry(
     library: &Installed,
     process: io::Result<LibraryProcess>,
@@ -82,7 +82,7 @@ fn entry(
     answer.unwrap_or_else(|reason| failed(&library.path, &reason))
 }
 
-/// Says where the tokens are that no library of this machine shows.
+/// Says where there are tokens that no library of this machine shows.
 fn note_remote(registrations: &[String]) {
     for name in registrations {
         let proxy = discovery::proxy().unwrap_or_else(|| "p11-kit-proxy.so".into());
@@ -98,7 +98,7 @@ fn note_remote(registrations: &[String]) {
 /// A process that looks at a library.
 struct LibraryProcess {
     child: Child,
-    /// What it prints: a socket, since that can be read for a limited time.
+    /// The socket that is the process's standard output. A socket can be read for a limited time.
     output: UnixStream,
 }
 
@@ -120,7 +120,7 @@ impl LibraryProcess {
             .args(init_args)
             .args(arguments)
             .args(verbose)
-            // A PIN on standard input is for one token, not for all that are found.
+            // A PIN on standard input belongs to one token, and not to all that are found.
             .stdin(Stdio::null())
             .stdout(OwnedFd::from(theirs))
             .stderr(noise);
@@ -128,10 +128,11 @@ impl LibraryProcess {
         Ok(Self { child, output })
     }
 
-    /// What the process has listed, or why it listed nothing. It is killed when `limit` has passed since it was started.
+    /// Waits for what the process lists; the error says why it has listed nothing. The process is killed `limit` after
+    /// its start.
     fn answer(self, started: Instant, limit: Duration) -> Result<LibraryEntry, String> {
         let Self { mut child, output } = self;
-        // Others may have taken all of the time, while this one had its answer.
+        // Waiting for the others may have taken all of the time, although this process had its answer.
         let left = limit.saturating_sub(started.elapsed()).max(Duration::from_secs(1));
         let _ = output.set_read_timeout(Some(left));
         let mut document = Vec::new();
@@ -149,11 +150,11 @@ impl LibraryProcess {
     }
 }
 
-/// Why a process that has ended so has listed nothing.
+/// Why a process that has ended like this has listed nothing.
 fn ended(status: Option<ExitStatus>) -> String {
     match status.and_then(|status| status.signal()) {
         Some(signal) => format!("it crashes the process that loads it (signal {signal})"),
-        // A library's trouble, and no document that says which.
+        // The process has failed because of the library, and has printed no document that says why.
         None if status.and_then(|status| status.code()) == Some(4) => {
             "it crashes the process that loads it".to_owned()
         }
@@ -161,7 +162,7 @@ fn ended(status: Option<ExitStatus>) -> String {
     }
 }
 
-/// The entry of a library that listed nothing, for this reason.
+/// The entry of a library that has listed nothing, for this reason.
 fn failed(library: &Path, reason: &str) -> LibraryEntry {
     let text = format!("PKCS#11 library {} does not list its tokens: {reason}", library.display());
     let look = command("list -v --module ").and(shell_word(&library.to_string_lossy()));

@@ -1,4 +1,5 @@
-//! What there is to authenticate with: libraries, their tokens, and the keys and certificates on them.
+//! What there is to authenticate with: libraries, their tokens, and the keys and certificates on them. The list is made
+//! here for all commands.
 
 mod document;
 mod library;
@@ -19,12 +20,12 @@ use messages::report;
 use pin_entry::Sources;
 use system::environment::TakenVariables;
 
-/// Of all keys and certificates none is what was asked for.
+/// There are keys and certificates, but none is what was asked for.
 pub(crate) const NONE_FITS: Kind = Kind::new("none fits");
 
 impl KeyOptions {
-    /// Lists the library that is named, in this process, or else every one that is found. With a `login` to see private
-    /// objects: with the variable that the PIN's source names; without a source a person is asked.
+    /// Lists the library that is named, in this process, or else every library that is found. With a `login`, private
+    /// objects are seen, too. It has the variable that the PIN's source names; without a source, a person is asked.
     pub(super) fn list(
         &self,
         login: Option<&TakenVariables>,
@@ -46,7 +47,7 @@ impl KeyOptions {
                 let found = list_library(&path, library, &filter, pins, None, session)?;
                 Ok(Listing::new(vec![found]))
             }
-            // Several libraries may show the same token, and each would send it the PIN.
+            // Several libraries may show the same token, and each would send the PIN to it.
             _ if login.is_some() && pin.is_some() => needs_module("--login with a stored PIN"),
             _ if self.selection.init_args.is_some() => needs_module("--init-args"),
             _ => {
@@ -57,18 +58,18 @@ impl KeyOptions {
         }
     }
 
-    /// The library's path, if one is named.
+    /// The path of the library that is named, if any.
     pub(super) fn library(&self) -> Option<String> {
         let Selection { module, uri, .. } = &self.selection;
         let of_uri = || Some(Uri::parse(uri.as_ref()?).ok()?.get("module-path")?.to_owned());
         module.clone().or_else(of_uri)
     }
 
-    /// The error if a token or an object was asked for that isn't there.
+    /// The error that the token or the object that was asked for isn't there, if that is so.
     pub(super) fn miss(&self, listing: &Listing) -> Option<Error> {
         let Filter { token, object, .. } = self.filter().ok()?;
         let mut libraries = listing.libraries.iter();
-        // One that is busy may have it, too.
+        // A token that is busy may have the object, too.
         let is_hidden =
             |library: &LibraryEntry| library.error.as_ref().is_some_and(|error| error.is_busy);
         if libraries.clone().all(|library| library.error.is_some()) || libraries.any(is_hidden) {
@@ -78,7 +79,7 @@ impl KeyOptions {
                 .and(command("list"))
                 .and(" shows what is there");
             Some(Error::new(Exit::Token, format!("no token with {token} was found")).help(help))
-        // A token that couldn't be seen whole may have it.
+        // A token of which not everything was seen may have the object.
         } else if object.is_given() && listing.tokens().all(|(_, token)| token.is_bare()) {
             Some(none_fits(&object, &[]))
         } else {
@@ -91,7 +92,7 @@ impl KeyOptions {
     }
 }
 
-/// `found` is what there is instead.
+/// The error that no object fits the selector. `found` describes those that there are.
 pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
     let help =
         "name one of those that are there; --login shows also what a token hides without a PIN:";
@@ -104,7 +105,7 @@ pub(super) fn none_fits(selector: &ObjectSelector, found: &[String]) -> Error {
         .kind(NONE_FITS)
 }
 
-/// What to do with what was found, or where nothing that could be used was seen.
+/// The help that lists what was found or, if nothing was seen that could be used, says what to do.
 pub(super) fn among(found: &[String], help: &str) -> Help {
     if !found.is_empty() {
         return Help::from(help).with_candidates(found);

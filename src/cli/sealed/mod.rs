@@ -1,5 +1,5 @@
-//! The commands for sealed files: `seal`, `unseal` and `kubelet-credential-provider`; and what they share: reading one,
-//! which of its recipients is a key of the token, and what that key makes of it.
+//! The commands for sealed files: `seal`, `unseal` and `kubelet-credential-provider`. What they share is here: how a
+//! sealed file is read, which of its recipients is a key of the token, and how that key opens it.
 
 pub(super) mod provider;
 pub(super) mod seal;
@@ -19,7 +19,7 @@ use messages::help::Help;
 use sealed::{Registries, SealedFile, describe, names};
 use token::{KeyReference, Token};
 
-/// The longest sealed file that is read, in bytes; a thousand recipients take a fifth of it.
+/// The longest sealed file that is read, in bytes. A thousand recipients take a fifth of it.
 const LONGEST_FILE: u64 = 1 << 20;
 
 // The options that say with which token files are opened. Which key of it follows from the file.
@@ -44,7 +44,7 @@ pub(in crate::cli) fn read(path: &Path) -> Result<SealedFile, Error> {
     SealedFile::read(&content(path)?, &path.display().to_string())
 }
 
-/// The content of a regular file, which is no longer than any sealed file.
+/// Reads a regular file that is no longer than a sealed file may be.
 pub(in crate::cli) fn content(path: &Path) -> Result<Vec<u8>, Error> {
     read_regular(path, LONGEST_FILE).map_err(|error| {
         let text = format!("{}: {error}", path.display());
@@ -53,7 +53,7 @@ pub(in crate::cli) fn content(path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// A node's certificate from a file of PEM or DER; the others of a chain are passed over.
+/// Reads a node's certificate from a file in PEM or DER. The other certificates of a chain are passed over.
 pub(in crate::cli) fn certificate(path: &Path) -> Result<Certificate, Error> {
     let name = path.display().to_string();
     let parsed = CertificateChain::from_pem_or_der(&content(path)?, &name);
@@ -67,12 +67,12 @@ pub(in crate::cli) fn certificate(path: &Path) -> Result<Certificate, Error> {
 /// A key of the token that opens a file.
 pub(in crate::cli) struct RecipientKey {
     pub(in crate::cli) key: KeyReference,
-    /// The place of its recipient in [`SealedFile::recipients`].
+    /// The place of the key's recipient in [`SealedFile::recipients`].
     pub(in crate::cli) recipient: usize,
 }
 
-/// The first recipient that is a key of the token, by the certificates on it or by `certificateFile`. Logs in only if none
-/// is visible without, and not without `pins`.
+/// Finds the first recipient that is a key of the token, by the certificates on it or by `certificateFile`. Logs in
+/// only if none is visible without a login, and never without `pins`.
 pub(in crate::cli) fn recipient_key(
     token: &mut Token,
     config: &Config,
@@ -82,7 +82,7 @@ pub(in crate::cli) fn recipient_key(
     let selector = &config.object;
     let Some(path) = &config.certificate_file else {
         let recipient = |certificate: &Certificate| file.recipient(&names(certificate));
-        // Any object is meant if the options name none.
+        // If the options name no object, any may be meant.
         let visible = |token: &Token| token.key_with_certificate(selector, recipient);
         let found = token.visible_or_hidden("the key of a sealed file", pins, visible)?;
         let found = found.ok_or_else(|| no_recipient(token, file))?;

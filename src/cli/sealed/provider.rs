@@ -48,7 +48,7 @@ pub(in crate::cli) fn run(
     let (session, variables) = start.take_pin_variable(options.configuration());
     end_in_time();
     let mut request = Vec::new();
-    // What can't be read is no request.
+    // A request that can't be read is refused when it is decoded.
     let _ = io::stdin().lock().take(LONGEST_REQUEST + 1).read_to_end(&mut request);
     let request = ProviderRequest::decode(&request)?;
     let file = read(&arguments.sealed)?;
@@ -70,9 +70,9 @@ pub(in crate::cli) fn run(
     session.output.print_document(&answer(&request, &registries, arguments.cache))
 }
 
-/// From now on, ends the process before kubelet kills it: its own error says more.
+/// Ends the process before kubelet would kill it, since the error that it prints says more.
 fn end_in_time() {
-    // Without a thread, kubelet's limit is left.
+    // If no thread can be started, kubelet's limit remains.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(limits::PROVIDER);
         let seconds = limits::PROVIDER.as_secs();

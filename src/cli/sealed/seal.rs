@@ -1,4 +1,4 @@
-//! `seal`: registry passwords, sealed to nodes' certificates. No token is needed.
+//! `seal`: seals registry passwords to the certificates of nodes. No token is needed.
 
 use std::io::{self, IsTerminal as _, Read as _};
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ fn registries(arguments: &SealArguments) -> Result<Registries, Error> {
             Error::new(Exit::Configuration, reason).help("give both as the registry knows them")
         })
     };
-    // Before a person types anything.
+    // Wrong options are refused before a person types anything.
     login("x".to_owned())?;
     Ok(Registries { logins: vec![login(password(&username, &registry)?)?] })
 }

@@ -1,4 +1,4 @@
-//! `unseal`: what is in a sealed file, for a person at a terminal.
+//! `unseal`: shows a person at a terminal what is in a sealed file.
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(in crate::cli) fn run(
     }
     let file = read(&arguments.file)?;
     let config = Config::of_token(&mut options.configuration())?;
-    // A PIN that lies somewhere shows no person.
+    // The PIN is always typed: a stored one would show no person.
     let pins = Sources::new(PinSource::Prompt, &TakenVariables::default());
     let library = session.open(&config)?;
     let mut pins = library.lock.asking_unlocked(&config.library, pins);
