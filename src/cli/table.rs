@@ -52,8 +52,8 @@ impl<const N: usize> Table<N> {
         self.rows.push(Row { style: PLAIN, cells, notes });
     }
 
-    /// The table's lines, in the styles that the output can show; `None` if it is too wide for the terminal, or if the
-    /// output is none.
+    /// The table's lines, in the styles that the output can show; `None` if it is too wide for the terminal, or if there is
+    /// no terminal.
     pub(super) fn shown(&self, output: &CommandOutput) -> Option<String> {
         let width = output.width()?;
         let lines = self.lines(Some(width), |style, text| output.paint(style, text))?;

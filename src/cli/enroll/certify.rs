@@ -201,7 +201,7 @@ impl<'a> ContextEnrollment<'a> {
         }
     }
 
-    /// For whom the context's cluster takes the bearer of this key.
+    /// Asks the context's cluster for which user it takes the bearer of this key.
     fn known_as(
         &self,
         key: Configuration,
@@ -258,7 +258,8 @@ impl<'a> KeyEnrollment<'a> {
     }
 }
 
-/// The key that the same command has made before in the place of another one, if the cluster has a request for it.
+/// The key that the same command has made before in the place of another one; `None` if there is no such key, or the
+/// cluster has no request for it.
 fn replaced_before(
     enrollment: &mut Enrollment<'_>,
     plan: &CertifyPlan,

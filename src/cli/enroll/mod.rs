@@ -1,7 +1,7 @@
-//! `enroll`: a key on a token, the request for its certificate, and the certificate beside it.
+//! `enroll`: makes a key on a token, gets a certificate for it, and puts that beside the key.
 //!
-//! Each step is read from where it was made: the key, and the certificate, on the token. So the command
-//! goes on where an earlier one was interrupted, and says what it finds if there is nothing left to do.
+//! What an earlier call has done is read from the token and the cluster. So the command goes on where that was
+//! interrupted, and says what it finds if there is nothing left to do.
 
 mod certificate;
 mod certify;
