@@ -25,62 +25,62 @@ use crate::pem::{blocks as pem_blocks, certificate_of};
 use crate::{Refusal, YubiKeyClaims};
 use messages::error::{Error, Exit};
 
-/// id-aa-attestation
+/// The type id-aa-attestation.
 const ATTESTATION_BUNDLE: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.16.2.59");
 
 /// A YubiKey's attestation certificate: the type of a statement, and of an extension in Yubico's form.
 const YUBIKEY_ATTESTATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.1");
-/// What older releases of yubico-piv-tool have for the extension. In a certificate it means something else.
+/// The type that older releases of yubico-piv-tool use for the extension. In a certificate it means something else.
 const YUBIKEY_ATTESTATION_OF_OLD: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.11");
-/// The device's certificate, in Yubico's form.
+/// The type of the extension with the device's certificate, in Yubico's form.
 const YUBIKEY_DEVICE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.2");
 
-/// The label of a statement in PEM that is no YubiKey's: an AttestationStatement in DER.
+/// The label in PEM of a statement that isn't a YubiKey's: an AttestationStatement in DER.
 const STATEMENT_LABEL: &str = "ATTESTATION STATEMENT";
 
-/// Of an attribute's value.
+/// The most bytes of an attribute's value.
 pub(crate) const MOST_BYTES: usize = 16 * 1024;
 
-/// Beside the attestation.
+/// The most certificates that come with an attestation.
 pub(crate) const MOST_CERTIFICATES: usize = 8;
 
-/// What a device says of a key, as a request brings it along. Only its length, and the number of its certificates, are known
-/// to be fit.
+/// What a device says of a key, as a request carries it. It is known to be short enough, and to have few enough
+/// certificates; nothing else of it was checked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AttestationBundle {
     pub statement: Statement,
-    /// In DER: the device's certificate and those between it and a root, in any order.
+    /// The device's certificate and those between it and a root, in DER and in any order.
     pub certificates: Vec<Vec<u8>>,
 }
 
-/// A device's statement about a key, in the form that its type has.
+/// A device's statement about a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Statement {
     /// A YubiKey's attestation certificate, in DER.
     YubiKey(Vec<u8>),
-    /// What an [`ExternalVerifier`](crate::ExternalVerifier) can read.
+    /// A statement that only an [`ExternalVerifier`](crate::ExternalVerifier) can read.
     Other(OtherStatement),
 }
 
-/// A statement of a type that is not known here.
+/// A statement of a type that this crate doesn't know.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OtherStatement {
     pub kind: ObjectIdentifier,
-    /// In DER, whatever the type defines.
+    /// The statement in DER. The type defines its structure.
     pub der: Vec<u8>,
 }
 
-/// AttestationBundle of the draft.
+/// The draft's AttestationBundle.
 #[derive(Sequence)]
 struct BundleSequence {
     attestations: Vec<StatementSequence>,
-    /// CertificateChoices of which we take only `certificate`, which has no tag of its own.
+    /// The draft's CertificateChoices, of which only `certificate` is taken. That one has no tag of its own.
     certs: Option<Vec<Any>>,
 }
 
-/// AttestationStatement of the draft.
+/// The draft's AttestationStatement.
 #[derive(Sequence)]
 struct StatementSequence {
     kind: ObjectIdentifier,
@@ -93,16 +93,18 @@ pub fn is_attestation(attribute: &ObjectIdentifier) -> bool {
 }
 
 impl AttestationBundle {
-    /// The bundle of a YubiKey's chain, which begins with the attestation certificate; `None` if the chain is empty.
+    /// Makes the bundle of a YubiKey's chain, which begins with the attestation certificate; `None` if the chain is
+    /// empty.
     pub fn of_chain(chain: &[Vec<u8>]) -> Option<Self> {
         let (attestation, certificates) = chain.split_first()?;
         let statement = Statement::YubiKey(attestation.clone());
         Some(Self { statement, certificates: certificates.to_vec() })
     }
 
-    /// Of a file in PEM: the attestation of a key (SubjectPublicKeyInfo in DER), the device's certificate, and those between
-    /// it and a root, in any order. A YubiKey's attestation is a certificate, any other an `ATTESTATION STATEMENT`, of which
-    /// nobody knows here which key it is about. `source` says in messages where the file comes from.
+    /// Reads a bundle from a file in PEM. It has the attestation of a key (SubjectPublicKeyInfo in DER), the device's
+    /// certificate, and those between that and a root, in any order. A YubiKey's attestation is a certificate. Any
+    /// other one is an `ATTESTATION STATEMENT`, of which this crate doesn't know which key it is about. Messages call
+    /// the file `source`.
     pub fn from_pem(pem: &[u8], source: &str, public_key_info: &[u8]) -> Result<Self, Error> {
         Self::among(pem, public_key_info).map_err(|reason| {
             let text = format!("{source} has no attestation of the key: {reason}");
@@ -159,7 +161,7 @@ impl AttestationBundle {
         })
     }
 
-    /// A PKCS#10 attribute, in DER. What would not be read is refused.
+    /// The bundle as a PKCS#10 attribute, in DER. An error if it would not be read again.
     pub fn to_attribute(&self) -> Result<Vec<u8>, Refusal> {
         let certificates = self.certificates.iter().map(|der| certificate(der));
         let certificates = certificates.collect::<Result<Vec<_>, _>>()?;
@@ -173,7 +175,7 @@ impl AttestationBundle {
         Attribute { oid: ATTESTATION_BUNDLE, values }.to_der().map_err(not_der)
     }
 
-    /// The one that stands among the attributes of a request; `None` if there is none.
+    /// Reads the bundle among a request's attributes; `None` if there is none.
     pub fn in_attributes(attributes: &Attributes) -> Result<Option<Self>, Refusal> {
         let with = |id| attributes.iter().filter(move |attribute| attribute.oid == id);
         let mut all = match with(ATTESTATION_BUNDLE).collect::<Vec<_>>().as_slice() {
@@ -221,7 +223,7 @@ impl AttestationBundle {
         Ok(Self { statement, certificates: certificates.collect::<Result<_, _>>()? })
     }
 
-    /// Yubico's form: extensions that are asked for (RFC 2985, section 5.4.2), with a certificate in DER each.
+    /// Reads Yubico's form: extensions that are asked for (RFC 2985, section 5.4.2), each with a certificate in DER.
     fn from_extensions(value: &Any) -> Result<Option<Self>, Refusal> {
         let ExtensionReq(extensions) = value.decode_as().map_err(not_der)?;
         let (mut attestations, mut devices) = (Vec::new(), Vec::new());
@@ -275,14 +277,14 @@ fn check_length(value: &Any) -> Result<(), Refusal> {
     if length > MOST_BYTES { Err(Refusal::TooLong(length)) } else { Ok(()) }
 }
 
-/// What looks like a certificate, to be written.
+/// Checks that this looks like a certificate, which is to be written.
 fn certificate(der: &[u8]) -> Result<Any, Refusal> {
     let certificate = Any::from_der(der).map_err(not_der)?;
     certificate_der(&certificate)?;
     Ok(certificate)
 }
 
-/// What looks like a certificate, in DER.
+/// The DER of what looks like a certificate.
 fn certificate_der(certificate: &Any) -> Result<Vec<u8>, Refusal> {
     if certificate.tag() != Tag::Sequence {
         return Err(Refusal::NotDer);

@@ -1,4 +1,4 @@
-//! A certificate of a chain, read strictly: in DER's only form, and each extension once.
+//! A certificate of a chain, which is read strictly: it has DER's only form, and each extension once.
 
 use const_oid::db::{rfc5280, rfc5912};
 use const_oid::{AssociatedOid, ObjectIdentifier};
@@ -17,10 +17,10 @@ use protocol::hash::Hash;
 
 use crate::Refusal;
 
-/// All that may be critical, since it is heeded.
+/// The extensions that may be critical, since they are heeded here.
 const HEEDED: [ObjectIdentifier; 2] = [rfc5280::ID_CE_BASIC_CONSTRAINTS, rfc5280::ID_CE_KEY_USAGE];
 
-/// What vendors sign their certificates with (RFC 4055, RFC 5758). Of RSA, PKCS #1 v1.5.
+/// The algorithms with which vendors sign their certificates (RFC 4055, RFC 5758). Those of RSA are PKCS #1 v1.5.
 const ALGORITHMS: [(ObjectIdentifier, Hash); 6] = [
     (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Hash::Sha256),
     (rfc5912::SHA_384_WITH_RSA_ENCRYPTION, Hash::Sha384),
@@ -34,7 +34,7 @@ const ALGORITHMS: [(ObjectIdentifier, Hash); 6] = [
 pub(crate) struct Certificate {
     readable: Readable,
     parsed: CertificateInner<Raw>,
-    /// The TBSCertificate in DER, as it stands in the certificate: what the issuer has signed.
+    /// The TBSCertificate in DER, exactly as it is in the certificate: what the issuer has signed.
     signed: Vec<u8>,
     public_key_info: Vec<u8>,
     pub(crate) basic_constraints: Option<BasicConstraints>,
@@ -42,13 +42,13 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Reads one certificate and nothing behind it. `source` says in messages what it is.
+    /// Reads one certificate, which nothing may follow. Messages call it `source`.
     pub(crate) fn from_der(der: &[u8], source: &str) -> Result<Self, Refusal> {
         let unreadable = |reason: &dyn ToString| {
             Refusal::UnreadableCertificate(printable(&reason.to_string()).into_owned())
         };
         let readable = Readable::from_der(der, source).map_err(|error| unreadable(&error))?;
-        // Zeros behind it are for tokens alone.
+        // Only tokens may add zeros behind it.
         if readable.der() != der {
             return Err(unreadable(&format!("something follows {source}")));
         }
@@ -104,7 +104,7 @@ impl Certificate {
         self.tbs().extensions().map_or(&[], |extensions| extensions.as_slice())
     }
 
-    /// What stands in the extension's OCTET STRING.
+    /// The content of the extension's OCTET STRING.
     pub(crate) fn extension(&self, id: ObjectIdentifier) -> Option<&[u8]> {
         let found = self.extensions().iter().find(|extension| extension.extn_id == id);
         found.map(|extension| extension.extn_value.as_bytes())
@@ -114,17 +114,17 @@ impl Certificate {
         self.readable.der()
     }
 
-    /// For messages, fit for a terminal.
+    /// What messages call the certificate. The text is fit for a terminal.
     pub(crate) fn name(&self) -> String {
         format!("the certificate of {}", short(self.subject()))
     }
 
-    /// As text, whatever stands in it.
+    /// The subject as text, which may hold anything.
     pub(crate) fn subject(&self) -> &str {
         &self.readable.subject
     }
 
-    /// For messages, fit for a terminal.
+    /// What messages call the issuer. The text is fit for a terminal.
     pub(crate) fn issuer(&self) -> String {
         short(&self.readable.issuer_text)
     }
@@ -133,12 +133,12 @@ impl Certificate {
         self.readable.validity
     }
 
-    /// SubjectPublicKeyInfo in DER.
+    /// The public key's SubjectPublicKeyInfo in DER.
     pub(crate) fn public_key_info(&self) -> &[u8] {
         &self.public_key_info
     }
 
-    /// SHA-256 of the whole, in hexadecimal digits.
+    /// The SHA-256 of the whole certificate, in hexadecimal digits.
     #[cfg(test)]
     pub(crate) fn fingerprint(&self) -> String {
         crypto::certificate::fingerprint(self.readable.der())
@@ -148,16 +148,16 @@ impl Certificate {
         self.readable.der() == other.readable.der()
     }
 
-    /// Whether this one's issuer is called as `issuer` is. That shows nothing yet.
+    /// Whether the certificate names `issuer` as its issuer. The name alone proves nothing.
     pub(crate) fn names_as_issuer(&self, issuer: &Self) -> bool {
         self.tbs().issuer() == issuer.tbs().subject()
     }
 
-    /// Whether the key of `issuer` has signed this one.
+    /// Whether the key of `issuer` has signed the certificate.
     pub(crate) fn is_signed_by(&self, issuer: &Self) -> bool {
         let algorithm = self.parsed.signature_algorithm();
         let key = issuer.readable.public_key();
-        // The algorithm stands in the signed part once more (RFC 5280, section 4.1.1.2).
+        // The signed part names the algorithm once more (RFC 5280, section 4.1.1.2).
         let (Some((scheme, hash)), true) =
             (signature_algorithm(algorithm, key), self.tbs().signature() == algorithm)
         else {
@@ -171,7 +171,8 @@ impl Certificate {
     }
 }
 
-/// What an algorithm's name asks of this key; `None` if it is none of [`ALGORITHMS`], or another kind of key's.
+/// The scheme and the hash that the algorithm stands for with this key; `None` if it isn't one of [`ALGORITHMS`], or is
+/// for another kind of key.
 fn signature_algorithm(name: &AlgorithmIdentifierOwned, key: &PublicKey) -> Option<(Scheme, Hash)> {
     let (_, hash) = ALGORITHMS.into_iter().find(|(oid, _)| *oid == name.oid)?;
     let is_null = name.parameters.as_ref().map(|parameters| parameters.decode_as::<Null>().is_ok());

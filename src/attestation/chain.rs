@@ -1,21 +1,24 @@
-//! The way from an attestation certificate over its device's to a root (RFC 5280, section 6, without revocation, policies
-//! and name constraints, which no vendor has here: critical extensions for them are refused).
+//! The way from an attestation certificate over its device's certificate to a root (RFC 5280, section 6). Revocation,
+//! policies and name constraints are left out, since no vendor uses them here: critical extensions for them are
+//! refused.
 
 use crate::Refusal;
 use crate::certificate::Certificate;
 use crate::roots::{Anchor, Purpose, Roots};
 
-/// Signatures that are verified for one attestation. The longest way of Yubico's takes four.
+/// How many signatures are verified for one attestation at most. The longest way that Yubico has takes four.
 pub(crate) const MOST_SIGNATURES: usize = 8;
 
-/// The authority of Yubico's that signs certificates of YubiKeys' PIV applications is called so, and a letter and a number.
+/// The beginning of the names of Yubico's authorities that sign the certificates of YubiKeys' PIV applications. A
+/// letter and a number follow.
 const PIV_AUTHORITY: &str = "CN=Yubico PIV Attestation ";
 
-/// A way to a root: each certificate has signed the one before.
+/// A way to a root. Each certificate has signed the one before it.
 pub(crate) struct Chain<'a> {
-    /// Its key has signed the attestation. A YubiKey has it in its slot f9.
+    /// The device's certificate, whose key has signed the attestation. A YubiKey has it in its slot f9.
     pub(crate) device: &'a Certificate,
-    /// Those above the device's, the root last. None if the device's own certificate is trusted.
+    /// The certificates above the device's; the last one is the root's. Empty if the device's own certificate is
+    /// trusted.
     authorities: Vec<&'a Certificate>,
     root: &'a Anchor,
 }
@@ -53,7 +56,7 @@ impl<'a> Chain<'a> {
         along: &'a [Certificate],
         roots: &'a Roots,
     ) -> Result<Self, Refusal> {
-        // What is known comes first: nothing that is sent along can take its place.
+        // Certificates that are known come first, so that none that is sent along can take their place.
         let anchors = roots.anchors.iter().map(|anchor| &anchor.certificate);
         let candidates = anchors.chain(&roots.intermediates).chain(along).collect();
         let mut search = Search { candidates, signatures: 0 };
@@ -70,8 +73,8 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Whether the root vouches for PIV by this way. Yubico's of all applications has two authorities below it, and an owner
-    /// of a device can't insert another that is called like the lower one.
+    /// Whether the root vouches for PIV by this way. Yubico's root for all applications has two authorities below it.
+    /// The owner of a device can't insert another one with the name of the lower one.
     fn is_for_piv(&self) -> bool {
         match (self.root.purpose, self.authorities.as_slice()) {
             (Purpose::Applications, [lower, _upper, _root]) => {
@@ -92,14 +95,14 @@ impl<'a> Chain<'a> {
 }
 
 struct Search<'a> {
-    /// In the order in which they are tried. None is taken twice.
+    /// The certificates in the order in which they are tried. None is taken twice.
     candidates: Vec<&'a Certificate>,
-    /// How many were verified.
+    /// How many signatures were verified.
     signatures: usize,
 }
 
 impl<'a> Search<'a> {
-    /// The first certificate that is named as the issuer of this one and whose key has signed it.
+    /// The first certificate that this one names as its issuer, and whose key has signed it.
     fn issuer_of(&mut self, below: &Certificate) -> Result<&'a Certificate, Refusal> {
         let (certificate, issuer) = (below.name(), below.issuer());
         let mut refusal = Refusal::UnknownIssuer { certificate, issuer };
@@ -128,7 +131,7 @@ fn check_valid(certificate: &Certificate, now: i64) -> Result<(), Refusal> {
     }
 }
 
-/// Whether it may issue certificates with so many CAs between it and the attestation.
+/// Fails if the issuer may not issue certificates with so many CAs between it and the attestation.
 fn check_issuer(issuer: &Certificate, between: usize) -> Result<(), Refusal> {
     let certificate = issuer.name();
     let Some(constraints) = &issuer.basic_constraints else {

@@ -9,9 +9,9 @@ use crypto::certificate::PublicKey;
 /// What is proven of a key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Claims {
-    /// By a YubiKey's attestation, up to a root.
+    /// A YubiKey's attestation proves it, up to a root.
     YubiKey(YubiKeyClaims),
-    /// By what a verifier claims.
+    /// A verifier claims it.
     Device(DeviceClaims),
 }
 

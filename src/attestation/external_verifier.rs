@@ -1,4 +1,5 @@
-//! Attestations that are no YubiKey's: a program of the administrator's judges them, by a question and an answer in JSON.
+//! Attestations of devices other than YubiKeys. A program of the administrator's judges them, by a question and an
+//! answer in JSON.
 //!
 //! The question has the attestation and the key that the request is for. The answer has the key that the attestation is
 //! about, the device that holds it, and what is shown of it. An answer that is anything else is a refusal.
@@ -42,12 +43,12 @@ pub trait ExternalVerifier {
     fn answer(&self, question: &str) -> Result<Vec<u8>, String>;
 }
 
-/// What a verifier says of a key. Shown as `laptop-17: made in its TPM, can't leave it, says verify-tpm`.
+/// What a verifier says of a key. It is shown as `laptop-17: made in its TPM, can't leave it, says verify-tpm`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceClaims {
     /// The device that holds the key, in the verifier's words: letters, digits, `.`, `_` and `-`.
     pub device: String,
-    /// What is shown of the key, for people; one at least.
+    /// What is shown of the key, for people. There is at least one claim.
     pub claims: Vec<String>,
     /// The verifier's name.
     pub verifier: String,
@@ -75,9 +76,9 @@ impl Display for DeviceClaims {
 struct Question {
     api_version: &'static str,
     kind: &'static str,
-    /// SubjectPublicKeyInfo of the request, in DER and base64, as everything below.
+    /// The SubjectPublicKeyInfo of the request, in DER and base64. All the following are in base64, too.
     public_key: String,
-    /// An object identifier, such as `2.23.133.20.1`.
+    /// The statement's type: an object identifier, such as `2.23.133.20.1`.
     r#type: String,
     statement: String,
     certificates: Vec<String>,
@@ -88,14 +89,14 @@ struct Question {
 struct Answer {
     api_version: String,
     kind: String,
-    /// SubjectPublicKeyInfo of the key that the attestation is about, in DER and base64.
+    /// The SubjectPublicKeyInfo of the key that the attestation is about, in DER and base64.
     public_key: String,
     device: String,
     claims: Vec<String>,
 }
 
-/// Has a verifier judge an attestation with these certificates beside it, of a request for this key (SubjectPublicKeyInfo in
-/// DER).
+/// Has a verifier judge an attestation, which comes with these certificates in a request for this key
+/// (SubjectPublicKeyInfo in DER).
 pub(crate) fn judge(
     verifier: &dyn ExternalVerifier,
     statement: &OtherStatement,
@@ -138,7 +139,7 @@ impl Answer {
         Ok(answer)
     }
 
-    /// The name is a part of a group's.
+    /// Checks the device's name, which becomes a part of a group's.
     fn check_device(&self) -> Result<(), String> {
         if is_device_name(&self.device) {
             return Ok(());
@@ -161,10 +162,10 @@ impl Answer {
     }
 }
 
-/// What a device can be called, for messages.
+/// What the name of a device can be, for messages.
 pub(crate) const DEVICE_NAME: &str = "1 to 64 letters, digits, '.', '_' and '-'";
 
-/// Whether a device can be called so: the name is a part of a group's.
+/// Whether this can be the name of a device. It becomes a part of a group's.
 pub(crate) fn is_device_name(name: &str) -> bool {
     let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_fit)

@@ -1,10 +1,10 @@
-//! Files in PEM, which have nothing but what belongs there.
+//! Files in PEM that have nothing but the blocks that belong there.
 
 use x509_parser::pem::Pem;
 
 use crate::certificate::Certificate;
 
-/// All blocks of a text, one at least. The error says what is wrong.
+/// The blocks of a text, of which there has to be one. The error says what is wrong.
 pub(crate) fn blocks(pem: &[u8]) -> Result<Vec<Pem>, String> {
     let blocks = Pem::iter_from_buffer(pem).collect::<Result<Vec<_>, _>>();
     let blocks = blocks.map_err(|error| format!("its PEM is damaged ({error})"))?;
@@ -23,7 +23,7 @@ pub(crate) fn certificate_of(block: Pem) -> Result<Certificate, String> {
     }
 }
 
-/// All of a text, which has certificates alone. The error says what is wrong.
+/// The certificates of a text that has nothing else. The error says what is wrong.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Certificate>, String> {
     blocks(pem)?.into_iter().map(certificate_of).collect()
 }

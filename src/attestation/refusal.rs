@@ -7,7 +7,8 @@ use const_oid::ObjectIdentifier;
 use crate::{bundle, chain};
 use messages::printable::printable;
 
-/// Each says in a line, fit for a terminal, what is wrong and with what. Certificates are named by their subjects.
+/// Why an attestation doesn't count. Each refusal is shown as a line that is fit for a terminal, and says what is wrong
+/// with what. Certificates are named by their subjects.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Refusal {
     // The request and the attestation in it.
@@ -15,15 +16,15 @@ pub enum Refusal {
     AttributeTwice,
     /// How many values the attribute has.
     Values(usize),
-    /// In bytes.
+    /// The length in bytes.
     TooLong(usize),
     NotDer,
-    /// How many there are.
+    /// How many attestations there are.
     Attestations(usize),
-    /// Of this type, which is no YubiKey's.
+    /// The attestation is of this type, which isn't a YubiKey's, and no verifier is named.
     NoVerifier(ObjectIdentifier),
     NoAttestation,
-    /// How many there are.
+    /// How many certificates there are.
     TooManyCertificates(usize),
     OtherKey {
         certificate: String,
@@ -72,7 +73,7 @@ pub enum Refusal {
         certificate: String,
         most: u8,
     },
-    /// `concern` is what is wrong with it at the time.
+    /// The certificate isn't valid at the time; `concern` says why.
     NotValid {
         certificate: String,
         concern: String,
@@ -93,7 +94,7 @@ pub enum Refusal {
         certificate: String,
     },
     MissingClaim(&'static str),
-    /// `length` and `expected` in bytes.
+    /// `length` and `expected` are in bytes.
     ClaimLength {
         claim: &'static str,
         length: usize,

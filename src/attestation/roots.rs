@@ -1,4 +1,5 @@
-//! Whose attestations count: Yubico's roots and its published intermediates, which are built in, and roots that are given.
+//! Roots whose attestations count: Yubico's roots and its published intermediates, which are built in, and roots that
+//! are given.
 //!
 //! docs/decisions/0009-attestation-roots.md has the fingerprints, and where Yubico publishes the certificates.
 
@@ -7,16 +8,17 @@ use messages::error::{Error, Exit};
 use crate::certificate::Certificate;
 use crate::pem::certificates;
 
-/// Of YubiKeys with firmware before 5.7.4.
+/// The root of YubiKeys with firmware before 5.7.4.
 const YUBICO_PIV_ROOT: &[u8] = include_bytes!("roots/yubico-piv-root-263751.pem");
 
-/// Of YubiKeys with firmware 5.7.4 and later, and of Yubico's other devices.
+/// The root of YubiKeys with firmware 5.7.4 and later, and of Yubico's other devices.
 const YUBICO_ATTESTATION_ROOT: &[u8] = include_bytes!("roots/yubico-attestation-root-1.pem");
 
-/// Between the latter and the certificates of single YubiKeys, which don't carry them.
+/// The certificates between that root and those of single YubiKeys, which don't carry them.
 const YUBICO_INTERMEDIATES: &[u8] = include_bytes!("roots/yubico-intermediates.pem");
 
-/// Roots that are trusted, and Yubico's intermediates, which are at hand for a way to them, but not trusted by themselves.
+/// Roots that are trusted, and Yubico's intermediates. Those help to find a way to a root, but are not trusted by
+/// themselves.
 #[derive(Debug)]
 pub struct Roots {
     pub(crate) anchors: Vec<Anchor>,
@@ -32,17 +34,18 @@ pub(crate) struct Anchor {
 /// What a root vouches for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
-    /// Whatever is below it. Whoever gives it answers for that.
+    /// The root vouches for whatever is below it. Whoever names it answers for that.
     Any,
-    /// YubiKeys' PIV applications, whose certificates it signs itself. Some don't say that they are CAs'.
+    /// The root vouches for YubiKeys' PIV applications, whose certificates it signs itself. Some of these don't say
+    /// whether they are CAs'.
     PivDevices,
-    /// All that Yubico makes, by an authority for each application. The others attest by rules of their own: a YubiHSM after
-    /// a template, which may be its owner's, and keys that were imported, too.
+    /// The root vouches for all that Yubico makes, by an authority for each application. The others attest by rules of
+    /// their own: a YubiHSM uses a template, which may be its owner's, and attests keys that were imported, too.
     Applications,
 }
 
 impl Roots {
-    /// Yubico's, for PIV. An error is a bug in this program.
+    /// Yubico's roots, for PIV. An error is a bug in this program.
     pub fn yubico() -> Result<Self, Error> {
         let read = |pem| certificates(pem).map_err(Error::internal);
         let mut anchors = Vec::new();
@@ -56,19 +59,19 @@ impl Roots {
         Ok(Self { anchors, intermediates: read(YUBICO_INTERMEDIATES)? })
     }
 
-    /// No roots, and Yubico's intermediates. An error is a bug in this program.
+    /// No roots, but Yubico's intermediates. An error is a bug in this program.
     pub(crate) fn none() -> Result<Self, Error> {
         Ok(Self { anchors: Vec::new(), ..Self::yubico()? })
     }
 
-    /// Those of a file in PEM, each of which is trusted. `source` says in messages where it comes from.
+    /// The roots of a file in PEM, each of which is trusted. Messages call the file `source`.
     pub fn from_pem(pem: &[u8], source: &str) -> Result<Self, Error> {
         let read = certificates(pem).map_err(|reason| {
             Error::new(Exit::Configuration, format!("{source} has no usable roots: {reason}"))
                 .help("give a file with the roots' certificates in PEM")
         });
         let Self { anchors: known, intermediates } = Self::yubico()?;
-        // One of Yubico's is what it is, whoever gives it.
+        // One of Yubico's roots keeps its purpose, whoever names it.
         let anchor = |certificate: Certificate| {
             let same = known.iter().find(|anchor| anchor.certificate.is(&certificate));
             Anchor { purpose: same.map_or(Purpose::Any, |anchor| anchor.purpose), certificate }
@@ -76,7 +79,7 @@ impl Roots {
         Ok(Self { anchors: read?.into_iter().map(anchor).collect(), intermediates })
     }
 
-    /// These and others. The intermediates at hand are the same with all.
+    /// These roots and others. All have the same intermediates.
     pub fn and(mut self, others: Self) -> Self {
         self.anchors.extend(others.anchors);
         self

@@ -20,13 +20,14 @@ const FORM_FACTOR: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.
 const FIPS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.10");
 const CSPN: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.11");
 
-/// What it is called in messages.
+/// What messages call the attestation certificate.
 pub(crate) const ATTESTATION: &str = "the attestation certificate";
 
-/// The whole subject is this and the slot.
+/// The beginning of an attestation's subject. The slot follows, and nothing else.
 const SUBJECT: &str = "CN=YubiKey PIV Attestation ";
 
-/// What a YubiKey says of one of its keys. Shown as `YubiKey 15873456, firmware 5.7.4, slot 9a, PIN once, touch never`.
+/// What a YubiKey says of one of its keys. It is shown as `YubiKey 15873456, firmware 5.7.4, slot 9a, PIN once, touch
+/// never`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct YubiKeyClaims {
     pub serial_number: SerialNumber,
@@ -34,7 +35,7 @@ pub struct YubiKeyClaims {
     pub slot: Slot,
     pub pin_policy: PinPolicy,
     pub touch_policy: TouchPolicy,
-    /// Not of YubiKey 4.
+    /// The device's shape; `None` for a YubiKey 4, which doesn't say it.
     pub form_factor: Option<FormFactor>,
     pub is_fips_certified: bool,
     pub is_cspn_certified: bool,
@@ -50,20 +51,22 @@ impl YubiKeyClaims {
         [format!("{HARDWARE_GROUPS}attested"), format!("{HARDWARE_GROUPS}yubikey:{serial}")]
     }
 
-    /// Reads an attestation certificate, whoever made it up: what the person is told before it is sent.
+    /// Reads the claims of an attestation certificate, whoever has made it up. They are what a person is told before it
+    /// is sent.
     pub fn unproven(attestation: &[u8]) -> Result<Self, Refusal> {
         Self::of(&Certificate::from_der(attestation, ATTESTATION)?)
     }
 
-    /// Whether a certificate is called as a YubiKey calls its attestations.
+    /// Whether the certificate has the name that YubiKeys give their attestations.
     pub(crate) fn are_in(certificate: &Certificate) -> bool {
         certificate.subject().starts_with(SUBJECT)
     }
 
-    /// Those of an attestation that this device's certificate has signed.
+    /// Reads the claims of an attestation that this device's certificate has signed.
     pub(crate) fn proven(attestation: &Certificate, device: &Certificate) -> Result<Self, Refusal> {
         let claims = Self::of(attestation)?;
-        // The factory wrote this one. A device whose key was found out could say any firmware in the other.
+        // The factory has written this certificate. A device whose key was found out could claim any firmware in the
+        // attestation.
         if let Some(value) = device.extension(FIRMWARE) {
             let firmware = Firmware::from_extension(value)?;
             if firmware != claims.firmware {
@@ -108,18 +111,18 @@ impl Display for YubiKeyClaims {
     }
 }
 
-/// As many bytes as belong.
+/// The value, if it has the right number of bytes.
 fn bytes<const N: usize>(value: &[u8], claim: &'static str) -> Result<[u8; N], Refusal> {
     let length = value.len();
     value.try_into().map_err(|_| Refusal::ClaimLength { claim, length, expected: N })
 }
 
-/// As printed on the device.
+/// A YubiKey's serial number, as it is printed on the device.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SerialNumber(pub u32);
 
 impl SerialNumber {
-    /// An INTEGER in DER.
+    /// Reads the number, which is an INTEGER in DER.
     fn from_extension(value: &[u8]) -> Result<Self, Refusal> {
         u32::from_der(value).map(Self).map_err(|_| Refusal::SerialNumber)
     }
@@ -131,7 +134,7 @@ impl Display for SerialNumber {
     }
 }
 
-/// A YubiKey's version, which nobody can change; later ones are greater.
+/// The version of a YubiKey's firmware, which nobody can change. Later ones are greater.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Firmware {
     pub major: u8,
@@ -140,9 +143,9 @@ pub struct Firmware {
 }
 
 impl Firmware {
-    /// The first whose RSA keys are good.
+    /// The first version whose RSA keys are good.
     const WITHOUT_ROCA: Self = Self { major: 4, minor: 3, patch: 5 };
-    /// The first whose ECDSA keys are good.
+    /// The first version whose ECDSA keys are good.
     const WITHOUT_EUCLEAK: Self = Self { major: 5, minor: 7, patch: 0 };
 
     fn from_extension(value: &[u8]) -> Result<Self, Refusal> {
@@ -150,12 +153,12 @@ impl Firmware {
         Ok(Self { major, minor, patch })
     }
 
-    /// Three numbers with points between them, as it is shown; `None` for anything else.
+    /// Parses three numbers with points between them, as a version is shown; `None` for anything else.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let numbers: Result<Vec<u8>, _> = text.split('.').map(str::parse).collect();
         let [major, minor, patch] = numbers.ok()?.try_into().ok()?;
         let firmware = Self { major, minor, patch };
-        // Without signs and zeros in front.
+        // The numbers have no signs, and no zeros in front.
         (firmware.to_string() == text).then_some(firmware)
     }
 
@@ -175,7 +178,7 @@ impl Display for Firmware {
     }
 }
 
-/// What Yubico says of weak keys.
+/// A weakness of keys that Yubico has published.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Advisory {
     /// <https://www.yubico.com/support/security-advisories/ysa-2017-01/>
@@ -199,12 +202,12 @@ impl Display for Advisory {
     }
 }
 
-/// Where a key is, shown as `9a`.
+/// The slot of a key, shown as `9a`.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Slot(u8);
 
 impl Slot {
-    /// Two hexadecimal digits in lower case. `None` for what is no slot of a user's key, such as f9.
+    /// Parses two hexadecimal digits in lower case; `None` for what isn't the slot of a user's key, such as f9.
     pub fn from_name(name: &str) -> Option<Self> {
         let number = u8::from_str_radix(name, 16).ok()?;
         let slot = Self(number);
@@ -219,7 +222,7 @@ impl Display for Slot {
     }
 }
 
-/// When a key wants a PIN. The last two are of YubiKey Bio, which takes a fingerprint for it.
+/// When a key wants a PIN. The last two policies are those of a YubiKey Bio, which takes a fingerprint instead.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum PinPolicy {
     Never,
@@ -284,12 +287,12 @@ impl Display for TouchPolicy {
     }
 }
 
-/// The device's shape. A number that isn't known yet is shown as such: nothing depends on it.
+/// The device's shape. A number that isn't known yet is shown as a number: nothing depends on it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FormFactor(u8);
 
 impl FormFactor {
-    /// The two bits above say that it is of the FIPS or of the Security Key series.
+    /// The bits for the shape. The two bits above say whether the device is of the FIPS or of the Security Key series.
     const SHAPE: u8 = 0x3f;
 
     fn from_extension(value: &[u8]) -> Result<Self, Refusal> {

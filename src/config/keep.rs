@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a client wishes for its key; the shortest of several wishes for a key holds.
+/// How long a client wants its key to stay open. If several clients have wishes for a key, the shortest holds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Keep {
-    /// Until the last program that uses it has ended; the external signer's requests name none.
+    /// Until the last program that uses the key has ended. The external signer's requests name no program.
     #[default]
     Command,
-    /// For so long after its last use; the time in which the machine sleeps counts.
+    /// For so long after the key's last use, including the time in which the machine sleeps.
     For(Duration),
     /// Until the terminal's session leader, usually the shell, has ended.
     Terminal,

@@ -1,6 +1,6 @@
-//! The configuration map, made typed: which library, which token, which object, whose PIN.
+//! The configuration map with types: which library, which token, which object, and where the PIN comes from.
 //!
-//! An error is about the first value that can't be used. It quotes that, unless it can be a PIN.
+//! An error is about the first value that can't be used. It quotes that value, unless it can be a PIN.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,8 @@ use messages::help::{Help, HelpPart, command};
 use messages::printable::{excerpt, shell_word};
 use protocol::Configuration;
 
-/// The keys that are options of commands, too, and the options. What isn't about the key comes first.
+/// The keys of the configuration that are options of commands, too, and those options. The keys that aren't about the
+/// key come first.
 pub const OPTIONS: [(&str, &str); 11] = [
     ("keep", "--keep"),
     ("pathLib", "--module"),
@@ -50,13 +51,13 @@ pub const OPTIONS: [(&str, &str); 11] = [
     ("pinSource", "--pin-source"),
 ];
 
-/// A configuration in which nothing is missing and nothing malformed.
+/// A configuration that is complete, and in which nothing is malformed.
 pub struct Config {
     pub library: TrustedLibrary,
     pub init_args: Option<CString>,
     pub token: TokenSelector,
     pub object: ObjectSelector,
-    /// Absolute.
+    /// The absolute path of the file with the certificate.
     pub certificate_file: Option<PathBuf>,
     pub pin: PinSource,
     pub keep: Option<Keep>,
@@ -71,7 +72,7 @@ pub struct KeySelection {
 }
 
 impl Config {
-    /// A key of a library that was checked before; its PIN comes from a prompt.
+    /// The configuration for a key of a library that was checked before. Its PIN comes from a prompt.
     pub fn of_key(
         library: TrustedLibrary,
         init_args: Option<CString>,
@@ -89,7 +90,7 @@ impl Config {
         }
     }
 
-    /// The key of its library that it names.
+    /// The key of the library that the configuration names.
     pub fn selection(&self) -> KeySelection {
         KeySelection {
             token: self.token.clone(),
@@ -98,8 +99,8 @@ impl Config {
         }
     }
 
-    /// Takes the values of the keys it knows out of `map` and ignores all other keys. Fails if library, token or object
-    /// is not named, and for a value that can't be used.
+    /// Takes the values of the keys that this program knows out of `map`, and ignores all other keys. An error if the
+    /// library, the token or the object is not named, and for a value that can't be used.
     pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
         let config = Self::of_token(map)?;
         if config.object.is_given() {
@@ -113,7 +114,8 @@ impl Config {
         ))
     }
 
-    /// [`Self::from_map`] where the key follows from something else, so that no object has to be named.
+    /// Does the same as [`Self::from_map`] for a call in which the key follows from something else, so that no object
+    /// has to be named.
     pub fn of_token(map: &mut Configuration) -> Result<Self, Error> {
         let Filter { library, init_args, token, object } = Filter::from_map(map)?;
         let library = library.ok_or_else(|| {
@@ -145,7 +147,7 @@ impl Config {
     }
 }
 
-/// Which library, tokens and objects are meant; what isn't given doesn't matter.
+/// Which library, tokens and objects are meant. What isn't given doesn't matter.
 pub struct Filter {
     pub library: Option<TrustedLibrary>,
     pub init_args: Option<CString>,
@@ -154,14 +156,14 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Takes the values of the keys it knows out of `map` and ignores all other keys.
+    /// Takes the values of the keys that this program knows out of `map`, and ignores all other keys.
     pub fn from_map(map: &mut Configuration) -> Result<Self, Error> {
         let uri = unfold(map)?;
         let text = |value: &str| Ok(value.to_owned());
         let of_uri = |attribute| uri.get(attribute).map(str::to_owned);
         let library = take(map, "pathLib", TrustedLibrary::check)?;
         if library.is_none() {
-            // Reported once, and not for each library that is found.
+            // An error in the list is reported here once, and not for each library that is found.
             Allowed::read()?;
         }
         Ok(Self {
@@ -182,7 +184,7 @@ impl Filter {
     }
 }
 
-/// Puts what the URI says, if there is one, under the keys that stand for it.
+/// Puts the attributes of the URI, if there is one, under the keys that stand for them.
 fn unfold(map: &mut Configuration) -> Result<Uri, Error> {
     let uri = take(map, "uri", Uri::parse)?.unwrap_or_default();
     for Setting { attribute, key, value } in uri.settings() {
@@ -192,7 +194,7 @@ fn unfold(map: &mut Configuration) -> Result<Uri, Error> {
                 format!("take {attribute} out of uri, or leave {key} out"),
             ));
         }
-        // No key can say what is empty.
+        // A key can't have an empty value.
         if !value.is_empty() {
             map.set(key, value);
         }
@@ -236,7 +238,7 @@ fn init_args(value: &str) -> Result<CString, Error> {
     })
 }
 
-/// What a configuration says of the key and of its PIN's source, without a PIN: keys and values.
+/// The keys and values of a configuration that name the key and the PIN's source. A PIN is left out.
 pub fn key_selection(map: &Configuration) -> Vec<(String, String)> {
     let is_wanted = |key| key != "keep" && OPTIONS.iter().any(|(known, _)| *known == key);
     let pairs = map.pairs().filter(|(key, _)| is_wanted(*key));
@@ -263,7 +265,7 @@ fn absolute_path(value: &str) -> Option<PathBuf> {
     (value.starts_with('/') && !value.contains('\0')).then(|| PathBuf::from(value))
 }
 
-/// The error for a value that can't be used: what is wrong, key included, and what to write instead.
+/// The error for a value that can't be used. It says what is wrong, including the key, and what to write instead.
 fn misconfigured(what: impl Display, help: impl Into<Help>) -> Error {
     Error::new(Exit::Configuration, format!("configuration: {what}")).help(help)
 }

@@ -17,7 +17,7 @@ use super::{misconfigured, quoted};
 use messages::error::Error;
 use messages::printable::excerpt;
 
-/// A library that passed the check, or a path without one.
+/// A library that passed the check, or the path of one that isn't there.
 #[derive(Clone)]
 pub struct TrustedLibrary {
     path: PathBuf,
@@ -25,9 +25,9 @@ pub struct TrustedLibrary {
 }
 
 impl TrustedLibrary {
-    /// Checks the value of `pathLib`. A path that leads nowhere passes, as a library without a file. Fails for a path
-    /// that isn't absolute or leads through what each process sees otherwise, for a library that the administrator
-    /// doesn't allow, and for one that others than root and this user can change.
+    /// Checks the value of `pathLib`. A path that leads nowhere passes, as a library without a file. An error for a
+    /// path that isn't absolute, or that leads through a place that differs from process to process; for a library that
+    /// the administrator doesn't allow; and for one that others than root and this user can change.
     pub fn check(value: &str) -> Result<Self, Error> {
         const HELP: &str = "set pathLib (--module) to the library's path as `realpath` prints it; only root and you \
                             may be able to change the file and each directory above it (chown, chmod go-w); in a user \
@@ -39,7 +39,7 @@ impl TrustedLibrary {
             return Err(wrong("is not an absolute path".to_owned()));
         }
         let allowed = Allowed::read()?;
-        // Resolved once: what is looked at here is what is checked and loaded.
+        // The path is resolved only once: what is looked at here is what is checked and loaded.
         let found = path.canonicalize();
         if let Some(place) = per_process_place(path, found.as_deref().ok()) {
             return Err(wrong(format!(
@@ -64,19 +64,19 @@ impl TrustedLibrary {
         }
     }
 
-    /// What to call it: absolute, and without symbolic links if the file was there.
+    /// What to call the library. The path is absolute, and without symbolic links if the file was there.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What to load: a path that only root and the user can change; `None` if nothing was there.
+    /// The path to load, which only root and the user can change; `None` if nothing was there.
     pub fn file(&self) -> Option<&Path> {
         self.is_there.then_some(self.path.as_path())
     }
 }
 
-/// The first part of a path, from its end, that leads into what each process sees otherwise; `found` is where the whole
-/// path leads.
+/// The first part of a path, from its end, that leads to a place that differs from process to process. `found` is where
+/// the whole path leads.
 fn per_process_place<'a>(path: &'a Path, found: Option<&Path>) -> Option<&'a Path> {
     if found.is_some_and(is_per_process) {
         return Some(path);
@@ -127,7 +127,7 @@ fn weakness_of(found: &Metadata, user: u32, is_sticky: bool) -> Option<String> {
     if owner != 0 && owner != user {
         return Some(format!("belongs to uid {owner}"));
     }
-    // macOS: wheel and admin can become root anyway, and own what Homebrew installs.
+    // On macOS, wheel and admin can become root anyway, and own what Homebrew installs.
     let is_administrators = cfg!(target_os = "macos") && matches!(found.gid(), 0 | 80);
     let who = match mode {
         _ if is_sticky => return None,
@@ -138,17 +138,17 @@ fn weakness_of(found: &Metadata, user: u32, is_sticky: bool) -> Option<String> {
     Some(format!("can be changed by {who} (mode {mode:04o})"))
 }
 
-/// The only place of the administrator's list: the user can't choose another one.
+/// The only place for the administrator's list. The user can't choose another one.
 const ALLOWED_LIBRARIES: &str = "/etc/pkcs11-external-signer/libraries";
 
-/// The list of earlier releases. Where it stands alone, what it forbade must not become allowed in silence.
+/// The list of earlier releases. If only this one exists, what it forbade must not become allowed silently.
 const FORMER: &str = "/etc/pkcs11-external-signer/config.toml";
 
 /// The libraries, and directories of libraries, that are allowed.
 pub(super) struct Allowed(Vec<String>);
 
 impl Allowed {
-    /// Reads the administrator's list; `None` where there is no file.
+    /// Reads the administrator's list; `None` if there is no file.
     pub(super) fn read() -> Result<Option<Self>, Error> {
         let found = fs::symlink_metadata(ALLOWED_LIBRARIES);
         if found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -163,7 +163,7 @@ impl Allowed {
         read_trusted().map(Some)
     }
 
-    /// Fails if the library that `pathLib` names by `value`, and that is found at this place, is not allowed.
+    /// Fails if the library isn't allowed. `pathLib` names it by `value`, and it is found at this place.
     fn check(&self, value: &str, found: &Path) -> Result<(), Error> {
         if self.allows(found) {
             return Ok(());
@@ -183,7 +183,7 @@ impl Allowed {
     /// Whether the library at this place, to which no symbolic link leads, is allowed.
     fn allows(&self, library: &Path) -> bool {
         self.0.iter().any(|entry| {
-            // What is listed may be a link, such as one to the version that is installed.
+            // An entry may be a link, for example to the installed version.
             let listed = fs::canonicalize(entry).unwrap_or_else(|_| PathBuf::from(entry));
             if entry.ends_with('/') {
                 library != listed && library.starts_with(listed)
@@ -197,17 +197,17 @@ impl Allowed {
 #[cold]
 #[inline(never)]
 fn read_trusted() -> Result<Allowed, Error> {
-    // macOS: /etc is a link of the system's.
+    // On macOS, /etc is a link that the system has made.
     let etc = fs::canonicalize("/etc").map_err(|error| unreadable(&error))?;
     let path = etc.join(ALLOWED_LIBRARIES.trim_start_matches("/etc/"));
-    // It has to be root's.
+    // The file has to be root's.
     if let Some(weakness) = weakness(&path, 0, false).map_err(|error| unreadable(&error))? {
         return Err(refused(format!("{ALLOWED_LIBRARIES} can't be trusted: {weakness}")));
     }
     parse(&fs::read(&path).map_err(|error| unreadable(&error))?)
 }
 
-/// Parses a list: a line is empty, a comment that begins with `#`, or an absolute path.
+/// Parses a list. Each line is empty, a comment that begins with `#`, or an absolute path.
 fn parse(bytes: &[u8]) -> Result<Allowed, Error> {
     let text = str::from_utf8(bytes)
         .map_err(|error| refused(format!("{ALLOWED_LIBRARIES} is not UTF-8: {error}")))?;

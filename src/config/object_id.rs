@@ -12,7 +12,7 @@ use super::{misconfigured, quoted};
 use messages::error::Error;
 use messages::printable::hex;
 
-/// A CKA_ID: any bytes.
+/// A CKA_ID, which can have any bytes.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ObjectId(Vec<u8>);
 
@@ -32,7 +32,7 @@ impl ObjectId {
         if (prefixed.is_some() || groups.len() > 1) && groups.iter().all(is_hexadecimal) {
             return Ok(Self(bytes(&groups.concat())));
         }
-        // 00 to 09 are the same byte either way.
+        // The numbers 00 to 09 mean the same byte in both notations.
         let is_decimal = value.len() <= 2 || !value.starts_with('0');
         let digits = value.bytes().all(|digit| digit.is_ascii_digit());
         let byte = value.parse().ok().filter(|_| is_decimal && digits);
@@ -44,15 +44,15 @@ impl ObjectId {
         })
     }
 
-    /// What to say where nothing has this id, if it looks as if a URI had it without a `%` before each byte: `id=2` is the
-    /// character 2, and `id=%0102` the bytes 01 30 32.
+    /// What to say if nothing has this id, and it looks as if a URI had it without a `%` before each byte: `id=2` is
+    /// the character 2, and `id=%0102` the bytes 01 30 32.
     pub fn misspelling(&self) -> Option<String> {
         let digits = self.0.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
         let (escaped, text) = self.0.split_at(self.0.len() - digits);
         let text = str::from_utf8(text).ok().filter(|text| !text.is_empty())?;
         let digits = match text.len() % 2 {
             0 => text.to_owned(),
-            // A byte of which a half is missing can only be the first.
+            // Only the first byte can lack a half.
             _ if escaped.is_empty() => format!("0{text}"),
             _ => return None,
         };
@@ -63,7 +63,7 @@ impl ObjectId {
         Some(format!("if a URI has id={escaped}{text}, write id={escaped}{meant}"))
     }
 
-    /// The id of an object, as its token has it.
+    /// The id of an object on a token.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -74,7 +74,7 @@ impl ObjectId {
     }
 }
 
-/// The form that `objectId` takes: `2` for one byte, `0x0102` for more.
+/// Shows the id in the form that `objectId` takes: `2` for one byte, `0x0102` for more.
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [byte] = self.0.as_slice() {

@@ -18,13 +18,13 @@ pub const CANCELLED: Kind = Kind::new("pin cancelled");
 /// There is nobody to ask for the PIN, and no source of it.
 pub const NO_PIN: Kind = Kind::new("no pin");
 
-/// What came of a question to the person at the terminal that is not for a PIN, but may be for another secret.
+/// The result of asking the person at the terminal for something that isn't a PIN, but may be another secret.
 pub enum Answer {
     /// There is no terminal to ask at.
     NoTerminal,
-    /// Nobody answered in time, or whoever was asked cancelled it.
+    /// Nobody answered in time, or the person cancelled the question.
     None,
-    /// What was typed, which may be empty.
+    /// The person has typed this, which may be empty.
     Typed(Vec<u8>),
 }
 
@@ -37,8 +37,8 @@ pub const MAX_PIN_LENGTH: usize = 255;
 pub struct Pin(String);
 
 impl Pin {
-    /// The text as a PIN; `None` for one that can't be a PIN: empty, longer than [`MAX_PIN_LENGTH`], or with a control
-    /// character. A line ending that a file or a variable has at its end would cost a try.
+    /// Makes a PIN of the text; `None` if it is empty, longer than [`MAX_PIN_LENGTH`], or has a control character: the
+    /// line ending of a file or a variable would cost a try.
     pub fn new(text: &str) -> Option<Self> {
         let can_be_one =
             (1..=MAX_PIN_LENGTH).contains(&text.len()) && !text.chars().any(char::is_control);
@@ -50,13 +50,13 @@ impl Pin {
         &self.0
     }
 
-    /// Whether it is the same, in a time that doesn't depend on where they differ.
+    /// Whether both are the same PIN. The time that this takes doesn't depend on where they differ.
     pub fn is_same(&self, other: &Self) -> bool {
         let pairs = self.0.bytes().zip(other.0.bytes());
         self.0.len() == other.0.len() && pairs.fold(0, |seen, (a, b)| seen | (a ^ b)) == 0
     }
 
-    /// A second copy, for a source that may be asked again.
+    /// A second copy of the PIN, for a source that may be asked again.
     pub fn duplicate(&self) -> Self {
         Self(self.0.clone())
     }
@@ -74,27 +74,27 @@ impl fmt::Debug for Pin {
     }
 }
 
-/// What a PIN is asked for, in the token's words: a provider makes them printable.
+/// A request for a PIN. Its texts are the token's own: a provider makes them printable.
 #[derive(Clone, Deserialize, Serialize)]
 pub struct PinRequest<'a> {
-    /// Label, serial and slot.
+    /// The token's label, serial number and slot.
     pub token: Cow<'a, str>,
-    /// The label alone.
+    /// The token's label alone.
     pub label: Cow<'a, str>,
-    /// Whose key, or what for.
+    /// Whose key the PIN is for, or what it is wanted for.
     pub what: Cow<'a, str>,
-    /// In bytes.
+    /// The length of the shortest PIN, in bytes.
     pub shortest: usize,
-    /// In bytes, at most [`MAX_PIN_LENGTH`].
+    /// The length of the longest PIN in bytes, at most [`MAX_PIN_LENGTH`].
     pub longest: usize,
-    /// What to say before the prompt, such as that the last PIN was wrong.
+    /// What to say before the prompt, for example that the last PIN was wrong.
     pub notice: Option<Cow<'a, str>>,
-    /// Set when a wrong PIN would lock the token: what a person must agree to first.
+    /// What a person has to agree to first. It is set if a wrong PIN would lock the token.
     pub confirm: Option<Cow<'a, str>>,
 }
 
 impl PinRequest<'_> {
-    /// The request with texts of its own, for another thread.
+    /// The request with its own copies of the texts, for another thread.
     pub fn into_owned(self) -> PinRequest<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         PinRequest {
@@ -114,18 +114,18 @@ impl PinRequest<'_> {
     }
 }
 
-/// Has the PIN or can get it: a configuration, a person at a terminal, another process.
+/// Something that has the PIN or can get it: a configuration, a person at a terminal, another process.
 pub trait PinProvider {
-    /// Where the next PIN would come from. Nothing is asked or consumed for the answer.
+    /// Where the next PIN would come from. Nobody is asked, and nothing is used up, to find that out.
     fn origin(&mut self) -> PinOrigin;
 
-    /// The PIN, of a length that the token can have.
+    /// Gets the PIN, which has a length that the token can have.
     fn pin(&mut self, request: &PinRequest<'_>) -> Result<Pin, Error>;
 
-    /// Asks a person to agree that the reader asks for the PIN, where a wrong one locks the token.
+    /// Asks a person to agree that the reader asks for the PIN, since a wrong one would lock the token.
     fn confirm_at_reader(&mut self, request: &PinRequest<'_>) -> Result<(), Error>;
 
-    /// The reader waits for the PIN now: said to a person who is not at this process's terminal.
+    /// Tells a person who isn't at this process's terminal that the reader waits for the PIN now.
     fn at_reader(&mut self, _notice: &str) {}
 }
 
@@ -150,21 +150,21 @@ impl<P: PinProvider + ?Sized> PinProvider for &mut P {
 /// Where a PIN comes from.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum PinOrigin {
-    /// This program gave it: a person's answer, or a script's.
+    /// This program gave the PIN: it is a person's answer, or a script's.
     Askpass(PathBuf),
-    /// A person entered it at the terminal.
+    /// A person entered the PIN at the terminal.
     #[default]
     Person,
-    /// A person entered it into this program, which speaks pinentry's protocol.
+    /// A person entered the PIN into this program, which speaks pinentry's protocol.
     Pinentry(PathBuf),
-    /// A person entered it at the reader's own keypad.
+    /// A person entered the PIN at the reader's own keypad.
     Reader,
-    /// Nobody did: it was there, `from` somewhere.
+    /// Nobody entered the PIN: it was stored, and `from` says where.
     Stored(String),
 }
 
 impl PinOrigin {
-    /// Whether a person is there to see what became of it and to decide what follows.
+    /// Whether a person is there, who sees what becomes of the PIN and decides what follows.
     pub fn is_attended(&self) -> bool {
         !matches!(self, Self::Stored(_))
     }
@@ -200,8 +200,8 @@ pub fn no_pin(token: &str) -> Error {
     )
 }
 
-/// The error for a PIN of this origin that was not sent, since the token has one try left: that is a person's, after a
-/// yes.
+/// The error for a PIN of this origin that was not sent because the token has one try left. A person has to make that
+/// one, after a yes.
 pub fn final_try(token: &str, origin: &PinOrigin) -> Error {
     let (text, help) = match origin {
         PinOrigin::Reader => (
@@ -218,7 +218,7 @@ pub fn final_try(token: &str, origin: &PinOrigin) -> Error {
     Error::new(Exit::Login, text).help(help)
 }
 
-/// The error for a terminal that is there, and at which nobody can be asked.
+/// The error for a terminal that exists, but at which nobody can be asked.
 pub fn terminal_unusable(reason: impl fmt::Display) -> Error {
     Error::new(Exit::Login, format!("the terminal can't be asked for a PIN: {reason}")).help(
         "run the command in a terminal of your own, or set pinSource (--pin-source) to stdin, file:/path or \

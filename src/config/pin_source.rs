@@ -9,14 +9,14 @@ use crate::pin::{MAX_PIN_LENGTH, Pin};
 use messages::error::Error;
 use protocol::Configuration;
 
-/// Where the PIN comes from: `pin` goes before `pinSource`, and without both the PIN is asked for.
+/// Where the PIN comes from. `pin` counts more than `pinSource`; without both, a person is asked.
 #[derive(Default)]
 pub enum PinSource {
     /// A program that the environment names.
     Askpass,
     Configuration(Pin),
     Environment(String),
-    /// Absolute.
+    /// The absolute path of a file.
     File(PathBuf),
     #[default]
     Prompt,
@@ -24,13 +24,13 @@ pub enum PinSource {
 }
 
 impl PinSource {
-    /// The source that a map names, if any, whose keys are taken out of the map.
+    /// The source that a map names, if any. Its keys are taken out of the map.
     pub fn from_map(map: &mut Configuration) -> Result<Option<Self>, Error> {
         unfold(map)?;
         Self::take(map)
     }
 
-    /// [`Self::from_map`] without looking at `uri`.
+    /// Does the same as [`Self::from_map`] without looking at `uri`.
     pub(super) fn take(map: &mut Configuration) -> Result<Option<Self>, Error> {
         let pin = take(map, "pin", pin)?.map(Self::Configuration);
         Ok(pin.or(take(map, "pinSource", Self::parse)?))
@@ -45,7 +45,7 @@ impl PinSource {
         map.set("pinSource", source);
     }
 
-    /// The environment variable that has the PIN, if one has.
+    /// The environment variable that has the PIN, if the source is one.
     pub fn variable(&self) -> Option<&str> {
         match self {
             Self::Environment(name) => Some(name),
@@ -53,7 +53,7 @@ impl PinSource {
         }
     }
 
-    /// Parses the value of `pinSource`, which no error quotes where it can be a PIN.
+    /// Parses the value of `pinSource`. No error quotes it if it can be a PIN.
     pub fn parse(value: &str) -> Result<Self, Error> {
         match value.split_once(':') {
             None if value == "askpass" => Ok(Self::Askpass),
@@ -65,7 +65,7 @@ impl PinSource {
                 "write pinSource as env: and the variable's name, without its value: env:TOKEN_PIN",
             )),
             Some(("file", path)) => absolute_path(path).map(Self::File).ok_or_else(|| {
-                // Without a slash it may be a PIN.
+                // A text without a slash may be a PIN.
                 let shown = if path.contains('/') { quoted(value) } else { "file:".to_owned() };
                 misconfigured(
                     format!("pinSource {shown} holds no absolute path"),
@@ -91,7 +91,7 @@ fn pin(value: &str) -> Result<Pin, Error> {
     })
 }
 
-/// Whether a shell takes it as a variable's name. What begins with a digit is more likely a PIN.
+/// Whether the name can be a variable's in a shell. A text that begins with a digit is more likely a PIN.
 fn is_variable(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')

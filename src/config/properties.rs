@@ -1,4 +1,4 @@
-//! What holds for every configuration, however odd.
+//! Properties of every configuration, however odd.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Which token and which object: the keys that name them, all of which have to agree.
+//! Which token and which object are meant: the keys of the configuration that name them, all of which have to fit.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{ObjectId, misconfigured, quoted};
 use messages::error::{Error, listed};
 
-/// Which token is meant. What isn't given doesn't matter. A text that is empty is that of a token that says nothing
-/// there, as a URI can have it.
+/// Which token is meant. What isn't given doesn't matter. An empty text fits a token that says nothing there; a URI can
+/// name it.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct TokenSelector {
     pub slot: Option<u64>,
@@ -22,35 +22,35 @@ pub struct TokenSelector {
     pub model: Option<String>,
 }
 
-/// Which object of a token is meant. What isn't given doesn't matter; the label is not empty.
+/// Which object of a token is meant. What isn't given doesn't matter. A label is never empty.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ObjectSelector {
-    /// CKA_ID.
+    /// The object's CKA_ID.
     pub id: Option<ObjectId>,
-    /// CKA_LABEL.
+    /// The object's CKA_LABEL.
     pub label: Option<String>,
 }
 
 impl TokenSelector {
-    /// Whether it says anything of the token.
+    /// Whether the selector says anything of the token.
     pub fn is_given(&self) -> bool {
         *self != Self::default()
     }
 }
 
 impl ObjectSelector {
-    /// The selector of the object that has this CKA_ID, which is none if it is empty, and this label.
+    /// The selector of the object with this CKA_ID, if that isn't empty, and this label.
     pub fn of(id: &[u8], label: Option<&str>) -> Self {
         let id = (!id.is_empty()).then(|| ObjectId::from_bytes(id.to_owned()));
         Self { id, label: label.map(str::to_owned) }
     }
 
-    /// Whether it says anything of the object.
+    /// Whether the selector says anything of the object.
     pub fn is_given(&self) -> bool {
         self.id.is_some() || self.label.is_some()
     }
 
-    /// What to append to the help where nothing has these names: how the id may have been meant.
+    /// What to append to the help if nothing has these names: how the id may have been meant.
     pub fn misspelling(&self) -> String {
         let misspelling = self.id.as_ref().and_then(ObjectId::misspelling);
         misspelling.map(|text| format!("; {text}")).unwrap_or_default()
@@ -91,17 +91,17 @@ pub(super) fn slot(value: &str) -> Result<u64, Error> {
     })
 }
 
-/// A number that is written in digits alone.
+/// Parses a number that is written with digits only.
 pub(super) fn decimal(digits: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// A token as people tell it from others.
+/// The names by which people tell a token from others.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct TokenName {
     #[serde(rename = "slotId")]
     pub slot: u64,
-    /// Without the padding.
+    /// The label without its padding.
     #[serde(rename = "tokenLabel")]
     pub label: String,
     #[serde(rename = "tokenSerial")]
@@ -109,7 +109,7 @@ pub struct TokenName {
 }
 
 impl TokenName {
-    /// Whether both are one token, in whichever slots it was seen.
+    /// Whether both are the same token, in whichever slots it was seen.
     pub fn is_same_token(&self, other: &Self) -> bool {
         self.label == other.label && self.serial == other.serial
     }

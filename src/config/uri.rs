@@ -14,28 +14,28 @@ use messages::error::Error;
 use messages::help::{Help, command};
 use messages::printable::excerpt;
 
-/// What a URI says of a token, an object, a library and a PIN: by attribute, as the key of the configuration has it
-/// that stands for the same. Only what a token says of itself can be empty.
+/// The attributes of a URI that name a library, a token, an object and a PIN. Their values are in the form of the
+/// configuration's keys that stand for the same. Only the ones about a token can be empty.
 #[derive(Default)]
 pub struct Uri(BTreeMap<&'static str, String>);
 
-/// An attribute that is matched here.
+/// An attribute that this program matches.
 struct Attribute {
     name: &'static str,
-    /// The key of the configuration that stands for the same.
+    /// The key of the configuration that stands for the attribute, if there is one.
     key: Option<&'static str>,
     component: Component,
 }
 
-/// The part of a URI that an attribute stands in.
+/// The part of a URI in which an attribute is.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Component {
     Path,
-    /// Behind the `?`.
+    /// The part after the `?`.
     Query,
 }
 
-/// The attributes in the order of their printing.
+/// The attributes, in the order in which they are printed.
 static ATTRIBUTES: [Attribute; 10] = [
     in_path("token", Some("tokenLabel")),
     in_path("manufacturer", None),
@@ -58,7 +58,7 @@ const fn in_query(name: &'static str, key: &'static str) -> Attribute {
 }
 
 impl Component {
-    /// What stands between two of its attributes.
+    /// The character between two attributes of the component.
     fn separator(self) -> &'static str {
         match self {
             Self::Path => ";",
@@ -66,7 +66,7 @@ impl Component {
         }
     }
 
-    /// What stands before its first attribute.
+    /// The text before the component's first attribute.
     fn beginning(self) -> &'static str {
         match self {
             Self::Path => "",
@@ -74,7 +74,7 @@ impl Component {
         }
     }
 
-    /// What is escaped in its values when a URI is printed.
+    /// The characters that are escaped in the component's values when a URI is printed.
     fn escaped(self) -> &'static AsciiSet {
         match self {
             Self::Path => PATH,
@@ -83,22 +83,22 @@ impl Component {
     }
 }
 
-/// What a key of the configuration can say and a URI says.
+/// An attribute of a URI that a key of the configuration can say, too.
 pub(super) struct Setting<'a> {
     pub(super) attribute: &'static str,
     pub(super) key: &'static str,
     pub(super) value: &'a str,
 }
 
-/// What a token says of itself, which the standard pads: with blanks, or as some libraries do it with NULs.
+/// Attributes that a token says of itself. The standard pads them with blanks; some libraries use NULs.
 const PADDED: [&str; 4] = ["token", "manufacturer", "model", "serial"];
 
-/// Never printed.
+/// The attribute with a PIN, which is never printed.
 const PIN_VALUE: &str = "pin-value";
 
 const SCHEME: &str = "pkcs11:";
 
-/// How a URI is written.
+/// The help that says how a URI is written.
 fn syntax() -> Help {
     Help::from("write uri as ").and(command("list --uri")).and(
         " prints it, with token, manufacturer, model, serial, slot-id, id, object and type, and after a ? \
@@ -106,7 +106,7 @@ fn syntax() -> Help {
     )
 }
 
-/// How a library is named in place of module-name.
+/// The help that says how a library is named in place of module-name.
 fn by_path() -> Help {
     Help::from(
         "name the library by its path, in place of module-name: module-path=/usr/lib/softhsm/libsofthsm2.so, or pathLib \
@@ -116,21 +116,21 @@ fn by_path() -> Help {
     .and(" shows the libraries of this machine")
 }
 
-/// What stands for itself in an attribute's value, besides letters and digits (RFC 7512, section
+/// The characters that stand for themselves in an attribute's value, besides letters and digits (RFC 7512, section
 /// 2.3). Some programs print a `/`, `?` or `&` of a label unescaped.
 const UNESCAPED: &[u8] = b"-._~:[]@!$'()*+,=/?|&";
 
-/// What is escaped when a URI is printed.
+/// The characters that are escaped when a URI is printed.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'=');
 const QUERY: &AsciiSet = &PATH.remove(b'/');
 
-/// The URI as it is written, without the PIN and its source.
+/// The URI as it was written, but without the PIN and its source.
 pub fn without_pin(uri: &str) -> String {
     without(uri, ["pin-source", "pin-value"])
 }
 
-/// The URI as it is written, including a PIN in it, without the object.
+/// The URI as it was written, including a PIN in it, but without the object.
 pub fn without_object(uri: &str) -> String {
     without(uri, ["id", "object"])
 }
@@ -148,7 +148,7 @@ fn without(uri: &str, names: [&str; 2]) -> String {
 }
 
 impl Uri {
-    /// Parses a URI; an error names the first attribute that is malformed or unknown.
+    /// Parses a URI. The error names the first attribute that is malformed or unknown.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let scheme = text.get(..SCHEME.len()).unwrap_or_default();
         if !scheme.eq_ignore_ascii_case(SCHEME) {
@@ -165,7 +165,7 @@ impl Uri {
         Ok(uri)
     }
 
-    /// Takes over an attribute of this component, as it is written.
+    /// Adds an attribute of this component, in the form in which it was written.
     fn add(&mut self, component: Component, attribute: &str) -> Result<(), Error> {
         let (name, value) = attribute
             .split_once('=')
@@ -180,7 +180,7 @@ impl Uri {
         }
     }
 
-    /// A URI with these attributes, without those that are empty, or are padding alone.
+    /// A URI with these attributes. Those that are empty, or only padding, are left out.
     pub fn of<const N: usize>(attributes: [(&'static str, Option<String>); N]) -> Self {
         let given = attributes.into_iter().filter_map(|(name, value)| {
             let mut value = value?;
@@ -190,7 +190,7 @@ impl Uri {
         Self(given.filter(|(_, value)| !value.is_empty()).collect())
     }
 
-    /// The value of this attribute, as the key of the configuration has it that stands for the same.
+    /// The value of this attribute, in the form of the configuration's key that stands for it.
     pub fn get(&self, attribute: &str) -> Option<&str> {
         self.0.get(attribute).map(String::as_str)
     }
@@ -203,7 +203,7 @@ impl Uri {
     }
 }
 
-/// The form that other tools take; never with a PIN.
+/// Shows the form that other tools take, and never a PIN.
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(SCHEME)?;
@@ -222,7 +222,7 @@ impl fmt::Display for Uri {
     }
 }
 
-/// Writes an attribute's value with these characters escaped; of an id each byte, whose letters mean nothing.
+/// Writes an attribute's value, with these characters escaped. Of an id, each byte is escaped: it isn't text.
 fn write_value(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -237,10 +237,10 @@ fn write_value(
     write!(f, "{}", percent_encode(value.as_bytes(), escaped))
 }
 
-/// Fails for an attribute that isn't matched here, unless it can be passed over.
+/// Fails for an attribute that this program doesn't match, unless it can be passed over.
 fn check_unmatched(component: Component, name: &str, value: &str) -> Result<(), Error> {
     match component {
-        // One object stands for the pair that shares its CKA_ID.
+        // One object stands for the pair of objects that have its CKA_ID.
         Component::Path if name == "type" => {
             if matches!(value, "cert" | "private" | "public") {
                 Ok(())
@@ -248,11 +248,11 @@ fn check_unmatched(component: Component, name: &str, value: &str) -> Result<(), 
                 Err(problem(name, "names no certificate and no key pair"))
             }
         }
-        // It says which library p11-kit would have loaded, by a name of p11-kit's.
+        // This attribute says which library p11-kit would have loaded, by a name that only p11-kit knows.
         Component::Query if name == "module-name" => {
             Err(misconfigured("uri: module-name is not known here", by_path()))
         }
-        // A vendor's own, which a consumer may ignore (RFC 7512, section 2.4).
+        // A vendor's own attribute may be ignored (RFC 7512, section 2.4).
         Component::Query if name.starts_with("x-") => Ok(()),
         _ if name.contains(|character: char| character.is_ascii_whitespace()) => {
             Err(misconfigured("uri has a blank or a line end in it", syntax()))
@@ -261,7 +261,7 @@ fn check_unmatched(component: Component, name: &str, value: &str) -> Result<(), 
     }
 }
 
-/// An attribute's value, as the key has it that stands for it.
+/// An attribute's value in the form of the key that stands for it.
 fn setting(name: &str, value: &str) -> Result<String, Error> {
     let mut bytes = bytes(name, value)?;
     bytes.truncate(unpadded_length(name, &bytes));
@@ -280,7 +280,7 @@ fn setting(name: &str, value: &str) -> Result<String, Error> {
     }
 }
 
-/// How many bytes of the attribute's value are no padding.
+/// The length of the attribute's value in bytes, without padding.
 fn unpadded_length(name: &str, value: &[u8]) -> usize {
     if !PADDED.contains(&name) {
         return value.len();
@@ -306,8 +306,8 @@ fn bytes(name: &str, value: &str) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// `pin-source` as `pinSource` has it. A path alone is a file's (RFC 7512, section 2.4), and so is a
-/// file URI of this machine's (RFC 8089, section 2).
+/// The `pinSource` that a `pin-source` stands for. A path alone is a file's (RFC 7512, section 2.4), and so is a file
+/// URI of this machine (RFC 8089, section 2).
 fn pin_source(value: String) -> Result<String, Error> {
     let path = match value.strip_prefix("file://") {
         Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
@@ -317,12 +317,12 @@ fn pin_source(value: String) -> Result<String, Error> {
     if !path.starts_with('/') {
         return Err(problem("pin-source", "is a file on another machine"));
     }
-    // Two slashes would be read as the beginning of a machine's name.
+    // Two slashes would begin the name of a machine.
     Ok(format!("file:/{}", path.trim_start_matches('/')))
 }
 
 fn problem(name: &str, what: &str) -> Error {
-    // A name of other characters may be a piece of a PIN.
+    // A name with other characters may be a part of a PIN.
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
     let name = if name.bytes().all(is_name) { excerpt(name) } else { "…".to_owned() };
     misconfigured(format!("uri: {name} {what}"), syntax())

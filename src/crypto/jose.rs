@@ -1,7 +1,7 @@
 //! JSON Web Tokens that API servers take, and the key set by which they verify them.
 //!
-//! Sources: RFC 7515 (JWS), 7517 (JWK), 7518 (algorithms), 7519 (JWT), 7638 (thumbprint). Pure functions; signing is
-//! the pipeline's.
+//! Sources: RFC 7515 (JWS), 7517 (JWK), 7518 (algorithms), 7519 (JWT), 7638 (thumbprint). The functions are pure; the
+//! caller has the key sign.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -18,19 +18,19 @@ use protocol::hash::Hash;
 /// The shortest RSA modulus of a key that signs tokens, in bits (RFC 7518, section 3.3).
 const SHORTEST_MODULUS: usize = 2048;
 
-/// How a key signs tokens (RFC 7518, section 3.1).
+/// The algorithm with which a key signs tokens (RFC 7518, section 3.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenAlgorithm {
-    /// Its name in a token's header (`alg`).
+    /// The algorithm's name in a token's header (`alg`).
     pub name: &'static str,
-    /// The hash of what is signed.
+    /// The hash of the bytes that are signed.
     pub hash: Hash,
     pub scheme: Scheme,
 }
 
 impl TokenAlgorithm {
-    /// The algorithm of this key. There is one for each type, for RSA the one that every server and almost every token
-    /// has; an error for a key whose tokens no server takes.
+    /// The algorithm for this key. There is one for each type; for RSA it is the one that every server and almost every
+    /// token has. An error for a key whose tokens no server takes.
     pub fn of(key: &PublicKey) -> Result<Self, Error> {
         match key {
             PublicKey::Ecdsa { curve, .. } => Ok(Self::on_curve(*curve)),
@@ -57,7 +57,7 @@ fn unfit(key: &PublicKey) -> Error {
         .help("use an ECDSA key on P-256, P-384 or P-521, or an RSA key of 2048 bits or more")
 }
 
-/// A key as RFC 7517 has it: the members that its thumbprint is made over, in their order.
+/// A key in the form of RFC 7517. Its members are those that the thumbprint is made over, in their order.
 fn jwk(key: &PublicKey) -> Result<Value, Error> {
     match key {
         PublicKey::Ecdsa { curve, point } => {
@@ -75,12 +75,12 @@ fn jwk(key: &PublicKey) -> Result<Value, Error> {
     }
 }
 
-/// The thumbprint (RFC 7638) of a key, by which tokens name it.
+/// The thumbprint of a key (RFC 7638), by which tokens name it.
 fn id(jwk: &Value) -> String {
     base64url(&Sha256::digest(jwk.to_string()))
 }
 
-/// A set of this key alone: any key of a set can sign any claims.
+/// The key set with this key and no other one: any key of a set can sign any claims.
 pub fn key_set(key: &PublicKey) -> Result<Value, Error> {
     let mut jwk = jwk(key)?;
     let id = id(&jwk);
@@ -89,8 +89,8 @@ pub fn key_set(key: &PublicKey) -> Result<Value, Error> {
     Ok(json!({ "keys": [jwk] }))
 }
 
-/// The URL that names an issuer of tokens: https, and no user, query or fragment, as kube-apiserver wants it. It stays
-/// as it was written, since it is compared as text.
+/// Checks the URL that names an issuer of tokens: it is https, and has no user, query or fragment, as kube-apiserver
+/// demands. It stays exactly as it is, since it is compared as text.
 pub fn issuer(text: &str) -> Result<String, &'static str> {
     let uri: Option<Uri> = text.parse().ok();
     let authority = uri.as_ref().and_then(Uri::authority);
@@ -107,8 +107,8 @@ pub fn issuer(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// A token of these claims (RFC 7519, in the compact form of RFC 7515), signed with this key; `sign` gets the scheme
-/// and the digest.
+/// Makes a token of these claims (RFC 7519, in the compact form of RFC 7515), signed with this key. `sign` gets the
+/// scheme and the digest.
 pub fn token(
     key: &PublicKey,
     claims: &Value,
@@ -129,7 +129,7 @@ pub fn token(
     Ok(format!("{unsigned}.{}", base64url(&raw)))
 }
 
-/// Base64 as all of these RFCs use it (RFC 7515, section 2).
+/// Base64 in the form that all of these RFCs use (RFC 7515, section 2).
 fn base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }

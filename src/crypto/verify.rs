@@ -21,19 +21,19 @@ use protocol::hash::Hash;
 pub struct VerifiedSignature(Vec<u8>);
 
 impl VerifiedSignature {
-    /// The signature as TLS carries it: ECDSA in DER, RSA as long as the modulus.
+    /// The signature in the form that TLS carries: ECDSA in DER, RSA as long as the modulus.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// [`Self::as_bytes`], taken out.
+    /// The bytes of [`Self::as_bytes`], taken out.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }
 
-/// The signature, if the key accepts it for this digest; ECDSA signatures are in DER, and for Ed25519 the digest is the
-/// message. `None` if it isn't valid.
+/// Verifies the signature of this digest with the key; `None` if it isn't valid. ECDSA signatures are in DER. For
+/// Ed25519, the digest is the message.
 pub fn verify(
     key: &PublicKey,
     scheme: &Scheme,
@@ -41,7 +41,7 @@ pub fn verify(
     signature: Vec<u8>,
 ) -> Option<VerifiedSignature> {
     let signature = match key {
-        // Some modules leave out leading zeros; TLS wants them.
+        // Some modules leave out leading zeros, which TLS demands.
         PublicKey::Rsa { .. } => with_leading_zeros(&signature, key.modulus_length())?,
         PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => signature,
     };

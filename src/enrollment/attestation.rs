@@ -12,7 +12,8 @@ use x509_cert::der::Encode as _;
 
 use super::request::{public_key_info, unencodable};
 
-/// The groups that another key of the same user may be in, too: all but those that an attestation opens, to one key.
+/// The groups that the certificate for another key of the user may have, too: all but those that an attestation opened,
+/// since that was about one key.
 pub fn for_any_key(groups: Vec<String>) -> Vec<String> {
     groups.into_iter().filter(|group| !group.starts_with(HARDWARE_GROUPS)).collect()
 }
@@ -22,18 +23,18 @@ pub fn for_any_key(groups: Vec<String>) -> Vec<String> {
 pub struct KeyAttestation {
     pub bundle: AttestationBundle,
     disclosed: Disclosed,
-    /// Where it comes from, or what leaves it out.
+    /// Where the attestation comes from, or which option leaves it out.
     note: String,
 }
 
-/// What an attestation says, and so discloses. Nobody has verified it here.
+/// What an attestation says, and so discloses. Nobody has verified it yet.
 #[derive(Clone, Debug)]
 enum Disclosed {
     YubiKey(YubiKeyClaims),
-    /// What only the approver's verifier can read.
+    /// A statement that only the approver's verifier can read.
     Statement {
         kind: String,
-        /// In bytes.
+        /// The length of the statement in bytes.
         length: usize,
     },
 }
@@ -62,7 +63,7 @@ impl KeyAttestation {
         format!("the request tells the cluster: {said} ({})", self.note)
     }
 
-    /// The groups that it opens, as far as that is known before it is verified.
+    /// The groups that the attestation opens, as far as that is known before it is verified.
     pub fn groups(&self) -> Vec<String> {
         match &self.disclosed {
             Disclosed::YubiKey(claims) => claims.groups().to_vec(),
@@ -78,13 +79,13 @@ impl KeyAttestation {
         }
     }
 
-    /// When the key wants to be touched, if that is said.
+    /// The key's touch policy, if the attestation says it.
     pub fn touch_policy(&self) -> Option<TouchPolicy> {
         self.yubikey_claims().map(|claims| claims.touch_policy)
     }
 
-    /// Of this key, in a file of PEM with the device's certificate and those between it and a root. `source` says in messages
-    /// where it comes from.
+    /// Reads an attestation of this key from a file in PEM, which also has the device's certificate and those between
+    /// it and a root. Messages call the file `source`.
     pub fn from_pem(pem: &[u8], source: &str, key: &PublicKey) -> Result<Self, Error> {
         let info = public_key_info(key).and_then(|info| info.to_der()).map_err(unencodable)?;
         let bundle = AttestationBundle::from_pem(pem, source, &info)?;
@@ -101,8 +102,8 @@ impl KeyAttestation {
         })
     }
 
-    /// That of the key with this selector; `None` for a token that attests nothing, and for a key that was imported. No PIN
-    /// is needed for it.
+    /// The token's attestation of the key with this selector. `None` for a token that attests nothing, and for a key
+    /// that was imported. No PIN is needed for it.
     pub fn of(token: &Token, selector: &ObjectSelector) -> Option<Self> {
         if !token.state().is_yubikey() {
             return None;

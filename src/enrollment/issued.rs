@@ -4,8 +4,8 @@ use crypto::certificate::{Certificate, ValidityState, issuer_among, minute, rfc_
 use messages::error::{Error, Exit};
 use messages::printable::quoted;
 
-/// Checks that a certificate can be used; `now` in seconds since 1970. The user and the groups, in any order, are not
-/// looked at where none are expected.
+/// Checks that a certificate can be used; `now` is in seconds since 1970. The user and the groups, in any order, are
+/// only compared if some are expected.
 pub fn check_issued(
     certificate: &Certificate,
     user: Option<&str>,
@@ -43,7 +43,7 @@ pub fn check_issued(
     }
 }
 
-/// The error of a certificate that servers would not take, for this reason.
+/// The error for a certificate that servers would not take, for this reason.
 fn of_no_use(certificate: &Certificate, reason: &str) -> Error {
     let subject = &certificate.subject;
     let text = format!("the certificate of {subject} is of no use here: {reason}");
@@ -53,7 +53,7 @@ fn of_no_use(certificate: &Certificate, reason: &str) -> Error {
     )
 }
 
-/// The error of a certificate that begins after `now`, in seconds since 1970.
+/// The error for a certificate that begins after `now`, in seconds since 1970.
 fn not_yet_valid(certificate: &Certificate, now: i64) -> Error {
     let begin = rfc_3339(certificate.validity.not_before);
     let here = rfc_3339(now);
@@ -84,24 +84,24 @@ pub fn outlasts(certificate: &Certificate, requested: u64, now: i64) -> bool {
     time_left(certificate, now) > requested.saturating_add(MARGIN)
 }
 
-/// How long the certificate is valid yet, in seconds.
+/// How long the certificate is still valid, in seconds.
 fn time_left(certificate: &Certificate, now: i64) -> u64 {
     u64::try_from(certificate.validity.not_after.saturating_sub(now)).unwrap_or_default()
 }
 
-/// The error of a certificate that is for somebody else than was asked for.
+/// The error for a certificate that is for somebody else than was asked for.
 pub fn for_another(issued: &str, expected: &str) -> Error {
     Error::new(Exit::Object, format!("the certificate is for {issued}, not for {expected}")).help(
         "have the CA issue one for the right name and groups, or give those of the certificate with --user and --group",
     )
 }
 
-/// The certificates among `others` (DER) that lead from the certificate towards its root, without the root, which
-/// servers have.
+/// The certificates among `others` (DER) that lead from the certificate towards its root. The root itself is left out,
+/// since servers have it.
 pub fn intermediates(certificate: &Certificate, others: &[Vec<u8>]) -> Vec<Certificate> {
     let mut chain: Vec<Certificate> = Vec::new();
     while let Some(der) = issuer_among(others, chain.last().unwrap_or(certificate).der())
-        // Some may name each other.
+        // Certificates may name each other as their issuers.
         && chain.iter().all(|known| known.der() != der)
         && let Ok(issuer) = Certificate::from_der(der, "the CA's certificate")
     {
@@ -110,7 +110,8 @@ pub fn intermediates(certificate: &Certificate, others: &[Vec<u8>]) -> Vec<Certi
     chain
 }
 
-/// The seconds that may pass between the request and its answer.
+/// How much longer than asked for a certificate may be valid, in seconds: the time that may pass between the request
+/// and its answer.
 const MARGIN: u64 = 600;
 
 fn sorted(groups: &[String]) -> Vec<&str> {

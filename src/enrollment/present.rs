@@ -7,8 +7,9 @@ use messages::error::{Error, Exit};
 use messages::help::{Help, HelpPart, command};
 use token::{Candidate, KeyKind};
 
-/// The key with this CKA_ID, or the only one with this CKA_LABEL; `None` if there is none yet, and an error if it isn't of
-/// the kind that is wanted. `candidates` is what the token shows after a login; `now` in seconds since 1970.
+/// Finds the key with this CKA_ID, or the only one with this CKA_LABEL. `None` if there is none yet, and an error if it
+/// isn't of the kind that is wanted. `candidates` is what the token shows after a login; `now` is in seconds since
+/// 1970.
 pub fn find_key<'a>(
     candidates: &'a [Candidate],
     id: Option<&ObjectId>,
@@ -31,7 +32,7 @@ pub fn find_key<'a>(
     }
 }
 
-/// What names the key of a candidate.
+/// The names by which the candidate's key can be selected.
 pub fn selector(candidate: &Candidate) -> ObjectSelector {
     let id = key_id(candidate);
     ObjectSelector::of(id, id.is_empty().then_some(&candidate.label))
@@ -42,23 +43,23 @@ fn key_id(candidate: &Candidate) -> &[u8] {
     candidate.key.as_ref().map_or(&candidate.id, |key| &key.id)
 }
 
-/// Whether it has a certificate that hasn't expired.
+/// Whether the candidate has a certificate that hasn't expired.
 pub fn has_valid_certificate(candidate: &Candidate, now: i64) -> bool {
     let certificate = candidate.certificate();
     certificate.is_some_and(|certificate| certificate.validity.at(now) != ValidityState::Expired)
 }
 
-/// What is on a token already, where a certificate is to be installed.
+/// What a token has already when a certificate is to be installed.
 pub struct Installation<'a> {
-    /// The certificate itself.
+    /// Whether the token has the certificate itself.
     pub is_there: bool,
-    /// The other certificates of its key, of which it takes the place.
+    /// The other certificates of the key, which the new one takes the place of.
     pub replaced: Vec<&'a Certificate>,
 }
 
-/// What the installation of a certificate finds on the token. With `replaces` it takes the place of all others of its
-/// key, which an earlier call may not have come to remove. Otherwise it is written beside those that have expired, and
-/// one that hasn't is an error; `now` in seconds since 1970.
+/// Looks for what the token has already when a certificate is to be installed. With `replaces`, it takes the place of
+/// all others of its key, some of which an earlier call may not have come to remove. Otherwise it is written beside
+/// those that have expired, and one that hasn't expired is an error. `now` is in seconds since 1970.
 pub fn installation<'a>(
     candidates: &'a [Candidate],
     certificate: &Certificate,
@@ -96,7 +97,7 @@ pub fn of_key<'a>(candidates: &'a [Candidate], key: &PublicKey) -> Vec<&'a Certi
     certificates.filter(|certificate| certificate.public_key() == key).collect()
 }
 
-/// The key with this CKA_ID; `None` if no object that is seen has it.
+/// Finds the key with this CKA_ID; `None` if no visible object has it.
 fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Candidate>, Error> {
     let has_id = |candidate: &&Candidate| {
         candidate.id == id.as_bytes() || key_id(candidate) == id.as_bytes()
@@ -120,7 +121,8 @@ fn named<'a>(candidates: &'a [Candidate], id: &ObjectId) -> Result<Option<&'a Ca
     Err(Error::new(Exit::Object, text).help(help))
 }
 
-/// The only key with this label, preferably as it is listed with a certificate that hasn't expired.
+/// Finds the only key with this label. If it is listed several times, the one with a certificate that hasn't expired is
+/// preferred.
 fn labelled<'a>(
     candidates: &'a [Candidate],
     label: &str,

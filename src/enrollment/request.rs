@@ -27,12 +27,12 @@ use messages::printable::{hex, is_harmful};
 use protocol::hash::Hash;
 use token::KeyPurpose;
 
-/// Groups with this prefix are the cluster's own. The signer refuses `system:masters`, and the API server
-/// adds others itself.
+/// Groups with this prefix are the cluster's own. The signer refuses `system:masters`, and the API server adds the
+/// others itself.
 pub const RESERVED: &str = "system:";
 
-/// Who the API server is to take the bearer for: common name and organizations of a certificate's subject, or the
-/// constants of an issuer.
+/// The user and the groups for which the API server is to take the bearer: the common name and the organizations of a
+/// certificate's subject.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Applicant {
     user: String,
@@ -69,7 +69,7 @@ impl Applicant {
         &self.user
     }
 
-    /// The applicant in these groups, too.
+    /// The same applicant, also in these groups.
     #[must_use]
     pub fn also_in(&self, groups: &[String]) -> Self {
         let mut all = self.groups.clone();
@@ -77,15 +77,16 @@ impl Applicant {
         Self { user: self.user.clone(), groups: all }
     }
 
-    /// The groups that the user is in, each once.
+    /// The groups that the user is in, without repetitions.
     pub fn groups(&self) -> &[String] {
         &self.groups
     }
 }
 
-/// Makes a request for this user and these groups, as PEM, and has it signed: `sign` gets one of the `schemes`, which the
-/// key can make, and the digest, or for Ed25519 the whole message. Of a key for sealed files the request says so, for a CA that copies
-/// that into the certificate: OpenSC goes by the latter. An `attestation` of where the key is, if there is any, is in it, too.
+/// Makes a request for this applicant, in PEM. `sign` signs it: it gets one of the `schemes`, which are those that the
+/// key can make, and the digest, or for Ed25519 the whole message. The request says whether the key is for sealed
+/// files, for a CA that copies that into the certificate: OpenSC goes by the certificate. An `attestation` of where the
+/// key is goes into the request, too.
 pub fn sign_request(
     purpose: KeyPurpose,
     attestation: Option<&AttestationBundle>,
@@ -119,8 +120,9 @@ pub fn sign_request(
     request.to_pem(LineEnding::LF).map_err(unencodable)
 }
 
-/// Whether a request in PEM asks for the same as one of this applicant with this attestation would. A device's statement
-/// about a key differs each time, so what counts is whether there is one, of which kind, and what vouches for it.
+/// Whether a request in PEM asks for the same as one of this applicant with this attestation would. A device makes a
+/// different statement about a key each time, so what counts is whether there is one, of which kind, and what vouches
+/// for it.
 pub fn asks_for(pem: &str, applicant: &Applicant, attestation: Option<&AttestationBundle>) -> bool {
     let (Ok(request), Ok(whole)) = (CertificationRequest::from_pem(pem), CertReq::from_pem(pem))
     else {
@@ -137,14 +139,14 @@ pub fn asks_for(pem: &str, applicant: &Applicant, attestation: Option<&Attestati
         && present.as_ref().map(vouching) == attestation.map(vouching)
 }
 
-/// The SHA-256 of a public key (of its SubjectPublicKeyInfo, as `openssl pkey -pubin -outform DER |
-/// sha256sum` has it), by which two people compare a key.
+/// The SHA-256 of a public key, by which two people compare it. It is that of the SubjectPublicKeyInfo, as `openssl
+/// pkey -pubin -outform DER | sha256sum` prints it.
 pub fn fingerprint(public_key: &PublicKey) -> Result<String, Error> {
     let info = public_key_info(public_key).and_then(|info| info.to_der());
     Ok(hex(&Sha256::digest(info.map_err(unencodable)?)))
 }
 
-/// A certificate and those above it, in PEM.
+/// A certificate followed by those of its CAs, in PEM.
 pub fn certificates_pem(certificate: &[u8], chain: &[Vec<u8>]) -> Result<String, Error> {
     let mut text = String::new();
     for der in [certificate].into_iter().chain(chain.iter().map(Vec::as_slice)) {
@@ -158,7 +160,7 @@ pub(super) fn unencodable(error: der::Error) -> Error {
     Error::internal(format!("the request's DER: {error}"))
 }
 
-/// The subject of a request, as `/O=dev/O=ops/CN=jane`: one name in each set, as API servers read it.
+/// The subject of a request, such as `/O=dev/O=ops/CN=jane`. Each name is a set of its own, as API servers read it.
 fn subject(applicant: &Applicant) -> der::Result<Name> {
     let groups = applicant.groups().iter().map(|group| (rfc4519::O, group.as_str()));
     let mut names = RdnSequence::default();
@@ -171,7 +173,7 @@ fn subject(applicant: &Applicant) -> der::Result<Name> {
     Ok(Name::hazmat_from_rdn_sequence(names))
 }
 
-/// What the request says beside user and key.
+/// What the request says besides the user and the key.
 fn attributes(
     purpose: KeyPurpose,
     attestation: Option<&AttestationBundle>,
@@ -227,12 +229,12 @@ pub(super) fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyIn
     })
 }
 
-/// How a key signs a request.
+/// How a request is signed.
 struct RequestSignature {
     scheme: Scheme,
-    /// What the request is hashed with; `None` where the request itself is signed.
+    /// The hash of the request that is signed; `None` if the request itself is signed.
     hash: Option<Hash>,
-    /// What the request calls it.
+    /// The name of the algorithm in the request.
     algorithm: AlgorithmIdentifierOwned,
 }
 
@@ -258,7 +260,8 @@ impl RequestSignature {
         Self { scheme: Scheme::Ecdsa { curve }, hash: Some(hash), algorithm: named(oid, None) }
     }
 
-    /// PKCS #1 v1.5, which every CA takes and almost every token makes, or RSA-PSS if that alone is among the schemes.
+    /// Chooses PKCS #1 v1.5, which every CA takes and almost every token makes, or RSA-PSS if only that is among the
+    /// schemes.
     fn rsa(key: &PublicKey, schemes: &[Scheme]) -> der::Result<Option<Self>> {
         let hash = Hash::Sha256;
         let pss = Scheme::RsaPss { hash, salt: hash.length() };

@@ -21,7 +21,7 @@ use system::descriptors::hand_on;
 use system::limits;
 use system::process::child_ends_within;
 
-/// What such a program needs to show itself; nothing else of the environment is handed on.
+/// The variables that such a program needs in order to show itself. Nothing else of the environment is passed on.
 const KEPT: [&str; 18] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "DISPLAY",
@@ -52,8 +52,8 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The program of `PKCS11_EXTERNAL_SIGNER_ASKPASS`, else of `SSH_ASKPASS`, else pinentry. One that is
-    /// named and isn't there is an error: the user means it.
+    /// Finds the program: the one of `PKCS11_EXTERNAL_SIGNER_ASKPASS`, or else of `SSH_ASKPASS`, or else pinentry. If
+    /// one is named and doesn't exist, that is an error, since the user means it.
     pub(super) fn find() -> Result<Self, Error> {
         for variable in ["PKCS11_EXTERNAL_SIGNER_ASKPASS", "SSH_ASKPASS"] {
             let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) else {
@@ -69,7 +69,7 @@ impl Program {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&folders)
             .filter(|folder| folder.is_absolute())
-            // macOS has one with windows by a name of its own, also beside one that has none.
+            // On macOS, the pinentry with windows has a name of its own, and may exist beside one without windows.
             .flat_map(|folder| ["pinentry-mac", "pinentry"].map(|name| folder.join(name)))
             .find(|path| is_executable(path))
             .map(|path| Self { path, is_pinentry: true })
@@ -84,12 +84,12 @@ impl Program {
         if self.is_pinentry { PinOrigin::Pinentry(path) } else { PinOrigin::Askpass(path) }
     }
 
-    /// Whether it may ask on the terminal rather than in a window.
+    /// Whether the program may ask on the terminal rather than in a window.
     pub(super) fn draws_on_terminal(&self) -> bool {
         self.is_pinentry
     }
 
-    /// Asks once. `has_terminal`: there is one, and pinentry may draw on it, since no other program does.
+    /// Has the program ask once. With `has_terminal`, pinentry may draw on the terminal, since no other program does.
     pub(super) fn ask(
         &self,
         request: &PinRequest<'_>,
@@ -99,11 +99,12 @@ impl Program {
     ) -> Result<Pin, Error> {
         let deadline = limit.min(Instant::now() + limits::ANSWER);
         if request.confirm.is_some() && !self.is_pinentry {
-            // The answer of such a program could be a script's, and not a person's yes.
+            // Such a program's answer could be a script's, and no person's yes.
             return Err(pin::final_try(&request.token, &self.origin()));
         }
         let failed = |error: io::Error| no_pin(&self.path, error);
-        // Dropped after the program, which may have to be killed and leaves its own behind then.
+        // The settings are restored after the program has ended: it may have to be killed, and leaves its own behind
+        // then.
         let is_drawn_on = has_terminal && self.is_pinentry;
         let _settings = is_drawn_on.then(open_terminal).flatten().and_then(Settings::save);
         let child = hand_on(&mut self.command(request, has_terminal), Vec::new()).spawn();
@@ -123,7 +124,7 @@ impl Program {
         }
     }
 
-    /// The PIN; `None` where a person has given none.
+    /// Talks with the program, and returns the PIN; `None` if a person has given none.
     fn talk(
         &self,
         request: &PinRequest<'_>,
@@ -134,14 +135,14 @@ impl Program {
         let Some(output) = child.stdout.take() else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
-        // Also where another program still holds it.
+        // The deadline also ends the wait if another program still holds the pipe.
         let output = TimedInput { input: output, deadline };
         if let Some(input) = child.stdin.take() {
             return pinentry::ask(request, has_terminal, input, output);
         }
         let mut bytes = Vec::new();
         output.take(MAX_PIN_LENGTH as u64 + 2).read_to_end(&mut bytes)?;
-        // An empty line and a failure are how these programs say that a person has cancelled.
+        // By an empty line or a failure, these programs say that a person has cancelled.
         Ok(if is_success(child, deadline)? { first_line(&bytes) } else { None })
     }
 

@@ -18,7 +18,7 @@ use messages::error::{Error, Exit};
 use messages::printable::printable;
 use system::limits;
 
-/// What a person is asked, in a line that fits a narrow terminal.
+/// The question to a person, in a line that fits a narrow terminal.
 fn question(request: &PinRequest<'_>) -> String {
     format!("PIN for \"{}\" ({}): ", printable(&request.label), printable(&request.what))
 }
@@ -42,7 +42,7 @@ fn wrong_length(request: &PinRequest<'_>, origin: &PinOrigin) -> Error {
     )
 }
 
-/// The bytes as a PIN; `None` where they can't be one.
+/// Makes a PIN of these bytes; `None` if they can't be one.
 fn pin_of(bytes: &[u8]) -> Option<Pin> {
     Pin::new(str::from_utf8(bytes).ok()?)
 }

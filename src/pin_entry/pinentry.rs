@@ -8,13 +8,15 @@ use super::first_line;
 use config::pin::{Pin, PinRequest};
 use messages::printable::printable;
 
-/// The longest line of the protocol.
+/// The longest line of the protocol, in bytes.
 const LINE: u64 = 1000;
 
-/// The codes of the errors by which a person gives no PIN: GPG_ERR_TIMEOUT, CANCELED, NOT_CONFIRMED and FULLY_CANCELED.
+/// The codes of the errors by which pinentry says that a person gives no PIN: GPG_ERR_TIMEOUT, CANCELED, NOT_CONFIRMED
+/// and FULLY_CANCELED.
 const CANCELLED: [u32; 4] = [62, 99, 114, 198];
 
-/// The PIN; `None` where a person has given none. Fails where the program can't be talked with, or can't ask.
+/// Has pinentry ask for the PIN; `None` if a person has given none. An error if nobody can talk with the program, or it
+/// can't ask.
 pub(super) fn ask(
     request: &PinRequest<'_>,
     has_terminal: bool,
@@ -48,11 +50,11 @@ pub(super) fn ask(
     Ok(data.and_then(|data| first_line(&data)))
 }
 
-/// How pinentry has answered a command.
+/// pinentry's answer to a command.
 enum AssuanReply {
-    /// The data of the `D` lines before `OK`, decoded: of GETPIN, what the person has typed.
+    /// The command was carried out. The data of the `D` lines is decoded: for GETPIN, it is what the person has typed.
     Ok(Vec<u8>),
-    /// The line that begins with `ERR`.
+    /// The command has failed. This is the line that begins with `ERR`.
     Err(String),
 }
 
@@ -62,18 +64,18 @@ struct Dialog<I, O> {
 }
 
 impl<I: Write, O: Read> Dialog<I, O> {
-    /// A setting, which a pinentry of another kind may not know.
+    /// Changes a setting. A pinentry of another kind may not know it.
     fn set(&mut self, command: &str, value: &str) -> io::Result<()> {
         self.send(&format!("{command} {}", escaped(value))).map(drop)
     }
 
-    /// The person's answer to the command; `None` for one who has cancelled it.
+    /// Has a person answer the command; `None` if they have cancelled it.
     fn ask(&mut self, command: &str) -> io::Result<Option<Vec<u8>>> {
         let line = match self.send(command)? {
             AssuanReply::Ok(data) => return Ok(Some(data)),
             AssuanReply::Err(line) => line,
         };
-        // Its upper half says which program speaks.
+        // The upper half of the number says which program has answered.
         let number = line.split(' ').nth(1).and_then(|number| number.parse::<u32>().ok());
         if number.is_some_and(|number| CANCELLED.contains(&(number & 0xffff))) {
             Ok(None)
@@ -88,13 +90,13 @@ impl<I: Write, O: Read> Dialog<I, O> {
         self.reply()
     }
 
-    /// Reads up to the line that ends the answer; a line of another kind says nothing to us.
+    /// Reads up to the line that ends the answer. Lines of other kinds are passed over.
     fn reply(&mut self) -> io::Result<AssuanReply> {
         let mut data = Vec::new();
         loop {
             let line = self.line()?;
             if let Some(piece) = line.strip_prefix(b"D ") {
-                // What doesn't fit any more is no PIN anyway.
+                // Data that doesn't fit is too long for a PIN anyway.
                 data.extend(percent_decode(piece).take(LINE as usize - data.len()));
             } else if line.starts_with(b"OK") {
                 return Ok(AssuanReply::Ok(data));
@@ -117,7 +119,7 @@ impl<I: Write, O: Read> Dialog<I, O> {
 
 fn escaped(text: &str) -> String {
     let mut escaped = text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
-    // At its end, a backslash would ask for another line.
+    // A backslash at the end of the line would ask for another line.
     if escaped.ends_with('\\') {
         escaped.pop();
         escaped.push_str("%5C");

@@ -31,17 +31,17 @@ use messages::printable::printable;
 use system::limits;
 use system::signals;
 
-/// How often a typed PIN may have a length that the token's can't have.
+/// How often a person may type a PIN whose length the token can't have.
 const ENTRIES: usize = 3;
-/// How often a prompt looks for signals, and at a terminal that can't be polled.
+/// How often a prompt looks for signals, and looks at a terminal that can't be polled.
 const GLANCE: Duration = Duration::from_millis(50);
-/// The longest line a terminal hands over.
+/// The longest line that a terminal hands over, in bytes.
 const LINE: usize = 4096;
 
-/// How an entry ended without a line.
+/// Why an entry has ended without a line.
 enum End {
     Failed(Error),
-    /// Ctrl-D, or Enter and nothing before it.
+    /// The person has pressed Ctrl-D, or Enter without typing anything.
     Nothing,
     Signal(i32),
     TimedOut,
@@ -62,8 +62,8 @@ pub(super) fn open_terminal() -> Option<File> {
         .ok()
 }
 
-/// Asks the person at the terminal for something that is no PIN, shown as it is typed with `echo`. The question must be
-/// fit for a terminal.
+/// Asks the person at the terminal for something that isn't a PIN. With `echo`, it is shown as it is typed. The
+/// question must be fit for a terminal.
 pub fn ask(question: &str, echo: bool) -> Answer {
     let deadline = Instant::now() + limits::ANSWER;
     let Some(terminal) = open_terminal() else { return Answer::NoTerminal };
@@ -71,16 +71,16 @@ pub fn ask(question: &str, echo: bool) -> Answer {
     prompt.enter(question, echo).map_or(Answer::None, Answer::Typed)
 }
 
-/// The terminal, on which no other process asks meanwhile.
+/// A prompt on the terminal. No other process asks there meanwhile.
 pub(super) struct Prompt {
     terminal: File,
     slot: PromptSlot,
-    /// Of all that is asked here.
+    /// By when everything that this prompt asks for has to be answered.
     deadline: Instant,
 }
 
 impl Prompt {
-    /// Waits for the terminal, as [`PromptSlot::take`] does. `None` where the process has no terminal.
+    /// Waits for the terminal, as [`PromptSlot::take`] does; `None` if the process has none.
     pub(super) fn open(
         token: &str,
         since: SystemTime,
@@ -116,7 +116,7 @@ impl Prompt {
         Err(wrong_length(request, &PinOrigin::Person))
     }
 
-    /// The explicit yes that a token's final try needs, with a PIN that comes from `origin`.
+    /// Asks for the explicit yes that a token's last try needs. The PIN comes from `origin`.
     pub(super) fn confirm(&self, request: &PinRequest<'_>, origin: PinOrigin) -> Result<(), Error> {
         let notices = [&request.notice, &request.confirm].into_iter().flatten();
         let mut text: String = notices.map(|notice| self.line(notice)).collect();
@@ -128,13 +128,13 @@ impl Prompt {
         Err(pin::final_try(&request.token, &origin))
     }
 
-    /// A notice, folded between words where the terminal ends.
+    /// The notice, folded between words where the terminal ends.
     fn line(&self, notice: &str) -> String {
         folded(line(notice).trim_end(), terminal_width(&self.terminal), 0, 2) + "\n"
     }
 
-    /// Asks for one line, which is returned without its ending and never empty. It is asked for once more after each
-    /// stop.
+    /// Asks for one line, which is returned without its ending and is never empty. After the process was stopped, it
+    /// asks once more.
     fn enter(&self, text: &str, echo: bool) -> Result<Vec<u8>, Error> {
         let signal = loop {
             match self.enter_once(text, echo) {
@@ -150,25 +150,25 @@ impl Prompt {
             }
         };
         self.slot.leave(CANCELLED);
-        // Its handler is the process's own; one that comes back ends the prompt.
+        // The signal's own handler acts on it. If that returns, the prompt has ended.
         if let Some(signal) = signal {
             signals::raise(signal);
         }
         Err(pin::cancelled(&self.slot.token))
     }
 
-    /// A signal goes before anything that was typed.
+    /// Reads a line once. If a signal has come, nothing that was typed counts.
     fn enter_once(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
         signals::during_prompt(|| self.enter_line(text, echo))
             .unwrap_or_else(|signal| Err(End::Signal(signal)))
     }
 
-    /// The terminal has its old settings again afterwards.
+    /// Reads a line. The terminal gets its former settings back afterwards.
     fn enter_line(&self, text: &str, echo: bool) -> Result<Vec<u8>, End> {
         let _settings = line_mode(&self.terminal, echo)?;
         let deadline = self.deadline.min(Instant::now() + limits::ANSWER);
         let entry = self.show(text, deadline).and_then(|()| self.read_line(deadline));
-        // What Enter would have shown.
+        // Enter would have shown this line break.
         if !echo || entry.is_err() {
             let _ = write(&self.terminal, b"\n");
         }
@@ -190,15 +190,15 @@ impl Prompt {
         let read = || read(&self.terminal, line.as_mut_slice());
         let length = self.when_ready(PollFlags::IN, deadline, read)?;
         line.truncate(length);
-        // Half a PIN would cost a try: only Enter ends one. Ctrl-D hands over the beginning of a line, and so would
-        // another program's change of the settings.
+        // Half a PIN would cost a try, so only Enter ends one. Ctrl-D would hand over the beginning of a line, and so
+        // would another program that changes the settings.
         match line.pop() {
             Some(b'\n') if !line.is_empty() => Ok(line),
             _ => Err(End::Nothing),
         }
     }
 
-    /// Reads or writes, as soon as the terminal takes it and unless a signal has come, which the caller asks for.
+    /// Reads or writes as soon as the terminal is ready, unless a signal has come.
     fn when_ready(
         &self,
         events: PollFlags,
@@ -215,7 +215,7 @@ impl Prompt {
             let mut ready = [PollFd::new(&self.terminal, events)];
             match poll(&mut ready, Timespec::try_from(GLANCE).ok().as_ref()) {
                 Ok(0) | Err(Errno::INTR) => continue,
-                // macOS can't poll /dev/tty: it is tried every so often.
+                // macOS can't poll /dev/tty, so it is tried again and again.
                 Ok(_) if ready[0].revents().contains(PollFlags::NVAL) => thread::sleep(GLANCE),
                 Ok(_) => {}
                 Err(error) => return Err(error.into()),
@@ -232,7 +232,7 @@ fn line(text: &str) -> String {
     format!("pkcs11-external-signer: {}\n", printable(text))
 }
 
-/// A terminal's settings, put back when this is dropped.
+/// The settings of a terminal, which are restored when this is dropped.
 pub(super) struct Settings<T: AsFd> {
     terminal: T,
     before: Termios,
@@ -251,14 +251,14 @@ impl<T: AsFd> Drop for Settings<T> {
     }
 }
 
-/// The terminal hands over lines, and shows them as they are typed if `echo`.
+/// Has the terminal hand over lines and, with `echo`, show them as they are typed.
 fn line_mode(terminal: &File, echo: bool) -> Result<Settings<&File>, Errno> {
-    // In the background this stops the job, and goes on after fg. Settings read before that
-    // would be those of a shell that edits a command line.
+    // In the background this call stops the job, which goes on after fg. Settings that were read before that would be
+    // those of a shell in the middle of editing a command line.
     retry_on_intr(|| tcflush(terminal, QueueSelector::IFlush))?;
     let before = tcgetattr(terminal)?;
     let mut settings = before.clone();
-    // A full-screen client (k9s) has its terminal in raw mode, where Enter ends no line.
+    // A full-screen client (k9s) has its terminal in raw mode, in which Enter doesn't end a line.
     settings.input_modes.remove(InputModes::IGNCR | InputModes::INLCR);
     settings.input_modes.insert(InputModes::ICRNL);
     settings.output_modes.insert(OutputModes::OPOST | OutputModes::ONLCR);
@@ -270,8 +270,8 @@ fn line_mode(terminal: &File, echo: bool) -> Result<Settings<&File>, Errno> {
     Ok(Settings { terminal, before, when })
 }
 
-/// Shows the line once `delay` has passed, unless what this gives has been dropped. Without a terminal, or
-/// without a thread to wait in, nothing is shown.
+/// Shows the line on the terminal after `delay`, unless the result was dropped before. Without a terminal, or a thread
+/// to wait in, nothing is shown.
 pub fn show_after(delay: Duration, text: &str) -> Box<dyn Any> {
     let (guard, over) = mpsc::channel::<()>();
     if open_terminal().is_some() {
@@ -288,7 +288,7 @@ pub fn show_after(delay: Duration, text: &str) -> Box<dyn Any> {
     Box::new(guard)
 }
 
-/// Whether no program draws on the terminal (`k9s`): a line from elsewhere would be in its way.
+/// Whether no program such as k9s draws on the terminal, where a line from elsewhere would be in its way.
 fn is_free(terminal: &File) -> bool {
     tcgetattr(terminal).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ICANON))
 }

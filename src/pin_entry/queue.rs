@@ -22,35 +22,36 @@ pub(super) const CANCELLED: &str = "its prompt was cancelled";
 pub(super) const TIMED_OUT: &str = "its prompt timed out";
 pub(super) const REFUSED: &str = "it refused what was entered";
 
-/// Where a person is asked, by one process at a time.
+/// The place where a person is asked. Only one process at a time asks there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PromptKind {
     Terminal,
-    /// A window of another program's.
+    /// A window of another program.
     Window,
 }
 
-/// The place to ask in, for this process alone. The default one is for a question that need not wait for others.
+/// A place to ask in, which this process has to itself. The default one is for a question that need not wait for
+/// others.
 #[derive(Default)]
 pub(super) struct PromptSlot {
-    /// `None` where there can be no lock, too.
+    /// The lock for the place; `None` also if there can be none.
     lock: RefCell<Option<Lock>>,
     pub(super) token: String,
 }
 
-/// A prompt that ended without a login: a line of JSON in the lock's file.
+/// A prompt that has ended without a login: a line of JSON in the lock's file.
 #[derive(Deserialize, Serialize)]
 struct LeftPrompt {
     at: SystemTime,
-    /// Of processes: the job that asked.
+    /// The process group, and so the job, that asked.
     group: i32,
     how: Cow<'static, str>,
     token: String,
 }
 
 impl PromptSlot {
-    /// Waits for the prompts before this one; fails if one of them that was left means this one, too. `since` is
-    /// when the PIN was first wanted.
+    /// Waits for the prompts before this one. Fails if one of them was abandoned, and that was meant for this one, too.
+    /// `since` is when the PIN was first wanted.
     pub(super) fn take(
         kind: PromptKind,
         token: &str,
@@ -77,10 +78,10 @@ impl PromptSlot {
         Ok(slot)
     }
 
-    /// Waits for the prompts before this one, however they end.
+    /// Waits for the prompts before this one, whatever their outcome.
     pub(super) fn wait(kind: PromptKind, token: &str, deadline: Instant) -> Result<Self, Error> {
         let limit = deadline.saturating_duration_since(Instant::now());
-        // Its number stands for the terminal, which processes see under different names.
+        // The device number stands for the terminal, which processes see under different names.
         let lock_name = match kind {
             PromptKind::Terminal => format!("terminal of session {}", session_of(0)),
             PromptKind::Window => "window".to_owned(),
@@ -99,7 +100,7 @@ impl PromptSlot {
         Ok(Self { lock: RefCell::new(lock), token: token.to_owned() })
     }
 
-    /// The prompt ended so. To be called before a signal ends the process.
+    /// Notes how the prompt has ended. This is to be called before a signal ends the process.
     pub(super) fn leave(&self, how: &'static str) {
         if let Some(lock) = self.lock.borrow_mut().as_mut() {
             let at = SystemTime::now();
@@ -111,7 +112,7 @@ impl PromptSlot {
             });
             let group = getpgrp().as_raw_nonzero().get();
             let left = LeftPrompt { at, group, how: how.into(), token };
-            // Without it the next process asks at once.
+            // Without this line, the next process would ask at once.
             if let Ok(line) = serde_json::to_string(&left) {
                 lines.push(line);
             }
@@ -125,13 +126,14 @@ impl LeftPrompt {
         serde_json::from_str(line).ok()
     }
 
-    /// Whether a prompt wanted since then by this group was behind it, or is of the same job.
+    /// Whether this prompt's end counts for another one, which this group wanted at the time `since`: that one was
+    /// behind it in the queue, or belongs to the same job.
     fn means(&self, group: i32, since: SystemTime, now: SystemTime) -> bool {
         self.is_recent(now) && (self.at > since || self.group == group)
     }
 
     fn is_recent(&self, now: SystemTime) -> bool {
-        // From the future, it says nothing but that the clock was set.
+        // A time in the future only shows that the clock was set.
         let age = now.duration_since(self.at);
         age.is_ok_and(|age| age < limits::LEFT_PROMPT)
     }

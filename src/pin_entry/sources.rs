@@ -1,4 +1,4 @@
-//! The sources of a configuration, in their order.
+//! The PIN sources of a configuration, as providers of PINs.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, stdin};
@@ -17,30 +17,30 @@ use system::environment::TakenVariables;
 use system::limits;
 use system::locked;
 
-/// Where a person has entered a PIN last, and for which token.
+/// Where a person has last entered a PIN, and for which token.
 static ENTERED: Mutex<Option<(PromptKind, String)>> = Mutex::new(None);
 
 /// The source that a configuration names, as a provider of PINs.
 pub struct Sources {
     source: PinSource,
-    /// What stood in the variable that the source names.
+    /// The value of the variable that the source names.
     variable: Option<OsString>,
-    /// What the token has accepted already, for another login.
+    /// A PIN that the token has accepted already, for another login.
     accepted: Option<Pin>,
-    /// Set when the terminal belongs to a command.
+    /// Set once the terminal belongs to a command.
     unattended: Arc<AtomicBool>,
-    /// Since when a PIN is wanted, where that is longer than it is asked for.
+    /// When the PIN was first wanted, if that is earlier than when it is asked for.
     since: Option<SystemTime>,
 }
 
 impl Sources {
-    /// The source of a command. To be made before a library's lock is taken. `variables` must have the one that it
-    /// names.
+    /// The provider for a command. It is to be made before a library's lock is taken. `variables` must have the one
+    /// that the source names.
     pub fn new(source: PinSource, variables: &TakenVariables) -> Self {
         Self { since: Some(SystemTime::now()), ..Self::for_run(source, variables, Arc::default()) }
     }
 
-    /// The sources of one of several keys of a run. Once `unattended` is set, no question is asked at the terminal.
+    /// The provider for one of several keys of a run. Once `unattended` is set, no question is asked at the terminal.
     pub fn for_run(
         source: PinSource,
         variables: &TakenVariables,
@@ -51,7 +51,7 @@ impl Sources {
         Self { source, variable, accepted: None, unattended, since: None }
     }
 
-    /// Has this PIN given first, once.
+    /// Gives this PIN at the next request, and only then.
     pub fn accepted(&mut self, pin: Option<Pin>) {
         self.accepted = pin;
     }
@@ -60,12 +60,12 @@ impl Sources {
         self.unattended.load(Ordering::Relaxed)
     }
 
-    /// When the PIN was first wanted, the first time this is asked.
+    /// When the PIN was first wanted. Unless it was set before, that is the first call of this function.
     fn since(&mut self) -> SystemTime {
         self.since.take().unwrap_or_else(SystemTime::now)
     }
 
-    /// A prompt at the terminal, unless that belongs to a command by now.
+    /// Opens a prompt at the terminal, unless the terminal belongs to a command by now.
     fn prompt(
         &mut self,
         request: &PinRequest<'_>,
@@ -91,7 +91,7 @@ impl Sources {
         let program = askpass::Program::find()?;
         let has_terminal = !self.is_left() && open_terminal().is_some();
         let slot = PromptSlot::take(PromptKind::Window, &request.token, since, deadline)?;
-        // On one terminal, one asks at a time, whichever program it is.
+        // Only one program asks on a terminal at a time, whichever it is.
         let is_drawn_on = has_terminal && program.draws_on_terminal();
         let drawn = is_drawn_on
             .then(|| PromptSlot::wait(PromptKind::Terminal, &request.token, deadline))
@@ -120,8 +120,9 @@ fn entered(kind: PromptKind, request: &PinRequest<'_>) {
     *locked(&ENTERED) = Some((kind, request.token.clone().into_owned()));
 }
 
-/// The command ends with this error. If a person has entered a PIN and it has led to no login, that is the same as if
-/// none had been entered: clients run a program that has failed again. To be called when the error was reported.
+/// Notes that the command ends with this error. If a person has entered a PIN that has led to no login, that counts as
+/// if they had entered none: clients run a program that has failed again. This is to be called after the error was
+/// reported.
 pub fn failed(error: &Error) {
     let entered = locked(&ENTERED).take();
     if let Some((kind, token)) = entered
@@ -135,7 +136,7 @@ pub fn failed(error: &Error) {
 impl PinProvider for Sources {
     fn origin(&mut self) -> PinOrigin {
         PinOrigin::Stored(match &self.source {
-            // Asked, it will say why it can't.
+            // The program can't be found, and says why when it is asked.
             PinSource::Askpass => {
                 return askpass::Program::find()
                     .map_or(PinOrigin::Person, |program| program.origin());
@@ -157,7 +158,7 @@ impl PinProvider for Sources {
             PinSource::Configuration(pin) => pin.duplicate(),
             PinSource::Environment(name) => self.taken(name)?,
             PinSource::File(path) => stored::read_file(path)?,
-            // What is on it once a command has the terminal is the command's, too.
+            // Once a command has the terminal, what comes from it is the command's, too.
             PinSource::StandardInput if !self.is_left() && !stdin().is_terminal() => {
                 stored::read_line()?
             }

@@ -1,4 +1,4 @@
-//! A PIN that nobody has to be asked for: in a file that only its owner may read, or on standard input.
+//! PINs that nobody has to be asked for: in a file that only its owner may read, or on standard input.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -20,7 +20,7 @@ use messages::error::{Error, Exit};
 use system::limits;
 use system::wait_for;
 
-/// The first line of the file, which must be this user's or root's, and closed to others.
+/// Reads the first line of the file, which must belong to this user or root and be closed to others.
 pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
     let failure = |reason: &str| {
         Error::new(Exit::Login, format!("pinSource: file {}: {reason}", path.display())).help(
@@ -28,9 +28,10 @@ pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
         )
     };
     let bytes = |file: File| {
-        // Of the file that was opened, since the path may lead to another one by now.
+        // This is about the file that was opened, since the path may lead to another one by now.
         let found = file.metadata()?;
-        // An access list, as systemd gives a service's user its credentials: the mask stands in the group's place.
+        // systemd gives a service's user its credentials by an access list, whose mask stands in the place of the
+        // group's mode.
         let is_credential = (found.uid(), found.gid(), found.mode() & 0o7777) == (0, 0, 0o440);
         let exposure = exposure(&file, &[geteuid().as_raw(), 0])?;
         if let Some(exposure) = exposure.filter(|_| !is_credential) {
@@ -45,7 +46,7 @@ pub(super) fn read_file(path: &Path) -> Result<Pin, Error> {
         .ok_or_else(|| failure("its first line is no PIN (it is empty, too long, or not text)"))
 }
 
-/// The next line of standard input, taken byte by byte so that the rest stays.
+/// Reads the next line of standard input. It is taken byte by byte, so that the rest stays there.
 pub(super) fn read_line() -> Result<Pin, Error> {
     let failure = |reason: &str| {
         Error::new(Exit::Login, format!("pinSource: standard input {reason}"))
@@ -67,7 +68,7 @@ pub(super) fn read_line() -> Result<Pin, Error> {
     first_line(&line).ok_or_else(|| failure("holds no PIN (it is empty, too long, or not text)"))
 }
 
-/// An input that is waited for until the deadline.
+/// An input that is read until the deadline.
 pub(super) struct TimedInput<I> {
     pub(super) input: I,
     pub(super) deadline: Instant,

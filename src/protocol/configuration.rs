@@ -1,4 +1,4 @@
-//! The configuration of a request: the kubeconfig's `auth-provider.config` as it stands.
+//! The configuration in a request, which is the kubeconfig's `auth-provider.config`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::members::Members;
 use messages::error::Error;
 use messages::printable::excerpt;
 
-/// The values of a configuration by their keys. One of the values can be a PIN: none can be printed.
+/// The values of a configuration by their keys. One of the values can be a PIN, so that none can be printed.
 #[derive(Clone, Default)]
 pub struct Configuration(BTreeMap<String, String>);
 
@@ -24,7 +24,7 @@ impl Configuration {
         self.0.get(key).map(String::as_str)
     }
 
-    /// Gives the key this value, in place of one that it has.
+    /// Gives the key this value, in the place of a value that it has.
     pub fn set(&mut self, key: &str, value: &str) {
         self.0.insert(key.into(), value.into());
     }
@@ -35,7 +35,7 @@ impl Configuration {
         pairs.map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Parses a JSON object; errors name the key, never the value.
+    /// Parses a JSON object. Errors name the key, and never the value.
     pub(super) fn decode(object: &RawValue) -> Result<Self, Error> {
         let Members(members) = serde_json::from_str(object.get())
             .map_err(|_| malformed("configuration", "an object of strings, each key once"))?;
@@ -49,7 +49,7 @@ impl Configuration {
 }
 
 impl<'a> FromIterator<(&'a str, &'a str)> for Configuration {
-    /// The last of several values of one key stays.
+    /// If a key has several values, the last one stays.
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
         let owned = |(key, value): (&str, &str)| (key.into(), value.into());
         Self(pairs.into_iter().map(owned).collect())

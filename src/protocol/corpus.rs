@@ -9,7 +9,7 @@ use super::{Operation, Request, Spelling};
 
 #[test]
 fn every_captured_request_decodes_as_told_beside_it() {
-    // Tests start in their crate's folder.
+    // Tests begin in the folder of their crate.
     let folder = Path::new("../../softhsm-tests/requests");
     let mut cases = 0;
     for entry in fs::read_dir(folder).unwrap() {

@@ -1,4 +1,4 @@
-//! The hashes a signature is made over, with their lengths and the names Go gives them.
+//! The hashes over which signatures are made, with their lengths and the names that Go gives them.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl Hash {
         }
     }
 
-    /// The digest of these parts together; `None` for TLS 1.0's, which is only ever handed in.
+    /// The digest of these parts together; `None` for that of TLS 1.0, which is never made here.
     pub fn digest(self, parts: &[&[u8]]) -> Option<Vec<u8>> {
         let mut state: Box<dyn DynDigest> = match self {
             Self::Md5Sha1 => return None,
@@ -49,7 +49,7 @@ impl Hash {
     }
 }
 
-/// The name that Go gives it.
+/// Shows the name that Go gives the hash.
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

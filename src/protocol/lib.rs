@@ -21,21 +21,21 @@ use messages::error::{Error, Exit};
 /// The only version there is, in the proposal and in the reference implementation.
 pub const API_VERSION: &str = "external-signer.authentication.k8s.io/v1alpha1";
 
-/// The names for the kinds that a client uses; it is answered in the same.
+/// The names that a client uses for the kinds. The answer uses the same ones.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spelling {
-    /// `CertificateRequest`, `SignRequest`.
+    /// The kinds are `CertificateRequest` and `SignRequest`.
     Proposal,
-    /// `Certificate`, `Sign`: the code that came before the proposal's last text.
+    /// The kinds are `Certificate` and `Sign`, as in the code from before the proposal's last text.
     Reference,
 }
 
-/// Exit code 2: the request can't be answered as it was asked.
+/// The error (exit code 2) for a request that can't be answered as it was asked.
 pub fn refused(what: impl Into<String>, help: &str) -> Error {
     Error::new(Exit::Request, what).help(help)
 }
 
-/// `what` is what the variable holds instead of a request.
+/// The error that there is no request; `what` is what the variable holds instead.
 pub fn no_request(what: &str) -> Error {
     let help = "EXTERNAL_SIGNER_PLUGIN_CONFIG must hold one JSON object; docs/protocol.md shows a request of each kind";
     refused(format!("the request is not {what}"), help)

@@ -1,6 +1,6 @@
-//! The members of a JSON object that are asked for by name, still in the text they came in.
+//! The members of a JSON object, which are asked for by name and are still the text that was received.
 //!
-//! serde_json's own words never get out of here: they quote values, and a value can be a PIN.
+//! serde_json's own words never leave this module: they quote values, and a value can be a PIN.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 use super::{malformed, missing};
 use messages::error::Error;
 
-/// All members of a JSON object, each key once: parsers disagree on which of two counts.
+/// All members of a JSON object. A key that occurs twice is refused, since parsers disagree on which one counts.
 pub(super) struct Members<'a>(pub(super) BTreeMap<String, &'a RawValue>);
 
 impl<'a> Members<'a> {
-    /// The value of a field, such as `digest` or `signerOpts.Hash`; `expected` is what an error says of it.
+    /// Reads the value of a field, such as `digest` or `signerOpts.Hash`. `expected` is what an error says of it.
     pub(super) fn read<T: Deserialize<'a>>(&self, field: &str, expected: &str) -> Result<T, Error> {
         let name = field.rsplit('.').next().unwrap_or_default();
         let raw = self.0.get(name).ok_or_else(|| missing(field))?;

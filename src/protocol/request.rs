@@ -14,7 +14,7 @@ use super::{malformed, no_request, refused};
 use messages::error::Error;
 use messages::printable::excerpt;
 
-/// A request that says all that its kind has to say.
+/// A request that has everything that its kind needs.
 pub struct Request {
     pub spelling: Spelling,
     pub configuration: Configuration,
@@ -31,15 +31,17 @@ pub enum Operation {
 
 /// What is to be signed, and how.
 pub struct SignRequest {
-    /// As long as the hash in `options`; without one, the message, of any length but none.
+    /// The digest, as long as the hash in `options`. Without a hash, this is the message, which may have any length but
+    /// 0.
     pub digest: Vec<u8>,
     pub options: SignerOptions,
 }
 
 impl Request {
-    /// Decodes a request. Fails for the first thing that is wrong with it, and quotes no value of its configuration.
+    /// Decodes a request. The error names the first thing that is wrong with it, and quotes no value of its
+    /// configuration.
     pub fn decode(text: &str) -> Result<Self, Error> {
-        // Where, and no more: the rest of serde_json's text quotes the request.
+        // Only the place of the error is told: the rest of serde_json's text quotes the request.
         let fields: Members<'_> = serde_json::from_str(text).map_err(|error| {
             let line = error.line();
             let column = error.column();

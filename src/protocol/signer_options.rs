@@ -8,30 +8,30 @@ use crate::hash::Hash;
 use messages::error::Error;
 use messages::printable::excerpt;
 
-/// How a signature is to be made, as far as the client says.
+/// How a signature is to be made, as far as the client says it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SignerOptions {
     /// `crypto.Hash`: the digest was made with this hash.
     Hashed(Hash),
     /// `*rsa.PSSOptions`, never with [`Hash::Md5Sha1`].
     Pss { hash: Hash, salt: SaltLength },
-    /// `crypto.Hash` 0: what is to be signed is the message itself.
+    /// `crypto.Hash` 0: the message itself is to be signed.
     Unhashed,
 }
 
 /// `SaltLength` of Go's `rsa.PSSOptions`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SaltLength {
-    /// −1: as long as the hash.
+    /// −1: the salt is as long as the hash.
     EqualsHash,
     /// A number of bytes, at least 1. It can be far longer than any key.
     Exactly(usize),
-    /// 0: as long as the key allows.
+    /// 0: the salt is as long as the key allows.
     Longest,
 }
 
 impl SignerOptions {
-    /// The hash that the digest was made with; `None` where the message itself is to be signed.
+    /// The hash that the digest was made with; `None` if the message itself is to be signed.
     pub fn hash(self) -> Option<Hash> {
         match self {
             Self::Hashed(hash) | Self::Pss { hash, .. } => Some(hash),
@@ -65,7 +65,7 @@ fn pss(options: &str) -> Result<SignerOptions, Error> {
     let salt = match members.read::<i64>("signerOpts.SaltLength", "a whole number")? {
         -1 => SaltLength::EqualsHash,
         0 => SaltLength::Longest,
-        // A length that no machine can hold is as hopeless as the longest it can.
+        // A length that no machine can hold is as useless as the longest one that it can.
         length @ 1.. => SaltLength::Exactly(usize::try_from(length).unwrap_or(usize::MAX)),
         length => {
             return Err(refused(

@@ -15,7 +15,7 @@ use messages::printable::excerpt;
 /// The longest request that is read, in bytes. A token of a service account and its annotations have a few thousand.
 pub const LONGEST_REQUEST: u64 = 1 << 20;
 
-/// The versions of the API. The response has that of the request.
+/// The versions of the API. The response has the same one as the request.
 pub const VERSIONS: [&str; 3] = [
     "credentialprovider.kubelet.k8s.io/v1alpha1",
     "credentialprovider.kubelet.k8s.io/v1beta1",
@@ -27,12 +27,12 @@ pub const VERSIONS: [&str; 3] = [
 #[derive(Debug)]
 pub struct ProviderRequest {
     pub version: &'static str,
-    /// Where it is.
+    /// The image's place in a registry.
     pub image: Registry,
 }
 
 impl ProviderRequest {
-    /// Parses a request: JSON, apiVersion, kind, then the image. Unknown fields pass.
+    /// Parses a request: JSON, apiVersion, kind, then the image. Unknown fields are allowed.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() as u64 > LONGEST_REQUEST {
             return Err(refused("it is longer than a request of kubelet"));

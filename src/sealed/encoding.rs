@@ -1,4 +1,4 @@
-//! The structures of a sealed file. What is read has to be the same as what is made here of its parts.
+//! The structures of a sealed file. A file that is read has to be the same as what would be made here of its parts.
 //!
 //! The content's key is encrypted by RSAES-OAEP, or wrapped by ephemeral ECDH, with SHA-256.
 
@@ -17,13 +17,13 @@ use const_oid::db::{rfc5753, rfc5911, rfc5912};
 use der::asn1::{BitString, OctetString};
 use der::{Any, Encode as _};
 
-/// The length of the content's key, an AES-256 key's, in bytes.
+/// The length of the content's key in bytes: that of an AES-256 key.
 pub(super) const CONTENT_KEY_LENGTH: usize = 32;
 
-/// AES-GCM's authentication tag, in bytes.
+/// The length of AES-GCM's authentication tag, in bytes.
 pub(super) const TAG_LENGTH: u8 = 16;
 
-/// The bytes that AES key wrap adds to what it wraps (RFC 3394).
+/// How many bytes AES key wrap adds to what it wraps (RFC 3394).
 const WRAP_LENGTH: usize = 8;
 
 /// ECC-CMS-SharedInfo in DER (RFC 5753, section 7.2) for AES-256 key wrap, whose key has 256 bits.
@@ -108,7 +108,7 @@ pub(super) fn agreed(
     }))
 }
 
-/// The DER of a file: plain data in AES-256-GCM. A shorter tag would be easier to guess.
+/// The DER of a file with plain data in AES-256-GCM. A shorter tag would be easier to guess.
 pub(super) fn enveloped(
     recip_infos: RecipientInfos,
     nonce: &[u8],
@@ -145,8 +145,7 @@ fn wrapping_key(secret: &[u8]) -> Option<AesKek> {
     AesKek::new(&AES_256, hash.finish().as_ref()).ok()
 }
 
-/// The content's key, wrapped with what ECDH's secret gives; `None` if that fails, which it doesn't with keys of these
-/// lengths.
+/// Wraps the content's key by ECDH's secret. `None` if that fails, which it doesn't with keys of these lengths.
 pub(super) fn wrap(secret: &[u8], content_key: &[u8]) -> Option<Vec<u8>> {
     let mut wrapped = vec![0; content_key.len() + WRAP_LENGTH];
     wrapping_key(secret)?.wrap(content_key, &mut wrapped).ok()?;

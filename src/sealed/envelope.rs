@@ -23,7 +23,7 @@ use messages::printable::hex;
 
 pub(super) const LABEL: &str = "CMS";
 
-/// How a file is sealed that can be read here.
+/// The help that says how to seal a file so that it can be read here.
 fn how_to_seal() -> Help {
     Help::from("seal it with ").and(command("seal")).and(
         "; openssl cms needs -outform PEM -aes-256-gcm, and for an RSA key -keyopt rsa_padding_mode:oaep -keyopt \
@@ -34,27 +34,27 @@ fn how_to_seal() -> Help {
 /// A sealed file that was read. Nothing of its content is known to be genuine until it is opened.
 #[derive(Debug)]
 pub struct SealedFile {
-    /// For messages: its path.
+    /// The path of the file, for messages.
     pub name: String,
     pub recipients: Vec<Recipient>,
     nonce: [u8; NONCE_LEN],
-    /// The encrypted content, with AES-GCM's tag behind it.
+    /// The encrypted content, followed by AES-GCM's tag.
     ciphertext: Vec<u8>,
 }
 
-/// One of the keys that a file is sealed to.
+/// One of the keys to which a file is sealed.
 #[derive(Debug)]
 pub struct Recipient {
-    /// By which it knows the key's certificate.
+    /// The name by which the file knows the certificate of the key.
     pub name: RecipientIdentifier,
     /// The content's key, or the secret by which that is wrapped.
     pub locked: LockedSecret,
-    /// The content's key, wrapped by ECDH's secret; `None` where the locked secret is that key itself.
+    /// The content's key, wrapped by ECDH's secret; `None` if the locked secret is that key itself.
     wrapped: Option<Vec<u8>>,
 }
 
 impl SealedFile {
-    /// Reads a file's text; `name` is for messages.
+    /// Reads the text of a file; messages call it `name`.
     pub fn read(bytes: &[u8], name: &str) -> Result<Self, Error> {
         let refused = |reason| {
             Error::new(Exit::Configuration, format!("{name} is no sealed file: {reason}"))
@@ -75,7 +75,7 @@ impl SealedFile {
         let nonce = content.content_enc_alg.parameters.as_ref().and_then(nonce_of);
         let sealed = nonce.zip(content.encrypted_content).filter(|(nonce, ciphertext)| {
             let tag = data.mac.as_bytes();
-            // What could be written in another way could be changed without being noticed.
+            // If something could be written in another way, it could be changed without being noticed.
             tag.len() == usize::from(TAG_LENGTH)
                 && enveloped(data.recip_infos, nonce, ciphertext.as_bytes(), tag)
                     .is_ok_and(|only_form| only_form == der)
@@ -92,8 +92,8 @@ impl SealedFile {
         self.recipients.iter().position(|recipient| names.contains(&recipient.name))
     }
 
-    /// Opens the file's content, with what the recipient's token has made of its secret. Whatever is wrong with it is
-    /// the same error.
+    /// Opens the file's content. `decrypted` is what the recipient's token has made of its secret. Whatever is wrong
+    /// with it, the error is the same.
     pub fn open(&self, recipient: &Recipient, decrypted: &[u8]) -> Result<Registries, Error> {
         let content = self.content(recipient, decrypted).ok_or_else(|| {
             Error::new(
@@ -105,7 +105,7 @@ impl SealedFile {
         Registries::from_config(&content, &format!("what is sealed in {}", self.name))
     }
 
-    /// The content; `None` if the secret opens none.
+    /// The content; `None` if the secret opens nothing.
     fn content(&self, recipient: &Recipient, decrypted: &[u8]) -> Option<Vec<u8>> {
         let key = match &recipient.wrapped {
             None => decrypted.to_owned(),
@@ -127,7 +127,7 @@ fn nonce_of(parameters: &Any) -> Option<[u8; NONCE_LEN]> {
 }
 
 impl Recipient {
-    /// The recipient that a file has; an error for one that no file made here has.
+    /// Reads a recipient of a file. An error for one that no file made here has.
     fn of(info: &RecipientInfo) -> Result<Self, &'static str> {
         let recipient = match info {
             RecipientInfo::Ktri(transport) => Self::transported(transport),
@@ -140,7 +140,7 @@ impl Recipient {
         )
     }
 
-    /// The owner of an RSA key.
+    /// Reads a recipient with an RSA key.
     fn transported(info: &KeyTransRecipientInfo) -> Option<Self> {
         let name = &info.rid;
         let encrypted = info.enc_key.as_bytes();
@@ -152,7 +152,7 @@ impl Recipient {
         is_ours.then(|| Self { name: name.clone(), locked, wrapped: None })
     }
 
-    /// The owner of an EC key.
+    /// Reads a recipient with an EC key.
     fn agreed(info: &KeyAgreeRecipientInfo) -> Option<Self> {
         let OriginatorIdentifierOrKey::OriginatorKey(sender) = &info.originator else {
             return None;
@@ -181,8 +181,9 @@ impl Recipient {
 /// A parsed certificate, with a serial number of any length.
 pub(super) type Parsed = CertificateInner<Raw>;
 
-/// The names of a certificate, by one of which a sealed file may know its key. First the identifier in it, where it has one: it
-/// stays when the certificate is renewed. A serial number that is too long for RFC 5280 names nothing.
+/// The names of a certificate. A sealed file may know its key by any of them. The identifier in the certificate comes
+/// first, if there is one, since it stays when the certificate is renewed. A serial number that is too long for RFC
+/// 5280 names nothing.
 pub fn names(certificate: &Certificate) -> Vec<RecipientIdentifier> {
     let mut names = Vec::new();
     if let Ok(parsed) = Parsed::from_der(certificate.der()) {

@@ -15,7 +15,8 @@ use super::registry::Registry;
 use messages::error::{Error, Exit};
 use messages::printable::excerpt;
 
-/// The length of a content is a multiple of it, in bytes: that of the file doesn't show the passwords' length.
+/// The length of a content is a multiple of this, in bytes, so that the file's length doesn't show that of the
+/// passwords.
 const PADDED: usize = 1024;
 
 /// Registries, each with the login for it, in the order of their names. No two are for the same.
@@ -25,17 +26,17 @@ pub struct Registries {
 
 /// A user name and a password. It is neither printed nor cloned by accident.
 pub struct RegistryLogin {
-    /// As the document names it.
+    /// The registry's name in the document.
     key: String,
     pub registry: Registry,
     pub username: String,
     pub password: String,
 }
 
-/// The login that an image is pulled with.
+/// The login with which an image is pulled.
 pub struct ImageLogin<'a> {
     pub login: &'a RegistryLogin,
-    /// kubelet may not use it for other images of the registry.
+    /// Whether kubelet may not use the login for other images of the registry.
     pub is_for_image_alone: bool,
 }
 
@@ -52,13 +53,13 @@ struct AuthEntry {
     auth: Option<String>,
     username: Option<String>,
     password: Option<String>,
-    // What kubelet can't be given.
+    // kubelet can't be given such a token.
     identitytoken: Option<String>,
     registrytoken: Option<String>,
 }
 
 impl Registries {
-    /// Reads a `config.json`, called `name` in messages. What it says beside registries is passed over.
+    /// Reads a `config.json`, which messages call `name`. Everything in it but registries is passed over.
     pub fn from_config(bytes: &[u8], name: &str) -> Result<Self, Error> {
         let refused = |reason: String| {
             Error::new(Exit::Configuration, format!("{name}: {reason}")).help("seal a config.json as `docker --config DIRECTORY login` writes it without a credential helper, or name \
@@ -96,10 +97,10 @@ impl Registries {
     /// use it for `host/teamster`, too. So does one for a registry of which another login is for a part: kubelet would take
     /// what it keeps for the registry without asking.
     pub fn login_for(&self, image: &Registry) -> Option<ImageLogin<'_>> {
-        // Ports have to be equal, as for kubelet.
+        // The ports have to be equal, as for kubelet.
         let host = image.canonical_authority()?;
         let of_host = || self.logins.iter().filter(|login| login.registry.authority == host);
-        // By whole segments.
+        // Paths are compared by whole segments.
         let path = Path::new(&image.path);
         let fitting = of_host().filter(|login| path.starts_with(&login.registry.path));
         let login = fitting.max_by_key(|login| login.registry.path.len())?;
@@ -120,7 +121,7 @@ impl Registries {
 }
 
 impl RegistryLogin {
-    /// The login for the registry that `key` names; or why there is none.
+    /// The login for the registry that `key` names. The error says why it can't be one.
     pub fn new(key: String, username: String, password: String) -> Result<Self, String> {
         let registry = Registry::parse(&key).ok_or_else(|| {
             format!("\"{}\" names no registry by HOST, HOST:PORT or HOST/PATH", excerpt(&key))
@@ -136,7 +137,7 @@ impl RegistryLogin {
 }
 
 impl AuthEntry {
-    /// User name and password; or what the entry has in their stead.
+    /// The user name and the password. The error names what the entry has instead.
     fn login(self) -> Result<(String, String), &'static str> {
         const NONE: &str = "no user name and password";
         let is_given = |token: Option<String>| token.is_some_and(|token| !token.is_empty());
@@ -150,13 +151,13 @@ impl AuthEntry {
         let text = String::from_utf8(decoded).map_err(|_| "an auth that is not UTF-8")?;
         let (username, password) =
             text.split_once(':').ok_or("an auth that is not USER:PASSWORD in base64")?;
-        // docker fills up with zeros.
+        // docker adds zeros.
         Ok((username.to_owned(), password.trim_end_matches('\0').to_owned()))
     }
 }
 
-/// An entry's `auth`, decoded as kubelet and docker do it, in Go: padded or not, line breaks passed over, the last bits
-/// not looked at.
+/// Decodes an entry's `auth` as kubelet and docker do it, in Go: padded or not, without line breaks, and whatever the
+/// last bits are.
 fn decoded(auth: &str) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,

@@ -1,17 +1,18 @@
-//! A registry as docker's `config.json` names it, or a part of one: a host, its port, a path, and an image in it.
+//! A registry, or a part of one: a host, its port and a path, as docker's `config.json` names it, and the place of an
+//! image.
 
 use std::fmt;
 
 /// The names of Docker Hub; clients of Kubernetes call it by the first.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// What an entry is for, or where an image is. Its text is the same for all spellings of it: without scheme, API version and the slash at
-/// the end, with the host in lower case.
+/// The registry that an entry is for, or the place of an image. Its text is the same for all spellings: without scheme,
+/// API version and the slash at the end, and with the host in lower case.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Registry {
-    /// Host and port.
+    /// The host and the port.
     pub authority: String,
-    /// Segments with slashes between them; empty for the whole registry.
+    /// The path's segments, with slashes between them; empty for the whole registry.
     pub path: String,
 }
 
@@ -30,7 +31,7 @@ impl Registry {
 
     fn of_parts(authority: &str, path: &str) -> Option<Self> {
         let (host, port) = match authority.rsplit_once(':') {
-            // An IPv6 address stands in brackets.
+            // An IPv6 address is in brackets.
             Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse::<u16>().ok()?)),
             _ => (authority, None),
         };
@@ -54,10 +55,10 @@ impl Registry {
         Some(Self { authority: host + &port, path: path.to_owned() })
     }
 
-    /// The place of an image, as kubelet names it: with its registry, without tag and digest. `None` for another name.
-    /// The host keeps its spelling, in which kubelet looks for the answer's.
+    /// The place of an image that kubelet names: with its registry, without tag and digest. `None` for another name.
+    /// The host keeps its spelling, by which kubelet looks for it in the answer.
     pub fn of_image(text: &str) -> Option<Self> {
-        // Not what only an entry's name may have.
+        // The name has none of the parts that only an entry's name may have.
         let is_name =
             |segment: &str| segment.starts_with(|first: char| first.is_ascii_alphanumeric());
         let (authority, path) = text.split_once('/')?;
@@ -66,7 +67,8 @@ impl Registry {
         is_image.then(|| Self { authority: authority.to_owned(), ..image })
     }
 
-    /// Host and port as they are compared: in lower case, Docker Hub by one name. `None` for what is no host.
+    /// Host and port in the form in which they are compared: in lower case, and Docker Hub by one name. `None` if it
+    /// isn't a host.
     pub(super) fn canonical_authority(&self) -> Option<String> {
         Some(Self::of_parts(&self.authority, "")?.authority)
     }

@@ -1,4 +1,4 @@
-//! Sealing: one random key for the content, and that key for each recipient.
+//! Sealing: a random key encrypts the content, and is encrypted itself for each recipient.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, RandomizedNonceKey};
 use aws_lc_rs::agreement::{
@@ -22,10 +22,10 @@ pub struct NewEnvelope {
 }
 
 impl NewEnvelope {
-    /// A new key, encrypted to the key of each certificate. Fails for a key that is named twice, or that nothing can be
-    /// sealed to.
+    /// Makes a new key, and encrypts it to the key of each certificate. An error for a key that is named twice, or that
+    /// nothing can be sealed to.
     pub fn new(certificates: &[Certificate]) -> Result<Self, Error> {
-        // On the heap, which is wiped.
+        // The heap is wiped when it is freed.
         let mut content_key = vec![0; CONTENT_KEY_LENGTH];
         fill(&mut content_key).map_err(|_| Error::internal("no random key"))?;
         let mut recipients = Vec::new();
@@ -54,7 +54,7 @@ impl NewEnvelope {
     }
 }
 
-/// The content's key, encrypted to the certificate's.
+/// The recipient with this certificate: the content's key, encrypted to the certificate's.
 fn recipient(certificate: &Certificate, content_key: &[u8]) -> Result<RecipientInfo, Error> {
     let name = names(certificate).into_iter().next().ok_or_else(|| {
         let reason =
@@ -77,7 +77,8 @@ fn refused(certificate: &Certificate, reason: &str) -> Error {
     )
 }
 
-/// The content's key for the recipient of this name; `None` if nothing can be encrypted to the certificate's key.
+/// The content's key, encrypted for the recipient of this name. `None` if nothing can be encrypted to the certificate's
+/// key.
 fn encrypted(
     name: RecipientIdentifier,
     certificate: &Certificate,

@@ -219,7 +219,7 @@ const fn is_at_most(less: Duration, more: Duration) -> bool {
     less.as_millis() <= more.as_millis()
 }
 
-// A person can type a PIN three times. Whoever waits for that waits longer, each around the one before.
+// A person can type a PIN three times. Each who waits for that has to wait longer than the one before.
 const _: () = assert!(is_at_most(ANSWER.saturating_mul(3), PERSON));
 const _: () = assert!(is_less(PERSON, CLIENT_PIN));
 const _: () = assert!(is_less(CLIENT_PIN.saturating_mul(3), OPENING));

@@ -20,7 +20,7 @@ const LOWEST_DESCRIPTOR: i32 = 10;
 pub struct StandardOutput(OwnedFd);
 
 impl StandardOutput {
-    /// Sets standard output aside. To be called once, before a library is loaded.
+    /// Sets standard output aside. This is to be called once, before a library is loaded.
     pub fn set_aside() -> Result<Self, Error> {
         duplicate().map(Self).map_err(|error| {
             Error::new(Exit::Request, format!("standard output can't be set aside: {error}"))

@@ -15,7 +15,7 @@ use messages::error::{Error, Exit};
 use system::limits;
 use system::signals::Deferral;
 
-/// 65537, which every token takes.
+/// The exponent 65537, which every token takes.
 const PUBLIC_EXPONENT: [u8; 3] = [1, 0, 1];
 
 /// What an RSA key that signs may not do: some libraries would let it decrypt, too.
@@ -153,10 +153,10 @@ impl KeyShape {
 /// What a new key is for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyPurpose {
-    /// Clients of TLS.
+    /// The key signs for TLS clients.
     #[default]
     Signing,
-    /// Sealed files. The key signs, too: the request for its certificate.
+    /// The key opens sealed files. It signs, too: the request for its certificate.
     Unsealing,
 }
 

@@ -14,19 +14,19 @@ use system::clock::unix_time;
 /// A certificate and its key, or one of the two.
 #[derive(Default)]
 pub struct Candidate {
-    /// CKA_ID of the certificate, or of the key if there is no certificate; empty if there is none.
+    /// The CKA_ID of the certificate, or of the key if there is no certificate; empty if there is none.
     pub id: Vec<u8>,
-    /// CKA_LABEL of the certificate, or of the key if there is no certificate.
+    /// The CKA_LABEL of the certificate, or of the key if there is no certificate.
     pub label: String,
-    /// `None` if the token shows none under this CKA_ID; an error for one that can't be used.
+    /// The certificate; `None` if the token shows none under this CKA_ID, and an error for one that can't be used.
     pub certificate: Option<Result<Certificate, Error>>,
-    /// `None` if the token shows none, as most do before a login.
+    /// The key; `None` if the token shows none, as most do before a login.
     pub key: Option<VisibleKey>,
-    /// The certificate's, or what the token shows of a key without one.
+    /// The public key of the certificate, or what the token shows of a key without one.
     pub public_key: Option<PublicKey>,
-    /// The keys that the token shows under this CKA_ID aren't the certificate's.
+    /// Whether the keys that the token shows under this CKA_ID aren't the certificate's.
     pub is_contradicted: bool,
-    /// A CA's certificate without a key.
+    /// Whether this is the certificate of a CA, without a key.
     pub is_authority: bool,
     /// How a request has to name the candidate among all that the token shows.
     pub standing: Standing,
@@ -35,7 +35,7 @@ pub struct Candidate {
 /// What the token shows of a key object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VisibleKey {
-    /// CKA_ID, which may differ from that of the key's certificate.
+    /// The key's CKA_ID, which may differ from that of its certificate.
     pub id: Vec<u8>,
     pub is_private: bool,
     /// The key's type and size, as in `RSA-2048` or `ECDSA P-256`; the standard's name for a type that can't sign here.

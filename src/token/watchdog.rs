@@ -106,7 +106,7 @@ pub(crate) struct CallLimit {
 pub(crate) struct LimitedCall(());
 
 impl LimitedCall {
-    /// The call's time begins, if there is a [`Watch`].
+    /// Begins the call's time, if there is a [`Watch`].
     pub(crate) fn begin(call: &'static CallLimit) -> Self {
         if WATCHES.load(Ordering::Relaxed) > 0 {
             set_alarm(call.limit.seconds);

@@ -18,7 +18,7 @@ use system::peer::peer;
 
 const NAME: &str = "tunnel.socket";
 
-/// Between two looks whether another process is about to listen.
+/// The pause between two looks whether another process is about to listen.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

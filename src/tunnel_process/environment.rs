@@ -1,6 +1,6 @@
-//! Which variables the tunnel process and token processes, which outlive the client that has started them, keep of its
-//! environment: those that PKCS#11 libraries read. They are listed by name, so that nothing else is kept, such as other
-//! programs' secrets.
+//! Which variables the tunnel process and token processes keep of their environment: those that PKCS#11 libraries read.
+//! These processes outlive the client that has started them. The variables are listed by name, so that nothing else is
+//! kept, such as other programs' secrets.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

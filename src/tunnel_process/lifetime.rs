@@ -49,7 +49,7 @@ pub(super) struct ServedKey {
     pub(super) callers: Vec<Caller>,
     /// Whether the key was opened for signing any digest: then each admitted client can have one signed.
     pub(super) signs_digests: bool,
-    /// When it was used last, in time since boot.
+    /// When the key was used last, in time since boot.
     pub(super) last_use: Duration,
 }
 
@@ -87,9 +87,9 @@ pub(super) struct Caller {
     pub(super) process: WatchedProcess,
     /// The kubeconfig that names the key, as in KUBECONFIG; empty if that is not known.
     pub(super) kubeconfig: String,
-    /// Until when, in time since boot, its own client may still connect after the caller has ended.
+    /// Until when the caller's own client may still connect after the caller has ended, in time since boot.
     awaited_until: Duration,
-    /// How many connections the key will have had once that client has connected.
+    /// How many connections with the key there will have been once that client has connected.
     awaited: usize,
 }
 
@@ -203,7 +203,7 @@ impl ServedKey {
         });
     }
 
-    /// Keeps the key open for as long as this client wants, which has it from this kubeconfig.
+    /// Keeps the key open for as long as this client wants. The client has the key from this kubeconfig.
     pub(super) fn keep(&mut self, keep: Keep, client: i32, kubeconfig: &str) {
         let shell = match keep {
             Keep::Terminal => WatchedProcess::new(session_of(client)).ok(),

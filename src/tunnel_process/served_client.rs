@@ -26,8 +26,8 @@ impl Drop for ServedClient {
     fn drop(&mut self) {
         let mut served = self.0.served();
         served.clients -= 1;
-        // Here as well, and not only in the main loop: a client that asks for the status again and again would keep the
-        // process running.
+        // This isn't left to the main loop: a client that asks for the status again and again would keep the process
+        // running.
         served.tidy();
     }
 }

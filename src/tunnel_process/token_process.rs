@@ -53,7 +53,7 @@ pub(super) fn name(config: &Config, environment: &Environment) -> OsString {
 /// What a token process is asked to do with a key.
 #[derive(Deserialize, Serialize)]
 pub(super) enum Task {
-    /// To open it. Unless the client `is_admitted`, it has to log in itself.
+    /// Opens the key. Unless the client `is_admitted`, it has to log in itself.
     Open {
         key: KeySelection,
         signs: bool,
@@ -63,7 +63,7 @@ pub(super) enum Task {
     },
     OpenInTime,
     Sign(Scheme, Vec<u8>),
-    /// To close it. There is no answer.
+    /// Closes the key. There is no answer.
     Close,
 }
 
@@ -142,7 +142,7 @@ impl TokenProcess {
         answer().unwrap_or_else(|reason| Err(self.failure(&reason)))
     }
 
-    /// Opens the key while a TLS client waits.
+    /// Opens the key while a TLS client waits, so that its time is limited.
     pub(super) fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error> {
         self.ask(key, &Task::OpenInTime).map(Arc::new)
     }
@@ -244,7 +244,7 @@ impl TokenProcess {
     }
 }
 
-/// What helps against a token process that doesn't answer.
+/// The help for a token process that doesn't answer.
 fn stop_and_repeat() -> Help {
     Help::from(command("stop")).and(", and run the command again")
 }
@@ -269,7 +269,7 @@ impl OwnKey {
     ) -> Result<Self, Error> {
         let config = config_of(&configuration)?;
         let mut environment = environment::kept();
-        // It reports its steps if this process does.
+        // The process reports its steps if this one does.
         environment.push((report::LOG.into(), log::max_level().as_str().to_lowercase().into()));
         let errors = Stdio::inherit();
         let process =
@@ -311,7 +311,7 @@ impl OpenKeys for OwnKey {
         scheme: Scheme,
         digest: Vec<u8>,
     ) -> Result<VerifiedSignature, Error> {
-        // The process itself has no terminal.
+        // The token process has no terminal of its own.
         let _notice = pin_entry::show_after(limits::TOUCH_NOTICE, TOUCH_NOTICE);
         self.process.sign(key, &self.open, scheme, digest)
     }
@@ -370,7 +370,7 @@ impl ProcessKeys {
                 return;
             }
         };
-        // Here and not in the thread, so that it is done in the order of the tasks.
+        // This is done before the thread begins, so that tasks are begun in their order.
         match task {
             Task::Close => self.keyring.close(key),
             Task::Open { is_admitted: false, .. } => self.keyring.dismiss_clients(key),

@@ -1,4 +1,5 @@
-//! A policy's file: YAML whose every field is known. What isn't is refused, since it would be a rule that nobody heeds.
+//! A policy's file: YAML with known fields only. Any other field is refused, since it would be a rule that nobody
+//! heeds.
 
 use std::fmt::Display;
 
@@ -17,7 +18,7 @@ use crypto::certificate::fingerprint;
 use messages::error::{Error, Exit};
 use messages::printable::excerpt;
 
-/// What stands for Yubico's roots.
+/// The word that stands for Yubico's roots.
 const YUBICO: &str = "yubico";
 
 #[derive(Deserialize)]
@@ -65,13 +66,13 @@ struct UserEntry {
     require: Option<Spanned<RequirementsEntry>>,
 }
 
-/// An empty field is an error: taken for one that was left out, it would weaken the policy.
+/// Reads a field. An empty one is an error: taken for a field that was left out, it would weaken the policy.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(data: D) -> Result<Option<T>, D::Error> {
     T::deserialize(data).map(Some)
 }
 
 impl Policy {
-    /// Reads a policy. `source` says in messages where it comes from.
+    /// Reads a policy. Messages call the file `source`.
     pub fn from_yaml(content: &[u8], source: &str) -> Result<Self, Error> {
         let text = str::from_utf8(content).map_err(|_| refused(source, "", "it is not UTF-8"))?;
         let options = serde_saphyr::options! { merge_keys: MergeKeyPolicy::Error };
@@ -81,7 +82,7 @@ impl Policy {
     }
 }
 
-/// The error of a file that is no policy.
+/// The error for a file that isn't a policy.
 fn refused(source: &str, place: impl Display, reason: impl Display) -> Error {
     let text = match place.to_string() {
         place if place.is_empty() => format!("{source} is not a valid policy: {reason}"),
@@ -182,7 +183,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A device that nothing names is one that nobody's key can be in.
+    /// Fails if users have devices and nothing names such devices: nobody's key could be in one.
     fn check_no_devices(&self, users: &[UserEntry]) -> Result<(), Error> {
         for (index, user) in users.iter().enumerate() {
             if let Some(devices) = &user.devices {
@@ -193,7 +194,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Without months and years, which differ in length; `1M` could be meant as a minute.
+    /// Parses a lifetime. Months and years are refused, since they differ in length, and `1M` could be meant as a
+    /// minute.
     fn lifetime(&self, text: Spanned<String>) -> Result<Placed<Lifetime>, Error> {
         let field = "maxLifetime";
         let is_exact =
@@ -221,7 +223,7 @@ impl Reader<'_> {
         Ok(Placed { value: users, place })
     }
 
-    /// `path` leads to the entry, as in `users[1]`.
+    /// Reads the entry of a user. `path` leads to it, as in `users[1]`.
     fn user(&self, entry: UserEntry, path: &str) -> Result<User, Error> {
         let UserEntry { name, requester, serial_numbers, devices, groups, require } = entry;
         let name = given_at(name, format!("{path}.name"));
@@ -237,7 +239,7 @@ impl Reader<'_> {
         Ok(User { name, requester, devices, groups, requirements })
     }
 
-    /// Of the user with this name.
+    /// Reads the devices of the user with this name.
     fn devices(
         &self,
         serial_numbers: Option<Spanned<Vec<u32>>>,
@@ -266,7 +268,7 @@ impl Reader<'_> {
         Ok(UserDevices { place, serial_numbers, names: known })
     }
 
-    /// `path` leads to the entry: empty, or as in `users[1].`.
+    /// Reads an entry. `path` leads to it: it is empty, or as in `users[1].`.
     fn requirements(&self, entry: RequirementsEntry, path: &str) -> Result<Requirements, Error> {
         let RequirementsEntry { min_firmware, pin_policies, touch_policies, slots } = entry;
         let field = |name: &str| format!("{path}require.{name}");
@@ -287,7 +289,7 @@ impl Reader<'_> {
         Ok(placed(text, field, firmware))
     }
 
-    /// A list of what is allowed. `named` gives what a text stands for, or else what can stand there.
+    /// Reads a list of what is allowed. `named` returns what a text stands for, or else which texts there are.
     fn allowed<T>(
         &self,
         list: Option<Spanned<Vec<Spanned<String>>>>,

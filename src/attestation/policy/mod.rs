@@ -1,5 +1,5 @@
 //! What an administrator lets be approved: which users, with which devices, how YubiKeys keep the keys, in which
-//! groups, and for how long. It is read from a file, and each of its refusals says where it stands there.
+//! groups, and for how long. It is read from a file. Each objection names the place in the file that it comes from.
 
 mod file;
 
@@ -15,14 +15,14 @@ pub const API_VERSION: &str = "pkcs11-external-signer/v1alpha1";
 /// The file's `kind`.
 pub const KIND: &str = "ApprovalPolicy";
 
-/// A policy as it was read. What it doesn't allow is refused; what it allows may be refused for other reasons.
+/// A policy that was read. What it doesn't allow is refused; what it allows may be refused for other reasons.
 #[derive(Debug)]
 pub struct Policy {
-    /// SHA-256 of the file, in hexadecimal digits.
+    /// The SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
-    /// Whose attestations of YubiKeys count: the file's, or Yubico's.
+    /// The roots for attestations of YubiKeys: those of the file, or else Yubico's.
     pub roots: Roots,
-    /// What judges the attestations of other devices than YubiKeys; `None` refuses them.
+    /// The program that judges the attestations of other devices; `None` refuses them.
     pub verifier: Option<VerifierCommand>,
     requirements: Requirements,
     longest: Option<Placed<Lifetime>>,
@@ -32,7 +32,7 @@ pub struct Policy {
 /// A verifier as a policy's file names it.
 #[derive(Clone, Debug)]
 pub struct VerifierCommand {
-    /// Where it stands in the file.
+    /// Where the verifier is named in the file.
     pub place: Place,
     /// The program: an absolute path, or one that begins at the policy's directory.
     pub program: String,
@@ -44,25 +44,25 @@ pub struct VerifierCommand {
 pub struct Asked<'a> {
     /// Who makes the request.
     pub requester: &'a str,
-    /// Whom the certificate is for.
+    /// The user that the certificate is for.
     pub user: Option<&'a str>,
     pub groups: &'a [String],
-    /// For how many seconds; `None` leaves it to the cluster's signer.
+    /// For how many seconds the certificate is to be valid; `None` leaves it to the cluster's signer.
     pub seconds: Option<i64>,
-    /// `None` where nothing shows that the key is in hardware.
+    /// What is proven of the key; `None` if nothing shows that it is in hardware.
     pub claims: Option<&'a Claims>,
 }
 
-/// Where something stands in a policy's file, shown as `line 12 (users[1].serialNumbers)`.
+/// A place in a policy's file, shown as `line 12 (users[1].serialNumbers)`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place {
-    /// Counted from 1.
+    /// The line, counted from 1.
     line: u64,
     field: String,
 }
 
-/// What a policy doesn't allow, shown as its place and the reason. User names in it are as they were asked for, not yet fit
-/// for a terminal.
+/// Something that a policy doesn't allow, shown as its place and the reason. User names in it are as they were asked
+/// for, not yet fit for a terminal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Objection {
     place: Place,
@@ -78,7 +78,7 @@ struct Placed<T> {
 #[derive(Debug)]
 struct User {
     name: Placed<String>,
-    /// Who makes the user's requests, where it isn't the user.
+    /// Who makes the user's requests, if it isn't the user.
     requester: Option<Placed<String>>,
     devices: UserDevices,
     groups: Option<Placed<Vec<String>>>,
@@ -88,15 +88,15 @@ struct User {
 /// The devices in which the user's keys may be.
 #[derive(Debug)]
 struct UserDevices {
-    /// Where they stand in the file: of two fields the first.
+    /// Where the devices are named in the file. If two fields name them, it is the place of the first.
     place: Place,
-    /// Of YubiKeys.
+    /// The serial numbers of YubiKeys.
     serial_numbers: Vec<SerialNumber>,
-    /// As the verifier calls other devices.
+    /// The names that the verifier has for other devices.
     names: Vec<String>,
 }
 
-/// How a YubiKey has to keep a key. What isn't there isn't asked.
+/// How a YubiKey has to keep a key. A requirement that isn't given isn't checked.
 #[derive(Debug, Default)]
 struct Requirements {
     least_firmware: Option<Placed<Firmware>>,
@@ -108,12 +108,12 @@ struct Requirements {
 #[derive(Debug)]
 struct Lifetime {
     duration: Duration,
-    /// As it stands in the file, such as `90d`.
+    /// The text in the file, such as `90d`.
     text: String,
 }
 
 impl Policy {
-    /// Everything about the request that isn't allowed; nothing if it is allowed.
+    /// Everything about the request that isn't allowed. Empty if the request is allowed.
     pub fn objections(&self, asked: &Asked<'_>) -> Vec<Objection> {
         let Some(user) = self.user(asked.user) else {
             return vec![self.users.objection(match asked.user {
@@ -133,7 +133,7 @@ impl Policy {
         found
     }
 
-    /// Whether this requester, who is another, makes the requests for this user.
+    /// Whether this requester, who isn't the user, makes the requests for this user.
     pub fn has_requester(&self, user: &str, requester: &str) -> bool {
         let named = self.user(Some(user)).and_then(|user| user.requester.as_ref());
         named.is_some_and(|named| named.value == requester)
@@ -144,7 +144,7 @@ impl Policy {
         self.user(Some(user)).is_some_and(|user| !user.devices.names.is_empty())
     }
 
-    /// How many users it has.
+    /// How many users the policy names.
     pub fn user_count(&self) -> usize {
         self.users.value.len()
     }
@@ -169,7 +169,7 @@ impl Policy {
 
 impl User {
     fn requester_objection(&self, requester: &str) -> Option<Objection> {
-        // A key is renewed by its own user.
+        // Users renew their keys themselves.
         let named = self.requester.as_ref()?;
         if named.value == requester || self.name.value == requester {
             return None;
@@ -177,7 +177,7 @@ impl User {
         Some(named.objection(format!("the request is made by {requester:?}")))
     }
 
-    /// Groups that the attestation opens are allowed by it.
+    /// Objects to groups. Those that the attestation opens are allowed by it.
     fn groups_objection(&self, asked: &Asked<'_>) -> Option<Objection> {
         let opened = asked.claims.map_or_else(Vec::new, |claims| claims.groups().to_vec());
         let allowed = self.groups.as_ref().map_or(&[][..], |groups| &groups.value);
@@ -196,7 +196,7 @@ impl User {
 }
 
 impl UserDevices {
-    /// Why the key is in none of them.
+    /// Objects to a key that is in none of the devices.
     fn objection(&self, claims: Option<&Claims>) -> Option<Objection> {
         let (is_named, device) = match claims {
             Some(Claims::YubiKey(claims)) => {
@@ -235,7 +235,7 @@ impl Requirements {
     }
 }
 
-/// Why what is claimed is none of what is allowed; `kind` says what it is, if its own text doesn't.
+/// The reason if the claim is none of those that are allowed. `kind` says what is claimed, if its own text doesn't.
 fn other_than<T: Display + PartialEq>(
     allowed: &Option<Placed<Vec<T>>>,
     claimed: &T,

@@ -1,4 +1,4 @@
-//! What Go, and so every API server, refuses a certificate for.
+//! Reasons for which Go, and so every API server, refuses a certificate.
 
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::db::{rfc5280, rfc5912};
@@ -7,7 +7,7 @@ use x509_cert::name::Name;
 
 use super::Parsed;
 
-/// Signature algorithms with a broken hash, and what the hash is called.
+/// Signature algorithms with a broken hash, and the hash's name.
 const BROKEN: [(ObjectIdentifier, &str); 6] = [
     (rfc5912::MD_2_WITH_RSA_ENCRYPTION, "MD2"),
     (rfc5912::MD_5_WITH_RSA_ENCRYPTION, "MD5"),
@@ -46,7 +46,7 @@ pub(super) fn objections(certificate: &Parsed) -> Vec<String> {
             ));
         }
     }
-    // Two's complement.
+    // The number is in two's complement.
     if signed.serial_number().as_bytes().first().is_some_and(|first| first & 0x80 != 0) {
         found.push("API servers refuse its serial number, which is negative".to_owned());
     }
@@ -65,7 +65,8 @@ pub(super) fn objections(certificate: &Parsed) -> Vec<String> {
     found
 }
 
-/// A PrintableString of the name with characters that it has no place for (X.680, section 41.4; Go takes `*` and `&`, too).
+/// A PrintableString of the name that has characters that are not allowed in one (X.680, section 41.4; Go allows `*`
+/// and `&`, too).
 fn forbidden_text(name: &Name) -> Option<String> {
     let is_printable = |byte: &u8| byte.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(byte);
     let mut values = name.iter().map(|attribute| &attribute.value);

@@ -1,25 +1,25 @@
-//! A file with a certificate in it, and with those above it.
+//! A file with a certificate and those of its CAs.
 
 use messages::error::Error;
 use x509_parser::pem::Pem;
 
 use super::{Certificate, unusable};
 
-/// What a certificate is called in PEM (RFC 7468, section 5), now and before.
+/// The labels of a certificate in PEM (RFC 7468, section 5): the present one and a former one.
 const PEM_LABELS: [&str; 2] = ["CERTIFICATE", "X509 CERTIFICATE"];
 
 /// The certificates of one file.
 #[derive(Clone, Debug)]
 pub struct CertificateChain {
-    /// The one that is no CA's.
+    /// The certificate that isn't a CA's.
     pub leaf: Certificate,
-    /// The DER of the others, the leaf's issuer first.
+    /// The other certificates in DER. The leaf's issuer comes first.
     pub issuers: Vec<Vec<u8>>,
 }
 
 impl CertificateChain {
-    /// Reads a file of DER, or of PEM with any number of certificates, in either order, and other blocks. `source` says
-    /// in messages where it comes from. Where all are of CAs, the first one is the leaf.
+    /// Reads a file in DER, or in PEM with any number of certificates, in either order, and other blocks. Messages call
+    /// the file `source`. If all certificates are CAs', the first one is the leaf.
     pub fn from_pem_or_der(bytes: &[u8], source: &str) -> Result<Self, Error> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if bytes.first() == Some(&0x30) {
@@ -27,7 +27,7 @@ impl CertificateChain {
         }
         let mut certificates = certificates_in_pem(bytes, source)?;
         let leaf = leaf_position(&certificates, source)?;
-        // What stands before the leaf begins with the root.
+        // If certificates come before the leaf, the first of them is the root's.
         let mut issuers = certificates.split_off(leaf);
         let leaf = Certificate::from_der(&issuers.remove(0), source)?;
         issuers.extend(certificates.into_iter().rev());
@@ -35,7 +35,7 @@ impl CertificateChain {
     }
 }
 
-/// The DER of the certificates in a text, in its order. Of other blocks, such as an encrypted key, nothing is asked.
+/// The certificates in a text, in DER and in the text's order. Other blocks, such as an encrypted key, are passed over.
 fn certificates_in_pem(text: &[u8], source: &str) -> Result<Vec<Vec<u8>>, Error> {
     let certificates: Vec<_> = Pem::iter_from_buffer(text)
         .flatten()
@@ -53,7 +53,7 @@ fn certificates_in_pem(text: &[u8], source: &str) -> Result<Vec<Vec<u8>>, Error>
     Ok(certificates)
 }
 
-/// The position of the first certificate that is no CA's; of the first one, if all are.
+/// The position of the first certificate that isn't a CA's; 0 if all are.
 fn leaf_position(certificates: &[Vec<u8>], source: &str) -> Result<usize, Error> {
     let Some(first) = certificates.first() else {
         return Err(unusable(source, "it has no CERTIFICATE in PEM, and is no DER").help(

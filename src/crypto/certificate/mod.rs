@@ -30,10 +30,10 @@ use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use self::name::Subject;
 
-/// The lengths of RSA keys that are signed with, in bits.
+/// The lengths that an RSA key may have in order to sign here, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
 
-/// The extended key usages each of which allows TLS clients.
+/// The extended key usages that allow TLS clients. One of them is enough.
 const CLIENT_USAGES: [ObjectIdentifier; 2] =
     [rfc5912::ID_KP_CLIENT_AUTH, rfc5912::ANY_EXTENDED_KEY_USAGE];
 
@@ -43,39 +43,40 @@ const EXTENSIONS: Tag = Tag::ContextSpecific { constructed: true, number: TagNum
 /// A parsed certificate, with a serial number of any length.
 type Parsed = CertificateInner<Raw>;
 
-/// One X.509 certificate (RFC 5280) that TLS clients can sign with. Its texts may hold anything.
+/// An X.509 certificate (RFC 5280) with which TLS clients can sign. Its texts may hold anything.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     der: Vec<u8>,
     public_key: PublicKey,
-    /// Basic constraints say so (RFC 5280, section 4.2.1.9).
+    /// Whether the certificate is a CA's, as its basic constraints say (RFC 5280, section 4.2.1.9).
     pub is_ca: bool,
-    /// Hexadecimal digits, as `openssl x509 -serial` prints them.
+    /// The serial number in hexadecimal digits, as `openssl x509 -serial` prints it.
     pub serial_number: String,
     pub subject: String,
-    /// Who the API server takes the bearer for: the subject's common name.
+    /// The user for whom the API server takes the bearer: the subject's common name.
     pub user: Option<String>,
     /// The groups that the API server adds: the subject's organizations.
     pub groups: Vec<String>,
     pub issuer_text: String,
     pub validity: Validity,
-    /// Extended key usage, where there is any, allows a TLS client (RFC 5280, section 4.2.1.12).
+    /// Whether TLS clients may use the certificate, as its extended key usage says, if it has one (RFC 5280, section
+    /// 4.2.1.12).
     pub is_for_clients: bool,
-    /// What an API server refuses it for, whoever has issued it and whenever it comes. Each follows the certificate's name.
+    /// Why an API server refuses the certificate, whoever has issued it and whenever it comes. Each text follows the
+    /// certificate's name.
     pub objections: Vec<String>,
 }
 
 impl Certificate {
-    /// Parses a certificate, behind which zeros may stand. `source` says in messages where it comes from. Fails for
-    /// what isn't in DER's only form, for a key that isn't signed with here, and for a subject that parsers read
-    /// differently.
+    /// Parses a certificate, which zeros may follow. Messages call it `source`. An error for what doesn't have DER's
+    /// only form, for a key that can't sign here, and for a subject that parsers read differently.
     pub fn from_der(der: &[u8], source: &str) -> Result<Self, Error> {
         let unparsed = |error| unusable(source, &format!("its DER does not parse ({error})"));
         if der.is_empty() {
             return Err(unusable(source, "it is empty"));
         }
         let (parsed, rest) = Parsed::from_der_partial(der).map_err(unparsed)?;
-        // Some tokens fill up with zeros.
+        // Some tokens add zeros.
         if rest.iter().any(|byte| *byte != 0) {
             return Err(unusable(source, "something follows it"));
         }
@@ -107,17 +108,17 @@ impl Certificate {
         })
     }
 
-    /// The certificate itself, without what stood behind it.
+    /// The certificate itself, without what followed it.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// Whether a token's value is this certificate; some fill it up with zeros.
+    /// Whether a token's value is this certificate. Some tokens add zeros to it.
     pub fn is_in(&self, value: &[u8]) -> bool {
         value.strip_prefix(self.der()).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
     }
 
-    /// The key that it certifies.
+    /// The public key that is certified.
     pub fn public_key(&self) -> &PublicKey {
         &self.public_key
     }
@@ -133,7 +134,7 @@ impl Certificate {
         })
     }
 
-    /// Its name in an API server's audit log, the `credential-id` of those who come with it.
+    /// The certificate's id in an API server's audit log: the `credential-id` of whoever comes with it.
     pub fn credential_id(&self) -> String {
         format!("X509SHA256={}", fingerprint(&self.der))
     }
@@ -144,7 +145,7 @@ impl Certificate {
         is_due.then(|| format!("it expires {}", minute(self.validity.not_after)))
     }
 
-    /// Fails if it has expired, so that nobody is asked for a PIN in vain; `now` in seconds since 1970.
+    /// Fails if the certificate has expired, so that nobody is asked for a PIN in vain; `now` is in seconds since 1970.
     pub fn check_end(&self, now: i64) -> Result<(), Error> {
         if self.validity.at(now) != ValidityState::Expired {
             return Ok(());
@@ -162,7 +163,7 @@ impl Certificate {
         self.validity.concern(now).into_iter().chain(usage).chain(objections).collect()
     }
 
-    /// [`Self::renewal`], with what to do.
+    /// What [`Self::renewal`] says, with what to do.
     pub fn renewal_warning(&self, now: i64) -> Option<String> {
         let help = renewal_remedy().in_this_call();
         self.renewal(now).map(|expiry| of_subject(&self.subject, format!("{expiry}; {help}")))
@@ -176,21 +177,21 @@ impl Certificate {
     }
 }
 
-/// What names a certificate, each in DER. A token keeps it beside the certificate.
+/// The names of a certificate, each in DER. A token keeps them beside the certificate.
 pub struct CertificateNames {
     pub subject: Vec<u8>,
     pub issuer: Vec<u8>,
     pub serial_number: Vec<u8>,
 }
 
-/// A public key of a kind that TLS clients sign with here.
+/// A public key of a kind with which TLS clients can sign here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PublicKey {
-    /// The point as SEC 1 encodes it.
+    /// The point is encoded as in SEC 1.
     Ecdsa { curve: Curve, point: Vec<u8> },
-    /// The point as RFC 8032 encodes it.
+    /// The point is encoded as in RFC 8032.
     Ed25519([u8; 32]),
-    /// Big-endian, without leading zeros.
+    /// The numbers are big-endian, without leading zeros.
     Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
 }
 
@@ -223,7 +224,7 @@ impl Curve {
         1 + 2 * self.field_length()
     }
 
-    /// Its CKA_EC_PARAMS (PKCS#11, section 6.3.3): the DER of its object identifier.
+    /// The curve's CKA_EC_PARAMS (PKCS#11, section 6.3.3): the DER of its object identifier.
     pub fn parameters(self) -> &'static [u8] {
         match self {
             Self::P256 => b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07",
@@ -247,7 +248,7 @@ impl PublicKey {
         self.modulus_bits().div_ceil(8)
     }
 
-    /// Reads a SubjectPublicKeyInfo. The error names the algorithm of a key that isn't signed with here.
+    /// Reads a SubjectPublicKeyInfo. The error names the algorithm of a key that can't sign here.
     fn from_info(info: &SubjectPublicKeyInfoOwned) -> Result<Self, String> {
         let algorithm = info.algorithm.oid;
         let bits = info.subject_public_key.as_bytes().unwrap_or_default();
@@ -269,7 +270,7 @@ impl PublicKey {
         if algorithm != rfc5912::RSA_ENCRYPTION {
             return Err(algorithm.to_string());
         }
-        // RSAPublicKey: modulus and exponent.
+        // The numbers of an RSAPublicKey are modulus and exponent.
         let numbers = Vec::<UintRef<'_>>::from_der(bits).unwrap_or_default();
         let [modulus, exponent] = numbers.as_slice() else {
             return Err("RSA with a malformed key".to_owned());
@@ -280,7 +281,7 @@ impl PublicKey {
         Self::of_rsa(modulus, exponent).ok_or_else(|| format!("RSA of {bits} bits"))
     }
 
-    /// An RSA key of these numbers, which have no leading zeros; `None` if it is too small or too large to sign with.
+    /// An RSA key with these numbers, which have no leading zeros; `None` if it is too short or too long to sign with.
     pub fn of_rsa(modulus: Vec<u8>, exponent: Vec<u8>) -> Option<Self> {
         let is_fit = RSA_BITS.contains(&bits(&modulus)) && !exponent.is_empty();
         is_fit.then_some(Self::Rsa { modulus, exponent })
@@ -307,7 +308,7 @@ impl fmt::Display for Curve {
     }
 }
 
-/// What is said of a certificate, which its subject names.
+/// A sentence about a certificate, which its subject names.
 pub fn of_subject(subject: &str, concern: impl fmt::Display) -> String {
     format!("the certificate of {subject}: {concern}")
 }
@@ -317,9 +318,9 @@ pub fn renewal_remedy() -> Help {
     Help::from("renew it: ").and(command("renew").and(HelpPart::Key))
 }
 
-/// The certificates to choose from, as indices of `certificates`, all of which a selector fits: for
-/// each public key the one that is valid at `now` (seconds since 1970), or else the one that is valid
-/// longest. Certificates of CAs are ignored if there are others.
+/// Chooses among certificates that a selector fits, and returns their indices. For each public key, it is the one that
+/// is valid at `now` (seconds since 1970), or else the one that is valid longest. Certificates of CAs are ignored if
+/// there are others.
 pub fn best_per_key(certificates: &[&Certificate], now: i64) -> Vec<usize> {
     let has_others = certificates.iter().any(|certificate| !certificate.is_ca);
     let rank = |certificate: &Certificate| {
@@ -343,7 +344,7 @@ pub fn best_per_key(certificates: &[&Certificate], now: i64) -> Vec<usize> {
     best.into_iter().map(|(index, _)| index).collect()
 }
 
-/// Whether the DER is the only form of what it says, but for an extension that says `critical FALSE`.
+/// Whether the DER has the only form that it can have. An extension may say `critical FALSE` all the same.
 fn is_canonical(parsed: &Parsed, der: &[u8]) -> der::Result<bool> {
     let canonical = parsed.to_der()?;
     Ok(canonical == der || without_explicit_false(der).is_ok_and(|plain| plain == canonical))
@@ -354,13 +355,13 @@ fn allows_clients(usages: &ExtendedKeyUsage) -> bool {
     usages.0.iter().any(|usage| CLIENT_USAGES.contains(usage))
 }
 
-/// The certificate with each extension that says `critical FALSE` as DER has it, which leaves the default out. Go and
-/// OpenSSL read both alike.
+/// The certificate without `critical FALSE`, which DER leaves out, since it is the default. Go and OpenSSL read both
+/// forms alike.
 fn without_explicit_false(der: &[u8]) -> der::Result<Vec<u8>> {
     let mut certificate = Vec::<Any>::from_der(der)?;
     if let Some(signed) = certificate.first_mut() {
         let mut fields: Vec<Any> = signed.decode_as()?;
-        // Explicitly tagged, and nothing comes behind them.
+        // The extensions are tagged explicitly, and come last.
         if let Some(tagged) = fields.last_mut().filter(|last| last.tag() == EXTENSIONS) {
             let extensions = Vec::<Any>::from_der(tagged.value())?;
             let extensions = extensions.iter().map(|extension| {
@@ -390,7 +391,7 @@ fn unusable(source: &str, reason: &str) -> Error {
     )
 }
 
-/// The issuer that a certificate in DER names; `None` for a root, and for what is no certificate.
+/// The issuer that a certificate in DER names; `None` for a root, and for what isn't a certificate.
 pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
     let parsed = Parsed::from_der(der).ok()?;
     let signed = parsed.tbs_certificate();
@@ -398,9 +399,9 @@ pub fn issuer_of(der: &[u8]) -> Option<Vec<u8>> {
     (!is_own).then(|| signed.issuer().to_der().ok())?
 }
 
-/// The issuer of this certificate among these, all in DER: by its name, and by the identifiers of keys, since an
-/// authority may have had several (RFC 5280, section 4.2.1.1). Of several, the one that is valid longest.
-/// No root: every server that trusts it has it.
+/// Finds the issuer of this certificate among the candidates, all in DER. It goes by the name and by the identifiers of
+/// keys, since an authority may have had several (RFC 5280, section 4.2.1.1). If several fit, the one that is valid
+/// longest is taken. Roots are left out: every server that trusts one has it.
 pub fn issuer_among<'a>(candidates: &'a [Vec<u8>], der: &[u8]) -> Option<&'a Vec<u8>> {
     let parsed = Parsed::from_der(der).ok()?;
     let certificate = parsed.tbs_certificate();
@@ -425,13 +426,13 @@ pub fn bits(number: &[u8]) -> usize {
     number.first().map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
 }
 
-/// A big-endian number in so many bytes, with zeros in front; `None` if it takes more.
+/// A big-endian number in so many bytes, with zeros in front; `None` if it needs more.
 pub fn with_leading_zeros(number: &[u8], length: usize) -> Option<Vec<u8>> {
     let missing = length.checked_sub(number.len())?;
     Some([&vec![0; missing], number].concat())
 }
 
-/// A big-endian number in as few bytes as it takes.
+/// A big-endian number in as few bytes as it needs.
 pub fn without_leading_zeros(number: &[u8]) -> Vec<u8> {
     number.iter().copied().skip_while(|byte| *byte == 0).collect()
 }

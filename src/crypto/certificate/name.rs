@@ -1,4 +1,4 @@
-//! A distinguished name, as text and as the API server reads it.
+//! A distinguished name: as text, and as the API server reads it.
 
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{BmpString, ObjectIdentifier};
@@ -10,7 +10,7 @@ use messages::printable::hex;
 const COMMON_NAME: &str = "CN";
 const ORGANIZATION: &str = "O";
 
-/// The short names of RFC 4514, section 3, and of what else certificates of people have.
+/// The short names of RFC 4514, section 3, and of other attributes that certificates of people have.
 const SHORT: [(ObjectIdentifier, &str); 12] = [
     (ObjectIdentifier::new_unwrap("2.5.4.3"), COMMON_NAME),
     (ObjectIdentifier::new_unwrap("2.5.4.10"), ORGANIZATION),
@@ -26,8 +26,8 @@ const SHORT: [(ObjectIdentifier, &str); 12] = [
     (ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1"), "emailAddress"),
 ];
 
-/// Attributes in the certificate's order, each value escaped so that it can't pass for several
-/// (RFC 4514, section 2.4): `CN=jane, O=dev\, ops`.
+/// The attributes in the certificate's order: `CN=jane, O=dev\, ops`. Each value is escaped so that it can't pass for
+/// several (RFC 4514, section 2.4).
 pub(super) fn text(name: &Name) -> String {
     let relatives = name.iter_rdn().map(|relative| {
         let attributes = relative.iter().map(|attribute| {
@@ -42,16 +42,16 @@ pub(super) fn text(name: &Name) -> String {
     relatives.collect::<Vec<_>>().join(", ")
 }
 
-/// Whom an API server takes the bearer of a certificate for.
+/// The user and the groups for which an API server takes the bearer of a certificate.
 pub(super) struct Subject {
     pub(super) text: String,
-    /// The last common name, as Go has it; an empty one is no user's.
+    /// The last common name, which is the one that Go reads. An empty one is no user's.
     pub(super) user: Option<String>,
     pub(super) groups: Vec<String>,
 }
 
 impl Subject {
-    /// Refuses a name that parsers read in several ways: the error says so of an `it`.
+    /// Reads the name. An error for one that parsers read in several ways; its text follows an `it`.
     pub(super) fn of(name: &Name) -> Result<Self, String> {
         if name.iter_rdn().any(|relative| relative.is_empty()) {
             return Err("its subject has an empty part, at which some stop reading".to_owned());
@@ -79,7 +79,7 @@ fn short(attribute: &AttributeTypeAndValue) -> Option<&'static str> {
     known.map(|(_, short)| *short)
 }
 
-/// An attribute's text; `None` for a value that is no text, or one that not every version of Go reads alike.
+/// The text of an attribute; `None` for a value that isn't text, or that some versions of Go read differently.
 fn value(attribute: &AttributeTypeAndValue) -> Option<String> {
     let value = &attribute.value;
     let text = || String::from_utf8(value.value().to_owned()).ok();
@@ -90,14 +90,15 @@ fn value(attribute: &AttributeTypeAndValue) -> Option<String> {
         }
         Tag::BmpString => {
             let text = value.decode_as::<BmpString>().ok()?;
-            // Go takes a NUL for its end.
+            // Go takes a NUL for the end.
             Some(text.chars().collect::<String>()).filter(|text| !text.contains('\0'))
         }
         _ => None,
     }
 }
 
-/// The value with a backslash before each character that would end it, or be taken for another one's beginning.
+/// The value with a backslash before each character that would end it, or could be taken for the beginning of another
+/// one.
 fn escaped(value: &str) -> String {
     let mut text = String::new();
     for (index, character) in value.char_indices() {

@@ -1,4 +1,4 @@
-//! A request for a certificate (PKCS#10, RFC 2986): for whom, and for which key.
+//! A request for a certificate (PKCS#10, RFC 2986): the user and the key that it is for.
 
 use sha2::{Digest as _, Sha256};
 use x509_cert::der::asn1::ObjectIdentifier;
@@ -23,34 +23,34 @@ const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [
     (rfc5912::ECDSA_WITH_SHA_256, Hash::Sha256),
     (rfc5912::ECDSA_WITH_SHA_384, Hash::Sha384),
     (rfc5912::ECDSA_WITH_SHA_512, Hash::Sha512),
-    // Ed25519 hashes by itself.
+    // Ed25519 hashes the message by itself.
     (rfc8410::ID_ED_25519, Hash::Sha512),
 ];
 
 const NOT_CANONICAL: &str =
     "it is not one CERTIFICATE REQUEST in canonical PEM and DER, with nothing else in the text";
 
-/// A request for a certificate. Texts are as they stand in it, not yet fit for a terminal.
+/// A request for a certificate. Its texts are not yet fit for a terminal.
 #[derive(Debug)]
 pub struct CertificationRequest {
     pub public_key: PublicKey,
-    /// SHA-256 of the public key (SubjectPublicKeyInfo), by which people compare keys.
+    /// The SHA-256 of the public key (SubjectPublicKeyInfo), by which people compare keys.
     pub fingerprint: String,
     pub subject: String,
-    /// Who the API server would take the bearer for: the subject's common name.
+    /// The user for whom the API server would take the bearer: the subject's common name.
     pub user: Option<String>,
     /// The groups that the API server would add: the subject's organizations.
     pub groups: Vec<String>,
-    /// Whether the subject says no more than one user and groups.
+    /// Whether the subject says nothing but one user and groups.
     pub is_plain: bool,
-    /// The types of its attributes: an extension request, an attestation of the key.
+    /// The types of the request's attributes, such as an extension request or an attestation of the key.
     pub attributes: Vec<ObjectIdentifier>,
-    /// The whole of it.
+    /// The whole request in DER.
     pub der: Vec<u8>,
-    /// What its own key has signed, in DER.
+    /// The part that the request's own key has signed, in DER.
     pub signed: Vec<u8>,
     pub signature: Vec<u8>,
-    /// `None` where the algorithm is none that the API server's signer takes.
+    /// The algorithm of the signature; `None` for one that the API server's signer doesn't take.
     pub algorithm: Option<SignatureAlgorithm>,
 }
 
@@ -58,7 +58,7 @@ pub struct CertificationRequest {
 #[derive(Clone, Copy, Debug)]
 pub struct SignatureAlgorithm {
     pub scheme: Scheme,
-    /// Of what is signed, except for Ed25519, which hashes by itself.
+    /// The hash of what is signed. Ed25519 hashes by itself and doesn't need it.
     pub hash: Hash,
 }
 
@@ -85,8 +85,8 @@ impl SignatureAlgorithm {
 }
 
 impl CertificationRequest {
-    /// Parses a PEM text that is one request and nothing else, in the only form that it has: a text with a second
-    /// block in it, or DER that parsers read differently, could show an approver another request.
+    /// Parses a PEM text that is one request and nothing else, in the only form that it has. A text with a second
+    /// block, or DER that parsers read differently, could show another request to an approver.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let parsed = CertReq::from_pem(pem).ok();
         let is_canonical =
@@ -113,8 +113,8 @@ impl CertificationRequest {
     }
 }
 
-/// SHA-256 in hexadecimal digits; of a public key's SubjectPublicKeyInfo in DER what
-/// `openssl pkey -pubin -outform DER | sha256sum` prints.
+/// The SHA-256 in hexadecimal digits. For a public key's SubjectPublicKeyInfo in DER, it is what `openssl pkey -pubin
+/// -outform DER | sha256sum` prints.
 pub fn fingerprint(der: &[u8]) -> String {
     hex(&Sha256::digest(der))
 }

@@ -12,18 +12,18 @@ pub struct Validity {
     pub not_after: i64,
 }
 
-/// Where a moment lies in a certificate's time.
+/// Where a moment lies in relation to a certificate's validity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ValidityState {
     NotYetValid,
     Valid,
-    /// Valid for less than a fifth of its life more, and for less than 30 days.
+    /// The certificate is still valid, but for less than a fifth of its life and less than 30 days.
     RenewalDue,
     Expired,
 }
 
 impl Validity {
-    /// The validity of a certificate that was parsed.
+    /// The validity of a parsed certificate.
     pub(super) fn of(parsed: &x509_cert::time::Validity<Raw>) -> Self {
         let seconds = |time: Time| time.to_unix_duration().as_secs().cast_signed();
         Self { not_before: seconds(parsed.not_before), not_after: seconds(parsed.not_after) }
@@ -62,7 +62,7 @@ impl Validity {
     }
 }
 
-/// The moment, in seconds since 1970, as RFC 3339 writes it; empty for what no calendar has.
+/// A moment, in seconds since 1970, in RFC 3339; empty if no calendar has it.
 pub fn rfc_3339(seconds: i64) -> String {
     OffsetDateTime::from_unix_timestamp(seconds)
         .ok()
@@ -70,7 +70,7 @@ pub fn rfc_3339(seconds: i64) -> String {
         .unwrap_or_default()
 }
 
-/// The moment, in seconds since 1970, for people: `2026-11-22 14:05 UTC`; empty for what no calendar has.
+/// A moment, in seconds since 1970, for people: `2026-11-22 14:05 UTC`; empty if no calendar has it.
 pub fn minute(seconds: i64) -> String {
     let text = rfc_3339(seconds);
     text.get(..16).map_or_else(String::new, |minute| minute.replacen('T', " ", 1) + " UTC")

@@ -1,11 +1,11 @@
-//! ECDSA between PKCS#11 and JWS, which have `r ‖ s`, and TLS, which has DER (RFC 3279, section 2.2.3).
+//! ECDSA signatures between PKCS#11 and JWS, which use `r ‖ s`, and TLS, which uses DER (RFC 3279, section 2.2.3).
 
 use crate::certificate::{Curve, with_leading_zeros};
 
-/// The part of a digest that ECDSA signs: its leftmost bits, as many as the curve's order has
-/// (FIPS 186-5, section 6.4.1). A shorter one gets zeros in front, which leave the number that is
-/// signed as it was: PIV cards take nothing but the order's length. P-521's order ends within a byte,
-/// where this would shift the number. No TLS digest is longer than it.
+/// The part of a digest that ECDSA signs: its leftmost bits, as many as the curve's order has (FIPS 186-5, section
+/// 6.4.1). A shorter digest gets zeros in front, since PIV cards take only the order's length; the number that is
+/// signed stays the same. P-521's order ends within a byte, where this would shift the number, but no TLS digest is
+/// longer than it.
 pub fn digest_for(curve: Curve, digest: &[u8]) -> Vec<u8> {
     let length = curve.field_length();
     let digest = digest.get(..length).unwrap_or(digest);
@@ -17,7 +17,7 @@ pub fn digest_for(curve: Curve, digest: &[u8]) -> Vec<u8> {
     padded
 }
 
-/// What this is with the curve's crate, under the name that is given.
+/// Evaluates the expression with the crate of the curve, under the given name.
 macro_rules! with_crate_of {
     ($curve:expr, $name:ident => $result:expr) => {
         match $curve {
@@ -38,8 +38,8 @@ macro_rules! with_crate_of {
 }
 pub(crate) use with_crate_of;
 
-/// A token's signature as DER; `None` for what can't be one on this curve. Tokens that answer in
-/// DER already, or leave out leading zeros, are understood.
+/// The DER of a token's signature; `None` if it can't be one on this curve. Tokens that answer in DER already, or leave
+/// out leading zeros, are understood.
 pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
     with_crate_of!(curve, curve_crate => {
         if curve_crate::ecdsa::Signature::from_der(&signature).is_ok() {
@@ -50,14 +50,14 @@ pub fn to_der(signature: Vec<u8>, curve: Curve) -> Option<Vec<u8>> {
     })
 }
 
-/// A signature in DER as `r ‖ s` (RFC 7518, section 3.4); `None` for one of no such curve.
+/// The form `r ‖ s` (RFC 7518, section 3.4) of a signature in DER; `None` if it isn't one on this curve.
 pub fn from_der(signature: &[u8], curve: Curve) -> Option<Vec<u8>> {
     with_crate_of!(curve, curve_crate => {
         Some(curve_crate::ecdsa::Signature::from_der(signature).ok()?.to_bytes().to_vec())
     })
 }
 
-/// A point's coordinates, as long as a field element; `None` for none of this curve.
+/// A point's coordinates, each as long as a field element; `None` if it isn't a point of this curve.
 pub fn coordinates(point: &[u8], curve: Curve) -> Option<[Vec<u8>; 2]> {
     with_crate_of!(curve, curve_crate => {
         let key = curve_crate::ecdsa::VerifyingKey::from_sec1_bytes(point).ok()?;

@@ -15,42 +15,42 @@ use serde::{Deserialize, Serialize};
 use crate::certificate::{Curve, PublicKey};
 use protocol::hash::Hash;
 
-/// What a private key is applied to, to open what was sealed to its public key.
+/// What a private key is applied to in order to open what was sealed to its public key.
 #[derive(Debug, Eq, PartialEq)]
 pub enum LockedSecret {
-    /// RSAES-OAEP with SHA-256 and without a label (RFC 8017, section 7.1), of a key for AES-256.
+    /// A key for AES-256, encrypted by RSAES-OAEP with SHA-256 and without a label (RFC 8017, section 7.1).
     Oaep(Vec<u8>),
-    /// ECDH with this point (SEC 1, uncompressed), whose X coordinate is the secret.
+    /// The point of an ECDH (SEC 1, uncompressed). The X coordinate of the result is the secret.
     Ecdh { curve: Curve, point: Vec<u8> },
 }
 
-/// A signature scheme with everything that is left open in its name.
+/// A signature scheme, with everything that its name leaves open.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Scheme {
-    /// Over a digest as long as the curve's order (FIPS 186-5, section 6.4).
+    /// ECDSA over a digest as long as the curve's order (FIPS 186-5, section 6.4).
     Ecdsa { curve: Curve },
-    /// Over the message itself (RFC 8032, PureEdDSA).
+    /// Ed25519 over the message itself (RFC 8032, PureEdDSA).
     Ed25519,
     /// RSASSA-PKCS1-v1_5 (RFC 8017, section 8.2).
     RsaPkcs1 { hash: Hash },
-    /// RSASSA-PSS (RFC 8017, section 8.1); the salt's length in bytes.
+    /// RSASSA-PSS (RFC 8017, section 8.1). The salt's length is in bytes.
     RsaPss { hash: Hash, salt: usize },
 }
 
 impl Scheme {
-    /// RSASSA-PKCS1-v1_5; `None` where the modulus of `key` has no room for it.
+    /// RSASSA-PKCS1-v1_5; `None` if the modulus of `key` has no room for it.
     pub fn rsa_pkcs1(hash: Hash, key: &PublicKey) -> Option<Self> {
         let info = pkcs1::digest_info(hash, &vec![0; hash.length()]);
         pkcs1::pad(&info, key.modulus_length()).map(|_| Self::RsaPkcs1 { hash })
     }
 
-    /// RSASSA-PSS with a salt of this length in bytes; `None` where the modulus of `key` has no room for it.
+    /// RSASSA-PSS with a salt of this length in bytes; `None` if the modulus of `key` has no room for it.
     pub fn rsa_pss(hash: Hash, salt: usize, key: &PublicKey) -> Option<Self> {
         let longest = pss::longest_salt(hash, key.modulus_bits())?;
         (salt <= longest).then_some(Self::RsaPss { hash, salt })
     }
 
-    /// What TLS can ask of the key (RFC 8446, section 4.2.3), RSA-PSS before PKCS #1 v1.5.
+    /// The schemes that TLS can demand of the key (RFC 8446, section 4.2.3). RSA-PSS comes before PKCS #1 v1.5.
     pub fn of_tls(key: &PublicKey) -> Vec<Self> {
         let hashes = || [Hash::Sha256, Hash::Sha384, Hash::Sha512].into_iter();
         match key {
@@ -63,7 +63,7 @@ impl Scheme {
         }
     }
 
-    /// The length of a digest to sign, in bytes; for ECDSA and Ed25519 one of many.
+    /// The length of a digest to sign, in bytes. For ECDSA and Ed25519, it is one of many.
     pub fn digest_length(&self) -> usize {
         match self {
             Self::RsaPkcs1 { hash } | Self::RsaPss { hash, .. } => hash.length(),
@@ -71,7 +71,7 @@ impl Scheme {
         }
     }
 
-    /// Whether TLS 1.3 has it; TLS 1.2 has all.
+    /// Whether TLS 1.3 has the scheme; TLS 1.2 has all of them.
     pub fn is_of_tls_1_3(&self) -> bool {
         !matches!(self, Self::RsaPkcs1 { .. })
     }

@@ -8,8 +8,8 @@ use subtle::ConstantTimeEq as _;
 use super::pss::apply_mask;
 use protocol::hash::Hash;
 
-/// The message of this length in bytes in the block that RSA has left, which is as long as the modulus; without a label. `None` for
-/// every block that isn't one, and for a modulus without room for it.
+/// The message of this length in bytes that is in the block that RSA has left. The block is as long as the modulus, and
+/// there is no label. `None` for every block that isn't one, and for a modulus without room for it.
 pub fn message(hash: Hash, mask_hash: Hash, block: &[u8], length: usize) -> Option<Vec<u8>> {
     let label_hash = hash.digest(&[])?;
     // The block is 0, the masked seed and the masked data: hash of the label, zeros, 1, message.

@@ -1,4 +1,4 @@
-//! EMSA-PKCS1-v1_5 (RFC 8017, section 9.2), for tokens that have the bare RSA operation alone, too.
+//! EMSA-PKCS1-v1_5 (RFC 8017, section 9.2), also for tokens that only have the bare RSA operation.
 
 use rsa::pkcs1v15::Pkcs1v15Sign;
 use sha1::Sha1;
@@ -6,11 +6,11 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 
 use protocol::hash::Hash;
 
-/// 0x00 0x01, at least eight 0xff, 0x00.
+/// The length of the shortest padding in bytes: 0x00 0x01, at least eight 0xff, 0x00.
 const SHORTEST_PADDING: usize = 11;
 
-/// DER of DigestInfo around a digest (RFC 8017, section 9.2, note 1). MD5SHA1 has none: TLS 1.1
-/// signs the bare digests (RFC 2246, section 7.4.3).
+/// The DER of DigestInfo around a digest (RFC 8017, section 9.2, note 1). MD5SHA1 has none: TLS 1.1 signs the bare
+/// digests (RFC 2246, section 7.4.3).
 pub fn digest_info(hash: Hash, digest: &[u8]) -> Vec<u8> {
     let prefix = match hash {
         Hash::Md5Sha1 => return digest.to_vec(),
@@ -23,7 +23,7 @@ pub fn digest_info(hash: Hash, digest: &[u8]) -> Vec<u8> {
     [&prefix, digest].concat()
 }
 
-/// The block an RSA key is applied to; `None` where the message is too long for the modulus.
+/// The block that an RSA key is applied to; `None` if the message is too long for the modulus.
 pub fn pad(message: &[u8], modulus_length: usize) -> Option<Vec<u8>> {
     let ones = modulus_length.checked_sub(message.len() + SHORTEST_PADDING)? + 8;
     let mut block = Vec::with_capacity(modulus_length);

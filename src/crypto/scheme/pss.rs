@@ -1,19 +1,20 @@
-//! EMSA-PSS (RFC 8017, section 9.1), for tokens that have the bare RSA operation alone.
+//! EMSA-PSS (RFC 8017, section 9.1), for tokens that only have the bare RSA operation.
 
 use protocol::hash::Hash;
 
-/// RSASSA-PSS-params (RFC 4055, section 3.1): SHA-256, MGF1 with the same, and a salt as long. Go takes no other form.
+/// The RSASSA-PSS-params (RFC 4055, section 3.1) for SHA-256, MGF1 with the same hash, and a salt as long as it. Go
+/// takes no other form.
 pub const WITH_SHA_256: &[u8] = b"\x30\x34\xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\
     \xa1\x1c\x30\x1a\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\
     \xa2\x03\x02\x01\x20";
 
-/// The longest salt in bytes for so many bits; `None` where the hash alone is too long.
+/// The longest salt in bytes for so many bits; `None` if the hash alone is too long.
 pub fn longest_salt(hash: Hash, modulus_bits: usize) -> Option<usize> {
     encoded_length(modulus_bits).checked_sub(hash.length() + 2)
 }
 
-/// The encoded message, as long as the modulus: what an RSA key is applied to. `None` where
-/// digest and salt don't fit, or the hash is not one that PSS is used with.
+/// The encoded message, as long as the modulus: the block that an RSA key is applied to. `None` if digest and salt
+/// don't fit, or if PSS isn't used with the hash.
 pub fn encode(hash: Hash, digest: &[u8], salt: &[u8], modulus_bits: usize) -> Option<Vec<u8>> {
     if digest.len() != hash.length() || salt.len() > longest_salt(hash, modulus_bits)? {
         return None;

@@ -1,4 +1,4 @@
-//! The scheme that a sign request asks for, which the key's type decides.
+//! The scheme that a sign request asks for. It also depends on the key's type.
 
 use super::{Scheme, pss};
 use crate::certificate::PublicKey;
@@ -6,7 +6,7 @@ use messages::error::Error;
 use protocol::hash::Hash;
 use protocol::{SaltLength, SignerOptions, refused};
 
-/// The scheme that these options ask for with this key; an error where it can't make one. It keeps the length of a salt
+/// The scheme that these options ask for with this key. An error if the key can't make one. The salt's length is kept
 /// as far as the key has room for it.
 pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Error> {
     let contradiction = |wanted: &str| {
@@ -23,7 +23,7 @@ pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Err
         (PublicKey::Rsa { .. }, SignerOptions::Unhashed) => {
             contradiction("a signature over an unhashed message")
         }
-        // In TLS 1.2 the hash is chosen apart from the curve.
+        // TLS 1.2 chooses the hash independently of the curve.
         (PublicKey::Ecdsa { curve, .. }, SignerOptions::Hashed(_) | SignerOptions::Unhashed) => {
             Ok(Scheme::Ecdsa { curve: *curve })
         }

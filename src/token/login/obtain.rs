@@ -79,7 +79,7 @@ struct Look {
     state: TokenState,
     /// Where the PIN would come from.
     origin: PinOrigin,
-    /// The same in the words of the rules.
+    /// The source of the PIN in the words of the rules.
     source: PinSourceKind,
     record: RecordLock,
 }
@@ -155,7 +155,7 @@ impl Token {
         self.login.drop_kept();
         let origin = pins.origin();
         let record = if origin.is_attended() {
-            // Now: `source_of_given` may have to lock it again.
+            // The lock ends here, since `source_of_given` may have to take it again.
             drop(ledger);
             RecordLock::AfterAsking
         } else {

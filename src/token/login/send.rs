@@ -161,7 +161,7 @@ impl Token {
         drop(notice);
         let answer = answer_of(&outcome, false);
         if answer == PinAnswer::Refused {
-            // Not before: whoever walks away from the reader has entered none.
+            // The line isn't written before: whoever walks away from the reader has entered no PIN.
             let _ = ledger.begin();
         }
         ledger.end(answer);

@@ -92,7 +92,8 @@ enum LoggedIn {
 #[derive(Default)]
 pub(crate) struct Login {
     who: LoggedIn,
-    /// The PIN, for keys that want it again for each signature, and for another session in place of this one.
+    /// The PIN that is kept for keys that want it again for each signature, and for another session in the place of
+    /// this one.
     kept: Option<KnownPin>,
     /// How many logins have ended.
     ended: usize,
