@@ -10,7 +10,7 @@ use messages::report;
 use token::Token;
 use x509_cert::der::Encode as _;
 
-use super::request::{public_key_info, unencodable};
+use super::request::unencodable;
 
 /// The groups that another key of the same user may be in, too: all but those that an attestation opens, to one key.
 pub fn for_any_key(groups: Vec<String>) -> Vec<String> {
@@ -86,7 +86,7 @@ impl KeyAttestation {
     /// Of this key, in a file of PEM with the device's certificate and those between it and a root. `source` says in messages
     /// where it comes from.
     pub fn from_pem(pem: &[u8], source: &str, key: &PublicKey) -> Result<Self, Error> {
-        let info = public_key_info(key).and_then(|info| info.to_der()).map_err(unencodable)?;
+        let info = key.info().and_then(|info| info.to_der()).map_err(unencodable)?;
         let bundle = AttestationBundle::from_pem(pem, source, &info)?;
         if bundle.lacks_device() {
             report::warning(&format!(

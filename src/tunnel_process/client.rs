@@ -10,7 +10,7 @@ use super::message::{
     ControlRequest, Conversation, Greeting, Registered, Registration, Reply, StatusDocument,
 };
 use super::{ARGUMENT, VERSION, environment};
-use crate::background;
+use system::background;
 use crate::control_socket::ControlSocket;
 use config::pin::{Pin, PinProvider};
 use crypto::scheme::Scheme;

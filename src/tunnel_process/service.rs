@@ -13,7 +13,7 @@ use rustix::process::chdir;
 
 use super::served::Served;
 use super::served_client::ServedClient;
-use crate::background;
+use system::background;
 use crate::control_socket::ControlSocket;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;

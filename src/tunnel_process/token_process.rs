@@ -25,7 +25,7 @@ use super::client::reply;
 use super::environment::{self, Environment};
 use super::message::{Conversation, Reply, config_of};
 use super::pins::ClientPins;
-use crate::background;
+use system::background;
 use config::pin::{PinOrigin, PinProvider};
 use config::{Config, KeySelection, TrustedLibrary};
 use crypto::scheme::Scheme;
