@@ -3,7 +3,7 @@
 // long as the process it watches and leaves nothing behind. Approved CertificateSigningRequests for
 // kubernetes.io/kube-apiserver-client are signed by kube-controller-manager's own controller.
 //
-//	test-cluster -dir DIR -watch PID [-ttl DURATION]
+//	test-cluster -dir DIR -watch PID [-ttl DURATION] [-signer SOCKET]
 //
 // DIR is removed at the end, unless the start failed. When the API server is ready, DIR holds ca.pem
 // and ca.key (which issue client certificates), admin.kubeconfig (an ordinary key file, group
@@ -43,13 +43,14 @@ func main() {
 	dir := flag.String("dir", "", "the directory to make and to remove at the end")
 	watch := flag.Int("watch", 0, "the process whose end is ours")
 	ttl := flag.Duration("ttl", 365*24*time.Hour, "how long a certificate that is issued lives at most")
+	signer := flag.String("signer", "", "the socket of a signer of service account tokens, in place of a key file")
 	flag.Parse()
 	log.SetFlags(0)
 	log.SetPrefix("test-cluster: ")
 	if *dir == "" || *watch == 0 {
-		log.Fatal("usage: test-cluster -dir DIR -watch PID [-ttl DURATION]")
+		log.Fatal("usage: test-cluster -dir DIR -watch PID [-ttl DURATION] [-signer SOCKET]")
 	}
-	check(run(*dir, *watch, *ttl))
+	check(run(*dir, *watch, *ttl, *signer))
 	check(os.RemoveAll(*dir))
 	// The servers still run, and would wait for each other; they needn't end in order.
 	os.Exit(0)
@@ -68,7 +69,7 @@ func check(err error) {
 }
 
 // run serves until a signal comes, the watched process ends or a server fails.
-func run(dir string, watch int, ttl time.Duration) error {
+func run(dir string, watch int, ttl time.Duration, signer string) error {
 	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		// Signal 0 asks whether the process is there.
@@ -85,7 +86,7 @@ func run(dir string, watch int, ttl time.Duration) error {
 	kubelet := startKubelet(dir, failed)
 	defer kubelet.stop()
 	command := app.NewAPIServerCommand()
-	command.SetArgs(apiserverFlags(dir, etcdURL, port))
+	command.SetArgs(append(apiserverFlags(dir, etcdURL, port), serviceAccountFlags(dir, signer)...))
 	go func() {
 		failed <- fmt.Errorf("kube-apiserver ended: %w", command.Execute())
 	}()
@@ -168,11 +169,18 @@ func apiserverFlags(dir, etcdURL string, port int) []string {
 		"--anonymous-auth=false",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://test-cluster.invalid",
-		"--service-account-key-file=" + file("kube-apiserver.key"),
-		"--service-account-signing-key-file=" + file("kube-apiserver.key"),
 		"--disable-admission-plugins=ServiceAccount", // no controller makes the default account
 		"--v=0",
 	}
+}
+
+// serviceAccountFlags names who signs the tokens of service accounts: the key of the server, or a signer at this socket.
+func serviceAccountFlags(dir, signer string) []string {
+	if signer != "" {
+		return []string{"--service-account-signing-endpoint=" + signer}
+	}
+	key := filepath.Join(dir, "kube-apiserver.key")
+	return []string{"--service-account-key-file=" + key, "--service-account-signing-key-file=" + key}
 }
 
 // The ports that systems choose for connections lie above: one of those could be taken before a server listens there.

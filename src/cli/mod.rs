@@ -14,6 +14,7 @@ mod renew;
 mod revoke;
 mod run;
 mod sealed;
+mod service_account_signer;
 mod status;
 mod version;
 
@@ -112,6 +113,8 @@ Open connections end, and the next command asks for the PIN again.")]
     KubeletCredentialProvider(sealed::provider::ProviderArguments),
     /// Print what is in a sealed file
     Unseal(sealed::unseal::UnsealArguments),
+    /// Sign service account tokens for an API server
+    ServiceAccountSigner(service_account_signer::SignerArguments),
     /// Print a shell's completions
     Completions(completions::CompletionsArguments),
     /// What the credential plugin starts
@@ -120,6 +123,9 @@ Open connections end, and the next command asks for the PIN again.")]
     /// What the tunnel process starts
     #[command(hide = true, name = tunnel_process::TOKEN_ARGUMENT)]
     TokenProcess,
+    /// What the signer of service account tokens starts
+    #[command(hide = true, name = service_account::TOKEN_ARGUMENT)]
+    ServiceAccountTokenProcess,
     /// Print the version and what it was built from
     #[command(after_help = "\
 Examples:
@@ -161,6 +167,10 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     };
     match command {
         Command::Run(arguments) => run::run(&arguments, core, alone),
+        Command::ServiceAccountSigner(arguments) if arguments.serves() => {
+            service_account_signer::serve(&arguments, alone)
+        }
+        Command::ServiceAccountTokenProcess => service_account::serve_token(),
         Command::TokenProcess => tunnel_process::serve_token(),
         Command::TunnelProcess => tunnel_process::serve(),
         command => CommandSession::run(alone, show, |session| run_in_session(&command, session)),
@@ -183,6 +193,9 @@ fn run_in_session(command: &Command, session: StartingSession<'_>) -> Result<(),
         Command::Renew(arguments) => renew::run(arguments, session),
         Command::Revoke(arguments) => revoke::run(arguments, session.ready()),
         Command::Seal(arguments) => sealed::seal::run(arguments, session.ready()),
+        Command::ServiceAccountSigner(arguments) => {
+            service_account_signer::status(arguments, session.ready())
+        }
         Command::Status(arguments) => status::run(arguments, session.ready()),
         Command::Stop => status::stop(),
         Command::Unseal(arguments) => sealed::unseal::run(arguments, session.ready()),
@@ -190,9 +203,10 @@ fn run_in_session(command: &Command, session: StartingSession<'_>) -> Result<(),
             session.ready().output.print(&PrintableLines::of(version::text().lines()))
         }
         // These commands run without a session.
-        Command::Run(_) | Command::TokenProcess | Command::TunnelProcess => {
-            Err(Error::internal("a command without a session"))
-        }
+        Command::Run(_)
+        | Command::ServiceAccountTokenProcess
+        | Command::TokenProcess
+        | Command::TunnelProcess => Err(Error::internal("a command without a session")),
     }
 }
 

@@ -120,17 +120,22 @@ pub fn token(
     let unsigned = format!("{header}.{claims}");
     let digest = hash.digest(&[unsigned.as_bytes()]);
     let digest = digest.ok_or_else(|| Error::internal("a token's hash has no digest"))?;
-    let signature = sign(scheme, &digest)?;
+    let signature = signature_part(scheme, sign(scheme, &digest)?)?;
+    Ok(format!("{unsigned}.{signature}"))
+}
+
+/// The third part of a token: the signature of this scheme as RFC 7518 (section 3) has it, in Base64.
+pub fn signature_part(scheme: Scheme, signature: VerifiedSignature) -> Result<String, Error> {
     let raw = match scheme {
         Scheme::Ecdsa { curve } => ecdsa::from_der(signature.as_bytes(), curve),
         _ => Some(signature.into_bytes()),
     };
     let raw = raw.ok_or_else(|| Error::internal("a signature of another scheme"))?;
-    Ok(format!("{unsigned}.{}", base64url(&raw)))
+    Ok(base64url(&raw))
 }
 
 /// Base64 in the form that all of these RFCs use (RFC 7515, section 2).
-fn base64url(bytes: &[u8]) -> String {
+pub fn base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 

@@ -10,7 +10,7 @@ use messages::report;
 use token::Token;
 use x509_cert::der::Encode as _;
 
-use super::request::{public_key_info, unencodable};
+use super::request::unencodable;
 
 /// The groups that the certificate for another key of the user may have, too: all but those that an attestation opened,
 /// since that was about one key.
@@ -87,7 +87,7 @@ impl KeyAttestation {
     /// Reads an attestation of this key from a file in PEM, which also has the device's certificate and those between
     /// it and a root. Messages call the file `source`.
     pub fn from_pem(pem: &[u8], source: &str, key: &PublicKey) -> Result<Self, Error> {
-        let info = public_key_info(key).and_then(|info| info.to_der()).map_err(unencodable)?;
+        let info = key.info().and_then(|info| info.to_der()).map_err(unencodable)?;
         let bundle = AttestationBundle::from_pem(pem, source, &info)?;
         if bundle.lacks_device() {
             report::warning(&format!(

@@ -6,9 +6,7 @@ use std::mem;
 use const_oid::db::{rfc4519, rfc5912, rfc8410};
 use sha2::{Digest as _, Sha256};
 use x509_cert::attr::{Attribute, AttributeTypeAndValue, Attributes};
-use x509_cert::der::asn1::{
-    Any, AnyRef, BitString, ObjectIdentifier, OctetString, SetOfVec, UintRef,
-};
+use x509_cert::der::asn1::{Any, BitString, ObjectIdentifier, OctetString, SetOfVec};
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::der::pem::{LineEnding, encode_string};
 use x509_cert::der::{Decode as _, DecodePem as _, Encode as _, EncodePem as _, Tag};
@@ -16,7 +14,7 @@ use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{KeyUsage, KeyUsages};
 use x509_cert::name::{Name, RdnSequence, RelativeDistinguishedName};
 use x509_cert::request::{CertReq, CertReqInfo, ExtensionReq, Version};
-use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
+use x509_cert::spki::AlgorithmIdentifierOwned;
 
 use attestation::AttestationBundle;
 use crypto::certificate::{CertificationRequest, Curve, PublicKey};
@@ -98,7 +96,7 @@ pub fn sign_request(
     let info = CertReqInfo {
         version: Version::V1,
         subject: subject(applicant).map_err(unencodable)?,
-        public_key: public_key_info(public_key).map_err(unencodable)?,
+        public_key: public_key.info().map_err(unencodable)?,
         attributes: attributes(purpose, attestation, public_key)?,
     };
     let message = info.to_der().map_err(unencodable)?;
@@ -142,7 +140,7 @@ pub fn asks_for(pem: &str, applicant: &Applicant, attestation: Option<&Attestati
 /// The SHA-256 of a public key, by which two people compare it. It is that of the SubjectPublicKeyInfo, as `openssl
 /// pkey -pubin -outform DER | sha256sum` prints it.
 pub fn fingerprint(public_key: &PublicKey) -> Result<String, Error> {
-    let info = public_key_info(public_key).and_then(|info| info.to_der());
+    let info = public_key.info().and_then(|info| info.to_der());
     Ok(hex(&Sha256::digest(info.map_err(unencodable)?)))
 }
 
@@ -209,27 +207,7 @@ fn unsealing(public_key: &PublicKey) -> der::Result<Attribute> {
     Attribute::try_from(request)
 }
 
-/// The SubjectPublicKeyInfo of a key.
-pub(super) fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyInfoOwned> {
-    let (oid, parameters, bits) = match key {
-        PublicKey::Ecdsa { curve, point } => {
-            (rfc5912::ID_EC_PUBLIC_KEY, Some(Any::from_der(curve.parameters())?), point.clone())
-        }
-        PublicKey::Ed25519(point) => (rfc8410::ID_ED_25519, None, point.to_vec()),
-        PublicKey::Rsa { modulus, exponent } => {
-            let mut numbers = UintRef::new(modulus)?.to_der()?;
-            numbers.extend(UintRef::new(exponent)?.to_der()?);
-            let key = AnyRef::new(Tag::Sequence, &numbers)?.to_der()?;
-            (rfc5912::RSA_ENCRYPTION, Some(Any::null()), key)
-        }
-    };
-    Ok(SubjectPublicKeyInfoOwned {
-        algorithm: AlgorithmIdentifierOwned { oid, parameters },
-        subject_public_key: BitString::from_bytes(&bits)?,
-    })
-}
-
-/// How a request is signed.
+/// How a key signs a request.
 struct RequestSignature {
     scheme: Scheme,
     /// The hash of the request that is signed; `None` if the request itself is signed.

@@ -43,7 +43,7 @@ fn named_by_environment() -> Option<PathBuf> {
 }
 
 /// The directories for what has to be known after a restart of the machine, the best one first.
-pub(super) static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
+pub static LASTING: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     // The default of $XDG_STATE_HOME.
     let state = HOME.as_ref().map(|home| home.join(".local/state").join(NAME));
     if let Some(state) = &state

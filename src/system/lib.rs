@@ -6,6 +6,8 @@
 
 #![allow(unsafe_code, reason = "system calls")]
 
+pub mod activation;
+pub mod background;
 #[cfg(any(test, feature = "testing"))]
 pub mod child;
 pub mod clock;

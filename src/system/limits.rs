@@ -211,6 +211,41 @@ pub mod tunnel {
     pub const END: Duration = milliseconds(500);
 }
 
+/// The limits of a signer of service account tokens.
+pub mod service_account {
+    use std::time::Duration;
+
+    use super::{milliseconds, seconds};
+
+    /// For a token, from the API server's request on: less than the minute that API servers give to a request.
+    pub const TOKEN: Duration = seconds(55);
+
+    /// How long before the API server's own limit a request is answered, so that the error arrives.
+    pub const BEFORE_DEADLINE: Duration = milliseconds(500);
+
+    /// For a signature of the token, once it was asked. A library that takes longer hangs, and its process is ended.
+    pub const SIGNATURE: Duration = seconds(60);
+
+    /// For opening the keys. A library's process gives up by itself before.
+    pub const OPENING: Duration = seconds(170);
+
+    /// The pauses before keys that could not be opened are tried again: the first one, and the longest.
+    pub const FIRST_PAUSE: Duration = milliseconds(500);
+    pub const LONGEST_PAUSE: Duration = seconds(10);
+
+    /// How long a signer that is ended goes on with the requests that it has.
+    pub const LAST_REQUESTS: Duration = seconds(60);
+
+    /// For a connection to say which version of HTTP it speaks, and for a request's headers.
+    pub const HEADERS: Duration = seconds(10);
+
+    /// How often a signer looks whether another key signs by now, and writes down what has changed.
+    pub const LOOK: Duration = milliseconds(500);
+
+    /// For a signer's answer when it is asked for its status.
+    pub const STATUS: Duration = seconds(10);
+}
+
 const fn is_less(less: Duration, more: Duration) -> bool {
     less.as_millis() < more.as_millis()
 }
@@ -245,3 +280,8 @@ const _: () = assert!(is_less(tunnel::CONNECT, tunnel::DIAL));
 const _: () = assert!(is_less(tunnel::HOLDING_UP, tunnel::SERVER_SILENCE));
 const _: () = assert!(is_less(tunnel::TOLD_BODY, tunnel::TOLD));
 const _: () = assert!(is_less(tunnel::LAST_RENEWAL, tunnel::LATE_RENEWAL));
+// A signer answers before the API server gives a request up, and ends a library that hangs after it.
+const _: () = assert!(is_less(service_account::TOKEN, seconds(60)));
+const _: () = assert!(is_less(service_account::TOKEN, service_account::SIGNATURE));
+const _: () = assert!(is_less(service_account::TOKEN, service_account::LAST_REQUESTS));
+const _: () = assert!(is_less(LOCK, service_account::OPENING));

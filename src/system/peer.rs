@@ -15,6 +15,11 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Whether it is a process of root's, as which API servers mostly run.
+    pub fn is_root(self) -> bool {
+        self.user == 0
+    }
+
     /// Whether it is a process of the same user as this one.
     pub fn is_this_user(self) -> bool {
         self.user == geteuid().as_raw()

@@ -93,6 +93,21 @@ impl Token {
         })
     }
 
+    /// Opens one more session to the same token, for another thread. The login holds for it, too: it is the application's
+    /// (PKCS#11, section 5.6). No PIN is kept for it, so that it can't log in again.
+    pub fn another_session(&self) -> Result<Self, Error> {
+        let Self { module, state, .. } = self;
+        let session = module.functions.open_session(state.name.slot, SessionAccess::ReadOnly);
+        Ok(Self {
+            module: Arc::clone(module),
+            session: session.map_err(|error| ckr::not_opened("opening a session", &error))?,
+            state: state.clone(),
+            login: self.login.of_another_session(),
+            mechanisms: self.mechanisms.clone(),
+            search_before_login: RefCell::default(),
+        })
+    }
+
     /// Checks that the session and its login are still there: both end when the token is taken out.
     pub fn check_session(&self) -> Result<(), Error> {
         if self.session.is_valid(self.is_logged_in()) {

@@ -10,7 +10,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use serde::{Deserialize, Serialize};
 
 use super::ckr;
-use super::raw::{self, CallResult, Functions};
+use super::raw::{self, CallResult, Functions, Locking};
 use crate::exit_guard;
 use config::{TokenName, TokenSelector, TrustedLibrary};
 use messages::error::{Error, Exit};
@@ -26,6 +26,7 @@ pub struct Module {
     init_args: Option<CString>,
     /// The library had been initialised in this process before, so that this module doesn't finalise it.
     borrowed: bool,
+    locking: Locking,
     on_wait: WaitObserver,
 }
 
@@ -34,6 +35,7 @@ pub struct Module {
 pub(super) type WaitObserver = fn(Duration, &str) -> Box<dyn Any>;
 
 /// A token's description (CK_TOKEN_INFO), read at one moment.
+#[derive(Clone)]
 pub struct TokenState {
     pub name: TokenName,
     pub manufacturer: String,
@@ -109,13 +111,15 @@ impl Module {
         };
         exit_guard::report_crashes(&path);
         let functions = Functions::load(&path)?;
-        let borrowed = match functions.initialize(init_args) {
-            Ok(()) => false,
-            Err(CryptokiError::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => true,
+        let (borrowed, locking) = match functions.initialize(init_args) {
+            Ok(locking) => (false, locking),
+            Err(CryptokiError::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => {
+                (true, Locking::Ours)
+            }
             Err(error) => return Err(not_initialised(&path, &error)),
         };
         let init_args = init_args.map(CStr::to_owned);
-        let module = Self { functions, path, init_args, borrowed, on_wait };
+        let module = Self { functions, path, init_args, borrowed, locking, on_wait };
         if log::log_enabled!(log::Level::Info) {
             let description = module.description().unwrap_or_default();
             log::info!("library {}: {description}", module.path.display());
@@ -126,6 +130,11 @@ impl Module {
     /// Whether this is a module of this library, initialised with these arguments.
     pub fn is_of(&self, library: &TrustedLibrary, init_args: Option<&CStr>) -> bool {
         library.file() == Some(&self.path) && self.init_args.as_deref() == init_args
+    }
+
+    /// Whether several threads may call the library at once, each in a session of its own (PKCS#11, section 5.4).
+    pub fn bears_threads(&self) -> bool {
+        self.locking == Locking::Librarys
     }
 
     /// The library's maker, name and version (C_GetInfo); `None` if it doesn't say.

@@ -114,8 +114,8 @@ impl Functions {
 
     /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved. If there are none, and the library
     /// refuses the arguments or can't lock, it is initialised without arguments. That promises it that only one call is
-    /// made at a time, which is so here in any case.
-    pub(super) fn initialize(&self, parameters: Option<&CStr>) -> CallResult<()> {
+    /// made at a time; [`super::Module::bears_threads`] says so to those who would make several.
+    pub(super) fn initialize(&self, parameters: Option<&CStr>) -> CallResult<Locking> {
         let mut arguments = CK_C_INITIALIZE_ARGS {
             flags: CInitializeFlags::OS_LOCKING_OK.bits(),
             ..CK_C_INITIALIZE_ARGS::default()
@@ -131,9 +131,9 @@ impl Functions {
             Err(Error::Pkcs11(RvError::ArgumentsBad | RvError::CantLock, _))
                 if parameters.is_none() =>
             {
-                call!(self.0, C_Initialize, Initialize, ptr::null_mut())
+                call!(self.0, C_Initialize, Initialize, ptr::null_mut()).map(|()| Locking::Ours)
             }
-            outcome => outcome,
+            outcome => outcome.map(|()| Locking::Librarys),
         }
     }
 
@@ -199,6 +199,14 @@ impl Functions {
         call!(self.0, C_OpenSession, OpenSession, slot, flags, none, None, &raw mut handle)?;
         Ok(Session { functions: &self.0, slot, flags, handle })
     }
+}
+
+/// Who sees to it that calls of several threads don't disturb each other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Locking {
+    Librarys,
+    /// The library was promised that only one call is made at a time.
+    Ours,
 }
 
 /// Whether objects on the token can be made and removed in a session.

@@ -149,9 +149,9 @@ impl Token {
         })
     }
 
-    /// Signs with the first padding, or with the second one if the token refuses that. ECDSA signatures are PKCS#11's
-    /// raw `r ‖ s`.
-    fn sign_unverified(
+    /// What C_Sign returns, for a process that [verifies](verify) it before it uses it. It signs with the first padding, or
+    /// with the second one if the token refuses that. ECDSA signatures are PKCS#11's raw `r ‖ s`.
+    pub fn sign_unverified(
         &mut self,
         key: &PrivateKey,
         scheme: &Scheme,

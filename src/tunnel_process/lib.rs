@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod background;
 mod client;
 mod control_socket;
 mod environment;

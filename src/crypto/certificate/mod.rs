@@ -20,13 +20,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use x509_cert::certificate::{CertificateInner, Raw};
-use x509_cert::der::asn1::{Any, ObjectIdentifier, UintRef};
+use x509_cert::der::asn1::{Any, AnyRef, BitString, ObjectIdentifier, UintRef};
 use x509_cert::der::oid::db::{rfc5912, rfc8410};
 use x509_cert::der::{self, Decode as _, Encode as _, Tag, TagNumber, Tagged as _};
 use x509_cert::ext::pkix::{
     AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, SubjectKeyIdentifier,
 };
-use x509_cert::spki::SubjectPublicKeyInfoOwned;
+use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 
 use self::name::Subject;
 
@@ -246,6 +246,38 @@ impl PublicKey {
     /// The length of an RSA modulus, and so of a signature, in bytes; 0 for other keys.
     pub fn modulus_length(&self) -> usize {
         self.modulus_bits().div_ceil(8)
+    }
+
+    /// The key as a SubjectPublicKeyInfo (RFC 5280, section 4.1.2.7).
+    pub fn info(&self) -> der::Result<SubjectPublicKeyInfoOwned> {
+        let (oid, parameters, bits) = match self {
+            Self::Ecdsa { curve, point } => {
+                (rfc5912::ID_EC_PUBLIC_KEY, Some(Any::from_der(curve.parameters())?), point.clone())
+            }
+            Self::Ed25519(point) => (rfc8410::ID_ED_25519, None, point.to_vec()),
+            Self::Rsa { modulus, exponent } => {
+                let mut numbers = UintRef::new(modulus)?.to_der()?;
+                numbers.extend(UintRef::new(exponent)?.to_der()?);
+                let key = AnyRef::new(Tag::Sequence, &numbers)?.to_der()?;
+                (rfc5912::RSA_ENCRYPTION, Some(Any::null()), key)
+            }
+        };
+        Ok(SubjectPublicKeyInfoOwned {
+            algorithm: AlgorithmIdentifierOwned { oid, parameters },
+            subject_public_key: BitString::from_bytes(&bits)?,
+        })
+    }
+
+    /// The DER of [`info`](Self::info): what Go calls PKIX, and openssl a public key.
+    pub fn to_der(&self) -> Result<Vec<u8>, Error> {
+        let info = self.info().and_then(|info| info.to_der());
+        info.map_err(|error| Error::internal(format!("the DER of a public key: {error}")))
+    }
+
+    /// The key of a SubjectPublicKeyInfo in DER. The error says why it isn't one that is signed with here.
+    pub fn from_der(der: &[u8]) -> Result<Self, String> {
+        let info = SubjectPublicKeyInfoOwned::from_der(der).map_err(|error| error.to_string())?;
+        Self::from_info(&info)
     }
 
     /// Reads a SubjectPublicKeyInfo. The error names the algorithm of a key that can't sign here.

@@ -109,6 +109,11 @@ impl Login {
         self.who != LoggedIn::Nobody
     }
 
+    /// The state of another session of the same token: whoever is logged in is so there, too.
+    pub(crate) fn of_another_session(&self) -> Self {
+        Self { who: self.who, ..Self::default() }
+    }
+
     /// Whether the security officer is logged in.
     pub(crate) fn is_officers(&self) -> bool {
         self.who == LoggedIn::SecurityOfficer

@@ -7,18 +7,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 
+use libc::c_int;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::listen;
 use rustix::process::setsid;
 use rustix::stdio::{dup2_stdin, stdin};
 use signal_hook::low_level::pipe;
 
-use system::descriptors::{keep_to_this_process, raise_limit};
-use system::signals::{INTERRUPTING, is_ignored, restore_defaults};
+use crate::descriptors::{keep_to_this_process, raise_limit};
+use crate::signals::{INTERRUPTING, is_ignored, restore_defaults};
 
 /// Starts this program with this argument and environment. It gets `input` as its standard input, `errors` as its standard
 /// error, and no other descriptor: a client waits until every process has closed the client's standard output.
-pub(crate) fn start(
+pub fn start(
     argument: &str,
     input: OwnedFd,
     errors: Stdio,
@@ -41,21 +42,21 @@ pub(crate) fn start(
 }
 
 /// Leaves the session and the terminal of the process that has started this one.
-pub(crate) fn leave_session() {
+pub fn leave_session() {
     // Fails only for the leader of a group, which a child is not.
     let _ = setsid();
     raise_limit();
 }
 
 /// Takes what this process got as its standard input, which is /dev/null from then on.
-pub(crate) fn take_input() -> io::Result<OwnedFd> {
+pub fn take_input() -> io::Result<OwnedFd> {
     let input = fcntl_dupfd_cloexec(stdin(), 3)?;
     dup2_stdin(File::open("/dev/null")?)?;
     Ok(input)
 }
 
 /// Takes the listening socket that this process got as its standard input.
-pub(crate) fn take_listener() -> io::Result<UnixListener> {
+pub fn take_listener() -> io::Result<UnixListener> {
     let listener = UnixListener::from(take_input()?);
     // From now on clients see this process as the one that listens, and not the one that has made the socket.
     listen(&listener, -1)?;
@@ -63,11 +64,16 @@ pub(crate) fn take_listener() -> io::Result<UnixListener> {
 }
 
 /// From now on, a signal that would end the process makes the result readable instead.
-pub(crate) fn on_termination() -> io::Result<UnixStream> {
+pub fn on_termination() -> io::Result<UnixStream> {
+    on_signals(&INTERRUPTING)
+}
+
+/// From now on, one of these signals, all of which would end the process, makes the result readable instead.
+pub fn on_signals(signals: &[c_int]) -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     // Needed because signal-hook also calls the earlier handler, which ends the process.
     restore_defaults();
-    for signal in INTERRUPTING.into_iter().filter(|signal| !is_ignored(*signal)) {
+    for signal in signals.iter().copied().filter(|signal| !is_ignored(*signal)) {
         pipe::register(signal, write.try_clone()?)?;
     }
     Ok(read)

@@ -1,0 +1,507 @@
+//! The signer: its keys, the process of the token that signs with them, and what happens when that is lost.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout_at;
+
+use crate::counters::Counters;
+use crate::externaljwt::{FetchKeysResponse, Key, MetadataResponse, SignJwtResponse, Timestamp};
+use crate::history_file;
+use crate::key_list::{KeyList, KeyListSource, KeyPlace, ListedKey};
+use crate::published_key::{PublishedKey, SigningKey};
+use crate::rotation::{KeyHistory, KeyState, Timing, seconds};
+use crate::signing_process::{NoSignature, OpenedProcess, SigningProcess};
+use crate::status::{PublishedKeyStatus, SignerStatus, TokenStatus};
+use crypto::jose::signature_part;
+use crypto::scheme::{Scheme, ecdsa};
+use crypto::verify::verify;
+use messages::error::{DOCUMENT_VERSION, Error, Exit};
+use messages::report;
+use protocol::Configuration;
+use system::activation::ServiceManager;
+use system::clock::unix_time;
+use system::environment::TakenVariables;
+use system::limits::service_account as limits;
+use system::locked;
+use token::invalid_signature;
+
+/// How often a request is given to another process, after the first one was lost.
+const TRIES: usize = 3;
+
+/// What a signer is told when it starts.
+pub struct SignerOptions {
+    pub keys: KeyListSource,
+    /// What the list doesn't say of the library, the token and the PIN.
+    pub base: Configuration,
+    pub timing: Timing,
+    /// How many signatures the token makes at the same time, at most.
+    pub sessions: usize,
+    /// The file with the history of the keys.
+    pub history: PathBuf,
+}
+
+pub(crate) struct Signer {
+    options: SignerOptions,
+    variables: TakenVariables,
+    manager: ServiceManager,
+    /// The lines of the list that was opened last, or is to be.
+    lines: Mutex<Vec<String>>,
+    published: Mutex<Arc<PublishedKeys>>,
+    history: Mutex<KeyHistory>,
+    /// Whether the file lacks something of it.
+    has_news: AtomicBool,
+    signing: watch::Sender<Signing>,
+    reload: Notify,
+    pub(crate) counters: Counters,
+    started: i64,
+}
+
+/// The keys as they were read.
+#[derive(Default)]
+struct PublishedKeys {
+    keys: Vec<PublishedKey>,
+    /// In seconds since 1970.
+    read: i64,
+}
+
+/// Whether there is a process that signs.
+#[derive(Clone)]
+enum Signing {
+    /// There will be one, or an error.
+    Opening,
+    Open(Arc<SigningKeys>),
+    /// There is none, and another one is tried soon.
+    Failed(Error),
+    /// There is none until a person has done something.
+    WaitsForPerson(Error),
+}
+
+/// Keys, and the process that signs with them.
+struct SigningKeys {
+    published: Arc<PublishedKeys>,
+    process: Arc<SigningProcess>,
+}
+
+/// Why there is no token.
+pub(crate) enum NoToken {
+    /// The token has not answered in time.
+    Late(Error),
+    Failed(Error),
+}
+
+impl Signer {
+    /// A signer whose keys are still to be opened. An error for a list or a history that can't be read.
+    pub(crate) fn new(
+        options: SignerOptions,
+        variables: TakenVariables,
+        manager: ServiceManager,
+    ) -> Result<Self, Error> {
+        let lines = options.keys.lines()?;
+        KeyList::parse(&lines, &options.base).map_err(|error| error.about(&options.keys))?;
+        Ok(Self {
+            lines: Mutex::new(lines),
+            history: Mutex::new(history_file::read(&options.history)?),
+            has_news: AtomicBool::new(false),
+            published: Mutex::default(),
+            signing: watch::Sender::new(Signing::Opening),
+            reload: Notify::new(),
+            counters: Counters::default(),
+            started: unix_time(),
+            options,
+            variables,
+            manager,
+        })
+    }
+
+    /// The list is to be read again.
+    pub(crate) fn reload(&self) {
+        self.reload.notify_one();
+    }
+
+    /// Opens the keys for the first time. An error if the signer should not even start: what is wrong won't mend itself.
+    pub(crate) async fn start(self: &Arc<Self>) -> Result<(), Error> {
+        match self.open(locked(&self.lines).clone()).await {
+            Ok(opened) => self.use_keys(opened),
+            Err(error) if may_mend_itself(&error) || error.exits_with(Exit::Login) => {
+                self.cannot_open(error);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Opens the keys again whenever that is needed, for ever.
+    pub(crate) async fn supervise(self: Arc<Self>) {
+        let mut pause = limits::FIRST_PAUSE;
+        loop {
+            let signing = self.signing.borrow().clone();
+            match signing {
+                Signing::Opening => {
+                    let lines = locked(&self.lines).clone();
+                    match self.open(lines).await {
+                        Ok(opened) => self.use_keys(opened),
+                        Err(error) => self.cannot_open(error),
+                    }
+                }
+                Signing::Open(keys) => {
+                    pause = limits::FIRST_PAUSE;
+                    tokio::select! {
+                        () = keys.process.is_lost() => { self.signing.send_replace(Signing::Opening); }
+                        () = self.reload.notified() => self.read_again().await,
+                    }
+                }
+                Signing::Failed(_) => {
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = self.reload.notified() => self.take_new_lines(),
+                    }
+                    pause = (pause * 2).min(limits::LONGEST_PAUSE);
+                    self.open_again().await;
+                }
+                Signing::WaitsForPerson(_) => {
+                    self.reload.notified().await;
+                    self.take_new_lines();
+                    self.signing.send_replace(Signing::Opening);
+                }
+            }
+        }
+    }
+
+    /// Tries once more, while requests are refused as before.
+    async fn open_again(self: &Arc<Self>) {
+        let lines = locked(&self.lines).clone();
+        match self.open(lines).await {
+            Ok(opened) => self.use_keys(opened),
+            Err(error) => self.cannot_open(error),
+        }
+    }
+
+    /// Reads the list again, and opens its keys. What is wrong with it is told, and the former keys are kept.
+    async fn read_again(self: &Arc<Self>) {
+        let read = async {
+            let lines = self.options.keys.lines()?;
+            let opened = self.open(lines.clone()).await?;
+            *locked(&self.lines) = lines;
+            Ok(opened)
+        };
+        match read.await {
+            Ok(opened) => self.use_keys(opened),
+            Err(error) => {
+                self.counters.trouble(&error);
+                report::error(&error);
+                report::note("the former keys are kept");
+            }
+        }
+    }
+
+    /// Takes the list as it is now, if it can be read.
+    fn take_new_lines(&self) {
+        match self.options.keys.lines() {
+            Ok(lines) => *locked(&self.lines) = lines,
+            Err(error) => drop(report::error(&error)),
+        }
+    }
+
+    /// Opens the keys of these lines, in a new process.
+    async fn open(self: &Arc<Self>, lines: Vec<String>) -> Result<SigningKeys, Error> {
+        self.counters.started();
+        let signer = Arc::clone(self);
+        let opened = tokio::task::spawn_blocking(move || signer.open_waiting(&lines));
+        let (keys, process) =
+            opened.await.map_err(|error| Error::internal(format!("a thread: {error}")))??;
+        let published = Arc::new(PublishedKeys { keys, read: unix_time() });
+        Ok(SigningKeys { published, process: Arc::new(process.run()?) })
+    }
+
+    fn open_waiting(&self, lines: &[String]) -> Result<(Vec<PublishedKey>, OpenedProcess), Error> {
+        let options = &self.options;
+        let list =
+            KeyList::parse(lines, &options.base).map_err(|error| error.about(&options.keys))?;
+        let listed = list.keys.clone();
+        let process = OpenedProcess::open(list, options.sessions, &self.variables)?;
+        Ok((published_keys(&listed, &process)?, process))
+    }
+
+    /// Signs with these keys from now on, and publishes them.
+    fn use_keys(&self, keys: SigningKeys) {
+        let published = Arc::clone(&keys.published);
+        locked(&self.history).publish(&published.keys, unix_time());
+        *locked(&self.published) = Arc::clone(&published);
+        self.has_news.store(true, Ordering::Relaxed);
+        self.write_history();
+        self.signing.send_replace(Signing::Open(Arc::new(keys)));
+        self.tell_signer(&published);
+    }
+
+    fn cannot_open(&self, error: Error) {
+        if self.counters.trouble(&error) {
+            report::error(&error);
+        }
+        self.manager.tell(&format!("STATUS={}", error.sentence()));
+        let waits = error.exits_with(Exit::Login);
+        self.signing.send_replace(match waits {
+            true => Signing::WaitsForPerson(error),
+            false => Signing::Failed(error),
+        });
+    }
+
+    /// Says which key signs.
+    fn tell_signer(&self, published: &PublishedKeys) {
+        let signer =
+            locked(&self.history).signer(&published.keys, self.options.timing, unix_time());
+        if let Some(key) = signer.and_then(|signer| published.keys.get(signer)) {
+            let text = format!("signs with {} ({}, kid {})", key.name, key.public_key, key.id);
+            report::note(&text);
+            self.manager.tell(&format!("STATUS={text}"));
+        }
+    }
+
+    /// Writes down what has changed, and tells of a key that signs from now on; for ever.
+    pub(crate) async fn look_after_history(self: Arc<Self>) {
+        let mut signer = None;
+        loop {
+            tokio::time::sleep(limits::LOOK).await;
+            self.write_history();
+            let published = Arc::clone(&locked(&self.published));
+            let now =
+                locked(&self.history).signer(&published.keys, self.options.timing, unix_time());
+            let now = now.and_then(|now| published.keys.get(now)).map(|key| key.id.clone());
+            if signer.is_some() && now.is_some() && signer != now {
+                self.tell_signer(&published);
+            }
+            signer = now;
+        }
+    }
+
+    /// Writes the history, if it has changed.
+    pub(crate) fn write_history(&self) {
+        if !self.has_news.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let history = locked(&self.history).clone();
+        if let Err(error) = history_file::write(&self.options.history, &history) {
+            self.has_news.store(true, Ordering::Relaxed);
+            if self.counters.trouble(&error) {
+                report::error(&error);
+            }
+        }
+    }
+
+    /// A token of these claims, of which only the last two dots are missing. By the deadline there is an answer.
+    pub(crate) async fn token(
+        &self,
+        claims: &str,
+        deadline: tokio::time::Instant,
+    ) -> Result<SignJwtResponse, NoToken> {
+        let started = Instant::now();
+        match timeout_at(deadline, self.token_some_time(claims)).await {
+            Ok(Ok(signed)) => {
+                self.counters.signed(&signed.key, started.elapsed());
+                Ok(signed.response)
+            }
+            Ok(Err(error)) => Err(NoToken::Failed(error)),
+            Err(_) => Err(NoToken::Late(self.late(started.elapsed()))),
+        }
+    }
+
+    async fn token_some_time(&self, claims: &str) -> Result<SignedToken, Error> {
+        let mut signing = self.signing.subscribe();
+        let mut error = None;
+        for _ in 0..TRIES {
+            let found = signing.wait_for(|signing| !matches!(signing, Signing::Opening)).await;
+            let found = found.map(|found| found.clone());
+            let keys = match found.map_err(|_| Error::internal("the signer has ended"))? {
+                Signing::Open(keys) => keys,
+                Signing::Failed(error) | Signing::WaitsForPerson(error) => return Err(error),
+                Signing::Opening => continue,
+            };
+            match self.signed(&keys, claims).await {
+                Err(NoSignature::ProcessLost(lost)) => {
+                    self.counters.trouble(&lost);
+                    error = Some(lost);
+                    let is_other = |now: &Signing| !matches!(now, Signing::Open(now) if Arc::ptr_eq(now, &keys));
+                    let _ = signing.wait_for(is_other).await;
+                }
+                Err(NoSignature::Refused(error)) => return Err(error),
+                Ok(signed) => return Ok(signed),
+            }
+        }
+        Err(error.unwrap_or_else(|| Error::internal("no try was made")))
+    }
+
+    /// Signs with the key whose turn it is.
+    async fn signed(&self, keys: &SigningKeys, claims: &str) -> Result<SignedToken, NoSignature> {
+        let published = &keys.published.keys;
+        let now = unix_time();
+        let signer = locked(&self.history).signer(published, self.options.timing, now);
+        let key = signer.and_then(|signer| published.get(signer));
+        let Some((key, SigningKey { number, algorithm, header })) =
+            key.and_then(|key| Some((key, key.signing.as_ref()?)))
+        else {
+            return Err(NoSignature::Refused(Error::internal("no key signs")));
+        };
+        let digest = algorithm.hash.digest(&[header.as_bytes(), b".", claims.as_bytes()]);
+        let digest = digest.unwrap_or_default();
+        let signature = keys.process.sign(*number, algorithm.scheme, &digest).await?;
+        let signature = verified(key, algorithm.scheme, &digest, signature);
+        let signature = signature.map_err(NoSignature::Refused)?;
+        if locked(&self.history).signed(&key.id, now) {
+            self.has_news.store(true, Ordering::Relaxed);
+        }
+        let response = SignJwtResponse { header: header.clone(), signature };
+        Ok(SignedToken { key: key.id.clone(), response })
+    }
+
+    fn late(&self, waited: Duration) -> Error {
+        let seconds = waited.as_secs_f32();
+        let open = self.counters.counts().open_requests;
+        let error = Error::new(
+            Exit::Signing,
+            format!(
+                "the token has not signed within {seconds:.1} s, which is all that the API server waits ({open} requests are open)"
+            ),
+        );
+        let error = error.help(
+            "check the HSM's load and its connection; `pkcs11-external-signer service-account-signer status` shows how long signatures take",
+        );
+        self.counters.trouble(&error);
+        error
+    }
+
+    /// The keys by which tokens are verified. An error if none were read yet.
+    pub(crate) fn keys(&self) -> Result<FetchKeysResponse, Error> {
+        let published = Arc::clone(&locked(&self.published));
+        if published.keys.is_empty() {
+            return Err(self.why_not_open());
+        }
+        let keys = published.keys.iter().map(|key| Key {
+            key_id: key.id.clone(),
+            key: key.der.clone(),
+            exclude_from_oidc_discovery: key.is_hidden,
+        });
+        Ok(FetchKeysResponse {
+            keys: keys.collect(),
+            data_timestamp: Some(Timestamp { seconds: published.read, nanos: 0 }),
+            refresh_hint_seconds: seconds(self.options.timing.refresh),
+        })
+    }
+
+    /// Returns once keys have been read, or it is known why not.
+    pub(crate) async fn is_opened(&self) {
+        let mut signing = self.signing.subscribe();
+        let _ = signing.wait_for(|signing| !matches!(signing, Signing::Opening)).await;
+    }
+
+    fn why_not_open(&self) -> Error {
+        match &*self.signing.borrow() {
+            Signing::Failed(error) | Signing::WaitsForPerson(error) => error.clone(),
+            Signing::Opening | Signing::Open(_) => {
+                Error::new(Exit::Token, "the token's keys are being opened").help("wait a moment")
+            }
+        }
+    }
+
+    pub(crate) fn metadata(&self) -> MetadataResponse {
+        let longest = self.options.timing.longest_life;
+        MetadataResponse { max_token_expiration_seconds: seconds(longest) }
+    }
+
+    pub(crate) fn status(&self) -> SignerStatus {
+        let published = Arc::clone(&locked(&self.published));
+        let history = locked(&self.history);
+        let states = history.states(&published.keys, self.options.timing, unix_time());
+        let keys = published.keys.iter().zip(states);
+        SignerStatus {
+            api_version: DOCUMENT_VERSION.to_owned(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: self.started,
+            token: self.token_status(),
+            list: self.options.keys.to_string(),
+            keys: keys.map(|(key, state)| key_status(key, state, &history)).collect(),
+            refresh_seconds: seconds(self.options.timing.refresh),
+            longest_life_seconds: seconds(self.options.timing.longest_life),
+            counts: self.counters.counts(),
+            last_trouble: self.counters.last_trouble(),
+        }
+    }
+
+    fn token_status(&self) -> TokenStatus {
+        match &*self.signing.borrow() {
+            Signing::Open(_) => TokenStatus::Open,
+            Signing::Opening => TokenStatus::Opening,
+            Signing::Failed(error) => TokenStatus::Failed(error.sentence()),
+            Signing::WaitsForPerson(error) => TokenStatus::WaitsForPerson(error.sentence()),
+        }
+    }
+}
+
+/// A token's missing parts, and the id of the key that has signed.
+struct SignedToken {
+    key: String,
+    response: SignJwtResponse,
+}
+
+fn key_status(key: &PublishedKey, work: KeyState, history: &KeyHistory) -> PublishedKeyStatus {
+    PublishedKeyStatus {
+        name: key.name.clone(),
+        id: key.id.clone(),
+        kind: key.public_key.to_string(),
+        algorithm: key.signing.as_ref().map(|signing| signing.algorithm.name.to_owned()),
+        is_hidden: key.is_hidden,
+        published_since: history.of(&key.id).map_or(0, |used| used.published_since),
+        work,
+    }
+}
+
+/// The keys of the list, each once: those on the token as the process has them, and the others from their files.
+fn published_keys(
+    listed: &[ListedKey],
+    process: &OpenedProcess,
+) -> Result<Vec<PublishedKey>, Error> {
+    let mut on_token = process.keys.iter().enumerate();
+    let mut keys = Vec::new();
+    for listed in listed {
+        match &listed.place {
+            KeyPlace::File(path) => keys.extend(PublishedKey::in_file(listed, path)?),
+            KeyPlace::Token(_) => {
+                let (number, key) =
+                    on_token.next().ok_or_else(|| Error::internal("a key that was not opened"))?;
+                keys.push(PublishedKey::on_token(listed, number, key.clone())?);
+            }
+        }
+    }
+    // A key that signs may be listed as a file, too.
+    keys.sort_by_key(|key: &PublishedKey| key.signing.is_none());
+    let mut seen = BTreeSet::new();
+    keys.retain(|key| seen.insert(key.id.clone()));
+    Ok(keys)
+}
+
+/// The third part of a token, if the key accepts the signature.
+fn verified(
+    key: &PublishedKey,
+    scheme: Scheme,
+    digest: &[u8],
+    signature: Vec<u8>,
+) -> Result<String, Error> {
+    let invalid = || invalid_signature(&format!("the key {}", key.name), &scheme);
+    let signature = match scheme {
+        Scheme::Ecdsa { curve } => ecdsa::to_der(signature, curve).ok_or_else(invalid)?,
+        _ => signature,
+    };
+    let signature = verify(&key.public_key, &scheme, digest, signature).ok_or_else(invalid)?;
+    signature_part(scheme, signature)
+}
+
+/// Whether it can help to try again later, without anybody doing anything here.
+fn may_mend_itself(error: &Error) -> bool {
+    error.exits_with(Exit::Token)
+        || error.exits_with(Exit::Signing)
+        || error.exits_with(Exit::Cluster)
+}

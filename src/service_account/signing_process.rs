@@ -1,0 +1,303 @@
+//! The process of the token, seen from the signer: it is opened with a PIN, signs several digests at once, and is ended.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+
+use crate::key_list::{KeyList, KeyPlace};
+use crate::pipe::{
+    Opening, OpeningReply, SignatureReply, SignatureRequest, SigningFailure, line, receive, send,
+};
+use crate::token_process::TOKEN_ARGUMENT;
+use config::pin::{PinProvider, PinRequest};
+use crypto::certificate::PublicKey;
+use crypto::scheme::Scheme;
+use messages::error::{Error, Exit};
+use pin_entry::Sources;
+use system::environment::TakenVariables;
+use system::limits::service_account as limits;
+use system::{background, locked, shortage};
+
+/// How many requests the process may have for each of its sessions: one is signed, and one waits in the process, so that a
+/// session needs to wait for nobody.
+const REQUESTS_PER_SESSION: usize = 2;
+
+/// A process that has opened the keys.
+pub(crate) struct SigningProcess {
+    requests: mpsc::UnboundedSender<Vec<u8>>,
+    waiting: Arc<Mutex<Waiting>>,
+    next: AtomicU64,
+    /// How many more requests may be sent.
+    room: Arc<Semaphore>,
+    lost: Arc<Lost>,
+    child: Arc<Mutex<Child>>,
+    library: PathBuf,
+}
+
+/// Who waits for which signature; `None` once the process has ended.
+type Waiting = Option<HashMap<u64, oneshot::Sender<Result<Vec<u8>, SigningFailure>>>>;
+
+/// Whether the process is of no use any more: it has ended, hangs, or has lost its token.
+#[derive(Default)]
+struct Lost {
+    is_lost: AtomicBool,
+    told: Notify,
+}
+
+impl Lost {
+    fn set(&self) {
+        self.is_lost.store(true, Ordering::Release);
+        self.told.notify_waiters();
+    }
+}
+
+/// Why a process gave no signature.
+pub(crate) enum NoSignature {
+    /// The process is gone, and another one may sign.
+    ProcessLost(Error),
+    /// The token has refused it.
+    Refused(Error),
+}
+
+/// A process with its keys, before it is asked for signatures.
+pub(crate) struct OpenedProcess {
+    child: Child,
+    socket: UnixStream,
+    library: PathBuf,
+    sessions: usize,
+    /// Those of the list that are on the token, in their order.
+    pub(crate) keys: Vec<PublicKey>,
+}
+
+impl OpenedProcess {
+    /// Starts a process and has it open the keys of the list. Waits for that. The PIN comes from the list's source, and is
+    /// sent as the rules for one that nobody types allow it.
+    pub(crate) fn open(
+        list: KeyList,
+        sessions: usize,
+        variables: &TakenVariables,
+    ) -> Result<Self, Error> {
+        let library = list.library.path().to_owned();
+        let mut pins = Sources::for_run(list.pin, variables, Arc::new(AtomicBool::new(true)));
+        let keys = list.keys.into_iter().filter_map(|key| match key.place {
+            KeyPlace::Token(selection) => Some(selection),
+            KeyPlace::File(_) => None,
+        });
+        let opening = Opening {
+            library: library.clone().into_os_string(),
+            init_args: list.init_args,
+            keys: keys.collect(),
+            sessions,
+            pin_origin: pins.origin(),
+        };
+        let (socket, input) = UnixStream::pair().map_err(shortage)?;
+        let environment = std::env::vars_os();
+        let started =
+            background::start(TOKEN_ARGUMENT, input.into(), Stdio::inherit(), environment);
+        let mut child = started.map_err(shortage)?;
+        match converse(&socket, &opening, &mut pins) {
+            Ok(keys) => Ok(Self { child, socket, library, sessions, keys: keys? }),
+            Err(_) => Err(has_ended(&library, end(&mut child))),
+        }
+    }
+
+    /// The process, ready to sign. To be called in the runtime.
+    pub(crate) fn run(self) -> Result<SigningProcess, Error> {
+        self.socket.set_nonblocking(true).map_err(shortage)?;
+        let socket = tokio::net::UnixStream::from_std(self.socket).map_err(shortage)?;
+        let (replies, mut writer) = socket.into_split();
+        let (requests, mut to_send) = mpsc::unbounded_channel::<Vec<u8>>();
+        let waiting: Arc<Mutex<Waiting>> = Arc::new(Mutex::new(Some(HashMap::new())));
+        let lost = Arc::<Lost>::default();
+        tokio::spawn(async move {
+            while let Some(line) = to_send.recv().await {
+                if writer.write_all(&line).await.is_err() {
+                    return;
+                }
+            }
+        });
+        tokio::spawn(hand_out(replies, Arc::clone(&waiting), Arc::clone(&lost)));
+        Ok(SigningProcess {
+            requests,
+            waiting,
+            next: AtomicU64::new(0),
+            room: Arc::new(Semaphore::new(self.sessions * REQUESTS_PER_SESSION)),
+            lost,
+            child: Arc::new(Mutex::new(self.child)),
+            library: self.library,
+        })
+    }
+}
+
+/// Has the process open the keys, and gives it PINs. The outer error is that of the socket.
+fn converse(
+    socket: &UnixStream,
+    opening: &Opening,
+    pins: &mut Sources,
+) -> io::Result<Result<Vec<PublicKey>, Error>> {
+    socket.set_read_timeout(Some(limits::OPENING))?;
+    let mut writer = socket;
+    // Nothing is sent before it is asked for: what is read ahead here would be lost.
+    let mut reader = BufReader::new(socket);
+    send(&mut writer, opening)?;
+    loop {
+        match receive::<OpeningReply<'_>>(&mut reader)? {
+            OpeningReply::Pin(request) => send(&mut writer, &given(pins, &request))?,
+            OpeningReply::Opened(keys) => return Ok(public_keys(&keys)),
+            OpeningReply::Failed(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+fn given(pins: &mut Sources, request: &PinRequest<'_>) -> Result<String, Error> {
+    pins.pin(request).map(|pin| pin.expose().to_owned())
+}
+
+fn public_keys(keys: &[Vec<u8>]) -> Result<Vec<PublicKey>, Error> {
+    let keys = keys.iter().map(|key| PublicKey::from_der(key));
+    keys.collect::<Result<_, _>>()
+        .map_err(|reason| Error::internal(format!("a public key: {reason}")))
+}
+
+/// Hands the signatures out to those who wait for them, until the process ends.
+async fn hand_out(replies: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>, lost: Arc<Lost>) {
+    let mut replies = tokio::io::BufReader::new(replies);
+    let mut text = Vec::new();
+    while matches!(replies.read_until(b'\n', &mut text).await, Ok(1..)) {
+        let Ok(reply) = serde_json::from_slice::<SignatureReply>(&text) else { break };
+        text.clear();
+        let signature = reply.signature.and_then(|signature| {
+            BASE64.decode(signature).map_err(|error| SigningFailure {
+                error: Error::internal(format!("a signature: {error}")),
+                is_token_lost: false,
+            })
+        });
+        let waiter = locked(&waiting).as_mut().and_then(|waiting| waiting.remove(&reply.number));
+        if let Some(waiter) = waiter {
+            let _ = waiter.send(signature);
+        }
+    }
+    // Those who wait see that their senders are gone.
+    *locked(&waiting) = None;
+    lost.set();
+}
+
+impl SigningProcess {
+    /// Has a key sign the digest, in its turn. Nobody has verified the signature. If the caller gives up, the token is
+    /// still let finish.
+    pub(crate) async fn sign(
+        self: &Arc<Self>,
+        key: usize,
+        scheme: Scheme,
+        digest: &[u8],
+    ) -> Result<Vec<u8>, NoSignature> {
+        let Ok(room) = Arc::clone(&self.room).acquire_owned().await else {
+            return Err(NoSignature::ProcessLost(self.lost_error()));
+        };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        let request = SignatureRequest { number, key, scheme, digest: BASE64.encode(digest) };
+        let Ok(line) = line(&request) else {
+            return Err(NoSignature::Refused(Error::internal("a request without a text")));
+        };
+        let is_waited_for =
+            locked(&self.waiting).as_mut().map(|waiting| waiting.insert(number, sender));
+        if is_waited_for.is_none() || self.requests.send(line).is_err() {
+            return Err(NoSignature::ProcessLost(self.lost_error()));
+        }
+        let process = Arc::clone(self);
+        let answer = tokio::spawn(async move {
+            let answer = tokio::time::timeout(limits::SIGNATURE, receiver).await;
+            drop(room);
+            if answer.is_err() {
+                process.give_up();
+            }
+            answer
+        });
+        match answer.await {
+            Ok(Ok(Ok(Ok(signature)))) => Ok(signature),
+            Ok(Ok(Ok(Err(SigningFailure { error, is_token_lost: false })))) => {
+                Err(NoSignature::Refused(error))
+            }
+            Ok(Ok(Ok(Err(SigningFailure { error, is_token_lost: true })))) => {
+                self.lost.set();
+                Err(NoSignature::ProcessLost(error))
+            }
+            _ => Err(NoSignature::ProcessLost(self.lost_error())),
+        }
+    }
+
+    /// Returns once the process is of no use any more.
+    pub(crate) async fn is_lost(&self) {
+        let told = self.lost.told.notified();
+        let mut told = std::pin::pin!(told);
+        told.as_mut().enable();
+        if !self.lost.is_lost.load(Ordering::Acquire) {
+            told.await;
+        }
+    }
+
+    /// Ends a process that hangs. Whoever waits for it learns that.
+    fn give_up(&self) {
+        let _ = locked(&self.child).kill();
+        self.lost.set();
+    }
+
+    /// Why the process is lost: it has ended, or will be ended.
+    fn lost_error(&self) -> Error {
+        has_ended(&self.library, locked(&self.child).try_wait())
+    }
+}
+
+impl Drop for SigningProcess {
+    /// The process ends when it has answered what it was asked, or is ended.
+    fn drop(&mut self) {
+        let child = Arc::clone(&self.child);
+        // The socket is closed when the tasks of the runtime notice that their channels are.
+        let _ = std::thread::Builder::new().spawn(move || {
+            const PATIENCE: Duration = Duration::from_secs(3);
+            let _ = system::process::child_ends_within(&locked(&child), PATIENCE);
+            let _ = end(&mut locked(&child));
+        });
+    }
+}
+
+fn end(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    /// A process that has closed its socket is about to end by itself, and by what is worth saying.
+    const PATIENCE: Duration = Duration::from_millis(500);
+    if let Ok(true) = system::process::child_ends_within(child, PATIENCE) {
+        return child.wait().map(Some);
+    }
+    let _ = child.kill();
+    child.wait().map(|_| None)
+}
+
+/// The error for a process that has ended; without a status, because it hung and was ended.
+fn has_ended(library: &std::path::Path, status: io::Result<Option<ExitStatus>>) -> Error {
+    let library = library.display();
+    let text = match status {
+        Ok(Some(status)) if status.signal().is_some() => {
+            format!("PKCS#11 library {library} has crashed: its process has ended ({status})")
+        }
+        Ok(Some(status)) => {
+            format!("the process of PKCS#11 library {library} has ended ({status})")
+        }
+        _ => format!("PKCS#11 library {library} hangs, and its process is ended"),
+    };
+    Error::new(Exit::Library, text).help(
+        "nothing has to be done: the signer starts it again; if it comes again, check the HSM's connection and its service, \
+         and update the library",
+    )
+}
