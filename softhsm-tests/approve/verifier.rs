@@ -128,9 +128,32 @@ fn whatever_else_it_does_is_a_refusal_with_its_reason() {
     }
     assert!(cluster.conditions("not-judged").is_empty());
     let left = fs::read_to_string(policy.with_file_name("left")).unwrap();
-    let line = Path::new("/proc").join(left.trim()).join("cmdline");
-    let has_ended = || fs::read(&line).unwrap_or_default().is_empty();
-    wait_until("the end of what it has started", has_ended);
+    wait_until_ended(&left);
+}
+
+/// Waits for the end of the process with this number. Nobody may have reaped it.
+fn wait_until_ended(number: &str) {
+    let line = Path::new("/proc").join(number.trim()).join("cmdline");
+    wait_until("the end of the process", || fs::read(&line).unwrap_or_default().is_empty());
+}
+
+/// A signal that is sent to the command alone reaches neither the verifier nor what that has started.
+#[test]
+fn it_ends_with_the_command_and_so_does_what_it_has_started() {
+    let cluster = hasty_cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    jane.asks_by("interrupted", &Wanted::default(), &request(&["dev"]));
+    let policy = write_policy(&otto, "sleep 1000 & echo $$ $! >both; wait");
+    let option = format!("--policy={}", policy.display());
+    let approve = otto.command("approve").arguments(&["interrupted", &option]).start(None);
+    let both = wait_for("the verifier", || {
+        let both = fs::read_to_string(policy.with_file_name("both")).ok()?;
+        both.ends_with('\n').then_some(both)
+    });
+    kill_process(approve.pid(), Signal::TERM).unwrap();
+    approve.finish();
+    both.split_whitespace().for_each(wait_until_ended);
+    assert!(cluster.conditions("interrupted").is_empty());
 }
 
 /// Between two requests, or while a person reads. What is shown and recorded is the hash of what has judged.

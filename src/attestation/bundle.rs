@@ -22,7 +22,7 @@ use x509_cert::request::ExtensionReq;
 
 use crate::certificate::Certificate;
 use crate::pem::{blocks as pem_blocks, certificate_of};
-use crate::{Refusal, YubiKeyClaims};
+use crate::{Refusal, RequestRefusal, YubiKeyClaims};
 use messages::error::{Error, Exit};
 
 /// The type id-aa-attestation.
@@ -134,7 +134,8 @@ impl AttestationBundle {
             return Err(format!("it has {} attestations, and one is wanted", attestations.len()));
         };
         if attestation.public_key_info() != public_key_info {
-            return Err(Refusal::OtherKey { certificate: attestation.name() }.to_string());
+            let refusal = RequestRefusal::OtherKey { certificate: attestation.name() };
+            return Err(refusal.to_string());
         }
         let statement = Statement::YubiKey(attestation.der().to_vec());
         Ok(Self { statement, certificates: ders(&others) })
@@ -181,7 +182,7 @@ impl AttestationBundle {
         let mut all = match with(ATTESTATION_BUNDLE).collect::<Vec<_>>().as_slice() {
             [] => Vec::new(),
             [attribute] => vec![Self::from_attribute(attribute)?],
-            _ => return Err(Refusal::AttributeTwice),
+            _ => return Err(RequestRefusal::AttributeTwice.into()),
         };
         for attribute in with(rfc5912::ID_EXTENSION_REQ) {
             for value in attribute.values.iter() {
@@ -189,7 +190,7 @@ impl AttestationBundle {
             }
         }
         if all.len() > 1 {
-            return Err(Refusal::Attestations(all.len()));
+            return Err(RequestRefusal::Attestations(all.len()).into());
         }
         Ok(all.pop())
     }
@@ -197,7 +198,7 @@ impl AttestationBundle {
     fn from_attribute(attribute: &Attribute) -> Result<Self, Refusal> {
         match attribute.values.as_slice() {
             [value] => Self::from_bundle(value),
-            values => Err(Refusal::Values(values.len())),
+            values => Err(RequestRefusal::Values(values.len()).into()),
         }
     }
 
@@ -205,11 +206,11 @@ impl AttestationBundle {
         check_length(value)?;
         let bundle: BundleSequence = value.decode_as().map_err(not_der)?;
         let [statement] = bundle.attestations.as_slice() else {
-            return Err(Refusal::Attestations(bundle.attestations.len()));
+            return Err(RequestRefusal::Attestations(bundle.attestations.len()).into());
         };
         let statement = statement.known()?;
         match bundle.certs.as_deref() {
-            Some([]) => Err(Refusal::NotDer),
+            Some([]) => Err(RequestRefusal::NotDer.into()),
             Some(certificates) => Self::of(statement, certificates),
             None => Self::of(statement, &[]),
         }
@@ -217,7 +218,7 @@ impl AttestationBundle {
 
     fn of(statement: Statement, certificates: &[Any]) -> Result<Self, Refusal> {
         if certificates.len() > MOST_CERTIFICATES {
-            return Err(Refusal::TooManyCertificates(certificates.len()));
+            return Err(RequestRefusal::TooManyCertificates(certificates.len()).into());
         }
         let certificates = certificates.iter().map(certificate_der);
         Ok(Self { statement, certificates: certificates.collect::<Result<_, _>>()? })
@@ -237,12 +238,12 @@ impl AttestationBundle {
         }
         match attestations.as_slice() {
             [] if devices.is_empty() => Ok(None),
-            [] => Err(Refusal::NoAttestation),
+            [] => Err(RequestRefusal::NoAttestation.into()),
             [attestation] => {
                 check_length(value)?;
                 Self::of(Statement::YubiKey(certificate_der(attestation)?), &devices).map(Some)
             }
-            several => Err(Refusal::Attestations(several.len())),
+            several => Err(RequestRefusal::Attestations(several.len()).into()),
         }
     }
 }
@@ -274,7 +275,7 @@ fn ders(certificates: &[Certificate]) -> Vec<Vec<u8>> {
 
 fn check_length(value: &Any) -> Result<(), Refusal> {
     let length = value.value().len();
-    if length > MOST_BYTES { Err(Refusal::TooLong(length)) } else { Ok(()) }
+    if length > MOST_BYTES { Err(RequestRefusal::TooLong(length).into()) } else { Ok(()) }
 }
 
 /// Checks that this looks like a certificate, which is to be written.
@@ -287,11 +288,11 @@ fn certificate(der: &[u8]) -> Result<Any, Refusal> {
 /// The DER of what looks like a certificate.
 fn certificate_der(certificate: &Any) -> Result<Vec<u8>, Refusal> {
     if certificate.tag() != Tag::Sequence {
-        return Err(Refusal::NotDer);
+        return Err(RequestRefusal::NotDer.into());
     }
     certificate.to_der().map_err(not_der)
 }
 
 fn not_der(_: der::Error) -> Refusal {
-    Refusal::NotDer
+    RequestRefusal::NotDer.into()
 }

@@ -15,7 +15,7 @@ use crypto::verify::verify;
 use messages::printable::{excerpt, printable};
 use protocol::hash::Hash;
 
-use crate::Refusal;
+use crate::{CertificateRefusal, Refusal};
 
 /// The extensions that may be critical, since they are heeded here.
 const HEEDED: [ObjectIdentifier; 2] = [rfc5280::ID_CE_BASIC_CONSTRAINTS, rfc5280::ID_CE_KEY_USAGE];
@@ -45,18 +45,18 @@ impl Certificate {
     /// Reads one certificate, which nothing may follow. Messages call it `source`.
     pub(crate) fn from_der(der: &[u8], source: &str) -> Result<Self, Refusal> {
         let unreadable = |reason: &dyn ToString| {
-            Refusal::UnreadableCertificate(printable(&reason.to_string()).into_owned())
+            CertificateRefusal::UnreadableCertificate(printable(&reason.to_string()).into_owned())
         };
         let readable = Readable::from_der(der, source).map_err(|error| unreadable(&error))?;
         // Only tokens may add zeros behind it.
         if readable.der() != der {
-            return Err(unreadable(&format!("something follows {source}")));
+            return Err(unreadable(&format!("something follows {source}")).into());
         }
         let undecodable = |error: der::Error| unreadable(&format!("{source}: {error}"));
         let parsed = CertificateInner::<Raw>::from_der(der).map_err(undecodable)?;
         let parts = Vec::<Any>::from_der(der).map_err(undecodable)?;
         let [signed, _algorithm, _signature] = parts.as_slice() else {
-            return Err(unreadable(&format!("{source} has not the parts of one")));
+            return Err(unreadable(&format!("{source} has not the parts of one")).into());
         };
         let public_key_info = parsed.tbs_certificate().subject_public_key_info().to_der();
         let mut certificate = Self {
@@ -78,11 +78,19 @@ impl Certificate {
         for (index, extension) in extensions.iter().enumerate() {
             let id = extension.extn_id;
             if extensions[..index].iter().any(|before| before.extn_id == id) {
-                return Err(Refusal::ExtensionTwice { certificate: self.name(), extension: id });
+                return Err(CertificateRefusal::ExtensionTwice {
+                    certificate: self.name(),
+                    extension: id,
+                }
+                .into());
             }
             if extension.critical && !HEEDED.contains(&id) {
                 let certificate = self.name();
-                return Err(Refusal::UnknownCriticalExtension { certificate, extension: id });
+                return Err(CertificateRefusal::UnknownCriticalExtension {
+                    certificate,
+                    extension: id,
+                }
+                .into());
             }
         }
         Ok(())
@@ -93,7 +101,9 @@ impl Certificate {
         extension: &'static str,
     ) -> Result<Option<T>, Refusal> {
         let value = self.extension(T::OID).map(T::from_der).transpose();
-        value.map_err(|_| Refusal::UnreadableExtension { certificate: self.name(), extension })
+        value.map_err(|_| {
+            CertificateRefusal::UnreadableExtension { certificate: self.name(), extension }.into()
+        })
     }
 
     fn tbs(&self) -> &TbsCertificateInner<Raw> {

@@ -2,9 +2,9 @@
 //! policies and name constraints are left out, since no vendor uses them here: critical extensions for them are
 //! refused.
 
-use crate::Refusal;
 use crate::certificate::Certificate;
 use crate::roots::{Anchor, Purpose, Roots};
+use crate::{ChainRefusal, Refusal};
 
 /// How many signatures are verified for one attestation at most. The longest way that Yubico has takes four.
 pub(crate) const MOST_SIGNATURES: usize = 8;
@@ -33,11 +33,11 @@ pub(crate) fn verify<'a>(
 ) -> Result<Chain<'a>, Refusal> {
     let chain = Chain::find(attestation, along, roots)?;
     if !chain.is_for_piv() {
-        return Err(Refusal::OtherApplication { certificate: chain.device.name() });
+        return Err(ChainRefusal::OtherApplication { certificate: chain.device.name() }.into());
     }
     check_valid(attestation, now)?;
     if attestation.basic_constraints.as_ref().is_some_and(|constraints| constraints.ca) {
-        return Err(Refusal::AttestationOfCa { certificate: attestation.name() });
+        return Err(ChainRefusal::AttestationOfCa { certificate: attestation.name() }.into());
     }
     if !chain.is_of_silent_device() {
         check_issuer(chain.device, 0)?;
@@ -105,28 +105,31 @@ impl<'a> Search<'a> {
     /// The first certificate that this one names as its issuer, and whose key has signed it.
     fn issuer_of(&mut self, below: &Certificate) -> Result<&'a Certificate, Refusal> {
         let (certificate, issuer) = (below.name(), below.issuer());
-        let mut refusal = Refusal::UnknownIssuer { certificate, issuer };
+        let mut refusal = ChainRefusal::UnknownIssuer { certificate, issuer };
         for index in 0..self.candidates.len() {
             let candidate = self.candidates[index];
             if !below.names_as_issuer(candidate) {
                 continue;
             }
             if self.signatures == MOST_SIGNATURES {
-                return Err(Refusal::TooManySignatures);
+                return Err(ChainRefusal::TooManySignatures.into());
             }
             self.signatures += 1;
             if below.is_signed_by(candidate) {
                 return Ok(self.candidates.remove(index));
             }
-            refusal = Refusal::WrongSignature { certificate: below.name(), issuer: below.issuer() };
+            refusal =
+                ChainRefusal::WrongSignature { certificate: below.name(), issuer: below.issuer() };
         }
-        Err(refusal)
+        Err(refusal.into())
     }
 }
 
 fn check_valid(certificate: &Certificate, now: i64) -> Result<(), Refusal> {
     match certificate.validity().concern(now) {
-        Some(concern) => Err(Refusal::NotValid { certificate: certificate.name(), concern }),
+        Some(concern) => {
+            Err(ChainRefusal::NotValid { certificate: certificate.name(), concern }.into())
+        }
         None => Ok(()),
     }
 }
@@ -135,17 +138,17 @@ fn check_valid(certificate: &Certificate, now: i64) -> Result<(), Refusal> {
 fn check_issuer(issuer: &Certificate, between: usize) -> Result<(), Refusal> {
     let certificate = issuer.name();
     let Some(constraints) = &issuer.basic_constraints else {
-        return Err(Refusal::NoConstraints { certificate });
+        return Err(ChainRefusal::NoConstraints { certificate }.into());
     };
     if !constraints.ca {
-        return Err(Refusal::NoCa { certificate });
+        return Err(ChainRefusal::NoCa { certificate }.into());
     }
     if issuer.key_usage.as_ref().is_some_and(|usage| !usage.key_cert_sign()) {
-        return Err(Refusal::MaySignNoCertificates { certificate });
+        return Err(ChainRefusal::MaySignNoCertificates { certificate }.into());
     }
     match constraints.path_len_constraint {
         Some(most) if between > usize::from(most) => {
-            Err(Refusal::PathTooLong { certificate, most })
+            Err(ChainRefusal::PathTooLong { certificate, most }.into())
         }
         _ => Ok(()),
     }

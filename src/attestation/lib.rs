@@ -21,7 +21,7 @@ pub use bundle::AttestationBundle;
 pub use claims::Claims;
 pub use external_verifier::{DeviceClaims, ExternalVerifier};
 pub use policy::Policy;
-pub use refusal::Refusal;
+pub use refusal::{CertificateRefusal, ChainRefusal, ClaimRefusal, Refusal, RequestRefusal};
 pub use roots::Roots;
 pub use yubikey::YubiKeyClaims;
 
@@ -58,11 +58,11 @@ pub fn verify(request: &[u8], trust: Trust<'_>, now: i64) -> Result<Verdict, Ref
     let request = CertReq::from_der(request)
         .ok()
         .filter(|parsed| parsed.to_der().is_ok_and(|again| again == request))
-        .ok_or(Refusal::NoRequest)?;
+        .ok_or(RequestRefusal::NoRequest)?;
     let Some(bundle) = AttestationBundle::in_attributes(&request.info.attributes)? else {
         return Ok(Verdict::Unattested);
     };
-    let key = request.info.public_key.to_der().map_err(|_| Refusal::NoRequest)?;
+    let key = request.info.public_key.to_der().map_err(|_| RequestRefusal::NoRequest)?;
     let AttestationBundle { statement, certificates } = &bundle;
     Ok(Verdict::Proven(match statement {
         Statement::YubiKey(attestation) => {
@@ -89,7 +89,7 @@ fn verify_yubikey(
         along.push(Certificate::from_der(der, "a certificate that comes with the attestation")?);
     }
     if public_key_info != attestation.public_key_info() {
-        return Err(Refusal::OtherKey { certificate: attestation.name() });
+        return Err(RequestRefusal::OtherKey { certificate: attestation.name() }.into());
     }
     let chain = chain::verify(&attestation, &along, roots, now)?;
     YubiKeyClaims::proven(&attestation, chain.device)

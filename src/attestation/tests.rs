@@ -320,14 +320,17 @@ fn yubicos_own_form_is_read() {
     let devices = vec![("1.3.6.1.4.1.41482.3.2", device); 9];
     let many = [vec![(YUBIKEY, leaf(&sent))], devices].concat();
     let refused = verified(&world.request(vec![extension_request(&many)]), &world.roots());
-    assert_eq!(refused, Err(Refusal::TooManyCertificates(9)));
+    assert_eq!(refused, Err(RequestRefusal::TooManyCertificates(9).into()));
     let long = sequence(&[OctetString::new(vec![7; 20_000]).unwrap().to_der().unwrap()]);
     let huge = [(YUBIKEY, leaf(&sent)), ("1.3.6.1.4.1.41482.3.2", &long)];
     let refused = verified(&world.request(vec![extension_request(&huge)]), &world.roots());
-    assert!(matches!(refused, Err(Refusal::TooLong(20_000..))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Refusal::Request(RequestRefusal::TooLong(20_000..)))),
+        "{refused:?}"
+    );
     let alone = extension_request(&[("1.3.6.1.4.1.41482.3.2", device)]);
     let refused = verified(&world.request(vec![alone]), &world.roots());
-    assert_eq!(refused, Err(Refusal::NoAttestation));
+    assert_eq!(refused, Err(RequestRefusal::NoAttestation.into()));
 }
 
 #[test]
@@ -512,14 +515,14 @@ fn no_byte_follows_anything() {
     let sent = world.attest(attestation(claims()));
     let mut request = world.request(vec![attribute(&sent)]);
     request.push(0);
-    assert_eq!(verified(&request, &world.roots()), Err(Refusal::NoRequest));
+    assert_eq!(verified(&request, &world.roots()), Err(RequestRefusal::NoRequest.into()));
     for byte in [0, 7] {
         let mut longer = sent.clone();
         leaf_mut(&mut longer).push(byte);
-        assert_eq!(longer.to_attribute(), Err(Refusal::NotDer));
+        assert_eq!(longer.to_attribute(), Err(RequestRefusal::NotDer.into()));
         let asked = extension_request(&[(YUBIKEY, leaf(&longer))]);
         let refused = verified(&world.request(vec![asked]), &world.roots());
-        assert_eq!(refused, Err(Refusal::NotDer));
+        assert_eq!(refused, Err(RequestRefusal::NotDer.into()));
         let refusal = YubiKeyClaims::unproven(leaf(&longer)).unwrap_err();
         assert!(refusal.to_string().contains("the attestation certificate"), "{refusal}");
     }
@@ -537,7 +540,7 @@ fn attributes_stand_in_ders_order() {
     let ordered = [other.as_slice(), &sent].concat();
     let at = request.windows(ordered.len()).position(|window| window == ordered).unwrap();
     let swapped = [&request[..at], &sent, &other, &request[at + ordered.len()..]].concat();
-    assert_eq!(verified(&swapped, &world.roots()), Err(Refusal::NoRequest));
+    assert_eq!(verified(&swapped, &world.roots()), Err(RequestRefusal::NoRequest.into()));
 }
 
 #[test]
@@ -546,10 +549,10 @@ fn what_is_too_much_or_no_certificate_is_not_written() {
     let sent = world.attest(attestation(claims()));
     let with = |certificates| AttestationBundle { certificates, ..sent.clone() }.to_attribute();
     let device = sent.certificates[0].clone();
-    assert_eq!(with(vec![device; 9]), Err(Refusal::TooManyCertificates(9)));
+    assert_eq!(with(vec![device; 9]), Err(RequestRefusal::TooManyCertificates(9).into()));
     let huge = sequence(&[OctetString::new(vec![7; 20_000]).unwrap().to_der().unwrap()]);
-    assert!(matches!(with(vec![huge]), Err(Refusal::TooLong(20_000..))));
-    assert_eq!(with(vec![b"garbage".to_vec()]), Err(Refusal::NotDer));
+    assert!(matches!(with(vec![huge]), Err(Refusal::Request(RequestRefusal::TooLong(20_000..)))));
+    assert_eq!(with(vec![b"garbage".to_vec()]), Err(RequestRefusal::NotDer.into()));
 }
 
 #[test]
@@ -648,7 +651,11 @@ fn another_root_or_device_is_refused() {
         let request = world.request(vec![attribute(&with_root)]);
         assert!(verified(&request, &other.roots()).is_err());
         let refusal = verified(&request, &Roots::yubico().unwrap()).unwrap_err();
-        assert!(matches!(refusal, Refusal::UnknownIssuer { .. } | Refusal::WrongSignature { .. }));
+        assert!(matches!(
+            refusal,
+            Refusal::Chain(ChainRefusal::UnknownIssuer { .. })
+                | Refusal::Chain(ChainRefusal::WrongSignature { .. })
+        ));
     }
     let mut other_device = sent.clone();
     other_device.certificates = vec![der(&other.device)];
@@ -718,7 +725,7 @@ fn a_device_need_not_say_that_it_is_a_ca_where_only_devices_are_signed() {
         parameters.is_ca = IsCa::ExplicitNoCa
     }));
     let refused = verdict(&explicit, &explicit.attest(attestation(claims())));
-    assert!(matches!(refused, Err(Refusal::NoCa { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Refusal::Chain(ChainRefusal::NoCa { .. }))), "{refused:?}");
     // One that isn't signed by that root itself.
     let parent = World::with_device(authority("device", 1));
     let device = signed(named("below"), &parent.device);
@@ -726,7 +733,10 @@ fn a_device_need_not_say_that_it_is_a_ca_where_only_devices_are_signed() {
     let mut sent = below.attest(attestation(claims()));
     sent.certificates.push(der(&parent.device));
     let refused = verdict(&below, &sent);
-    assert!(matches!(refused, Err(Refusal::NoConstraints { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Refusal::Chain(ChainRefusal::NoConstraints { .. }))),
+        "{refused:?}"
+    );
 }
 
 /// A YubiHSM below the same root attests what its owner has in mind.
@@ -833,7 +843,7 @@ fn few_signatures_are_verified() {
     sent.certificates.splice(0..0, (0..6).map(|_| other()));
     proven(world.verify(&sent));
     sent.certificates.insert(0, other());
-    assert_eq!(world.verify(&sent), Err(Refusal::TooManySignatures));
+    assert_eq!(world.verify(&sent), Err(ChainRefusal::TooManySignatures.into()));
 }
 
 #[test]
@@ -849,7 +859,10 @@ fn a_changed_certificate_is_refused() {
         let mut changed = sent.clone();
         leaf_mut(&mut changed)[index] ^= 3;
         let refusal = world.verify(&changed).unwrap_err();
-        assert!(matches!(refusal, Refusal::WrongSignature { .. }), "{refusal}");
+        assert!(
+            matches!(refusal, Refusal::Chain(ChainRefusal::WrongSignature { .. })),
+            "{refusal}"
+        );
     }
 }
 
@@ -981,7 +994,7 @@ fn a_real_yubikey_of_a_bad_batch_is_refused() {
          neither a root that is trusted nor among the certificates with it"
     );
     let refused = YubiKeyClaims::unproven(leaf(&sent));
-    assert_eq!(refused, Err(Refusal::MissingClaim("serial number")));
+    assert_eq!(refused, Err(ClaimRefusal::MissingClaim("serial number").into()));
 }
 
 /// Both devices' certificates have the same subject.
@@ -996,5 +1009,8 @@ fn real_yubikeys_do_not_vouch_for_each_other() {
     let attested = Certificate::from_der(leaf(&first), "it").unwrap();
     let request = request(attested.public_key_info(), vec![attribute(&first)]);
     let refused = verified(&request, &Roots::yubico().unwrap());
-    assert!(matches!(refused, Err(Refusal::WrongSignature { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Refusal::Chain(ChainRefusal::WrongSignature { .. }))),
+        "{refused:?}"
+    );
 }

@@ -10,8 +10,8 @@ use der::Decode as _;
 
 use crypto::certificate::PublicKey;
 
-use crate::Refusal;
 use crate::certificate::Certificate;
+use crate::{ClaimRefusal, Refusal};
 
 const FIRMWARE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.3");
 const SERIAL_NUMBER: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.41482.3.7");
@@ -71,7 +71,7 @@ impl YubiKeyClaims {
             let firmware = Firmware::from_extension(value)?;
             if firmware != claims.firmware {
                 let (attestation, device) = (claims.firmware.to_string(), firmware.to_string());
-                return Err(Refusal::OtherFirmware { attestation, device });
+                return Err(ClaimRefusal::OtherFirmware { attestation, device }.into());
             }
         }
         Ok(Self {
@@ -84,14 +84,15 @@ impl YubiKeyClaims {
     fn of(attestation: &Certificate) -> Result<Self, Refusal> {
         let certificate = || attestation.name();
         let slot = attestation.subject().strip_prefix(SUBJECT);
-        let slot = slot.ok_or_else(|| Refusal::NoPivAttestation { certificate: certificate() })?;
-        let claim = |id, name| attestation.extension(id).ok_or(Refusal::MissingClaim(name));
+        let slot =
+            slot.ok_or_else(|| ClaimRefusal::NoPivAttestation { certificate: certificate() })?;
+        let claim = |id, name| attestation.extension(id).ok_or(ClaimRefusal::MissingClaim(name));
         let policies = claim(POLICIES, "PIN and touch policy")?;
         let [pin_policy, touch_policy] = bytes(policies, "PIN and touch policy")?;
         let form_factor = attestation.extension(FORM_FACTOR);
         Ok(Self {
             slot: Slot::from_name(slot)
-                .ok_or_else(|| Refusal::UnknownSlot { certificate: certificate() })?,
+                .ok_or_else(|| ClaimRefusal::UnknownSlot { certificate: certificate() })?,
             serial_number: SerialNumber::from_extension(claim(SERIAL_NUMBER, "serial number")?)?,
             firmware: Firmware::from_extension(claim(FIRMWARE, "firmware")?)?,
             pin_policy: PinPolicy::from_number(pin_policy)?,
@@ -114,7 +115,7 @@ impl Display for YubiKeyClaims {
 /// The value, if it has the right number of bytes.
 fn bytes<const N: usize>(value: &[u8], claim: &'static str) -> Result<[u8; N], Refusal> {
     let length = value.len();
-    value.try_into().map_err(|_| Refusal::ClaimLength { claim, length, expected: N })
+    value.try_into().map_err(|_| ClaimRefusal::ClaimLength { claim, length, expected: N }.into())
 }
 
 /// A YubiKey's serial number, as it is printed on the device.
@@ -124,7 +125,7 @@ pub struct SerialNumber(pub u32);
 impl SerialNumber {
     /// Reads the number, which is an INTEGER in DER.
     fn from_extension(value: &[u8]) -> Result<Self, Refusal> {
-        u32::from_der(value).map(Self).map_err(|_| Refusal::SerialNumber)
+        u32::from_der(value).map(Self).map_err(|_| ClaimRefusal::SerialNumber.into())
     }
 }
 
@@ -240,7 +241,7 @@ impl PinPolicy {
             3 => Ok(Self::Always),
             4 => Ok(Self::MatchOnce),
             5 => Ok(Self::MatchAlways),
-            _ => Err(Refusal::UnknownPinPolicy(number)),
+            _ => Err(ClaimRefusal::UnknownPinPolicy(number).into()),
         }
     }
 }
@@ -272,7 +273,7 @@ impl TouchPolicy {
             1 => Ok(Self::Never),
             2 => Ok(Self::Always),
             3 => Ok(Self::Cached),
-            _ => Err(Refusal::UnknownTouchPolicy(number)),
+            _ => Err(ClaimRefusal::UnknownTouchPolicy(number).into()),
         }
     }
 }

@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 /// How long a client wants its key to stay open. If several clients have wishes for a key, the shortest holds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Keep {
-    /// Until the last program that uses the key has ended. The external signer's requests name no program.
+    /// The key stays open until the last program that uses it has ended. The external signer's requests name no
+    /// program.
     #[default]
     Command,
-    /// For so long after the key's last use, including the time in which the machine sleeps.
+    /// The key stays open for so long after its last use, including the time in which the machine sleeps.
     For(Duration),
-    /// Until the terminal's session leader, usually the shell, has ended.
+    /// The key stays open until the terminal's session leader, usually the shell, has ended.
     Terminal,
 }
 

@@ -182,7 +182,7 @@ impl Lock {
             Ok(length) if length < text.len() => Err(Errno::NOSPC),
             written => written.map(|length| (HEADER + length) as u64),
         };
-        // Not if the length stays: for a file system, setting the same length costs as much as changing it.
+        // The length isn't set if it stays: for a file system, that costs as much as changing it.
         if !written.is_ok_and(|end| end >= before) {
             let _ = ftruncate(&self.file, written.unwrap_or(before));
         }

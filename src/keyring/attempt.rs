@@ -65,7 +65,7 @@ pub(super) struct Attempt {
 
 /// How an attempt has ended, which decides what the requester does next.
 pub(super) enum AttemptEnd<T> {
-    /// It was done: this is the caller's result.
+    /// The attempt has done it. This is the caller's result.
     Done(Result<T, Error>),
     /// Nothing was done: the next attempt needs the library's lock. An answer that was not used yet is handed back.
     WantsLock(Option<GivenAnswer>),

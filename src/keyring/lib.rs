@@ -132,7 +132,7 @@ impl Keyring {
     /// login fails, what was open stays open.
     pub fn open(&self, key: KeyNumber, client: Option<KeyClient>) -> Result<Arc<OpenKey>, Error> {
         let Some(client) = client else {
-            // Until the key is open; after that, the keyring limits the time.
+            // The watch lasts until the key is open. After that, the keyring limits the time.
             let _watch = Watch::over(self.thread(key)?.library.path());
             return self.request(key, KeyAccess::Own, None, shown);
         };

@@ -83,7 +83,7 @@ pub fn log_steps(verbosity: u8) {
 struct Steps;
 
 impl Log for Steps {
-    /// Only what this program logs: other crates' messages may contain secrets.
+    /// Only this program's own messages are reported: those of other crates may contain secrets.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("pkcs11_external_signer")
     }

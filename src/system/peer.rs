@@ -29,7 +29,7 @@ impl Peer {
 /// Whose process is at the other end.
 #[cfg(target_os = "linux")]
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
-    // Not with rustix, for which the process number is never 0.
+    // rustix isn't used here, since its process numbers are never 0.
     let found: libc::ucred = option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
     Ok(Peer { user: found.uid, process: found.pid })
 }

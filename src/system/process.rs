@@ -70,7 +70,7 @@ impl WatchedProcess {
 /// Waits until a child of this process has ended, for as long as `limit`. Returns whether it has. The child isn't reaped, so
 /// that no other process gets its number.
 pub fn child_ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
-    /// Between two looks at a child that can't be watched.
+    /// The pause between two looks at a child that can't be watched.
     const PAUSE: Duration = Duration::from_millis(20);
     if let Ok(process) = WatchedProcess::new(child.id().cast_signed()) {
         return Ok(process.ends_within(limit));

@@ -198,12 +198,12 @@ fn remove_made_up(candidates: &mut Vec<Candidate>) {
 /// How a request names a certificate or a key so that it is the one that is chosen.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Standing {
-    /// By its CKA_ID alone.
+    /// A request names it by its CKA_ID alone.
     #[default]
     ById,
-    /// By its CKA_LABEL, along with its CKA_ID if it has one.
+    /// A request names it by its CKA_LABEL, along with its CKA_ID if it has one.
     ByLabel,
-    /// By no name: the certificate of another key has the same CKA_ID and label.
+    /// Nothing names it: the certificate of another key has the same CKA_ID and label.
     Ambiguous,
     /// Its CKA_ID would choose another certificate of the same key.
     Superseded {

@@ -166,7 +166,7 @@ impl Token {
         pins: &mut dyn PinProvider,
     ) -> Result<PrivateKey, Error> {
         let name = reference.describe();
-        // Only while objects may be hidden: a key that is visible before a login needs none.
+        // This is only needed while objects may be hidden: a key that is visible before a login needs none.
         let public = self.may_hide_objects().then(|| self.public_private_key(&reference));
         let object = match public.flatten() {
             Some(object) => object,
@@ -262,8 +262,8 @@ impl Token {
         if found.len() > 1 { self.most_likely(found, reference) } else { Ok(found) }
     }
 
-    /// Of these private keys, those that can be the reference's, and of those the ones with its label. If none can be, all
-    /// of them are returned: the error then says that the key is another certificate's.
+    /// Returns those of the private keys that can be the reference's, and of these the ones with its label. If none can
+    /// be, all are returned, so that the error says that the key is another certificate's.
     fn most_likely(
         &self,
         keys: Vec<ObjectHandle>,

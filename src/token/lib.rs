@@ -130,7 +130,7 @@ impl Token {
     /// Whether the token has the mechanism (C_GetMechanismList). A token that doesn't list its mechanisms counts as having
     /// each.
     fn offers(&self, mechanism: MechanismType) -> bool {
-        // Not C_GetMechanismInfo: SoftHSM's answers also for mechanisms that its configuration excludes.
+        // C_GetMechanismInfo isn't used: SoftHSM's answers also for mechanisms that its configuration excludes.
         let read = || self.module.functions.mechanisms(self.state.name.slot).ok();
         let offered = self.mechanisms.get_or_init(read);
         offered.as_ref().is_none_or(|offered| offered.contains(&mechanism))

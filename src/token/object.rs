@@ -95,8 +95,8 @@ impl Token {
         self.session.attributes(object, kinds).map_err(|error| self.object_failure(&error))
     }
 
-    /// The same as [`Token::find`], without objects that exist only in the session: a YubiKey's attestation certificates
-    /// have the CKA_ID and the public key of the certificate that is meant.
+    /// Does the same as [`Token::find`], without objects that exist only in the session: a YubiKey's attestation
+    /// certificates have the CKA_ID and the public key of the certificate that is meant.
     pub(super) fn find_stored(
         &self,
         class: ObjectClass,
@@ -105,7 +105,7 @@ impl Token {
         self.unless_false(self.find(class, wanted)?, AttributeType::Token)
     }
 
-    /// Those of the objects whose boolean attribute is true or isn't shown.
+    /// Returns those of the objects whose boolean attribute is true or isn't shown.
     pub(super) fn unless_false(
         &self,
         objects: Vec<ObjectHandle>,

@@ -43,7 +43,7 @@ impl Token {
             return Ok(());
         }
         self.log_out()?;
-        // Before a person is asked: the token may have been taken out.
+        // The token may have been taken out, which is noticed before a person is asked.
         self.check_session()?;
         let Answer::Typed(typed) = ask(&printable(&self.question(what)), false) else {
             let token = self.name();

@@ -42,7 +42,7 @@ const LONGEST_ATTRIBUTE: usize = 64 * 1024;
 const ROOM: usize = 4096;
 /// The most slots or mechanisms that a library may list.
 const LONGEST_LIST: usize = 4096;
-/// By how many items a list may grow between two calls.
+/// How many items a list may gain between two calls.
 const MORE: usize = 256;
 /// The most objects that a search may find.
 const MOST_OBJECTS: usize = 4096;
@@ -221,7 +221,7 @@ pub enum SessionAccess {
 pub(super) struct Session {
     functions: &'static CK_FUNCTION_LIST,
     slot: CK_SLOT_ID,
-    /// Those of C_OpenSession.
+    /// The flags that C_OpenSession was given.
     flags: CK_FLAGS,
     handle: CK_SESSION_HANDLE,
 }

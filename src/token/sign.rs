@@ -61,8 +61,8 @@ impl Token {
         }
     }
 
-    /// Those of the schemes that this key may be used for (CKA_ALLOWED_MECHANISMS); all of them if the key doesn't say, as
-    /// most keys don't. An error if there is none.
+    /// Returns those of the schemes that this key may be used for (CKA_ALLOWED_MECHANISMS). If the key doesn't say, as
+    /// most keys don't, these are all of them. An error if there is none.
     pub fn allowed_schemes(
         &self,
         key: &PrivateKey,

@@ -96,7 +96,7 @@ impl Drop for Watch {
 
 /// A function of the library, and how long a call of it may take.
 pub(crate) struct CallLimit {
-    /// As in `C_Sign`.
+    /// The function's name, such as `C_Sign`.
     pub(crate) name: &'static str,
     pub(crate) limit: Limit,
 }

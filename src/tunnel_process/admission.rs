@@ -55,9 +55,9 @@ struct AwaitedKey {
 
 /// Whether a token process was asked for a key.
 enum Asked {
-    /// It was asked: the conversation in which it will answer, or why it couldn't be reached.
+    /// The process was asked. This is the conversation in which it will answer, or why it couldn't be reached.
     Sent(io::Result<Conversation>),
-    /// It wasn't asked, because one of the client's clusters can't be served.
+    /// The process wasn't asked, because one of the client's clusters can't be served.
     NotServed(Error),
 }
 

@@ -29,7 +29,7 @@ struct Placement {
 }
 
 impl Placement {
-    /// In a file alone, for this reason.
+    /// The certificate goes only into a file, for this reason.
     fn in_file(reason: String) -> Self {
         Self { why_in_file: Some(reason), is_there: false, replaced: Vec::new() }
     }

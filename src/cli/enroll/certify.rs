@@ -161,7 +161,7 @@ impl<'a> ContextEnrollment<'a> {
             "another certificate is asked for: with the key's own one, {reason}"
         ));
         let mut enrollment = paused.resume(user, session)?;
-        // The same key as before, which has been shown.
+        // This is the same key as before, which has been shown.
         let key = enrollment.key_again(&self.plan.key, applicant)?;
         let subject = KeyEnrollment { enrollment, key, is_certified: false, attested };
         Ok(Trial::Unsuited(Box::new(subject)))

@@ -137,7 +137,7 @@ pub(in crate::cli) enum KeyNote {
     Ambiguous,
     /// The private key's CKA_SIGN is false.
     NotForSigning,
-    /// Only its label could name the key, and that is empty or isn't text.
+    /// Only a label could name the key, and the key's is empty or isn't text.
     Unnameable,
 }
 

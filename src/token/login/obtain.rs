@@ -86,9 +86,9 @@ struct Look {
 
 /// When the record is locked for a login.
 enum RecordLock {
-    /// It is locked, since before the token's state was read: the PIN is at hand.
+    /// The record is locked, since before the token's state was read: the PIN is at hand.
     Held(Ledger),
-    /// It will be, once somebody, who is asked next, has given the PIN.
+    /// The record will be locked once somebody, who is asked next, has given the PIN.
     AfterAsking,
 }
 

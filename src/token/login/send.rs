@@ -21,7 +21,7 @@ use system::signals::Deferral;
 pub(super) enum Sent {
     /// The token has accepted it, or is logged in already.
     LoggedIn,
-    /// It was refused, and a person may try another one. The text tells the person why.
+    /// The PIN was refused, and a person may try another one. The text tells the person why.
     Refused(String),
 }
 

@@ -124,7 +124,7 @@ impl Login {
         self.ended
     }
 
-    /// To be called when C_Login has succeeded. A key's own login counts as the user's if nobody is logged in.
+    /// Notes that C_Login has succeeded. A key's own login counts as the user's if nobody is logged in.
     pub(crate) fn logged_in(&mut self, user: UserType) {
         self.who = match (user, self.who) {
             (UserType::So, _) => LoggedIn::SecurityOfficer,
@@ -133,8 +133,8 @@ impl Login {
         };
     }
 
-    /// To be called after C_Logout; `shows_login` if the session is logged in all the same. In either case, private objects
-    /// that were found before can't be used any more.
+    /// Notes that C_Logout was called; `shows_login` if the session is logged in all the same. In either case, private
+    /// objects that were found before can't be used any more.
     pub(crate) fn logout_called(&mut self, shows_login: bool) {
         self.ended += 1;
         if !shows_login {
