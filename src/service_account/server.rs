@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
@@ -166,7 +166,11 @@ async fn accept(
 }
 
 /// Answers the requests of a connection, until it or the server ends.
-async fn answer_all(stream: UnixStream, signer: Arc<Signer>, mut ending: watch::Receiver<bool>) {
+pub(crate) async fn answer_all(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    signer: Arc<Signer>,
+    mut ending: watch::Receiver<bool>,
+) {
     let service = service_fn(move |request| calls::answer(Arc::clone(&signer), request));
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits::HEADERS);
@@ -176,7 +180,11 @@ async fn answer_all(stream: UnixStream, signer: Arc<Signer>, mut ending: watch::
         .max_concurrent_streams(MOST_REQUESTS)
         .max_header_list_size(LONGEST_HEADERS);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let is_ending = async move { drop(ending.wait_for(|ending| *ending).await) };
+    let is_ending = async move {
+        if ending.wait_for(|ending| *ending).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = is_ending => None,

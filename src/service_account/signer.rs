@@ -237,7 +237,7 @@ impl Signer {
         self.tell_signer(&published);
     }
 
-    fn cannot_open(&self, error: Error) {
+    pub(crate) fn cannot_open(&self, error: Error) {
         if self.counters.trouble(&error) {
             report::error(&error);
         }
