@@ -19,7 +19,8 @@ fn a_service_account_is_let_in_with_a_token_that_the_hsm_has_signed() {
     cluster.who_is(&signer.store, &projected).failed().says(&["Unauthorized"]);
     // Whoever gets it verifies it by these.
     assert_eq!(cluster.shown_keys(), [token.key()]);
-    let discovery = cluster.0.administrate(&["get", "--raw", "/.well-known/openid-configuration"], "");
+    let discovery =
+        cluster.0.administrate(&["get", "--raw", "/.well-known/openid-configuration"], "");
     let discovery: Value = serde_json::from_str(&discovery).unwrap();
     assert_eq!(discovery["id_token_signing_alg_values_supported"], json!(["ES256"]));
     // The API server is started again, as far as the signer sees it.
@@ -34,7 +35,8 @@ fn a_service_account_is_let_in_with_a_token_that_the_hsm_has_signed() {
 fn the_key_of_a_file_is_verified_by_its_id_and_a_hidden_one_is_not_shown() {
     let former = cluster();
     former.administrate(&["create", "serviceaccount", "formerly"], "");
-    let token = SignedToken::parse(former.administrate(&["create", "token", "formerly"], "").trim());
+    let token =
+        SignedToken::parse(former.administrate(&["create", "token", "formerly"], "").trim());
     let store = token_of_keys(&[Kind::P256, Kind::P384]);
     let public = store.path("sa.pub");
     let private = former.directory().join("kube-apiserver.key");

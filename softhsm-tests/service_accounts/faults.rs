@@ -17,7 +17,10 @@ fn a_library_that_crashes_costs_no_token() {
     }
     let status = signer.status();
     assert_eq!(status["counts"]["tokenProcessStarts"], 4);
-    assert!(last_trouble(&status).contains("has crashed: its process has ended (signal: 11"), "{status}");
+    assert!(
+        last_trouble(&status).contains("has crashed: its process has ended (signal: 11"),
+        "{status}"
+    );
     assert_eq!(status["counts"]["failures"], json!({}));
 }
 
@@ -45,7 +48,10 @@ fn while_the_token_is_gone_tokens_are_refused_and_keys_are_published() {
     let refused = signer.ask(&["sign", "{}"]).failed();
     refused.says(&["Unavailable", "no token with tokenLabel", "insert the token"]);
     assert_eq!(signer.ask(&["keys"]).json()["keys"].as_array().unwrap().len(), 1);
-    assert_contains(&signer.told(), &["can't sign, and tries again", "next: nothing; it tries again"]);
+    assert_contains(
+        &signer.told(),
+        &["can't sign, and tries again", "next: nothing; it tries again"],
+    );
     fs::remove_dir(&tokens).unwrap();
     fs::rename(&away, &tokens).unwrap();
     signer.wait_for("it is back", |status| status["token"]["state"] == "open");
@@ -71,7 +77,11 @@ fn a_slow_hsm_is_named_before_the_api_servers_limit() {
     let store = token_of_keys(&[Kind::P256]);
     let signer = Signer::suffering(store, &["--key=1"], "C_Sign:delay=3000");
     let refused = signer.ask(&["sign", "{}", "1s"]).failed();
-    refused.says(&["DeadlineExceeded", "the token has not signed within 0.", "check the HSM's load"]);
+    refused.says(&[
+        "DeadlineExceeded",
+        "the token has not signed within 0.",
+        "check the HSM's load",
+    ]);
     signer.token("{}");
     assert_eq!(signer.status()["counts"]["failures"], json!({"DeadlineExceeded": 1}));
     assert_eq!(signer.status()["counts"]["tokenProcessStarts"], 1);
@@ -114,7 +124,8 @@ fn requests_in_flight_are_answered_after_sigterm() {
     let socket = signer.socket.to_str().unwrap().to_owned();
     let load = Invocation::new(signer.store.directory.path()).program(client());
     let load = load.arguments(&["load", &socket, "60", "60"]).start(None);
-    signer.wait_for("all have asked", |status| status["counts"]["openRequests"].as_u64() > Some(30));
+    signer
+        .wait_for("all have asked", |status| status["counts"]["openRequests"].as_u64() > Some(30));
     let outcome = signer.end();
     assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
     assert!(load.finish().printed().starts_with("60 ok, 0 failed"));

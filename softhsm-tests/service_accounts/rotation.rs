@@ -26,7 +26,10 @@ fn a_new_key_is_published_before_it_signs_and_an_old_one_until_it_is_taken_out()
     signer.signal(Signal::HUP);
     let status = signer.wait_for("the new key is published", |status| states(status).len() == 2);
     assert_eq!(states(&status), ["signsFrom", "signs"]);
-    assert_contains(&signer.told(), &["is published, and signs from", "next: nothing; list 2 for the signers"]);
+    assert_contains(
+        &signer.told(),
+        &["is published, and signs from", "next: nothing; list 2 for the signers"],
+    );
     // The API server knows it before a token is signed with it.
     wait_until("the API server shows both keys", || cluster.shown_keys().len() == 2);
     assert_eq!(cluster.token(&[]).key(), first.key());
@@ -39,7 +42,10 @@ fn a_new_key_is_published_before_it_signs_and_an_old_one_until_it_is_taken_out()
         cluster.who_is(&signer.store, token).printed();
     }
     let told = signer.told();
-    assert_contains(&told, &["verifies old tokens, the last one until", "next: nothing; leave 1 in "]);
+    assert_contains(
+        &told,
+        &["verifies old tokens, the last one until", "next: nothing; leave 1 in "],
+    );
 
     // As after the old key's last token has expired, or when it was stolen.
     write_list(&signer.store, "2\n");

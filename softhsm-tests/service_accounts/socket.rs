@@ -13,7 +13,8 @@ fn each_kind_of_key_signs_as_api_servers_allow_it() {
         (Kind::P521, "ES512"),
     ] {
         let signer = Signer::start(token_of_keys(&[kind]), &["--key=1"]);
-        let token = signer.token(r#"{"sub":"system:serviceaccount:default:web","a":[1.0,"\u00fc"]}"#);
+        let token =
+            signer.token(r#"{"sub":"system:serviceaccount:default:web","a":[1.0,"\u00fc"]}"#);
         let header = token.header.as_object().unwrap();
         assert_eq!(header.keys().map(String::as_str).collect::<Vec<_>>(), ["alg", "kid", "typ"]);
         assert_eq!((&header["alg"], &header["typ"]), (&json!(algorithm), &json!("JWT")));
@@ -48,7 +49,10 @@ fn a_key_of_which_api_servers_take_no_tokens_is_refused_at_once() {
 #[test]
 fn what_is_no_request_for_a_token_gets_none() {
     let signer = Signer::start(token_of_keys(&[Kind::P256]), &["--key=1", "--longest-life=24h"]);
-    signer.ask(&["sign", "[]"]).failed().says(&["InvalidArgument", "the claims are no JSON object"]);
+    signer
+        .ask(&["sign", "[]"])
+        .failed()
+        .says(&["InvalidArgument", "the claims are no JSON object"]);
     assert_eq!(signer.ask(&["metadata"]).printed(), "86400\n");
     let keys = signer.ask(&["keys"]).json();
     assert_eq!((keys["refresh"].as_u64(), keys["keys"].as_array().unwrap().len()), (Some(300), 1));
@@ -66,7 +70,10 @@ fn what_was_signed_is_counted_and_not_told() {
         signer.token(r#"{"sub":"very-secret-subject"}"#);
     }
     let told = signer.told();
-    assert_contains(&told, &["can sign", "signs new tokens", "3 tokens signed", "next: nothing; for a rotation"]);
+    assert_contains(
+        &told,
+        &["can sign", "signs new tokens", "3 tokens signed", "next: nothing; for a rotation"],
+    );
     let socket = format!("--socket={}", signer.socket.display());
     let command = ["service-account-signer", "status", &socket, "--metrics"];
     let metrics = signer.store.command(&command).run().printed();

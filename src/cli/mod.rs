@@ -203,9 +203,7 @@ fn run_in_session(command: &Command, session: &mut CommandSession) -> Result<(),
         Command::Run(_)
         | Command::ServiceAccountTokenProcess
         | Command::TokenProcess
-        | Command::TunnelProcess => {
-            Err(Error::internal("a command without a session"))
-        }
+        | Command::TunnelProcess => Err(Error::internal("a command without a session")),
     }
 }
 

@@ -129,8 +129,8 @@ where
     F: FnMut(M1) -> Fut,
     Fut: Future<Output = Result<M2, Status>>,
 {
-    let mut grpc = Grpc::new(ProstCodec::<M2, M1>::default())
-        .max_decoding_message_size(LONGEST_MESSAGE);
+    let mut grpc =
+        Grpc::new(ProstCodec::<M2, M1>::default()).max_decoding_message_size(LONGEST_MESSAGE);
     grpc.unary(Call(answer), request).await
 }
 
@@ -171,7 +171,8 @@ fn time_left(headers: &HeaderMap) -> Duration {
 /// The value of gRPC's header grpc-timeout: at most eight digits and a unit.
 fn timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let is_number = (1..=8).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let is_number =
+        (1..=8).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit());
     let number: u64 = digits.parse().ok().filter(|_| is_number)?;
     Some(match unit {
         "H" => Duration::from_secs(number * 3600),

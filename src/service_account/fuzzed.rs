@@ -72,7 +72,10 @@ impl LockedSigner {
             connection.abort();
             let trailers = collected.trailers().cloned().unwrap_or_default();
             let text = |name| trailers.get(name).or_else(|| headers.get(name))?.to_str().ok();
-            Some((text("grpc-status")?.parse().ok()?, text("grpc-message").unwrap_or_default().to_owned()))
+            Some((
+                text("grpc-status")?.parse().ok()?,
+                text("grpc-message").unwrap_or_default().to_owned(),
+            ))
         })
     }
 

@@ -29,7 +29,9 @@ pub fn default_history(socket: &Path) -> Result<PathBuf, Error> {
 /// The history that is there; an empty one if there is no file.
 pub(crate) fn read(path: &Path) -> Result<KeyHistory, Error> {
     let bytes = match read_regular(path, LONGEST) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(KeyHistory::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(KeyHistory::default());
+        }
         read => read.map_err(|error| unusable(&format!("{}: {error}", path.display())))?,
     };
     let document: Result<Document, _> = serde_json::from_slice(&bytes);
@@ -62,10 +64,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys.json");
         assert_eq!(read(&path).unwrap(), KeyHistory::default());
-        let history: KeyHistory = serde_json::from_str(
-            "{\"a\": {\"publishedSince\": 1, \"lastSigned\": null}}",
-        )
-        .unwrap();
+        let history: KeyHistory =
+            serde_json::from_str("{\"a\": {\"publishedSince\": 1, \"lastSigned\": null}}").unwrap();
         write(&path, &history).unwrap();
         assert_eq!(read(&path).unwrap(), history);
         std::fs::write(&path, "{").unwrap();

@@ -143,7 +143,10 @@ fn file(path: &str) -> Result<PathBuf, Error> {
         return Ok(PathBuf::from(path));
     }
     let text = format!("file:{} holds no absolute path", excerpt(path));
-    Err(misread(text, "write the whole path of a public key in PEM: file:/etc/kubernetes/pki/sa.pub"))
+    Err(misread(
+        text,
+        "write the whole path of a public key in PEM: file:/etc/kubernetes/pki/sa.pub",
+    ))
 }
 
 /// The configuration of the key on the token.
@@ -184,8 +187,7 @@ mod tests {
 
     #[test]
     fn keys_are_named_by_id_uri_and_file() {
-        let list =
-            parse(&["pkcs11:object=sa-2027", "2", "file:/etc/sa.pub", "3  hidden"]).unwrap();
+        let list = parse(&["pkcs11:object=sa-2027", "2", "file:/etc/sa.pub", "3  hidden"]).unwrap();
         let places: Vec<_> = list
             .keys
             .iter()

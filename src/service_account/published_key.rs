@@ -50,7 +50,8 @@ impl PublishedKey {
         number: usize,
         public_key: PublicKey,
     ) -> Result<Self, Error> {
-        let algorithm = TokenAlgorithm::of(&public_key).map_err(|error| error.about(&listed.name))?;
+        let algorithm =
+            TokenAlgorithm::of(&public_key).map_err(|error| error.about(&listed.name))?;
         let mut key = Self::new(listed, public_key)?;
         if !listed.is_hidden {
             let header = json!({"alg": algorithm.name, "kid": key.id, "typ": "JWT"});

@@ -96,7 +96,8 @@ impl KeyHistory {
             if signer == Some(index) {
                 return KeyState::Signs;
             }
-            let used = self.of(&key.id).unwrap_or(KeyUse { published_since: now, last_signed: None });
+            let used =
+                self.of(&key.id).unwrap_or(KeyUse { published_since: now, last_signed: None });
             let is_newer = signer.is_none_or(|signer| index < signer);
             if is_newer && key.signing.is_some() {
                 return KeyState::SignsFrom(signs_from(used, timing));

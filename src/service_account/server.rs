@@ -23,6 +23,7 @@ use system::activation::ServiceManager;
 use system::background::on_signals;
 use system::environment::TakenVariables;
 use system::limits::service_account as limits;
+use system::signals::INTERRUPTING;
 use system::{descriptors, shortage};
 
 /// The most connections at the same time. An API server has one.
@@ -49,8 +50,9 @@ pub struct ServerOptions {
 /// Opens the keys and serves API servers until a signal ends that. An error if it can't start.
 pub fn serve(server: ServerOptions, signer: SignerOptions) -> Result<(), Error> {
     descriptors::raise_limit();
-    let termination = on_signals(&[libc_signal::INT, libc_signal::TERM]).map_err(shortage)?;
-    let hangup = on_signals(&[libc_signal::HUP]).map_err(shortage)?;
+    let [hangup, interruption, termination] = INTERRUPTING;
+    let termination = on_signals(&[interruption, termination]).map_err(shortage)?;
+    let hangup = on_signals(&[hangup]).map_err(shortage)?;
     let socket = match server.listen_at {
         ListenAt::Path(path) => ListeningSocket::bind(&path)?,
         ListenAt::Opened(listener) => ListeningSocket::of_systemd(listener)?,
@@ -83,13 +85,6 @@ pub fn serve(server: ServerOptions, signer: SignerOptions) -> Result<(), Error> 
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
-}
-
-/// The signals by their numbers, which are the same on all systems here.
-mod libc_signal {
-    pub(super) const HUP: i32 = 1;
-    pub(super) const INT: i32 = 2;
-    pub(super) const TERM: i32 = 15;
 }
 
 fn readable(stream: std::os::unix::net::UnixStream) -> Result<UnixStream, Error> {

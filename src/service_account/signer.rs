@@ -28,7 +28,6 @@ use system::clock::unix_time;
 use system::environment::TakenVariables;
 use system::limits::service_account as limits;
 use system::locked;
-use token::invalid_signature;
 
 /// How often a request is given to another process, after the first one was lost.
 const TRIES: usize = 3;
@@ -220,7 +219,8 @@ impl Signer {
 
     fn open_waiting(&self, lines: &[String]) -> Result<(Vec<PublishedKey>, OpenedProcess), Error> {
         let options = &self.options;
-        let list = KeyList::parse(lines, &options.base).map_err(|error| error.about(&options.keys))?;
+        let list =
+            KeyList::parse(lines, &options.base).map_err(|error| error.about(&options.keys))?;
         let listed = list.keys.clone();
         let process = OpenedProcess::open(list, options.sessions, &self.variables)?;
         Ok((published_keys(&listed, &process)?, process))
@@ -361,7 +361,9 @@ impl Signer {
         let open = self.counters.counts().open_requests;
         let error = Error::new(
             Exit::Signing,
-            format!("the token has not signed within {seconds:.1} s, which is all that the API server waits ({open} requests are open)"),
+            format!(
+                "the token has not signed within {seconds:.1} s, which is all that the API server waits ({open} requests are open)"
+            ),
         );
         let error = error.help(
             "check the HSM's load and its connection; `pkcs11-external-signer service-account-signer status` shows how long signatures take",
@@ -467,9 +469,8 @@ fn published_keys(
         match &listed.place {
             KeyPlace::File(path) => keys.extend(PublishedKey::in_file(listed, path)?),
             KeyPlace::Token(_) => {
-                let (number, key) = on_token
-                    .next()
-                    .ok_or_else(|| Error::internal("a key that was not opened"))?;
+                let (number, key) =
+                    on_token.next().ok_or_else(|| Error::internal("a key that was not opened"))?;
                 keys.push(PublishedKey::on_token(listed, number, key.clone())?);
             }
         }
@@ -488,7 +489,14 @@ fn verified(
     digest: &[u8],
     signature: Vec<u8>,
 ) -> Result<String, Error> {
-    let invalid = || invalid_signature(&format!("the key {}", key.name), &scheme);
+    let invalid = || {
+        let text = format!(
+            "the signature made by key {} ({scheme}) does not verify with its public key and was withheld",
+            key.name
+        );
+        Error::new(Exit::Signing, text)
+            .help("if it comes again, the HSM or its library is faulty: update the library")
+    };
     let signature = match scheme {
         Scheme::Ecdsa { curve } => ecdsa::to_der(signature, curve).ok_or_else(invalid)?,
         _ => signature,
@@ -499,5 +507,7 @@ fn verified(
 
 /// Whether it can help to try again later, without anybody doing anything here.
 fn may_mend_itself(error: &Error) -> bool {
-    error.exits_with(Exit::Token) || error.exits_with(Exit::Signing) || error.exits_with(Exit::Cluster)
+    error.exits_with(Exit::Token)
+        || error.exits_with(Exit::Signing)
+        || error.exits_with(Exit::Cluster)
 }

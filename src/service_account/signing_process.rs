@@ -167,7 +167,8 @@ fn given(pins: &mut Sources, request: &PinRequest<'_>) -> Result<String, Error> 
 
 fn public_keys(keys: &[Vec<u8>]) -> Result<Vec<PublicKey>, Error> {
     let keys = keys.iter().map(|key| PublicKey::from_der(key));
-    keys.collect::<Result<_, _>>().map_err(|reason| Error::internal(format!("a public key: {reason}")))
+    keys.collect::<Result<_, _>>()
+        .map_err(|reason| Error::internal(format!("a public key: {reason}")))
 }
 
 /// Hands the signatures out to those who wait for them, until the process ends.
@@ -292,7 +293,9 @@ fn has_ended(library: &std::path::Path, status: io::Result<Option<ExitStatus>>) 
         Ok(Some(status)) if status.signal().is_some() => {
             format!("PKCS#11 library {library} has crashed: its process has ended ({status})")
         }
-        Ok(Some(status)) => format!("the process of PKCS#11 library {library} has ended ({status})"),
+        Ok(Some(status)) => {
+            format!("the process of PKCS#11 library {library} has ended ({status})")
+        }
         _ => format!("PKCS#11 library {library} hangs, and its process is ended"),
     };
     Error::new(Exit::Library, text).help(

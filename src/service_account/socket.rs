@@ -39,8 +39,9 @@ impl ListeningSocket {
         let path = address.as_ref().and_then(|address| address.as_pathname());
         let Some(path) = path.map(Path::to_owned) else {
             let text = "the socket that systemd has opened has no path";
-            return Err(Error::new(Exit::Configuration, text)
-                .help("set ListenStream= in its unit to a path, as docs/service-accounts.md has it"));
+            return Err(Error::new(Exit::Configuration, text).help(
+                "set ListenStream= in its unit to a path, as docs/service-accounts.md has it",
+            ));
         };
         check_directory(&path)?;
         Ok(Self { listener, path, made: None })
@@ -64,8 +65,9 @@ fn check_directory(path: &Path) -> Result<(), Error> {
     let checked = directories::open_directory(directory.unwrap_or_else(|| Path::new(".")));
     checked.map(drop).map_err(|reason| {
         let text = format!("{} is no place for the socket: {reason}", path.display());
-        Error::new(Exit::Configuration, text)
-            .help("put it into a directory of this user's own with the mode 0700, such as one below /run")
+        Error::new(Exit::Configuration, text).help(
+            "put it into a directory of this user's own with the mode 0700, such as one below /run",
+        )
     })
 }
 
@@ -85,8 +87,11 @@ fn remove_left_behind(path: &Path) -> Result<(), Error> {
 }
 
 fn unusable(path: &Path, reason: &str) -> Error {
-    Error::new(Exit::Configuration, format!("no socket can be made at {}: {reason}", path.display()))
-        .help("end the other signer, or name another path with --socket")
+    Error::new(
+        Exit::Configuration,
+        format!("no socket can be made at {}: {reason}", path.display()),
+    )
+    .help("end the other signer, or name another path with --socket")
 }
 
 fn file(path: &Path) -> Option<(u64, u64)> {

@@ -76,13 +76,25 @@ impl SignerStatus {
             text.line("failures_total", &[("code", code)], *count as f64);
         }
         text.counter("fetch_keys_total", "How often keys were fetched", self.counts.fetches);
-        text.counter("token_process_starts_total", "Processes that were started for the token", self.counts.token_process_starts);
-        text.gauge("open_requests", "Requests for tokens that are not answered yet", self.counts.open_requests as f64);
+        text.counter(
+            "token_process_starts_total",
+            "Processes that were started for the token",
+            self.counts.token_process_starts,
+        );
+        text.gauge(
+            "open_requests",
+            "Requests for tokens that are not answered yet",
+            self.counts.open_requests as f64,
+        );
         let all: u64 = signatures.values().sum();
         text.head("signature_duration_seconds", "histogram", "How long signatures took");
         for range in times {
             let end = range.at_most_seconds.to_string();
-            text.line("signature_duration_seconds_bucket", &[("le", &end)], range.signatures as f64);
+            text.line(
+                "signature_duration_seconds_bucket",
+                &[("le", &end)],
+                range.signatures as f64,
+            );
         }
         text.line("signature_duration_seconds_bucket", &[("le", "+Inf")], all as f64);
         text.line("signature_duration_seconds_sum", &[], *seconds);
@@ -99,7 +111,11 @@ impl SignerStatus {
         }
         text.head("key_published_time_seconds", "gauge", "Since when the key is published");
         for key in &self.keys {
-            text.line("key_published_time_seconds", &[("kid", &key.id)], key.published_since as f64);
+            text.line(
+                "key_published_time_seconds",
+                &[("kid", &key.id)],
+                key.published_since as f64,
+            );
         }
         text.head("key_needed_until_time_seconds", "gauge", "Until when tokens of an old key live");
         for key in &self.keys {
@@ -108,7 +124,11 @@ impl SignerStatus {
             }
         }
         let trouble = self.last_trouble.as_ref().map_or(0, |trouble| trouble.time);
-        text.gauge("last_trouble_time_seconds", "When something went wrong last, or 0", trouble as f64);
+        text.gauge(
+            "last_trouble_time_seconds",
+            "When something went wrong last, or 0",
+            trouble as f64,
+        );
     }
 }
 
@@ -126,7 +146,8 @@ impl Metrics {
     fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         let labels: Vec<_> =
             labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let labels =
+            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         let _ = writeln!(self.0, "{PREFIX}{name}{labels} {value}");
     }
 

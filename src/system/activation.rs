@@ -7,8 +7,8 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::sockopt::{socket_acceptconn, socket_domain};
 use rustix::net::AddressFamily;
+use rustix::net::sockopt::{socket_acceptconn, socket_domain};
 
 use crate::environment::{self, SingleThreaded};
 

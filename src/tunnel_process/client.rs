@@ -10,7 +10,6 @@ use super::message::{
     ControlRequest, Conversation, Greeting, Registered, Registration, Reply, StatusDocument,
 };
 use super::{ARGUMENT, VERSION, environment};
-use system::background;
 use crate::control_socket::ControlSocket;
 use config::pin::{Pin, PinProvider};
 use crypto::scheme::Scheme;
@@ -18,6 +17,7 @@ use keyring::library;
 use messages::error::Error;
 use messages::help::{Help, command};
 use messages::report;
+use system::background;
 use system::limits;
 use system::peer::peer;
 use system::process::WatchedProcess;

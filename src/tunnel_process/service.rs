@@ -13,12 +13,12 @@ use rustix::process::chdir;
 
 use super::served::Served;
 use super::served_client::ServedClient;
-use system::background;
 use crate::control_socket::ControlSocket;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
 use messages::error::Error;
+use system::background;
 use system::locked;
 use tunnel::{PAUSE_AFTER_FAILURE, TunnelObserver};
 

@@ -13,7 +13,8 @@ use messages::error::{Error, Exit};
 use messages::report;
 use protocol::Configuration;
 use service_account::{
-    KeyListSource, ListenAt, ServerOptions, SignerOptions, Timing, default_history, serve as serve_signer,
+    KeyListSource, ListenAt, ServerOptions, SignerOptions, Timing, default_history,
+    serve as serve_signer,
 };
 use system::activation::{self, ServiceManager};
 use system::environment::{SingleThreaded, TakenVariables};
@@ -162,8 +163,11 @@ fn prepare_and_serve(arguments: &SignerArguments, alone: SingleThreaded) -> Resu
     let timing = arguments.timing()?;
     let manager = ServiceManager::take(&alone);
     let opened = activation::take_listener(&alone).map_err(|error| {
-        Error::new(Exit::Configuration, format!("the socket that systemd has opened can't be used: {error}"))
-            .help("give the service one ListenStream= with a path, as docs/service-accounts.md has it")
+        Error::new(
+            Exit::Configuration,
+            format!("the socket that systemd has opened can't be used: {error}"),
+        )
+        .help("give the service one ListenStream= with a path, as docs/service-accounts.md has it")
     })?;
     let history = match &arguments.state {
         Some(file) => file.clone(),

@@ -73,9 +73,10 @@ fn token(status: &SignerStatus, output: &CommandOutput) -> String {
         TokenStatus::Failed(error) => {
             (output.paint(BAD, "✘"), format!("can't sign, and tries again: {error}"))
         }
-        TokenStatus::WaitsForPerson(error) => {
-            (output.paint(BAD, "✘"), format!("can't sign until somebody has done something: {error}"))
-        }
+        TokenStatus::WaitsForPerson(error) => (
+            output.paint(BAD, "✘"),
+            format!("can't sign until somebody has done something: {error}"),
+        ),
     };
     let line = format!("process {} since {}: {text}", status.pid, minute(status.started));
     format!("{mark} {}\n", output.folded(&printable(&line), 2, 2).trim_start())
@@ -86,7 +87,9 @@ fn key_line(key: &PublishedKeyStatus, output: &CommandOutput) -> String {
     let work = match key.work {
         KeyState::Signs => "signs new tokens".to_owned(),
         KeyState::SignsFrom(time) => format!("is published, and signs from {} on", minute(time)),
-        KeyState::VerifiesUntil(time) => format!("verifies old tokens, the last one until {}", minute(time)),
+        KeyState::VerifiesUntil(time) => {
+            format!("verifies old tokens, the last one until {}", minute(time))
+        }
         KeyState::NotNeeded => "is not needed any more".to_owned(),
     };
     let PublishedKeyStatus { name, id, kind, published_since, .. } = key;
@@ -112,9 +115,14 @@ fn next(status: &SignerStatus) -> String {
     let list = &status.list;
     match &status.token {
         TokenStatus::WaitsForPerson(_) => {
-            return format!("mend what is said above; then have the signer try again: kill -HUP {}", status.pid);
+            return format!(
+                "mend what is said above; then have the signer try again: kill -HUP {}",
+                status.pid
+            );
         }
-        TokenStatus::Failed(_) => return "nothing; it tries again by itself every few seconds".to_owned(),
+        TokenStatus::Failed(_) => {
+            return "nothing; it tries again by itself every few seconds".to_owned();
+        }
         TokenStatus::Open | TokenStatus::Opening => {}
     }
     if let Some(key) = named(|work| matches!(work, KeyState::SignsFrom(_))) {
@@ -128,6 +136,10 @@ fn next(status: &SignerStatus) -> String {
     }
     if let Some(key) = named(|work| matches!(work, KeyState::VerifiesUntil(_))) {
         return format!("nothing; leave {} in {list} until its tokens have expired", key.name);
+    }
+    if list == "--key" {
+        return "nothing; for a rotation, start the signer with --keys and a list in a file"
+            .to_owned();
     }
     format!(
         "nothing; for a rotation, make a key, write it into the first line of {list}, and then: kill -HUP {}",
