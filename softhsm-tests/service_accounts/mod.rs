@@ -109,6 +109,22 @@ impl Signer {
     }
 }
 
+/// Demands that a signer that is started like this makes tokens with this algorithm that verify, eight at once.
+#[track_caller]
+pub(crate) fn assert_signs(store: &Store, invocation: Invocation, socket: &Path, algorithm: &str) {
+    let mut running = invocation.start(None);
+    running.wait_for_error("serves API servers at");
+    let asked = |words: &[&str]| {
+        let client = Invocation::new(store.directory.path()).program(client());
+        client.argument(words[0]).argument(socket.to_str().unwrap()).arguments(&words[1..]).run()
+    };
+    let token = SignedToken::parse(asked(&["sign", "{}"]).printed().trim());
+    assert_eq!(token.header["alg"], algorithm);
+    assert!(asked(&["load", "8", "100"]).printed().starts_with("100 ok, 0 failed"));
+    kill_process(running.pid(), Signal::TERM).unwrap();
+    assert_eq!(running.finish().status.code(), Some(0));
+}
+
 impl Drop for Signer {
     fn drop(&mut self) {
         if let Some(running) = &self.running {
