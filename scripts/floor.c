@@ -4,11 +4,16 @@
  * return values, nothing is freed: what is left is the module's own work, and starting a process.
  *
  *   floor sign|cert|decrypt|derive LIBRARY SLOT-ID OBJECT-ID PIN >answer        (OBJECT-ID: one byte, decimal)
+ *   floor sessions LIBRARY SLOT-ID OBJECT-ID PIN COUNT      so many signatures of a JWT, in eight sessions at the same
+ *                                                           time; prints how many there were in a second
  */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <p11-kit-1/p11-kit/pkcs11.h>
 
@@ -97,6 +102,56 @@ static CK_ULONG certificate(CK_FUNCTION_LIST *p11, CK_SESSION_HANDLE session, CK
   return value.ulValueLen;
 }
 
+/* What the threads of `sessions` share. */
+static struct {
+  CK_FUNCTION_LIST *p11;
+  CK_SLOT_ID slot;
+  CK_BYTE id;
+  atomic_long left;
+} shared;
+
+/* As RS256 or ES256 sign a digest, whichever the key is for. */
+static void *sign_in_session(void *none) {
+  CK_FUNCTION_LIST *p11 = shared.p11;
+  CK_SESSION_HANDLE session;
+  CK_KEY_TYPE type;
+  CK_ATTRIBUTE value = {CKA_KEY_TYPE, &type, sizeof type};
+  CK_BYTE digest[51] = "\x30\x31\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\x04\x20";
+  CK_BYTE signature[1024];
+  must(p11->C_OpenSession(shared.slot, CKF_SERIAL_SESSION, NULL, NULL, &session), "C_OpenSession");
+  CK_OBJECT_HANDLE key = find(p11, session, CKO_PRIVATE_KEY, shared.id);
+  must(p11->C_GetAttributeValue(session, key, &value, 1), "C_GetAttributeValue");
+  CK_MECHANISM mechanism = {type == CKK_RSA ? CKM_RSA_PKCS : CKM_ECDSA, NULL, 0};
+  CK_ULONG input = type == CKK_RSA ? 51 : 32;
+  while (atomic_fetch_sub(&shared.left, 1) > 0) {
+    CK_ULONG length = sizeof signature;
+    must(p11->C_SignInit(session, &mechanism, key), "C_SignInit");
+    must(p11->C_Sign(session, digest, input, signature, &length), "C_Sign");
+  }
+  return none;
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static void sign_in_sessions(CK_FUNCTION_LIST *p11, CK_SLOT_ID slot, CK_BYTE id, char *pin, long count) {
+  pthread_t threads[8];
+  CK_SESSION_HANDLE session;
+  must(p11->C_OpenSession(slot, CKF_SERIAL_SESSION, NULL, NULL, &session), "C_OpenSession");
+  must(p11->C_Login(session, CKU_USER, (CK_UTF8CHAR *)pin, strlen(pin)), "C_Login");
+  shared.p11 = p11;
+  shared.slot = slot;
+  shared.id = id;
+  atomic_init(&shared.left, count);
+  double started = now();
+  for (int i = 0; i < 8; i++) pthread_create(&threads[i], NULL, sign_in_session, NULL);
+  for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
+  printf("%.1f\n", (double)count / (now() - started));
+}
+
 typedef CK_ULONG (*operation)(CK_FUNCTION_LIST *, CK_SESSION_HANDLE, CK_BYTE, char *, CK_BYTE *, CK_ULONG);
 
 static operation named(const char *name) {
@@ -111,8 +166,9 @@ static operation named(const char *name) {
 
 int main(int argc, char **argv) {
   operation wanted = argc == 6 ? named(argv[1]) : NULL;
-  if (wanted == NULL) {
-    fputs("usage: floor sign|cert|decrypt|derive LIBRARY SLOT-ID OBJECT-ID PIN\n", stderr);
+  int in_sessions = argc == 7 && strcmp(argv[1], "sessions") == 0;
+  if (wanted == NULL && !in_sessions) {
+    fputs("usage: floor sign|cert|decrypt|derive|sessions LIBRARY SLOT-ID OBJECT-ID PIN [COUNT]\n", stderr);
     return 2;
   }
   void *library = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
@@ -126,7 +182,14 @@ int main(int argc, char **argv) {
   CK_FUNCTION_LIST *p11;
   CK_SESSION_HANDLE session;
   must(function_list(&p11), "C_GetFunctionList");
-  must(p11->C_Initialize(NULL), "C_Initialize");
+  CK_C_INITIALIZE_ARGS threads = {.flags = CKF_OS_LOCKING_OK};
+  must(p11->C_Initialize(in_sessions ? &threads : NULL), "C_Initialize");
+  if (in_sessions) {
+    sign_in_sessions(p11, strtoul(argv[3], NULL, 10), (CK_BYTE)strtoul(argv[4], NULL, 10), argv[5],
+                     strtol(argv[6], NULL, 10));
+    must(p11->C_Finalize(NULL), "C_Finalize");
+    return 0;
+  }
   must(p11->C_OpenSession(strtoul(argv[3], NULL, 10), CKF_SERIAL_SESSION, NULL, NULL, &session),
        "C_OpenSession");
 

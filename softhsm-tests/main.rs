@@ -48,6 +48,8 @@ mod run;
 mod seal;
 mod secrecy;
 mod selection;
+#[cfg(target_os = "linux")]
+mod service_accounts;
 mod short_lived;
 #[cfg(target_os = "linux")]
 mod shortage;

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::enroll::{issue_with_chain, subject_of};
 use crate::enroll_cluster::Newcomer;
 use crate::fixture::*;
+use crate::service_accounts::assert_signs;
 use crate::short_lived::parts;
 use crate::short_lived::plugin;
 use crate::short_lived::structured::Trusted;
@@ -303,6 +304,20 @@ impl Token<'_> {
         for run in running {
             assert_verifies(key, scheme, &sample(32), &run.finish().signature());
         }
+    }
+
+    /// Demands that an API server's tokens are signed with the key under this objectId.
+    #[track_caller]
+    pub(crate) fn assert_signs_for_api_servers(&self, id: &str, algorithm: &str) {
+        let store = &self.environment.store;
+        let socket = store.path("run/api.sock");
+        let [at, state] =
+            [&socket, &store.path("keys.json")].map(|path| path.display().to_string());
+        let command = self.command(&["service-account-signer", "--socket", &at, "--state", &state]);
+        let token = self.configuration.options();
+        let command = token.iter().fold(command, |command, option| command.argument(option));
+        let command = command.arguments(&["--pin-source=env:TOKEN_PIN", "--key", id]);
+        assert_signs(store, command, &socket, algorithm);
     }
 
     /// Demands what `offers` says of every scheme that TLS has for a key of this kind: a signature

@@ -44,6 +44,16 @@ fn it_conforms() {
 
 #[test]
 #[ignore = "scripts/test --all"]
+fn it_signs_service_account_tokens() {
+    let kinds = [("01", Kind::Rsa(2048), "RS256"), ("02", Kind::P256, "ES256")];
+    let environment = environment(kinds.map(|(id, kind, _)| Pair::new(id, kind)), "");
+    for (id, _, algorithm) in kinds {
+        token(&environment).assert_signs_for_api_servers(id, algorithm);
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
 fn what_the_token_does_not_pad_is_padded_here() {
     let kind = Kind::Rsa(2048);
     let pair = || [Pair::new("01", kind)];

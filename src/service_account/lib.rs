@@ -17,6 +17,8 @@ mod calls;
 mod client;
 mod counters;
 pub mod externaljwt;
+#[cfg(feature = "testing")]
+pub mod fuzzed;
 mod history_file;
 mod key_list;
 mod pipe;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use system::activation::ServiceManager;
 use system::background::on_signals;
 use system::environment::TakenVariables;
 use system::limits::service_account as limits;
+use system::signals::INTERRUPTING;
 use system::{descriptors, shortage};
 
 /// The most connections at the same time. An API server has one.
@@ -49,8 +50,9 @@ pub struct ServerOptions {
 /// Opens the keys and serves API servers until a signal ends that. An error if it can't start.
 pub fn serve(server: ServerOptions, signer: SignerOptions) -> Result<(), Error> {
     descriptors::raise_limit();
-    let termination = on_signals(&[libc_signal::INT, libc_signal::TERM]).map_err(shortage)?;
-    let hangup = on_signals(&[libc_signal::HUP]).map_err(shortage)?;
+    let [hangup, interruption, termination] = INTERRUPTING;
+    let termination = on_signals(&[interruption, termination]).map_err(shortage)?;
+    let hangup = on_signals(&[hangup]).map_err(shortage)?;
     let socket = match server.listen_at {
         ListenAt::Path(path) => ListeningSocket::bind(&path)?,
         ListenAt::Opened(listener) => ListeningSocket::of_systemd(listener)?,
@@ -83,13 +85,6 @@ pub fn serve(server: ServerOptions, signer: SignerOptions) -> Result<(), Error> 
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
-}
-
-/// The signals by their numbers, which are the same on all systems here.
-mod libc_signal {
-    pub(super) const HUP: i32 = 1;
-    pub(super) const INT: i32 = 2;
-    pub(super) const TERM: i32 = 15;
 }
 
 fn readable(stream: std::os::unix::net::UnixStream) -> Result<UnixStream, Error> {
@@ -166,7 +161,11 @@ async fn accept(
 }
 
 /// Answers the requests of a connection, until it or the server ends.
-async fn answer_all(stream: UnixStream, signer: Arc<Signer>, mut ending: watch::Receiver<bool>) {
+pub(crate) async fn answer_all(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    signer: Arc<Signer>,
+    mut ending: watch::Receiver<bool>,
+) {
     let service = service_fn(move |request| calls::answer(Arc::clone(&signer), request));
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits::HEADERS);
@@ -176,7 +175,11 @@ async fn answer_all(stream: UnixStream, signer: Arc<Signer>, mut ending: watch::
         .max_concurrent_streams(MOST_REQUESTS)
         .max_header_list_size(LONGEST_HEADERS);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let is_ending = async move { drop(ending.wait_for(|ending| *ending).await) };
+    let is_ending = async move {
+        if ending.wait_for(|ending| *ending).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = is_ending => None,

@@ -28,7 +28,6 @@ use system::clock::unix_time;
 use system::environment::TakenVariables;
 use system::limits::service_account as limits;
 use system::locked;
-use token::invalid_signature;
 
 /// How often a request is given to another process, after the first one was lost.
 const TRIES: usize = 3;
@@ -238,7 +237,7 @@ impl Signer {
         self.tell_signer(&published);
     }
 
-    fn cannot_open(&self, error: Error) {
+    pub(crate) fn cannot_open(&self, error: Error) {
         if self.counters.trouble(&error) {
             report::error(&error);
         }
@@ -490,7 +489,14 @@ fn verified(
     digest: &[u8],
     signature: Vec<u8>,
 ) -> Result<String, Error> {
-    let invalid = || invalid_signature(&format!("the key {}", key.name), &scheme);
+    let invalid = || {
+        let text = format!(
+            "the signature made by key {} ({scheme}) does not verify with its public key and was withheld",
+            key.name
+        );
+        Error::new(Exit::Signing, text)
+            .help("if it comes again, the HSM or its library is faulty: update the library")
+    };
     let signature = match scheme {
         Scheme::Ecdsa { curve } => ecdsa::to_der(signature, curve).ok_or_else(invalid)?,
         _ => signature,

@@ -72,7 +72,7 @@ pub fn on_termination() -> io::Result<UnixStream> {
 pub fn on_signals(signals: &[c_int]) -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     // Needed because signal-hook also calls the earlier handler, which ends the process.
-    restore_defaults();
+    restore_defaults(signals);
     for signal in signals.iter().copied().filter(|signal| !is_ignored(*signal)) {
         pipe::register(signal, write.try_clone()?)?;
     }

@@ -61,7 +61,7 @@ impl Signals {
     /// From now on, keeps signals for the command. Those that the parent had ignored (`nohup`) stay ignored, also by the
     /// command.
     pub fn hold() -> io::Result<Self> {
-        signals::restore_defaults();
+        signals::restore_defaults(&signals::INTERRUPTING);
         let wanted = PASSED_ON.into_iter().filter(|signal| !signals::is_ignored(*signal));
         Ok(Self(SignalsInfo::new(wanted)?))
     }

@@ -122,9 +122,10 @@ pub fn ignore_broken_pipes() {
     exchange(libc::SIGPIPE, Some(&ignored));
 }
 
-/// Undoes [`install_handlers`]: its signals have their default actions again.
-pub fn restore_defaults() {
-    for signal in interrupting() {
+/// Undoes [`install_handlers`] for these of its signals: they have their default actions again, unless the parent had
+/// ignored them.
+pub fn restore_defaults(signals: &[libc::c_int]) {
+    for signal in interrupting().filter(|signal| signals.contains(signal)) {
         exchange(signal, Some(&default_action()));
     }
 }

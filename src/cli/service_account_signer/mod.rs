@@ -30,10 +30,10 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(600);
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Examples:
-  pkcs11-external-signer service-account-signer --keys /etc/pkcs11-external-signer/service-account-keys \\
-    --module /usr/lib/libhsm.so --token-label cluster --pin-source file:/run/credentials/pin
-  pkcs11-external-signer service-account-signer --key 2 --token-label cluster --module /usr/lib/libhsm.so \\
-    --pin-source env:PIN --socket ~/signer/api.sock
+  pkcs11-external-signer service-account-signer --keys /etc/sa-keys \\
+    --pin-source file:/run/credentials/pin
+  pkcs11-external-signer service-account-signer --key 2 --token-label sa \\
+    --module /usr/lib/libhsm.so --pin-source env:PIN --socket ~/run/api.sock
   pkcs11-external-signer service-account-signer status
 
 The API server gets --service-account-signing-endpoint=SOCKET in place of its key files. The first key of the list that \
@@ -64,7 +64,7 @@ pub(super) struct SignerArguments {
     #[arg(long, value_name = "LABEL", help_heading = HEADING)]
     token_label: Option<String>,
     /// The token's serial number
-    #[arg(long, value_name = "SERIAL", help_heading = HEADING)]
+    #[arg(long, value_name = "SERIAL", help_heading = HEADING, hide_short_help = true)]
     token_serial: Option<String>,
     /// Where the PIN comes from: file:/path or env:VAR
     #[arg(long, value_name = "SOURCE", value_parser = pin_source, help_heading = HEADING)]
@@ -80,10 +80,10 @@ pub(super) struct SignerArguments {
     refresh: Duration,
     /// How many signatures the token makes at the same time, at most
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64), default_value = "8")]
-    #[arg(help_heading = SELDOM)]
+    #[arg(help_heading = SELDOM, hide_short_help = true)]
     sessions: u8,
     /// The file that remembers when keys were published [default: among this user's records]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = SELDOM)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = SELDOM, hide_short_help = true)]
     state: Option<PathBuf>,
 }
 

@@ -137,6 +137,10 @@ fn next(status: &SignerStatus) -> String {
     if let Some(key) = named(|work| matches!(work, KeyState::VerifiesUntil(_))) {
         return format!("nothing; leave {} in {list} until its tokens have expired", key.name);
     }
+    if list == "--key" {
+        return "nothing; for a rotation, start the signer with --keys and a list in a file"
+            .to_owned();
+    }
     format!(
         "nothing; for a rotation, make a key, write it into the first line of {list}, and then: kill -HUP {}",
         status.pid
