@@ -34,7 +34,7 @@ pub use module::{
     Module, OccupiedSlot, PinState, TokenState, blank_token, nss_directory, without_password,
 };
 pub use officer::Ask;
-pub use raw::SessionAccess;
+pub use raw::{Callers, SessionAccess};
 pub use sign::{TOUCH_NOTICE, invalid_signature};
 pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};
 

@@ -10,7 +10,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use serde::{Deserialize, Serialize};
 
 use super::ckr;
-use super::raw::{self, CallResult, Functions};
+use super::raw::{self, CallResult, Callers, Functions};
 use crate::exit_guard;
 use config::{TokenName, TokenSelector, TrustedLibrary};
 use messages::error::{Error, Exit};
@@ -101,6 +101,7 @@ impl Module {
     pub fn open(
         library: &TrustedLibrary,
         init_args: Option<&CStr>,
+        callers: Callers,
         on_wait: WaitObserver,
     ) -> Result<Self, Error> {
         let Some(path) = library.file().map(Path::to_owned) else {
@@ -109,7 +110,7 @@ impl Module {
         };
         exit_guard::report_crashes(&path);
         let functions = Functions::load(&path)?;
-        let borrowed = match functions.initialize(init_args) {
+        let borrowed = match functions.initialize(init_args, callers) {
             Ok(()) => false,
             Err(CryptokiError::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => true,
             Err(error) => return Err(not_initialised(&path, &error)),

@@ -22,7 +22,7 @@ use cryptoki_sys::{
     CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FLAGS, CK_FUNCTION_LIST,
     CK_INFO, CK_INVALID_HANDLE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO,
     CK_SLOT_ID, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
-    CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
+    CK_VOID_PTR, CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
     CKS_RW_PUBLIC_SESSION,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
@@ -110,29 +110,40 @@ impl Functions {
         Ok(Box::leak(Box::new(Self(list))))
     }
 
-    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved. If there are none, and the library
-    /// refuses the arguments or can't lock, it is initialised without arguments. That promises it that only one call is
-    /// made at a time, which is so here in any case.
-    pub(super) fn initialize(&self, parameters: Option<&CStr>) -> CallResult<()> {
-        let mut arguments = CK_C_INITIALIZE_ARGS {
-            flags: CInitializeFlags::OS_LOCKING_OK.bits(),
-            ..CK_C_INITIALIZE_ARGS::default()
-        };
+    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved. Without parameters, one thread passes no
+    /// arguments at all, as most programs do. A library that refuses what it gets first, or can't lock, gets the other: that
+    /// is safe, since only one call is made at a time.
+    pub(super) fn initialize(&self, parameters: Option<&CStr>, callers: Callers) -> CallResult<()> {
+        let locking = Some(CInitializeFlags::OS_LOCKING_OK.bits());
         if let Some(parameters) = parameters {
-            // Never freed: a library may keep the pointer.
-            let parameters = Box::leak(Box::<CStr>::from(parameters));
-            arguments.pReserved = ptr::from_mut(parameters).cast();
+            // Never freed: a library may keep the pointer. Only the library knows which structure it expects there. One that
+            // expects no text may misread it, as in any program that the user tells to pass a text.
+            let parameters = ptr::from_mut(Box::leak(Box::<CStr>::from(parameters)));
+            let flags = if callers == Callers::OneThread { Some(0) } else { locking };
+            return self.initialize_with(flags, parameters.cast());
         }
-        // Only the library knows which structure it expects in pReserved. One that expects no text may misread it, as in
-        // any program that the user tells to pass a text.
-        match call!(self.0, C_Initialize, Initialize, (&raw mut arguments).cast()) {
-            Err(Error::Pkcs11(RvError::ArgumentsBad | RvError::CantLock, _))
-                if parameters.is_none() =>
-            {
-                call!(self.0, C_Initialize, Initialize, ptr::null_mut())
+        let [first, second] = match callers {
+            Callers::OneThread => [None, locking],
+            Callers::SeveralThreads => [locking, None],
+        };
+        match self.initialize_with(first, ptr::null_mut()) {
+            Err(Error::Pkcs11(RvError::ArgumentsBad | RvError::CantLock, _)) => {
+                self.initialize_with(second, ptr::null_mut())
             }
             outcome => outcome,
         }
+    }
+
+    /// C_Initialize with these flags and pReserved; without flags, with no arguments.
+    fn initialize_with(&self, flags: Option<CK_FLAGS>, reserved: CK_VOID_PTR) -> CallResult<()> {
+        let mut arguments = flags.map(|flags| CK_C_INITIALIZE_ARGS {
+            flags,
+            pReserved: reserved,
+            ..CK_C_INITIALIZE_ARGS::default()
+        });
+        let arguments =
+            arguments.as_mut().map_or(ptr::null_mut(), |known| ptr::from_mut(known).cast());
+        call!(self.0, C_Initialize, Initialize, arguments)
     }
 
     /// C_Finalize, which ends all sessions.
@@ -197,6 +208,16 @@ impl Functions {
         call!(self.0, C_OpenSession, OpenSession, slot, flags, none, None, &raw mut handle)?;
         Ok(Session { functions: &self.0, slot, flags, handle })
     }
+}
+
+/// From which threads a process calls its PKCS#11 libraries, one call at a time to each. Without CKF_OS_LOCKING_OK, a library
+/// takes no locks, which are a tenth of what SoftHSM needs to read a token with thousands of objects.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Callers {
+    /// There is one library, called from one thread.
+    OneThread,
+    /// Each library has a thread of its own. Two of them may lead into the same one, as p11-kit's proxy does.
+    SeveralThreads,
 }
 
 /// Whether objects on the token can be made and removed in a session.
