@@ -20,7 +20,7 @@ use system::clock::unix_time;
 use system::environment::{SingleThreaded, TakenVariables};
 use system::limits;
 use system::output::{StandardOutput, answer_lost};
-use token::{Identity, Token, invalid_signature};
+use token::{Callers, Identity, Token, invalid_signature};
 use tunnel_process::{self, Registration};
 
 /// Answers the request, or reports why it can't be answered. Returns the exit code.
@@ -75,7 +75,8 @@ fn answer(
         return Response::Signature(&signature).send(request.spelling, client);
     }
     let init_args = config.init_args.as_deref();
-    let library = opened.insert(library::open(&config.library, init_args, limits::LOCK)?);
+    let library =
+        opened.insert(library::open(&config.library, init_args, Callers::OneThread, limits::LOCK)?);
     answer_by_token(&request, client, &config, source, library, pins)
 }
 

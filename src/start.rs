@@ -18,10 +18,16 @@ use messages::error::{self, Error, Exit, PLUGIN};
 use messages::help::{self, Call};
 use messages::report;
 use system::environment::{self, SingleThreaded};
-use system::{descriptors, memory, signals};
+use system::output::{StandardOutput, answer_lost};
+use system::process::parent;
+use system::{memory, signals};
+use tunnel_process::CallDigest;
 
 /// The variable that holds a request of the external signer protocol.
 const REQUEST: &str = "EXTERNAL_SIGNER_PLUGIN_CONFIG";
+
+/// The variable that holds the request of a client of the credential plugin.
+pub const CLIENT_REQUEST: &str = "KUBERNETES_EXEC_INFO";
 
 /// The program of the commands. It lies beside that of the requests, which is the one that people and clients run.
 const COMMANDS: &str = "pkcs11-external-signer-commands";
@@ -35,20 +41,41 @@ pub struct Started {
     request: Option<OsString>,
 }
 
-/// Answers the request in the environment; the exit code. Without one, or with arguments, it becomes the commands'
-/// program.
+/// Answers the request in the environment, or a call of the credential plugin that the tunnel process has answered before;
+/// the exit code. For anything else it becomes the commands' program.
 pub fn request(alone: SingleThreaded) -> u8 {
+    if is_call_of_client() {
+        return run(alone, |_| answer_again().unwrap_or_else(become_commands));
+    }
     if std::env::args_os().len() > 1 || std::env::var_os(REQUEST).is_none() {
         return become_commands();
     }
-    descriptors::open_standard();
-    signals::ignore_broken_pipes();
-    signals::use_crash_stack();
     run(alone, |Started { alone, request, .. }| {
         help::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());
         plugin::run(request.unwrap_or_default(), alone)
     })
+}
+
+/// Whether a client has called the credential plugin.
+fn is_call_of_client() -> bool {
+    let command = std::env::args_os().nth(1);
+    command.is_some_and(|command| command == "credential")
+        && std::env::var_os(CLIENT_REQUEST).is_some()
+}
+
+/// Has the tunnel process answer the client's call as before; the exit code. `None` if the call has to be made in full.
+fn answer_again() -> Option<u8> {
+    // Before anything takes time.
+    let caller = parent()?;
+    let document = tunnel_process::repeat(CallDigest::of_this_process()?, caller)?;
+    // What was watched may have been a later process with the number of one that had ended.
+    if parent() != Some(caller) {
+        return None;
+    }
+    let written = StandardOutput::set_aside()
+        .and_then(|mut client| client.write(&document).map_err(|error| answer_lost(&error)));
+    Some(written.map_or_else(|error| report::error_in_one_line(&error), |()| 0))
 }
 
 /// Hardens the process and does its work; the exit code.

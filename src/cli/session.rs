@@ -152,7 +152,12 @@ impl CommandSession {
                 library.lock.acquire(trusted, patience, &mut library::note_wait)?;
                 Ok(library)
             }
-            none => Ok(none.insert(library::open(trusted, init_args, patience)?)),
+            none => Ok(none.insert(library::open(
+                trusted,
+                init_args,
+                token::Callers::OneThread,
+                patience,
+            )?)),
         }
     }
 

@@ -13,7 +13,7 @@ use messages::report;
 use system::limits;
 use system::locked;
 use token::watchdog::Watch;
-use token::{Module, SessionAccess, Token};
+use token::{Callers, Module, SessionAccess, Token};
 
 /// A library that this process has opened.
 pub struct Library {
@@ -27,12 +27,13 @@ pub struct Library {
 pub fn open(
     library: &TrustedLibrary,
     init_args: Option<&CStr>,
+    callers: Callers,
     patience: Duration,
 ) -> Result<Library, Error> {
     let watch = Watch::over(library.path());
     let lock = LibraryLock::default();
     lock.acquire(library, patience, &mut note_wait)?;
-    let module = Arc::new(Module::open(library, init_args, pin_entry::show_after)?);
+    let module = Arc::new(Module::open(library, init_args, callers, pin_entry::show_after)?);
     Ok(Library { module, lock, _watch: watch })
 }
 

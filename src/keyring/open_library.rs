@@ -11,7 +11,7 @@ use config::{Config, TokenName, TokenSelector};
 use messages::error::{Error, Exit};
 use pin_entry::show_after;
 use system::clock::unix_time;
-use token::{AcceptedPin, Module, PrivateKey, SessionAccess, Token, TokenState};
+use token::{AcceptedPin, Callers, Module, PrivateKey, SessionAccess, Token, TokenState};
 
 /// A client that has to log in itself.
 #[derive(Clone, Copy)]
@@ -179,7 +179,9 @@ impl OpenLibrary {
     /// The library, which is initialised if it isn't yet. The caller holds its lock.
     fn module(&mut self, config: &Config) -> Result<Arc<Module>, Error> {
         let Some(module) = &self.module else {
-            let module = Module::open(&config.library, config.init_args.as_deref(), show_after)?;
+            let init_args = config.init_args.as_deref();
+            let callers = Callers::SeveralThreads;
+            let module = Module::open(&config.library, init_args, callers, show_after)?;
             self.init_args = config.init_args.clone();
             return Ok(Arc::clone(self.module.insert(Arc::new(module))));
         };

@@ -39,6 +39,17 @@ impl ExecRequest {
         Ok(Self { version, cluster })
     }
 
+    /// Whether the request says all about its cluster, so that no file is read for it and nothing has to be told.
+    pub fn is_complete(&self) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        let real = &cluster["config"];
+        let names_a_file = |entry: &Value| !entry["certificate-authority"].is_null();
+        !real.is_null()
+            && cluster["proxy-url"].is_null()
+            && !names_a_file(cluster)
+            && !names_a_file(real)
+    }
+
     /// The error for a text that isn't a request, for this reason.
     pub fn error(reason: &str) -> Error {
         Error::new(Exit::Request, format!("KUBERNETES_EXEC_INFO is not a request: {reason}")).help(

@@ -22,7 +22,7 @@ use keyring::library;
 use messages::error::{Error, Exit};
 use system::limits;
 use system::{background, locked, shortage};
-use token::{KeyReference, Module, PrivateKey, Token, exit_guard, kind};
+use token::{Callers, KeyReference, Module, PrivateKey, Token, exit_guard, kind};
 
 /// The argument with which this program becomes the process of the token.
 pub const TOKEN_ARGUMENT: &str = "service-account-token-process";
@@ -81,7 +81,8 @@ fn open(opening: &Opening, pins: &mut dyn PinProvider) -> Result<Opened, Error> 
     let configs: Vec<_> = opening.keys.iter().map(|key| config(&library, opening, key)).collect();
     let Some(first) = configs.first() else { return Err(Error::internal("no key to be opened")) };
     // A library that hangs in here ends the process. Later, with several threads, the signer does that.
-    let opened = library::open(&library, first.init_args.as_deref(), limits::LOCK)?;
+    let init_args = first.init_args.as_deref();
+    let opened = library::open(&library, init_args, Callers::SeveralThreads, limits::LOCK)?;
     let mut token = opened.token(&first.token)?;
     let references: Vec<_> = configs
         .iter()

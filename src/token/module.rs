@@ -10,7 +10,7 @@ use cryptoki::error::{Error as CryptokiError, RvError};
 use serde::{Deserialize, Serialize};
 
 use super::ckr;
-use super::raw::{self, CallResult, Functions, Locking};
+use super::raw::{self, CallResult, Callers, Functions, Locking};
 use crate::exit_guard;
 use config::{TokenName, TokenSelector, TrustedLibrary};
 use messages::error::{Error, Exit};
@@ -103,6 +103,7 @@ impl Module {
     pub fn open(
         library: &TrustedLibrary,
         init_args: Option<&CStr>,
+        callers: Callers,
         on_wait: WaitObserver,
     ) -> Result<Self, Error> {
         let Some(path) = library.file().map(Path::to_owned) else {
@@ -111,7 +112,7 @@ impl Module {
         };
         exit_guard::report_crashes(&path);
         let functions = Functions::load(&path)?;
-        let (borrowed, locking) = match functions.initialize(init_args) {
+        let (borrowed, locking) = match functions.initialize(init_args, callers) {
             Ok(locking) => (false, locking),
             Err(CryptokiError::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => {
                 (true, Locking::Ours)

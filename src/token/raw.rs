@@ -22,7 +22,7 @@ use cryptoki_sys::{
     CK_ATTRIBUTE, CK_BBOOL, CK_C_GetFunctionList, CK_C_INITIALIZE_ARGS, CK_FLAGS, CK_FUNCTION_LIST,
     CK_INFO, CK_INVALID_HANDLE, CK_OBJECT_HANDLE, CK_RV, CK_SESSION_HANDLE, CK_SESSION_INFO,
     CK_SLOT_ID, CK_SLOT_INFO, CK_TOKEN_INFO, CK_ULONG, CK_UNAVAILABLE_INFORMATION, CK_VERSION,
-    CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
+    CK_VOID_PTR, CKF_CLOCK_ON_TOKEN, CKF_RW_SESSION, CKF_SERIAL_SESSION, CKS_RO_PUBLIC_SESSION,
     CKS_RW_PUBLIC_SESSION,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
@@ -32,7 +32,6 @@ use crate::watchdog::{CallLimit, LimitedCall};
 use messages::error::{self, Exit};
 use messages::help::{Help, command};
 use system::limits;
-use system::memory;
 
 /// The room for a signature or a decrypted message, in bytes. None is longer: RSA-8192 makes 1024 bytes.
 const LONGEST_OUTPUT: usize = 4096;
@@ -108,33 +107,55 @@ impl Functions {
         let given = checked(unsafe { entry(&raw mut list) }, Function::GetFunctionList);
         let list = given.map_err(|error| ckr::failure(&error)).and_then(|()| read_list(list));
         let list = list.map_err(|failure| not_loaded(path, &failure))?;
-        memory::fill_heap();
         Ok(Box::leak(Box::new(Self(list))))
     }
 
-    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved. If there are none, and the library
-    /// refuses the arguments or can't lock, it is initialised without arguments. That promises it that only one call is
-    /// made at a time; [`super::Module::bears_threads`] says so to those who would make several.
-    pub(super) fn initialize(&self, parameters: Option<&CStr>) -> CallResult<Locking> {
-        let mut arguments = CK_C_INITIALIZE_ARGS {
-            flags: CInitializeFlags::OS_LOCKING_OK.bits(),
-            ..CK_C_INITIALIZE_ARGS::default()
-        };
+    /// C_Initialize, with the library's own parameters (NSS, YubiHSM) in pReserved. Without parameters, a process that calls
+    /// from one thread passes no arguments at all, as most programs do. A library that refuses what it gets first, or can't
+    /// lock, gets the other: [`Locking`] says what it was promised.
+    pub(super) fn initialize(
+        &self,
+        parameters: Option<&CStr>,
+        callers: Callers,
+    ) -> CallResult<Locking> {
+        let own = CInitializeFlags::OS_LOCKING_OK.bits();
         if let Some(parameters) = parameters {
-            // Never freed: a library may keep the pointer.
-            let parameters = Box::leak(Box::<CStr>::from(parameters));
-            arguments.pReserved = ptr::from_mut(parameters).cast();
+            // Never freed: a library may keep the pointer. Only the library knows which structure it expects there. One that
+            // expects no text may misread it, as in any program that the user tells to pass a text.
+            let parameters = ptr::from_mut(Box::leak(Box::<CStr>::from(parameters))).cast();
+            return match callers {
+                Callers::OneThread => self.initialize_with(Some(0), parameters),
+                Callers::SeveralThreads => self.initialize_with(Some(own), parameters),
+            };
         }
-        // Only the library knows which structure it expects in pReserved. One that expects no text may misread it, as in
-        // any program that the user tells to pass a text.
-        match call!(self.0, C_Initialize, Initialize, (&raw mut arguments).cast()) {
-            Err(Error::Pkcs11(RvError::ArgumentsBad | RvError::CantLock, _))
-                if parameters.is_none() =>
-            {
-                call!(self.0, C_Initialize, Initialize, ptr::null_mut()).map(|()| Locking::Ours)
+        let [first, second] = match callers {
+            Callers::OneThread => [None, Some(own)],
+            Callers::SeveralThreads => [Some(own), None],
+        };
+        match self.initialize_with(first, ptr::null_mut()) {
+            Err(Error::Pkcs11(RvError::ArgumentsBad | RvError::CantLock, _)) => {
+                self.initialize_with(second, ptr::null_mut())
             }
-            outcome => outcome.map(|()| Locking::Librarys),
+            outcome => outcome,
         }
+    }
+
+    /// C_Initialize with these flags and pReserved; without flags, with no arguments.
+    fn initialize_with(
+        &self,
+        flags: Option<CK_FLAGS>,
+        reserved: CK_VOID_PTR,
+    ) -> CallResult<Locking> {
+        let mut arguments = flags.map(|flags| CK_C_INITIALIZE_ARGS {
+            flags,
+            pReserved: reserved,
+            ..CK_C_INITIALIZE_ARGS::default()
+        });
+        let arguments =
+            arguments.as_mut().map_or(ptr::null_mut(), |known| ptr::from_mut(known).cast());
+        call!(self.0, C_Initialize, Initialize, arguments)?;
+        let locks = flags.is_some_and(|flags| flags & CInitializeFlags::OS_LOCKING_OK.bits() != 0);
+        Ok(if locks { Locking::Librarys } else { Locking::Ours })
     }
 
     /// C_Finalize, which ends all sessions.
@@ -207,6 +228,17 @@ pub(super) enum Locking {
     Librarys,
     /// The library was promised that only one call is made at a time.
     Ours,
+}
+
+/// From which threads a process calls its PKCS#11 libraries. Without CKF_OS_LOCKING_OK, a library takes no locks, which are a
+/// tenth of what SoftHSM needs to read a token with thousands of objects.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Callers {
+    /// There is one library, called from one thread.
+    OneThread,
+    /// Several threads call the same library. Two libraries count as one here, since both may lead into a third, as p11-kit's
+    /// proxy does.
+    SeveralThreads,
 }
 
 /// Whether objects on the token can be made and removed in a session.

@@ -46,11 +46,19 @@ pub struct KeyUsage {
 pub struct Clients {
     authority: CertificateWithKey,
     pub(super) config: ServerConfig,
-    users: Mutex<HashMap<KeyNumber, User>>,
+    users: Mutex<Users>,
+}
+
+/// The users, each with the key that its connections are made with.
+#[derive(Default)]
+struct Users {
+    by_key: HashMap<KeyNumber, User>,
+    /// Which key a certificate in DER stands for.
+    keys: HashMap<Vec<u8>, KeyNumber>,
 }
 
 struct User {
-    der: CertificateDer<'static>,
+    der: Vec<u8>,
     certificate: ClientCertificate,
     /// The tasks of the user's connections, by their numbers.
     connections: HashMap<u64, AbortHandle>,
@@ -82,10 +90,14 @@ impl Clients {
 
     /// The certificate of the user with this key: the same one until it is withdrawn.
     pub fn certificate(&self, key: KeyNumber) -> Result<ClientCertificate, Error> {
-        let mut users = locked(&self.users);
-        let user = match users.entry(key) {
+        let Users { by_key, keys } = &mut *locked(&self.users);
+        let user = match by_key.entry(key) {
             Entry::Occupied(user) => user.into_mut(),
-            Entry::Vacant(place) => place.insert(self.issue().map_err(shortage)?),
+            Entry::Vacant(place) => {
+                let user = place.insert(self.issue().map_err(shortage)?);
+                keys.insert(user.der.clone(), key);
+                user
+            }
         };
         Ok(user.certificate.clone())
     }
@@ -96,7 +108,7 @@ impl Clients {
         })?;
         // In SEC 1 (`BEGIN EC PRIVATE KEY`): fabric8's client for Java, for one, reads no PKCS #8.
         Ok(User {
-            der: issued.certificate.to_der()?.into(),
+            der: issued.certificate.to_der()?,
             certificate: ClientCertificate {
                 certificate_pem: issued.certificate.to_pem(LineEnding::LF)?,
                 key_pem: issued.key.to_sec1_pem()?,
@@ -115,24 +127,27 @@ impl Clients {
         number: u64,
         task: AbortHandle,
     ) -> Option<ClientConnection> {
-        let mut users = locked(&self.users);
-        let (key, user) = users.iter_mut().find(|(_, user)| user.der == *shown)?;
+        let Users { by_key, keys } = &mut *locked(&self.users);
+        let key = *keys.get(shown.as_ref())?;
+        let user = by_key.get_mut(&key)?;
         user.connections.insert(number, task);
         user.usage.made += 1;
-        Some(ClientConnection { clients: Arc::clone(self), key: *key, number })
+        Some(ClientConnection { clients: Arc::clone(self), key, number })
     }
 
     /// The connections of the user with this key; none if there is no such user.
     pub fn usage(&self, key: KeyNumber) -> KeyUsage {
         let users = locked(&self.users);
         let usage = |user: &User| KeyUsage { open: user.connections.len(), ..user.usage };
-        users.get(&key).map(usage).unwrap_or_default()
+        users.by_key.get(&key).map(usage).unwrap_or_default()
     }
 
     /// From now on, refuses the certificate of the user with this key. Ends the connections that were made with it.
     pub(super) fn withdraw(&self, key: KeyNumber) {
-        let user = locked(&self.users).remove(&key);
-        for task in user.iter().flat_map(|user| user.connections.values()) {
+        let mut users = locked(&self.users);
+        let Some(user) = users.by_key.remove(&key) else { return };
+        users.keys.remove(&user.der);
+        for task in user.connections.values() {
             task.abort();
         }
     }
@@ -149,7 +164,7 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         let mut users = locked(&self.clients.users);
         // If the user isn't there, the certificate was withdrawn.
-        if let Some(user) = users.get_mut(&self.key)
+        if let Some(user) = users.by_key.get_mut(&self.key)
             && user.connections.remove(&self.number).is_some()
         {
             user.usage.last_end = Some(time_since_boot());

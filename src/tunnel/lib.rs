@@ -32,6 +32,7 @@ pub use local::{PAUSE_AFTER_FAILURE, preferred_ports};
 pub use route::effective_proxy;
 pub use server_identity::ServerIdentity;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -93,7 +94,7 @@ pub struct Tunnels {
     keyring: Arc<dyn OpenKeys>,
     observer: Arc<dyn TunnelObserver>,
     handshakes: Arc<Handshakes>,
-    ports: Mutex<Vec<Arc<Port>>>,
+    ports: Mutex<BTreeMap<SocketAddr, Arc<Port>>>,
     network: Network,
 }
 
@@ -133,28 +134,26 @@ impl Tunnels {
         let _in_runtime = self.network.handle.enter();
         let socket = TcpListener::from_std(socket).map_err(failed)?;
         let port = Arc::new(Port {
-            address,
             server: Server::new(target, Arc::clone(&self.observer)),
             keyring: Arc::clone(&self.keyring),
             clients: Arc::clone(&self.clients),
             handshakes: Arc::clone(&self.handshakes),
             upstreams: Mutex::default(),
         });
-        locked(&self.ports).push(Arc::clone(&port));
+        locked(&self.ports).insert(address, Arc::clone(&port));
         self.network.handle.spawn(port.listen(socket));
         Ok(address)
     }
 
     /// What was wrong last with a connection at this address.
     pub fn last_trouble(&self, address: SocketAddr) -> Option<Trouble> {
-        let ports = locked(&self.ports);
-        ports.iter().find(|port| port.address == address)?.server.last_trouble()
+        locked(&self.ports).get(&address)?.server.last_trouble()
     }
 
     /// Forgets the TLS sessions at servers that the key has begun: with them, a server lets a client in without a
     /// signature.
     pub fn forget_sessions(&self, key: KeyNumber) {
-        for port in &*locked(&self.ports) {
+        for port in locked(&self.ports).values() {
             port.forget(key);
         }
     }

@@ -110,7 +110,6 @@ pub(super) struct Handshakes {
 
 /// A port that leads to a cluster.
 pub(super) struct Port {
-    pub(super) address: SocketAddr,
     pub(super) server: Arc<Server>,
     pub(super) keyring: Arc<dyn OpenKeys>,
     pub(super) clients: Arc<Clients>,

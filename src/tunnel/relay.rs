@@ -6,12 +6,11 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::mem;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::limits::{LAST_ANSWER, LINGER};
@@ -46,7 +45,10 @@ pub(super) fn give_back(buffer: Vec<u8>) {
 }
 
 /// One of the two streams.
-pub(super) trait Side: AsyncRead + AsyncWrite + Unpin {
+pub(super) trait Side: AsyncBufRead + AsyncWrite + Unpin {
+    /// Takes as many of the bytes as there is room for, to be sent with the next flush.
+    fn take_in(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
     /// Ends what is sent in such a way that the other side sees that the connection broke off. After a shutdown it would
     /// believe that it has received everything.
     fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -82,22 +84,24 @@ pub(super) async fn relay<A: Side, B: Side>(
             return Poll::Ready(End::Unanswered);
         }
         let Directions { to_other, to_one } = &mut both;
-        if !to_one.has_switched() && Pin::new(&mut is_superseded).poll(context).is_ready() {
+        if to_one.watch != AnswerStart::Switched
+            && Pin::new(&mut is_superseded).poll(context).is_ready()
+        {
             return Poll::Ready(End::Superseded);
         }
-        if to_other.is_over && !to_one.is_over {
-            if mem::take(&mut to_one.has_read) {
+        if to_other.stage.is_over() && !to_one.stage.is_over() {
+            if to_one.heard.take_news() {
                 last_answer = None;
             }
             let waiting = last_answer.get_or_insert_with(|| Box::pin(sleep(LAST_ANSWER)));
             return waiting.as_mut().poll(context).map(|()| End::Over);
         }
-        ready_if(to_other.is_over && to_one.is_over, End::Over)
+        ready_if(to_other.stage.is_over() && to_one.stage.is_over(), End::Over)
     })
     .await;
     let mut unanswered = None;
     match end {
-        End::Unanswered => unanswered = both.to_other.kept.take(),
+        End::Unanswered => unanswered = both.to_other.watch.0.take(),
         End::Superseded => {}
         End::Over => {
             let closed = poll_fn(|context| both.poll_closed(context, one, other));
@@ -121,43 +125,53 @@ enum End {
 /// Both directions of a connection between two streams.
 struct Directions {
     /// From the first stream to the other one.
-    to_other: Direction,
+    to_other: Direction<KeptRequest>,
     /// From the other stream to the first one.
-    to_one: Direction,
+    to_one: Direction<AnswerStart>,
 }
 
 impl Directions {
     fn new() -> Self {
-        let to_other = Direction { kept: Some(Vec::new()), ..Direction::default() };
-        Self { to_other, to_one: Direction::default() }
+        let kept = KeptRequest(Some(Vec::new()));
+        Self { to_other: Direction::new(kept), to_one: Direction::new(AnswerStart::default()) }
     }
 
     /// Passes on what there is, until neither direction ends any more by that. What the first stream sends is kept until
     /// the other one says something.
     fn poll<A: Side, B: Side>(&mut self, context: &mut Context<'_>, one: &mut A, other: &mut B) {
-        let Self { to_other, to_one } = self;
         loop {
-            let before = (to_other.is_over, to_one.is_over);
-            to_other.poll(context, Pin::new(one), Pin::new(other));
-            if mem::take(&mut to_other.has_read) {
-                to_one.answer.request_sent();
+            let Self { to_other, to_one } = self;
+            let before = [to_other.stage.is_over(), to_one.stage.is_over()];
+            to_other.poll(context, one, other, SilentFailure::PassedOn);
+            if to_other.heard.take_news() {
+                to_one.watch.request_sent();
             }
-            to_one.spares = to_other.kept.is_some() && !to_other.has_ended;
-            to_one.poll(context, Pin::new(other), Pin::new(one));
-            if to_one.has_begun {
-                to_other.kept = None;
+            let of_silence = match to_other.can_be_answered() {
+                true => SilentFailure::Spared,
+                false => SilentFailure::PassedOn,
+            };
+            to_one.poll(context, other, one, of_silence);
+            if to_one.heard != Heard::Nothing {
+                to_other.watch = KeptRequest(None);
             }
             // Nothing more is sent to a side that can't be read.
-            to_one.is_over |= to_other.read_error.is_some();
-            to_other.is_over |= to_one.read_error.is_some();
-            if is_unanswered(to_other, to_one) || before == (to_other.is_over, to_one.is_over) {
+            if to_other.read_error.is_some() {
+                to_one.stage.stop_passing();
+            }
+            if to_one.read_error.is_some() {
+                to_other.stage.stop_passing();
+            }
+            let after = [to_other.stage.is_over(), to_one.stage.is_over()];
+            if before == after || self.is_unanswered() {
                 return;
             }
         }
     }
 
+    /// Whether the other stream has failed before it said anything, and the first one can be given an answer.
     fn is_unanswered(&self) -> bool {
-        is_unanswered(&self.to_other, &self.to_one)
+        let Self { to_other, to_one } = self;
+        to_one.read_error.is_some() && to_one.heard == Heard::Nothing && to_other.can_be_answered()
     }
 
     /// Discards what comes, until both streams have ended.
@@ -167,15 +181,11 @@ impl Directions {
         one: &mut A,
         other: &mut B,
     ) -> Poll<()> {
-        self.to_other.discard(context, Pin::new(one));
-        self.to_one.discard(context, Pin::new(other));
-        ready_if(self.to_other.has_ended && self.to_one.has_ended, ())
+        self.to_other.discard(context, one);
+        self.to_one.discard(context, other);
+        let has_ended = self.to_other.stage.has_ended() && self.to_one.stage.has_ended();
+        ready_if(has_ended, ())
     }
-}
-
-/// Whether the other stream has failed before it said anything.
-fn is_unanswered(to_other: &Direction, to_one: &Direction) -> bool {
-    to_one.spares && to_one.read_error.is_some() && to_other.kept.is_some()
 }
 
 fn ready_if<T>(is_so: bool, value: T) -> Poll<T> {
@@ -183,28 +193,96 @@ fn ready_if<T>(is_so: bool, value: T) -> Poll<T> {
 }
 
 /// One direction of a connection.
-#[derive(Default)]
-struct Direction {
-    /// Whether anything was read.
-    has_begun: bool,
-    /// Whether anything was read since this was last reset.
-    has_read: bool,
-    /// How the answer begins that was read last. It is looked at in the direction from the server to the client.
-    answer: AnswerStart,
-    /// What was read, and what the other side has not taken yet.
-    waiting: Vec<u8>,
-    /// Whether something was written that may still be in the other side's buffer.
-    is_unflushed: bool,
-    /// Everything that was read, as long as it may be needed to give the client an answer.
-    kept: Option<Vec<u8>>,
-    /// Whether a failure before anything was read is not passed on to the other side.
-    spares: bool,
-    /// Whether there is no more to read.
-    has_ended: bool,
-    /// Whether nothing more is passed on. What still comes is discarded.
-    is_over: bool,
+struct Direction<W> {
+    stage: Stage,
+    heard: Heard,
+    /// What is known of the bytes that were read.
+    watch: W,
     read_error: Option<io::Error>,
     write_error: Option<io::Error>,
+}
+
+/// How far a direction is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    /// What is read is passed on.
+    Passing,
+    /// There is no more to read, which is still to be passed on.
+    Ending,
+    /// Nothing more is passed on. What still comes is discarded.
+    Discarding,
+    /// There is no more to read, and nothing to pass on.
+    Over,
+}
+
+impl Stage {
+    /// Whether there is no more to read.
+    fn has_ended(self) -> bool {
+        matches!(self, Self::Ending | Self::Over)
+    }
+
+    /// Whether nothing more is passed on.
+    fn is_over(self) -> bool {
+        matches!(self, Self::Discarding | Self::Over)
+    }
+
+    fn stop_passing(&mut self) {
+        *self = if self.has_ended() { Self::Over } else { Self::Discarding };
+    }
+
+    fn stop_reading(&mut self) {
+        *self = if self.is_over() { Self::Over } else { Self::Ending };
+    }
+}
+
+/// What was read in a direction.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Heard {
+    Nothing,
+    /// Something, also since this was asked last.
+    News,
+    /// Something, but nothing since this was asked last.
+    NoNews,
+}
+
+impl Heard {
+    /// Whether something was read since this was asked last.
+    fn take_news(&mut self) -> bool {
+        let is_news = *self == Self::News;
+        if is_news {
+            *self = Self::NoNews;
+        }
+        is_news
+    }
+}
+
+/// What becomes of the failure of a side that has said nothing yet.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum SilentFailure {
+    /// The other side sees a connection that broke off.
+    PassedOn,
+    /// The other side is left as it is, to be given an answer.
+    Spared,
+}
+
+/// Sees all bytes of a direction.
+trait Watch {
+    fn read(&mut self, bytes: &[u8]);
+}
+
+/// Everything that the client has sent, as long as it may be needed to give the client an answer.
+struct KeptRequest(Option<Vec<u8>>);
+
+impl Watch for KeptRequest {
+    /// Keeps the bytes. Once it would be too much, nothing is kept any more.
+    fn read(&mut self, bytes: &[u8]) {
+        let Some(kept) = &mut self.0 else { return };
+        if kept.len() + bytes.len() > KEPT {
+            self.0 = None;
+        } else {
+            kept.extend(bytes);
+        }
+    }
 }
 
 /// What is known of the beginning of a server's answer, of which a connection may bring many. One begins with the first bytes
@@ -232,8 +310,9 @@ impl AnswerStart {
             *self = Self::Begun(0);
         }
     }
+}
 
-    /// The server has sent these bytes.
+impl Watch for AnswerStart {
     fn read(&mut self, bytes: &[u8]) {
         let Self::Begun(known) = *self else { return };
         let expected = SWITCHING.get(known..).unwrap_or_default();
@@ -248,155 +327,104 @@ impl AnswerStart {
     }
 }
 
-impl Direction {
-    /// Whether the server has switched to another protocol.
-    fn has_switched(&self) -> bool {
-        self.answer == AnswerStart::Switched
+impl Direction<KeptRequest> {
+    /// Whether the client waits for an answer, and all that it has sent is known.
+    fn can_be_answered(&self) -> bool {
+        self.watch.0.is_some() && !self.stage.has_ended()
+    }
+}
+
+impl<W: Watch> Direction<W> {
+    fn new(watch: W) -> Self {
+        let (stage, heard) = (Stage::Passing, Heard::Nothing);
+        Self { stage, heard, watch, read_error: None, write_error: None }
     }
 
-    /// Passes on what there is.
-    fn poll<A: AsyncRead, B: Side>(
+    /// Passes on what there is, and discards what can't be passed on.
+    fn poll<A: Side, B: Side>(
         &mut self,
         context: &mut Context<'_>,
-        mut from: Pin<&mut A>,
-        to: Pin<&mut B>,
+        from: &mut A,
+        to: &mut B,
+        of_silence: SilentFailure,
     ) {
-        if !self.is_over {
-            let Poll::Ready(outcome) = self.poll_pass_on(context, from.as_mut(), to) else {
+        if !self.stage.is_over() {
+            let Poll::Ready(outcome) = self.poll_pass_on(context, from, to, of_silence) else {
                 return;
             };
-            self.is_over = true;
-            self.waiting = Vec::new();
             self.write_error = outcome.err();
+            self.stage.stop_passing();
         }
         self.discard(context, from);
     }
 
-    /// Passes on what there is, until the end or a write that fails.
-    fn poll_pass_on<A: AsyncRead, B: Side>(
+    /// Passes on what there is, until the end or a write that fails. What has been read is sent together, once there is no
+    /// more to read for now or no more room.
+    fn poll_pass_on<A: Side, B: Side>(
         &mut self,
         context: &mut Context<'_>,
-        mut from: Pin<&mut A>,
-        mut to: Pin<&mut B>,
+        from: &mut A,
+        to: &mut B,
+        of_silence: SilentFailure,
     ) -> Poll<io::Result<()>> {
-        loop {
-            if !self.waiting.is_empty() {
-                let waiting = mem::take(&mut self.waiting);
-                self.write(context, &waiting, to.as_mut())?;
-                if !self.waiting.is_empty() {
+        while self.stage == Stage::Passing {
+            match Pin::new(&mut *from).poll_fill_buf(context) {
+                Poll::Ready(Ok([])) => self.stage.stop_reading(),
+                Poll::Ready(Ok(bytes)) => {
+                    let length = to.take_in(bytes)?;
+                    let is_full = length < bytes.len();
+                    self.watch.read(bytes.get(..length).unwrap_or_default());
+                    self.heard = Heard::News;
+                    Pin::new(&mut *from).consume(length);
+                    if is_full {
+                        ready!(Pin::new(&mut *to).poll_flush(context))?;
+                    }
+                }
+                Poll::Ready(Err(error)) => {
+                    self.read_error = Some(error);
+                    self.stage.stop_reading();
+                }
+                Poll::Pending => {
+                    ready!(Pin::new(&mut *to).poll_flush(context))?;
                     return Poll::Pending;
                 }
             }
-            if self.has_ended {
-                return self.poll_end(context, to);
-            }
-            let mut buffer = take();
-            let mut read = ReadBuf::new(&mut buffer);
-            self.read_error = self.read(context, &mut read, from.as_mut());
-            let outcome = self.write(context, read.filled(), to.as_mut());
-            let is_drained = read.remaining() > 0;
-            give_back(buffer);
-            outcome?;
-            if is_drained && !self.has_ended {
-                if self.is_unflushed && self.waiting.is_empty() {
-                    ready!(to.as_mut().poll_flush(context))?;
-                    self.is_unflushed = false;
-                }
-                return Poll::Pending;
-            }
         }
+        self.poll_end(context, to, of_silence)
     }
 
     /// Passes on that there is no more to read: as an ordinary end or, after a failure, as a connection that broke off.
     fn poll_end<B: Side>(
         &mut self,
         context: &mut Context<'_>,
-        mut to: Pin<&mut B>,
+        to: &mut B,
+        of_silence: SilentFailure,
     ) -> Poll<io::Result<()>> {
         if self.read_error.is_none() {
-            return to.poll_shutdown(context);
+            return Pin::new(to).poll_shutdown(context);
         }
-        if !self.spares || self.has_begun {
-            ready!(to.as_mut().poll_flush(context))?;
+        if self.heard != Heard::Nothing || of_silence == SilentFailure::PassedOn {
+            ready!(Pin::new(&mut *to).poll_flush(context))?;
             // The connection has failed already. That this fails as well is not worth reporting.
-            let _ = ready!(to.poll_break_off(context));
+            let _ = ready!(Pin::new(to).poll_break_off(context));
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Reads until there is nothing left for now, or the buffer is full.
-    fn read<A: AsyncRead>(
-        &mut self,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-        mut from: Pin<&mut A>,
-    ) -> Option<io::Error> {
-        while buffer.remaining() > 0 && !self.has_ended {
-            let before = buffer.filled().len();
-            let outcome = from.as_mut().poll_read(context, buffer);
-            let new = buffer.filled().get(before..).unwrap_or_default();
-            self.keep(new);
-            self.answer.read(new);
-            match outcome {
-                Poll::Pending => break,
-                Poll::Ready(Err(error)) => {
-                    self.has_ended = true;
-                    return Some(error);
-                }
-                Poll::Ready(Ok(())) if buffer.filled().len() == before => self.has_ended = true,
-                Poll::Ready(Ok(())) => {
-                    self.has_begun = true;
-                    self.has_read = true;
-                }
-            }
-        }
-        None
-    }
-
-    /// Keeps what was read, if that is still kept at all. Once it would be too much, nothing is kept any more.
-    fn keep(&mut self, new: &[u8]) {
-        let Some(kept) = &mut self.kept else { return };
-        if kept.len() + new.len() > KEPT {
-            self.kept = None;
-        } else {
-            kept.extend(new);
-        }
-    }
-
-    /// Writes as much as the other side takes at once. The rest is left in `waiting`.
-    fn write<B: AsyncWrite>(
-        &mut self,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-        mut to: Pin<&mut B>,
-    ) -> io::Result<()> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match to.as_mut().poll_write(context, rest)? {
-                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(count) => {
-                    rest = rest.get(count..).unwrap_or_default();
-                    self.is_unflushed = true;
-                }
-                Poll::Pending => {
-                    self.waiting = rest.to_owned();
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Discards what comes.
-    fn discard<A: AsyncRead>(&mut self, context: &mut Context<'_>, mut from: Pin<&mut A>) {
-        let mut buffer = take();
-        let mut is_drained = false;
-        while !is_drained {
-            let mut read = ReadBuf::new(&mut buffer);
-            let _ = self.read(context, &mut read, from.as_mut());
-            is_drained = read.remaining() > 0;
+    fn discard<A: Side>(&mut self, context: &mut Context<'_>, from: &mut A) {
+        while !self.stage.has_ended() {
+            match Pin::new(&mut *from).poll_fill_buf(context) {
+                Poll::Ready(Ok([]) | Err(_)) => self.stage.stop_reading(),
+                Poll::Ready(Ok(bytes)) => {
+                    let length = bytes.len();
+                    self.watch.read(bytes);
+                    self.heard = Heard::News;
+                    Pin::new(&mut *from).consume(length);
+                }
+                Poll::Pending => return,
+            }
         }
-        give_back(buffer);
     }
 }
 
@@ -407,7 +435,9 @@ mod tests {
 
     use std::time::Duration;
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::io::{
+        AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadBuf, duplex,
+    };
     use tokio::runtime::Builder;
     use tokio::task::JoinHandle;
     use tokio::time::timeout;
@@ -418,10 +448,11 @@ mod tests {
         Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
     }
 
-    fn spawned<A: Side + Send + 'static, B: Side + Send + 'static>(
-        mut one: A,
-        mut other: B,
+    fn spawned<A: End + Send + 'static, B: End + Send + 'static>(
+        one: A,
+        other: B,
     ) -> JoinHandle<Broken> {
+        let (mut one, mut other) = (Buffered::new(one), Buffered::new(other));
         tokio::spawn(async move { relay(&mut one, &mut other, pending()).await })
     }
 
@@ -503,8 +534,9 @@ mod tests {
                 (&[SWITCHING], false),
                 (&[ordinary, SWITCHING], false),
             ] {
-                let (mut command, mut one) = duplex(1000);
-                let (mut server, mut other) = duplex(1000);
+                let (mut command, one) = duplex(1000);
+                let (mut server, other) = duplex(1000);
+                let (mut one, mut other) = (Buffered::new(one), Buffered::new(other));
                 let relay = tokio::spawn(async move {
                     let superseded = Box::pin(sleep(Duration::from_secs(1)));
                     relay(&mut one, &mut other, superseded).await
@@ -536,9 +568,93 @@ mod tests {
         });
     }
 
-    impl Side for DuplexStream {
-        fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// A stream without buffers.
+    trait End: AsyncRead + AsyncWrite + Unpin {
+        /// [`Side::poll_break_off`]
+        fn poll_break(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    }
+
+    impl End for DuplexStream {
+        fn poll_break(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
             self.poll_shutdown(context)
+        }
+    }
+
+    /// A stream with buffers, as TLS has them.
+    struct Buffered<S> {
+        stream: BufReader<S>,
+        unsent: Vec<u8>,
+    }
+
+    impl<S: AsyncRead> Buffered<S> {
+        fn new(stream: S) -> Self {
+            Self { stream: BufReader::new(stream), unsent: Vec::new() }
+        }
+    }
+
+    impl<S: End> AsyncRead for Buffered<S> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        }
+    }
+
+    impl<S: End> AsyncBufRead for Buffered<S> {
+        fn poll_fill_buf(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<&[u8]>> {
+            Pin::new(&mut self.get_mut().stream).poll_fill_buf(context)
+        }
+
+        fn consume(mut self: Pin<&mut Self>, length: usize) {
+            Pin::new(&mut self.stream).consume(length);
+        }
+    }
+
+    impl<S: End> AsyncWrite for Buffered<S> {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            ready!(self.as_mut().poll_flush(context))?;
+            Pin::new(self.stream.get_mut()).poll_write(context, bytes)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            let Self { stream, unsent } = self.get_mut();
+            while !unsent.is_empty() {
+                let sent = ready!(Pin::new(stream.get_mut()).poll_write(context, unsent))?;
+                unsent.drain(..sent);
+            }
+            Pin::new(stream.get_mut()).poll_flush(context)
+        }
+
+        fn poll_shutdown(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            ready!(self.as_mut().poll_flush(context))?;
+            Pin::new(self.stream.get_mut()).poll_shutdown(context)
+        }
+    }
+
+    impl<S: End> Side for Buffered<S> {
+        fn take_in(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let length = bytes.len().min(SEGMENT - self.unsent.len());
+            self.unsent.extend(&bytes[..length]);
+            Ok(length)
+        }
+
+        fn poll_break_off(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(self.stream.get_mut()).poll_break(context)
         }
     }
 
@@ -594,8 +710,8 @@ mod tests {
         }
     }
 
-    impl Side for ScriptedServer {
-        fn poll_break_off(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    impl End for ScriptedServer {
+        fn poll_break(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             *self.ending.lock().unwrap() = Some("broken off");
             Poll::Ready(Ok(()))
         }
@@ -616,10 +732,11 @@ mod tests {
         });
         run(async {
             for takes in [true, false] {
-                let (mut command, mut one) = duplex(1000);
+                let (mut command, one) = duplex(1000);
+                let mut one = Buffered::new(one);
                 command.write_all(b"request").await.unwrap();
-                let broken =
-                    relay(&mut one, &mut ScriptedServer::new(b"", false, takes), pending()).await;
+                let mut server = Buffered::new(ScriptedServer::new(b"", false, takes));
+                let broken = relay(&mut one, &mut server, pending()).await;
                 assert_eq!(broken.unanswered.unwrap(), b"request");
                 one.write_all(b"answer").await.unwrap();
                 drop(one);
@@ -663,7 +780,7 @@ mod tests {
                 let server = ScriptedServer::new(b"", true, true);
                 let ending = Arc::clone(&server.ending);
                 let command = ScriptedServer::new(b"request", is_clean, true);
-                assert!(!has_failed(&relay(&mut { command }, &mut { server }, pending()).await));
+                assert!(!has_failed(&spawned(command, server).await.unwrap()));
                 ending.lock().unwrap().take()
             })
         };
@@ -677,10 +794,8 @@ mod tests {
             tokio::time::pause();
             let begin = tokio::time::Instant::now();
             let (command, one) = duplex(1000);
-            assert!(has_failed(
-                &relay(&mut { one }, &mut ScriptedServer::new(b"word", false, true), pending())
-                    .await
-            ));
+            let relay = spawned(one, ScriptedServer::new(b"word", false, true));
+            assert!(has_failed(&relay.await.unwrap()));
             assert!((LINGER..2 * LINGER).contains(&begin.elapsed()));
             drop(command);
         });

@@ -5,7 +5,7 @@
 //! buffer.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Write as _};
 use std::mem;
 use std::ops::Range;
 use std::pin::Pin;
@@ -108,6 +108,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
 
 /// Breaks off by closing without the alert `close_notify`, which would say that nothing is missing (RFC 8446, section 6.1).
 impl<S: AsyncRead + AsyncWrite + Unpin> Side for TlsStream<S> {
+    /// Encrypts the bytes, for which the connection's buffer has room.
+    fn take_in(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Client(stream) => stream.get_mut().1.writer().write(bytes),
+            Self::Server(stream) => stream.get_mut().1.writer().write(bytes),
+        }
+    }
+
     fn poll_break_off(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(self.get_mut().get_mut().0).poll_shutdown(context)
     }

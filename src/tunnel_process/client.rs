@@ -133,7 +133,7 @@ fn exchange(
 }
 
 /// Waits until the process says that it is there. One that has just been started may take a moment; a longer wait is reported.
-fn first_word(conversation: &mut Conversation) -> io::Result<()> {
+pub(super) fn first_word(conversation: &mut Conversation) -> io::Result<()> {
     conversation.be_patient(limits::LOCK_NOTICE)?;
     let word = match conversation.receive() {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -15,6 +15,7 @@ mod identity;
 mod lifetime;
 mod message;
 mod pins;
+mod repeated;
 mod served;
 mod served_client;
 mod service;
@@ -27,6 +28,7 @@ pub use message::{
     ClusterStatus, Conversation, Greeting, KeyStatus, ProcessStatus, RegisteredCluster,
     Registration, StatusDocument,
 };
+pub use repeated::{CallDigest, CredentialAnswer, RepeatableCall, repeat};
 pub use service::serve;
 pub use token_process::{OwnKey, TOKEN_ARGUMENT, serve_token};
 

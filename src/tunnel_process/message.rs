@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
+use super::repeated::{RepeatableCall, Repetition};
 use config::pin::{PinOrigin, PinRequest};
 use config::{Config, Keep, TokenName};
 use kubeconfig::{Cluster, LocalCluster, NamedCluster, local_address, tunnelled, write_command};
@@ -44,12 +45,13 @@ pub struct Greeting<R = ControlRequest> {
 #[derive(Deserialize, Serialize)]
 pub enum ControlRequest {
     Register(Registration),
+    Repeat(Repetition),
     Status,
     Stop,
 }
 
 /// What a client wants to have served, and for how long.
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Clone, Default, Deserialize, Serialize)]
 pub struct Registration {
     /// The configuration of the key, without a PIN.
     pub configuration: Vec<(String, String)>,
@@ -67,6 +69,8 @@ pub struct Registration {
     pub environment: Environment,
     /// Where the client has PINs from.
     pub pin_origin: PinOrigin,
+    /// The plugin's call, if nothing in files but the key's configuration decides what it asks for.
+    pub call: Option<RepeatableCall>,
 }
 
 /// The configuration of a key from what a client has sent.
@@ -138,6 +142,8 @@ pub struct Registered {
 /// A message from the process. Its questions are calls of the client's [`PinProvider`](config::pin::PinProvider).
 #[derive(Deserialize, Serialize)]
 pub(super) enum Reply<'a> {
+    /// The answer to a call that is repeated; `None` if it has to be made in full.
+    Answered(Option<String>),
     /// The reader itself asks for the PIN now.
     AtReader(String),
     ConfirmAtReader(PinRequest<'a>),

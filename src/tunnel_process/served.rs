@@ -11,6 +11,7 @@ use super::environment::Environment;
 use super::identity::identity;
 use super::lifetime::ServedKey;
 use super::message::{ClusterStatus, RegisteredCluster, Registration, StatusDocument};
+use super::repeated::{CallDigest, KnownCall, KnownCalls};
 use super::service::Service;
 use super::token_process::{self, TokenProcess};
 use config::Config;
@@ -32,6 +33,8 @@ pub(super) struct Served {
     clusters: BTreeMap<SocketAddr, RegisteredCluster>,
     /// The keys by their numbers. A key that is closed stays here; all are taken out when the process ends.
     pub(super) keys: BTreeMap<KeyNumber, ServedKey>,
+    /// The plugin's calls that were answered.
+    pub(super) calls: KnownCalls,
     /// How many clients are connected.
     pub(super) clients: usize,
     /// Whether the process is to end.
@@ -51,6 +54,16 @@ impl Served {
     pub(super) fn can_serve(&self, registration: &Registration) -> bool {
         let authorities = self.authority.as_ref().zip(registration.authority.as_ref());
         !self.is_stopping && authorities.is_none_or(|(served, wanted)| served == wanted)
+    }
+
+    /// The call of this digest, if it was answered and can be answered again without opening anything.
+    pub(super) fn answerable(&mut self, digest: &CallDigest) -> Option<KnownCall> {
+        let known = self.calls.find(digest)?;
+        let usage = usage(self.tunnels.as_ref(), known.key);
+        let can_serve = self.can_serve(&known.registration);
+        let key = self.keys.get_mut(&known.key)?;
+        let is_open = key.open.is_some() && !key.is_lost() && key.admits_clients(usage);
+        Some(known).filter(|_| can_serve && is_open)
     }
 
     /// Closes the keys that nothing keeps open any more. If there is no key and no client left, the process is to end.

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use super::VERSION;
 use super::admission::AdmittedKey;
-use super::message::{ControlRequest, Conversation, Greeting, Registration, Reply};
+use super::message::{ControlRequest, Conversation, Greeting, Registered, Registration, Reply};
+use super::repeated::{KnownCall, Repetition};
 use super::service::Service;
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
@@ -65,10 +66,14 @@ impl ServedClient {
                 let status = self.0.served().status();
                 conversation.send(&Reply::Status(status))
             }
+            ControlRequest::Repeat(repetition) => {
+                let document = self.answer_again(&conversation, peer, process, &repetition);
+                conversation.send(&Reply::Answered(document))
+            }
             ControlRequest::Register(registration)
                 if version == VERSION && self.0.served().can_serve(&registration) =>
             {
-                self.register(conversation, peer, process, &registration)
+                self.register(conversation, peer, process, Arc::new(registration))
             }
             ControlRequest::Register(_) | ControlRequest::Stop => self.stop(conversation),
         }
@@ -83,19 +88,40 @@ impl ServedClient {
         Ok(())
     }
 
+    /// Admits the client again for a call that was answered before; the answer. `None` if the call isn't known, or if
+    /// anything about it is to be asked, opened or told: then it has to be made in full.
+    fn answer_again(
+        &self,
+        conversation: &Conversation,
+        peer: Peer,
+        process: i32,
+        repetition: &Repetition,
+    ) -> Option<String> {
+        let known = self.0.served().answerable(&repetition.digest)?;
+        let caller = Some(repetition.caller);
+        let registration = Registration { caller, ..Registration::clone(&known.registration) };
+        let admitted = self.0.admit(conversation, peer, process, &registration).ok()?;
+        let Registered { client, warnings, .. } = admitted.answer;
+        client.filter(|_| warnings.is_empty()).map(|client| known.call.answer.document(client))
+    }
+
     /// Opens the client's key and serves its clusters. Signs a digest, if the client has one.
     fn register(
         &self,
         mut conversation: Conversation,
         peer: Peer,
         process: i32,
-        registration: &Registration,
+        registration: Arc<Registration>,
     ) -> io::Result<()> {
         let AdmittedKey { number, answer } =
-            match self.0.admit(&conversation, peer, process, registration) {
+            match self.0.admit(&conversation, peer, process, &registration) {
                 Ok(admitted) => admitted,
                 Err(error) => return conversation.send(&Reply::Failed(error)),
             };
+        if let Some(call) = registration.call.clone() {
+            let registration = Arc::clone(&registration);
+            self.0.served().calls.remember(KnownCall { call, registration, key: number });
+        }
         conversation.send(&Reply::Registered(answer))?;
         if registration.signs {
             let (scheme, digest): (Scheme, Vec<u8>) = conversation.receive()?;

@@ -12,23 +12,22 @@ use super::key::options::{
     KeyOptions, KeySource, SelectedContext, kubeconfig_files, standard_input_is_the_clients,
 };
 use super::session::{CommandSession, StartingSession};
+use crate::start::CLIENT_REQUEST;
 use config::pin::NO_PIN;
 use config::{Config, Keep, PinSource, key_selection};
-use crypto::certificate::rfc_3339;
-use kubeconfig::exec_credential::{ExecProof, ExecRequest, VERSIONS, exec_answer};
+use kubeconfig::exec_credential::{ExecRequest, VERSIONS};
 use kubeconfig::{Kubeconfig, LocalCluster};
 use messages::error::{Error, Exit};
 use messages::help::{Help, HelpPart, command};
 use messages::report;
 use pin_entry::{self, Sources};
-use system::clock::unix_time;
 use system::process::parent;
+use tunnel::ServerIdentity;
 use tunnel::told;
-use tunnel::{ClientCertificate, ServerIdentity};
-use tunnel_process::{self, RegisteredCluster, Registration, caller_error};
-
-/// The variable that holds a client's request.
-const REQUEST: &str = "KUBERNETES_EXEC_INFO";
+use tunnel_process::{
+    self, CallDigest, CredentialAnswer, RegisteredCluster, Registration, RepeatableCall,
+    caller_error,
+};
 
 /// The time after which a client asks again. So a client whose tunnel was killed is connected again after this time.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -62,14 +61,15 @@ pub(super) fn run(
     arguments: &CredentialArguments,
     start: StartingSession<'_>,
 ) -> Result<(), Error> {
-    let request = start.take(REQUEST);
+    let digest = CallDigest::of_this_process();
+    let request = start.take(CLIENT_REQUEST);
     let client = request.as_ref().and_then(|_| parent()).filter(|process| *process > 0);
     let request = match request {
         Some(text) => Some(ExecRequest::decode(text.as_bytes())?),
         None => None,
     };
     let outcome = match arguments.short_lived.kind {
-        None => answer(arguments, request.as_ref(), start),
+        None => answer(arguments, request.as_ref(), digest, start),
         Some(kind) => short_lived::hand_out(kind, arguments, request, start),
     };
     outcome.map_err(|error| {
@@ -133,6 +133,7 @@ fn own_arguments() -> Vec<OsString> {
 fn answer(
     arguments: &CredentialArguments,
     request: Option<&ExecRequest>,
+    digest: Option<CallDigest>,
     start: StartingSession<'_>,
 ) -> Result<(), Error> {
     // The caller is looked at before anything takes time.
@@ -141,7 +142,16 @@ fn answer(
     let (PluginKey { selection, keep, mut pins, context }, session) =
         PluginKey::of(arguments, start)?;
     let identity = tunnel_process::identity()?;
+    let credential = CredentialAnswer {
+        version: version(request, options).to_owned(),
+        lifetime: lifetime(keep),
+    };
+    let is_repeatable = context.is_none()
+        && request.is_some_and(ExecRequest::is_complete)
+        && log::max_level() == log::LevelFilter::Off;
+    let digest = digest.filter(|_| is_repeatable);
     let registration = Registration {
+        call: digest.map(|digest| RepeatableCall { digest, answer: credential.clone() }),
         configuration: selection,
         keep,
         caller: Some(caller),
@@ -158,12 +168,10 @@ fn answer(
     if parent() != Some(caller) {
         return Err(caller_error("it has ended"));
     }
-    let ClientCertificate { certificate_pem, key_pem } = registered.client.ok_or_else(|| {
+    let client = registered.client.ok_or_else(|| {
         Error::internal("clusters are served, and there is no certificate for them")
     })?;
-    let proof = ExecProof::Certificate { certificate: certificate_pem, key: key_pem };
-    let version = version(request, options);
-    session.output.print_document(&exec_answer(version, &proof, &expiry(keep)))
+    session.output.print_document(&credential.document(client))
 }
 
 /// The key with which the client's connections are made.
@@ -280,12 +288,10 @@ fn no_cluster(why: &str) -> Error {
     Error::new(Exit::Configuration, text).help(help)
 }
 
-/// The time at which the client has to ask again, in RFC 3339. It keeps the certificate until then.
-fn expiry(keep: Keep) -> String {
-    let lifetime = match keep {
+/// The time after which the client has to ask again. It keeps the certificate until then.
+fn lifetime(keep: Keep) -> Duration {
+    match keep {
         Keep::For(limit) => limit.min(LIFETIME),
         Keep::Command | Keep::Terminal => LIFETIME,
-    };
-    let seconds = i64::try_from(lifetime.as_secs()).unwrap_or_default();
-    rfc_3339(unix_time().saturating_add(seconds))
+    }
 }
