@@ -28,8 +28,7 @@ Examples:
   pkcs11-external-signer revoke user=15873456 --context prod
   pkcs11-external-signer revoke X509SHA256=97ec… | kubectl apply -f -")]
 pub(super) struct RevokeArguments {
-    /// A YubiKey's serial number, which digits alone are, a user's name (also serial=… and user=…), or a certificate's
-    /// X509SHA256=…
+    /// A YubiKey's serial number (digits alone; also serial=…), a user's name (also user=…), or a certificate's X509SHA256=…
     #[arg(value_name = "WHAT")]
     bearer: Bearer,
     /// Do it, after you have typed yes
