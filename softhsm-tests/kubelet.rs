@@ -4,6 +4,7 @@ pub(crate) mod keys;
 mod pulls;
 mod secrecy;
 
+use crate::fixture::der::certificates_pem;
 use crate::fixture::*;
 use crate::matrix::codes;
 use crate::seal::{CONFIG, PASSWORD, sealed_by_openssl};

@@ -7,7 +7,11 @@ use super::listing::{Listing, SelectedKey};
 use super::session::{CommandSession, StartingSession};
 use config::{Filter, Keep};
 use kubeconfig::{Kubeconfig, Provider, user_excerpt};
-use messages::error::Error;
+use messages::error::{Error, PROGRAM};
+
+/// What the last line of `--write` is for: kubectl 1.35 and later may refuse plugins, 1.38 takes no other field than
+/// `command` for one that it may run.
+const ALLOW_LIST: &str = "If kubectl may only run the plugins on its list (~/.kube/kuberc, credentialPluginAllowlist), add this one:";
 
 #[derive(Debug, Default, clap::Args)]
 #[command(mut_arg("context", |option| option.help("The context that will use the key")))]
@@ -82,7 +86,8 @@ pub(super) fn run(
     // A context that isn't there is refused before anything is written.
     kubeconfig.context(context)?;
     if arguments.write {
-        entries.write(&mut session.output)
+        entries.write(&mut session.output)?;
+        session.output.hint(ALLOW_LIST, &[&format!("- command: {PROGRAM}")])
     } else {
         session.output.print_document(&entries.excerpt(&kubeconfig)?)
     }
