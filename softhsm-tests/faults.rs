@@ -341,6 +341,7 @@ fn where_no_pin_can_help_nothing_else_is_blamed() {
         let checked = check(&store, faults).told(7);
         assert!(checked.contains(told) && checked.contains(remedy), "{checked}");
         assert_eq!(checked.matches('✘').count(), 1, "{checked}");
+        assert!(!checked.contains("no wrong PIN"), "{checked}");
         assert_eq!(store.calls("C_Login"), [] as [&str; 0]);
     }
     let expired = ["must be changed", "(C_Login: CKR_PIN_EXPIRED)", "--change-pin"];

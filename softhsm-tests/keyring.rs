@@ -217,6 +217,34 @@ fn the_pin_of_a_token_that_was_lost_is_kept_until_its_key_is_closed() {
     keys.keyring.finish(0);
 }
 
+#[test]
+fn the_pin_of_a_token_that_is_away_outlasts_the_end_of_another_key() {
+    let Some(keys) = Keys::here() else {
+        calls_of("C_SignInit#1:return=0x32,C_OpenSession#3:return=0xe0");
+        return;
+    };
+    assert_eq!([keys.open(0, PIN), keys.open(2, PIN)], [Ok(1), Ok(1)]);
+    assert!(keys.sign(0).is_err());
+    keys.close(2);
+    assert_eq!(keys.sign(0), Ok(()));
+    keys.keyring.finish(0);
+}
+
+/// Some libraries find a token that was put back only then. Where a person would have to type the PIN again, it isn't done.
+#[test]
+fn for_a_token_that_was_lost_a_library_is_initialised_again() {
+    let Some(keys) = Keys::here() else {
+        let store = token_with_pair(Kind::P256);
+        let stored = store.faulty(store.configuration_with_pin());
+        let invocation = store.command(&[]).suffering(&store, "C_SignInit#2:return=0x32");
+        run_again(invocation, &[stored]);
+        assert_eq!(store.calls("C_Initialize"), ["0x0"; 2]);
+        return;
+    };
+    assert_eq!([keys.sign(0), keys.sign(0)], [Ok(()), Ok(())]);
+    keys.keyring.finish(0);
+}
+
 /// A card that is pulled between C_SignInit and the login, and a PIN that was changed meanwhile.
 #[test]
 fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed() {
@@ -244,15 +272,17 @@ fn a_failed_login_for_one_signature_ends_neither_the_session_nor_what_was_typed(
 #[test]
 fn a_typed_pin_is_given_up_after_two_logins_without_a_clear_answer() {
     let Some(keys) = Keys::here() else {
-        let store = token_asking_each_time(Kind::P256);
-        let unclear = "C_Login#2:return=0x32,C_Login#3:return=0x5";
-        let invocation = store.command(&[]).suffering(&store, unclear);
-        run_again(invocation, &[store.faulty(store.configuration())]);
-        assert_eq!(store.calls("C_Login"), ["0x0", "0x32", "0x5"]);
+        for second in ["0x5", "0x32"] {
+            let store = token_asking_each_time(Kind::P256);
+            let unclear = format!("C_Login#2:return=0x32,C_Login#3:return={second}");
+            let invocation = store.command(&[]).suffering(&store, &unclear);
+            run_again(invocation, &[store.faulty(store.configuration())]);
+            assert_eq!(store.calls("C_Login"), ["0x0", "0x32", second]);
+        }
         return;
     };
     assert_eq!(keys.open(0, PIN), Ok(1));
-    for _ in 0..2 {
+    for _ in 0..3 {
         keys.sign(0).unwrap_err();
     }
     keys.keyring.finish(0);
@@ -295,6 +325,74 @@ fn each_client_has_three_tries() {
         assert_eq!(keys.open(0, WRONG_PIN), Err(7));
     }
     assert_eq!(keys.open(0, PIN), Ok(1));
+    keys.keyring.finish(0);
+}
+
+/// What a library takes without looking at it proves nothing.
+#[test]
+fn a_pin_that_the_token_was_not_asked_about_admits_no_other_client() {
+    let Some(keys) = Keys::here() else {
+        let calls = calls_of("C_Login#2:return=0x100");
+        let logins: Vec<_> = calls.iter().filter(|call| call.starts_with("Log")).collect();
+        assert_eq!(logins[..3], ["Login", "Logout", "Login 0x100"]);
+        return;
+    };
+    assert_eq!([keys.open(0, PIN), keys.open(1, WRONG_PIN)], [Ok(1), Err(7)]);
+    keys.keyring.finish(0);
+}
+
+/// The PIN that was right may have been changed by whoever the token has counted a wrong one of.
+#[test]
+fn a_login_is_not_made_again_for_a_token_that_has_counted_another_wrong_pin() {
+    let Some(keys) = Keys::here() else {
+        let calls = calls_of("C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW");
+        let logins: Vec<_> = calls.iter().filter(|call| call.starts_with("Log")).collect();
+        assert_eq!(logins, ["Login", "Logout", "Login 0xa0"]);
+        return;
+    };
+    assert_eq!([keys.open(0, PIN), keys.open(1, WRONG_PIN)], [Ok(1), Err(7)]);
+    keys.keyring.finish(0);
+}
+
+/// It is another client's, and the token hasn't said whether it is right.
+#[test]
+fn a_typed_pin_that_the_token_has_not_looked_at_is_not_sent_for_the_next_client() {
+    let Some(keys) = Keys::here() else {
+        calls_of("C_Login#1:return=0xa3");
+        return;
+    };
+    assert_eq!([keys.open(0, PIN), keys.open(0, PIN)], [Err(7), Ok(1)]);
+    keys.keyring.finish(0);
+}
+
+#[test]
+fn a_key_that_needs_no_login_is_open_to_every_client_beside_one_that_needs_it() {
+    let Some(keys) = Keys::here() else {
+        let [private, certificate] = Object::pair(key(Kind::P384), &[2]);
+        let pair = Object::pair(key(Kind::P256), &[1]);
+        let store = token_with(pair.into_iter().chain([private.public(), certificate]));
+        let configuration = store.faulty(store.configuration());
+        let keys = ["1", "2"].map(|id| configuration.clone().with("objectId", id));
+        run_again(store.command(&[]).suffering(&store, ""), &keys);
+        assert_eq!(store.calls("C_Login"), ["0x0"]);
+        return;
+    };
+    assert_eq!([keys.open(0, PIN), keys.open(1, PIN)], [Ok(1), Ok(0)]);
+    keys.keyring.finish(0);
+}
+
+/// There is no PIN here with which theirs could be compared.
+#[test]
+fn every_client_enters_the_pin_at_the_reader() {
+    let Some(keys) = Keys::here() else {
+        let calls =
+            calls_of("C_GetTokenInfo:set=CKF_PROTECTED_AUTHENTICATION_PATH,C_Login:pin-pad");
+        let logins: Vec<_> = calls.iter().filter(|call| call.starts_with("Log")).collect();
+        assert_eq!(logins[..3], ["Login", "Logout", "Login"]);
+        return;
+    };
+    assert_eq!([keys.open(0, WRONG_PIN), keys.open(1, WRONG_PIN)], [Ok(10); 2]);
+    assert_eq!([keys.sign(0), keys.sign(1)], [Ok(()), Ok(())]);
     keys.keyring.finish(0);
 }
 

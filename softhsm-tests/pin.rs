@@ -290,3 +290,14 @@ fn a_typed_pin_that_was_right_is_sent_as_the_final_try_only_after_a_word() {
     assert_signed(&terminal.type_line("yes").finish_with_pin());
     assert_eq!(store.calls("C_Login"), ["0x0"; 3]);
 }
+
+/// Whoever has typed it sees what becomes of it, unlike one that is stored.
+#[test]
+fn a_typed_pin_that_was_not_looked_at_is_sent_although_the_token_has_counted_a_wrong_one() {
+    let store = token_asking_each_time(Kind::P256);
+    let configuration = store.faulty(store.configuration());
+    let plan = "C_Login#1:then-return=0x100,C_GetTokenInfo:set=CKF_USER_PIN_COUNT_LOW";
+    let signing = store.sign_with(&configuration).suffering(&store, plan);
+    assert_signed(&signing.at_terminal().finish_with_pin());
+    assert_eq!(store.calls("C_Login"), ["0x100", "0x0"]);
+}

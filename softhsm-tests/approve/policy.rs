@@ -142,6 +142,28 @@ fn fifty_requests_are_one_table_and_one_yes() {
     cluster.issued_certificate("good-59");
 }
 
+/// Nobody would compare them but their requester.
+#[test]
+fn who_has_made_some_of_the_requests_is_warned_of_these() {
+    let (_turn, cluster) = fresh();
+    let jane = cluster.person("jane", &["dev", REQUESTERS, APPROVERS]);
+    let mallory = cluster.person("mallory", &["dev", REQUESTERS]);
+    let device = Device::new();
+    let policy = write_policy(&jane, &device);
+    let text = fs::read_to_string(&policy).unwrap();
+    let writes = "- name: jane-writes\n  requester: mallory\n  serialNumbers: [15873456]\nroots:";
+    fs::write(&policy, text.replace("roots:", writes)).unwrap();
+    jane.asks_by("own", &Wanted::default(), &device.request(&["dev"], claims()));
+    let others = device.request_of("jane-writes", &[], claims());
+    mallory.asks_by("others", &Wanted::default(), &others);
+    let both = "others would be approved\nown would be approved\n";
+    let warned = ["you have made \"own\" yourself, so nobody but you and the policy compares that"];
+    let outcome = approve_all(&jane, &policy).argument("--dry-run").run();
+    assert_eq!(outcome.printed_beside(&warned), both);
+    let otto = approver(cluster);
+    assert_eq!(approve_all(&otto, &policy).argument("--dry-run").run().printed(), both);
+}
+
 #[test]
 fn one_that_was_changed_meanwhile_stops_no_other() {
     let (_turn, cluster) = fresh();

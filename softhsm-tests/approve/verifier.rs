@@ -1,5 +1,7 @@
 //! `approve --policy` with a verifier, a program that judges attestations of other devices than YubiKeys.
 
+use std::os::unix::fs::chown;
+
 use super::{approver, jane};
 use crate::fixture::yubikey::{janes, key, tpm_bundle};
 use crate::fixture::*;
@@ -105,6 +107,11 @@ fn whatever_else_it_does_is_a_refusal_with_its_reason() {
             "echo 'a line' >&2; echo no TPM at all >&2; exit 3",
             "it ended with exit code 3: no TPM at all",
         ),
+        // The last line counts, also of many.
+        (
+            "head -c 60000 /dev/zero | tr '\\0' '\\n' >&2; echo no TPM at all >&2; exit 3",
+            "it ended with exit code 3: no TPM at all",
+        ),
         ("exit 1", "it ended with exit code 1, and didn't say why"),
         ("kill -9 $$", "it was ended by signal 9"),
         ("true", "its answer can't be used: EOF"),
@@ -168,4 +175,56 @@ fn it_is_not_run_once_its_file_has_changed() {
     let approve = otto.command("approve").arguments(&["--dry-run", "--policy"]);
     let outcome = approve.argument(policy.to_str().unwrap()).run();
     outcome.says(&["verify: it can't be run: its file has changed since the policy was read"]);
+}
+
+/// Whoever can change it decides what is approved.
+#[test]
+fn it_is_an_executable_file_that_no_other_user_can_change() {
+    needs_isolation!();
+    let otto = approver(quiet_cluster());
+    let policy = write_policy(&otto, ANSWER);
+    let option = format!("--policy={}", policy.display());
+    let check = || otto.command("approve").arguments(&["--check", &option]).run();
+    let verifier = policy.with_file_name("bin/verify");
+    // A program that needs no libraries is as large.
+    write_file(&verifier, "#".repeat(2 * 1024 * 1024), 0o755);
+    check().succeeded();
+    for (mode, reason) in [
+        (0o644, "bin/verify: it is not executable"),
+        (0o757, "bin/verify: another user can change it"),
+    ] {
+        set_mode(&verifier, mode);
+        check().fails(3, &[reason, "name an executable file"]);
+    }
+    set_mode(&verifier, 0o755);
+    chown(&verifier, Some(1), None).unwrap();
+    check().fails(3, &["bin/verify: another user can change it"]);
+}
+
+/// Anybody can make requests, and a verifier may take its time over each.
+#[test]
+fn it_is_not_asked_about_what_the_policy_does_not_allow_whatever_it_says() {
+    let cluster = hasty_cluster();
+    let (mallory, otto) = (cluster.person("mallory", &["dev", REQUESTERS]), approver(cluster));
+    mallory.asks_by("not-janes-own", &Wanted::default(), &request(&["dev"]));
+    let policy = write_policy(&otto, &format!("echo asked >asked; {ANSWER}"));
+    let option = format!("--policy={}", policy.display());
+    let refused = otto.command("approve").arguments(&["not-janes-own", &option]).run();
+    refused.fails(6, &["it isn't asked, since the request for \"jane\" is made by \"mallory\""]);
+    assert!(!policy.with_file_name("asked").exists());
+}
+
+#[test]
+fn its_answer_is_as_long_as_the_limit_and_no_longer() {
+    let cluster = hasty_cluster();
+    let (jane, otto) = (jane(cluster), approver(cluster));
+    jane.asks_by("told-at-length", &Wanted::default(), &request(&["dev"]));
+    let padded = |length| format!("printf '%-{length}s' \"$({ANSWER})\"");
+    let policy = write_policy(&otto, &padded(16_384));
+    let option = format!("--policy={}", policy.display());
+    let arguments = ["told-at-length", &option, "--dry-run"];
+    let approve = || otto.command("approve").arguments(&arguments).run();
+    assert_eq!(approve().printed(), "told-at-length would be approved\n");
+    write_verifier(policy.parent().unwrap(), &padded(16_385));
+    approve().fails(6, &["it printed more than 16384 bytes"]);
 }
