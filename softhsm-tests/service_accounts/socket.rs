@@ -135,3 +135,27 @@ fn systemd_opens_the_socket_and_hears_of_the_start() {
     // It is systemd's.
     assert!(signer.socket.exists());
 }
+
+/// With the program of the tests in place of the installed one.
+#[test]
+fn the_units_of_the_packages_are_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = |ending: &str| {
+        let name = format!("pkcs11-external-signer-service-accounts.{ending}");
+        let text = fs::read_to_string(at_root("scripts/systemd").join(&name)).unwrap();
+        let text = text.replace("/usr/bin/pkcs11-external-signer", PROGRAM);
+        let file = directory.path().join(&name);
+        fs::write(&file, &text).unwrap();
+        (file.to_str().unwrap().to_owned(), text)
+    };
+    let [(service, text), (socket, _)] = ["service", "socket"].map(unit);
+    let verify = Invocation::new(directory.path()).program("systemd-analyze".as_ref());
+    verify.arguments(&["verify", "--man=no", &service, &socket]).run().succeeded().silently();
+    // The options are those that there are: a list that isn't there is what is wrong.
+    let (_, command) = text.split_once("\nExecStart=").unwrap();
+    let command = command.lines().next().unwrap();
+    let here = directory.path().to_str().unwrap();
+    let command = command.replace("%S", here).replace("%d", here);
+    let run = Invocation::new(directory.path()).within("sh", &format!("exec {command}"));
+    run.run().fails(3, &["the list of keys /etc/pkcs11-external-signer/service-account-keys"]);
+}

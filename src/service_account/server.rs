@@ -1,6 +1,6 @@
 //! The server: listens, has each connection answered, and ends when its last request is answered.
 
-use std::os::unix::net::UnixListener as StdListener;
+use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -53,47 +53,63 @@ pub fn serve(server: ServerOptions, signer: SignerOptions) -> Result<(), Error> 
     let [hangup, interruption, termination] = INTERRUPTING;
     let termination = on_signals(&[interruption, termination]).map_err(shortage)?;
     let hangup = on_signals(&[hangup]).map_err(shortage)?;
+    let manager = server.manager;
+    let signer = Arc::new(Signer::new(signer, server.variables, manager.clone())?);
     let socket = match server.listen_at {
         ListenAt::Path(path) => ListeningSocket::bind(&path)?,
         ListenAt::Opened(listener) => ListeningSocket::of_systemd(listener)?,
     };
-    let manager = server.manager;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4))
         .enable_all()
         .build()
         .map_err(shortage)?;
-    let outcome = runtime.block_on(async {
-        let signer = Arc::new(Signer::new(signer, server.variables, manager.clone())?);
-        let serving = Serving::start(&socket, &signer)?;
-        signer.start().await?;
-        report::note(&format!("serves API servers at {}", socket.path.display()));
-        manager.tell("READY=1");
-        tokio::spawn(Arc::clone(&signer).supervise());
-        tokio::spawn(Arc::clone(&signer).look_after_history());
-        tokio::spawn(reload_on(hangup, Arc::clone(&signer)));
-        let mut termination = readable(termination)?;
-        let _ = termination.read_u8().await;
-        manager.tell("STOPPING=1\nSTATUS=answers the requests that it has");
-        socket.remove();
-        serving.end().await;
-        signer.write_history();
-        Ok(())
-    });
-    if outcome.is_err() {
-        socket.remove();
-    }
+    let signals = Signals { hangup, termination };
+    let outcome = runtime.block_on(serve_at(&socket, signer, &manager, signals));
+    socket.remove();
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
-fn readable(stream: std::os::unix::net::UnixStream) -> Result<UnixStream, Error> {
+/// Streams that become readable with each such signal.
+struct Signals {
+    hangup: StdStream,
+    termination: StdStream,
+}
+
+/// Serves until a signal ends that, and then answers the requests that are there.
+async fn serve_at(
+    socket: &ListeningSocket,
+    signer: Arc<Signer>,
+    manager: &ServiceManager,
+    signals: Signals,
+) -> Result<(), Error> {
+    let mut termination = readable(signals.termination)?;
+    let serving = Serving::start(socket, &signer)?;
+    tokio::select! {
+        started = signer.start() => started?,
+        _ = termination.read_u8() => return Ok(()),
+    }
+    report::note(&format!("serves API servers at {}", socket.path.display()));
+    manager.tell("READY=1");
+    tokio::spawn(Arc::clone(&signer).supervise());
+    tokio::spawn(Arc::clone(&signer).look_after_history());
+    tokio::spawn(reload_on(signals.hangup, Arc::clone(&signer)));
+    let _ = termination.read_u8().await;
+    manager.tell("STOPPING=1\nSTATUS=answers the requests that it has");
+    socket.remove();
+    serving.end().await;
+    signer.write_history();
+    Ok(())
+}
+
+fn readable(stream: StdStream) -> Result<UnixStream, Error> {
     stream.set_nonblocking(true).map_err(shortage)?;
     UnixStream::from_std(stream).map_err(shortage)
 }
 
 /// Has the list of keys read again at each signal.
-async fn reload_on(hangup: std::os::unix::net::UnixStream, signer: Arc<Signer>) {
+async fn reload_on(hangup: StdStream, signer: Arc<Signer>) {
     let Ok(mut hangup) = readable(hangup) else { return };
     while hangup.read_u8().await.is_ok() {
         signer.reload();

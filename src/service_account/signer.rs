@@ -124,7 +124,8 @@ impl Signer {
 
     /// Opens the keys for the first time. An error if the signer should not even start: what is wrong won't mend itself.
     pub(crate) async fn start(self: &Arc<Self>) -> Result<(), Error> {
-        match self.open(locked(&self.lines).clone()).await {
+        let lines = locked(&self.lines).clone();
+        match self.open(lines).await {
             Ok(opened) => self.use_keys(opened),
             Err(error) if may_mend_itself(&error) || error.exits_with(Exit::Login) => {
                 self.cannot_open(error);

@@ -26,19 +26,23 @@ const SOCKET: &str = "/run/pkcs11-external-signer/service-accounts.sock";
 /// API servers take no shorter one.
 const SHORTEST_LIFE: Duration = Duration::from_secs(600);
 
-#[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(after_help = "\
+const EXAMPLES: &str = "\
 Examples:
   pkcs11-external-signer service-account-signer --keys /etc/sa-keys \\
     --pin-source file:/run/credentials/pin
   pkcs11-external-signer service-account-signer --key 2 --token-label sa \\
     --module /usr/lib/libhsm.so --pin-source env:PIN --socket ~/run/api.sock
-  pkcs11-external-signer service-account-signer status
+  pkcs11-external-signer service-account-signer status";
+
+const HELP: &str = "
 
 The API server gets --service-account-signing-endpoint=SOCKET in place of its key files. The first key of the list that \
 has been published for long enough signs; a public key (file:) only verifies. With `hidden` behind it, OIDC discovery \
-doesn't show a key. SIGHUP has the list read again.")]
+doesn't show a key. SIGHUP has the list read again.";
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(disable_help_subcommand = true, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}{HELP}"))]
 pub(super) struct SignerArguments {
     #[command(subcommand)]
     command: Option<SignerCommand>,
@@ -69,14 +73,14 @@ pub(super) struct SignerArguments {
     /// Where the PIN comes from: file:/path or env:VAR
     #[arg(long, value_name = "SOURCE", value_parser = pin_source, help_heading = HEADING)]
     pin_source: Option<String>,
-    /// The longest life of a token that the API server may ask for
+    /// The longest life of a token
     #[arg(long, value_name = "DURATION", value_parser = life, default_value = "8760h")]
     longest_life: Duration,
     /// How long a new key is published before it signs
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h", hide_short_help = true)]
     publish_first: Duration,
     /// How often API servers fetch the keys
-    #[arg(long, value_name = "DURATION", value_parser = refresh, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = refresh, default_value = "5m", hide_short_help = true)]
     refresh: Duration,
     /// How many signatures the token makes at the same time, at most
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64), default_value = "8")]
