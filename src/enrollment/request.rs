@@ -84,7 +84,7 @@ impl Applicant {
 }
 
 /// Makes a request for this user and these groups, as PEM, and has it signed: `sign` gets one of the `schemes`, which the
-/// key can make, and the digest, or for Ed25519 the whole message. Of a key for sealed files the request says so, for a CA that copies
+/// key can make, and the digest, or for Ed25519 and ML-DSA the whole message. Of a key for sealed files the request says so, for a CA that copies
 /// that into the certificate: OpenSC goes by the latter. An `attestation` of where the key is, if there is any, is in it, too.
 pub fn sign_request(
     purpose: KeyPurpose,
@@ -214,6 +214,7 @@ pub(super) fn public_key_info(key: &PublicKey) -> der::Result<SubjectPublicKeyIn
             (rfc5912::ID_EC_PUBLIC_KEY, Some(Any::from_der(curve.parameters())?), point.clone())
         }
         PublicKey::Ed25519(point) => (rfc8410::ID_ED_25519, None, point.to_vec()),
+        PublicKey::MlDsa { set, key } => (set.oid(), None, key.clone()),
         PublicKey::Rsa { modulus, exponent } => {
             let mut numbers = UintRef::new(modulus)?.to_der()?;
             numbers.extend(UintRef::new(exponent)?.to_der()?);
@@ -244,6 +245,10 @@ impl RequestSignature {
             PublicKey::Ed25519(_) => {
                 let algorithm = named(rfc8410::ID_ED_25519, None);
                 Ok(Some(Self { scheme: Scheme::Ed25519, hash: None, algorithm }))
+            }
+            PublicKey::MlDsa { set, .. } => {
+                let scheme = Scheme::MlDsa { set: *set };
+                Ok(Some(Self { scheme, hash: None, algorithm: named(set.oid(), None) }))
             }
             PublicKey::Rsa { .. } => Self::rsa(key, schemes),
         }
