@@ -119,8 +119,7 @@ fn one_key_reads_and_another_one_writes() {
         ],
     );
     // As before kubectl 1.34.
-    let keys =
-        keys + "export KUBECTL_KUBERC=false\n! kubectl --context=prod delete deployment old\n";
+    let keys = keys + "export KUBERC=off\n! kubectl --context=prod delete deployment old\n";
     let invocation = ruth.command("unused").variable("SOFTHSM2_CONF", store.path("softhsm2.conf"));
     let mut terminal = typed(invocation, ruth.directory(), &keys);
     terminal.expect_prompt().type_line(PIN);

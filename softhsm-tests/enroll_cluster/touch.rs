@@ -112,7 +112,7 @@ fn kubectl_writes_with_the_second_key_by_itself_and_reads_with_the_first_one() {
 
     // kubectl of before 1.34, and other clients, stay with the first one.
     let older = newcomer.kubectl(&["delete", "configmap", "touched"]);
-    older.variable("KUBECTL_KUBERC", "false").run().failed().says(&["User \"tess\" cannot delete"]);
+    older.variable("KUBERC", "off").run().failed().says(&["User \"tess\" cannot delete"]);
     kubectl(&["delete", "configmap", "touched"]).printed();
     newcomer.stop();
     let bindings = ["clusterrolebinding", "touch-requester", "touch-reads", "touch-writes"];

@@ -50,5 +50,5 @@ fn a_key_for_signing_opens_nothing_and_ed25519_is_refused() {
     asked(provider(&store, &file), IMAGE).fails_in_one_line(8, &["its CKA_DECRYPT is false"]);
     let unsealing = ["--for=unsealing", "--user=node2", "--csr", &csr];
     let refused = enroll(&store, &[&unsealing[..], &["--key=ed25519"]].concat()).run();
-    refused.fails(2, &["an Ed25519 key only signs"]);
+    refused.fails(2, &["a key of the kind ed25519 only signs"]);
 }

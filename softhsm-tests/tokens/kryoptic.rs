@@ -6,6 +6,7 @@ use super::differences::assert_documented;
 use super::environment::{Environment, Offer, Pair, Token, ecdsa};
 use super::opening::Unpadding;
 use crate::fixture::*;
+use crate::run::trouble::{Server, server_certificate};
 use crate::short_lived::structured::Trusted;
 
 const LIBRARY: &str = "KRYOPTIC_MODULE";
@@ -250,4 +251,50 @@ fn keys_for_unsealing_are_made_by_enroll() {
     let environment = environment([Pair::new("09", Kind::P256)], "");
     let kinds = [("ec-p256", Kind::P256), ("rsa-2048", Kind::Rsa(2048))];
     token(&environment).assert_enrolls_for_unsealing(&kinds);
+}
+
+/// From a bare token to stock kubectl, with keys that quantum computers can't forge signatures of.
+#[test]
+#[ignore = "scripts/test --all"]
+fn a_cluster_knows_the_bearer_of_an_ml_dsa_key() {
+    let environment = environment([Pair::new("09", Kind::P256)], "");
+    let token = token(&environment);
+    for (kind, name) in
+        [("ml-dsa-44", "ML-DSA-44"), ("ml-dsa-65", "ML-DSA-65"), ("ml-dsa-87", "ML-DSA-87")]
+    {
+        let newcomer = token.newcomer(LIBRARY);
+        let id = format!("--object-id={}", &kind[7..]);
+        newcomer.assert_enrolls(&["--key", kind, &id], &[], Invocation::run);
+        let keys = newcomer.keys();
+        let shown = keys.iter().find(|key| key["objectId"] == id["--object-id=".len()..]).unwrap();
+        assert_eq!(shown["kind"], name, "{shown}");
+        assert_eq!(shown["certificate"]["user"], "jane", "{shown}");
+    }
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn a_server_that_does_not_know_ml_dsa_is_told_of() {
+    let environment = environment([Pair::new("09", Kind::P256)], "");
+    let token = token(&environment);
+    let key = ["--object-id=65", "--key=ml-dsa-65"];
+    token.newcomer(LIBRARY).assert_enrolls(&key, &[], Invocation::run);
+    for (only, said) in [
+        ("-tls1_3", "takes no signature that the ML-DSA key of O=dev, CN=jane can make"),
+        (
+            "-tls1_2",
+            "refused TLS 1.3 (TLS alert ProtocolVersion), and the ML-DSA key of O=dev, CN=jane",
+        ),
+    ] {
+        // OpenSSL before 3.5 knows as little of it as servers of Go 1.26.
+        let store = &environment.store;
+        let own = server_certificate(store.directory.path());
+        let (_server, url) =
+            Server::start(&own.each_ref().map(Path::new), &cluster().authority()[0], &[only]);
+        let configuration = token.configuration("65");
+        let command = cluster().run(store, &configuration, &["--", "kubectl", "get", "--raw", "/"]);
+        cluster().lead_to(store, &url);
+        let outcome = environment.enter(command, token.variables).run();
+        outcome.says(&[said, "Go 1.27 or later", "Kubernetes 1.38", "ECDSA key"]);
+    }
 }

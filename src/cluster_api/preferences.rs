@@ -83,8 +83,7 @@ const COMMANDS: [&[&str]; 2] = [&["kuberc"], &["alpha", "kuberc"]];
 const NO_FILE: &[u8] = b"kuberc file not found at ";
 
 /// The help for preferences that can't be changed.
-const HELP: &str =
-    "it needs kubectl 1.35 or later, without KUBECTL_KUBERC=false, and a kuberc that it can read";
+const HELP: &str = "it needs kubectl 1.35 or later, without KUBERC=off or KUBECTL_KUBERC=false, and a kuberc that it can read";
 
 /// kubectl's preferences (kuberc), as the kubectl in PATH shows and changes them.
 pub struct Kuberc {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{ClusterApi, Kubectl, TokenConnection, Watch, decoded, is_name, unusable};
 use crate::kind;
 use attestation::bundle::is_attestation;
-use crypto::certificate::CertificationRequest;
+use crypto::certificate::{CertificationRequest, PublicKey};
 use crypto::verify::is_signed_by_its_key;
 use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
@@ -441,6 +441,7 @@ pub fn objections(
         no_usage(spec),
         another_signer(spec),
         other_usages(spec),
+        unfit_usage(spec, csr),
     ];
     found.into_iter().flatten().collect()
 }
@@ -508,6 +509,15 @@ fn other_usages(spec: &RequestSpec) -> Option<String> {
     }
     let usages = listed(&usages, "and");
     Some(format!("is for the usages {usages}, not for client auth alone"))
+}
+
+/// An ML-DSA key only signs (RFC 9881, section 5).
+fn unfit_usage(spec: &RequestSpec, csr: &CertificationRequest) -> Option<String> {
+    let is_for_encryption = spec.usages.iter().any(|usage| usage == "key encipherment");
+    let only_signs = matches!(csr.public_key, PublicKey::MlDsa { .. });
+    (is_for_encryption && only_signs).then(|| {
+        format!("is for the usage key encipherment, which a key {} can't have", csr.public_key)
+    })
 }
 
 fn from_base64(text: &str) -> Option<String> {

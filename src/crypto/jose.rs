@@ -38,7 +38,9 @@ impl TokenAlgorithm {
                 let hash = Hash::Sha256;
                 Ok(Self { name: "RS256", hash, scheme: Scheme::RsaPkcs1 { hash } })
             }
-            PublicKey::Rsa { .. } | PublicKey::Ed25519(_) => Err(unfit(key)),
+            PublicKey::Rsa { .. } | PublicKey::Ed25519(_) | PublicKey::MlDsa { .. } => {
+                Err(unfit(key))
+            }
         }
     }
 
@@ -68,7 +70,7 @@ fn jwk(key: &PublicKey) -> Result<Value, Error> {
             let [x, y] = coordinates.map(|coordinate| base64url(&coordinate));
             Ok(json!({"crv": curve.to_string(), "kty": "EC", "x": x, "y": y}))
         }
-        PublicKey::Ed25519(_) => Err(unfit(key)),
+        PublicKey::Ed25519(_) | PublicKey::MlDsa { .. } => Err(unfit(key)),
         PublicKey::Rsa { modulus, exponent } => {
             Ok(json!({"e": base64url(exponent), "kty": "RSA", "n": base64url(modulus)}))
         }

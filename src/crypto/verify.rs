@@ -2,6 +2,7 @@
 //!
 //! That catches another key's certificate, a broken library and a fault in the token alike.
 
+use aws_lc_rs::signature::{ML_DSA_44, ML_DSA_65, ML_DSA_87, UnparsedPublicKey};
 use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
 use rsa::BoxedUint;
 use rsa::pkcs1v15::Pkcs1v15Sign;
@@ -10,7 +11,9 @@ use sha1::Sha1;
 use sha2::digest::FixedOutputReset;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-use crate::certificate::{CertificationRequest, PublicKey, SignatureAlgorithm, with_leading_zeros};
+use crate::certificate::{
+    CertificationRequest, MlDsaSet, PublicKey, SignatureAlgorithm, with_leading_zeros,
+};
 use crate::scheme::ecdsa::{self, with_crate_of};
 use crate::scheme::{Scheme, pkcs1};
 use protocol::hash::Hash;
@@ -33,7 +36,7 @@ impl VerifiedSignature {
 }
 
 /// Verifies the signature of this digest with the key; `None` if it isn't valid. ECDSA signatures are in DER. For
-/// Ed25519, the digest is the message.
+/// Ed25519 and ML-DSA, the digest is the message.
 pub fn verify(
     key: &PublicKey,
     scheme: &Scheme,
@@ -43,7 +46,7 @@ pub fn verify(
     let signature = match key {
         // Some modules leave out leading zeros, which TLS demands.
         PublicKey::Rsa { .. } => with_leading_zeros(&signature, key.modulus_length())?,
-        PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => signature,
+        PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) | PublicKey::MlDsa { .. } => signature,
     };
     let is_accepted = match (key, scheme) {
         (PublicKey::Rsa { modulus, exponent }, Scheme::RsaPss { hash, salt }) => {
@@ -67,6 +70,14 @@ pub fn verify(
             let key = ed25519_dalek::VerifyingKey::from_bytes(point).ok()?;
             let signature = ed25519_dalek::Signature::from_slice(&signature).ok()?;
             key.verify_strict(digest, &signature).is_ok()
+        }
+        (PublicKey::MlDsa { set, key }, Scheme::MlDsa { set: of_scheme }) if set == of_scheme => {
+            let algorithm = match set {
+                MlDsaSet::MlDsa44 => &ML_DSA_44,
+                MlDsaSet::MlDsa65 => &ML_DSA_65,
+                MlDsaSet::MlDsa87 => &ML_DSA_87,
+            };
+            UnparsedPublicKey::new(algorithm, key).verify(digest, &signature).is_ok()
         }
         _ => false,
     };
@@ -106,10 +117,7 @@ fn pss_accepts<D: Digest + FixedOutputReset>(
 pub fn is_signed_by_its_key(request: &CertificationRequest) -> bool {
     let message = request.signed.as_slice();
     let Some(SignatureAlgorithm { scheme, hash }) = request.algorithm else { return false };
-    let digest = match scheme {
-        Scheme::Ed25519 => Some(message.to_vec()),
-        _ => hash.digest(&[message]),
-    };
+    let digest = hash.map_or_else(|| Some(message.to_vec()), |hash| hash.digest(&[message]));
     let signature = request.signature.clone();
     digest.is_some_and(|digest| verify(&request.public_key, &scheme, &digest, signature).is_some())
 }
@@ -121,14 +129,16 @@ pub(crate) mod vectors;
 mod tests {
     use rcgen::{
         CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256,
-        PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
+        PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_ML_DSA_44, PKCS_ML_DSA_65, PKCS_ML_DSA_87,
     };
 
     use super::*;
 
     #[test]
     fn a_request_is_its_keys_or_it_is_not() {
-        for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519] {
+        let post_quantum = [&PKCS_ML_DSA_44, &PKCS_ML_DSA_65, &PKCS_ML_DSA_87];
+        let others = [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519];
+        for algorithm in others.into_iter().chain(post_quantum) {
             let key = KeyPair::generate_for(algorithm).unwrap();
             let mut name = DistinguishedName::new();
             name.push(DnType::OrganizationName, "dev");

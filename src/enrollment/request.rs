@@ -82,7 +82,7 @@ impl Applicant {
 }
 
 /// Makes a request for this applicant, in PEM. `sign` signs it: it gets one of the `schemes`, which are those that the
-/// key can make, and the digest, or for Ed25519 the whole message. The request says whether the key is for sealed
+/// key can make, and the digest, or for Ed25519 and ML-DSA the whole message. The request says whether the key is for sealed
 /// files, for a CA that copies that into the certificate: OpenSC goes by the certificate. An `attestation` of where the
 /// key is goes into the request, too.
 pub fn sign_request(
@@ -224,6 +224,10 @@ impl RequestSignature {
             PublicKey::Ed25519(_) => {
                 let algorithm = named(rfc8410::ID_ED_25519, None);
                 Ok(Some(Self { scheme: Scheme::Ed25519, hash: None, algorithm }))
+            }
+            PublicKey::MlDsa { set, .. } => {
+                let scheme = Scheme::MlDsa { set: *set };
+                Ok(Some(Self { scheme, hash: None, algorithm: named(set.oid(), None) }))
             }
             PublicKey::Rsa { .. } => Self::rsa(key, schemes),
         }

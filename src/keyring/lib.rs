@@ -71,7 +71,7 @@ pub trait OpenKeys: Send + Sync {
     fn open_in_time(&self, key: KeyNumber) -> Result<Arc<OpenKey>, Error>;
 
     /// Signs with the key, which is opened if it isn't open; an error if it was closed. The limits of time are those of
-    /// [`open_in_time`](Self::open_in_time). For Ed25519, `digest` is the whole message.
+    /// [`open_in_time`](Self::open_in_time). For Ed25519 and ML-DSA, `digest` is the whole message.
     fn sign(
         &self,
         key: KeyNumber,

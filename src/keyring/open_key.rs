@@ -65,6 +65,11 @@ impl OpenKey {
         self.schemes.iter().any(Scheme::is_of_tls_1_3)
     }
 
+    /// Whether the key can sign for TLS 1.2, which has no ML-DSA.
+    pub fn serves_tls_1_2(&self) -> bool {
+        self.schemes.iter().any(Scheme::is_of_tls_1_2)
+    }
+
     /// Whether there may be a newer certificate by now.
     pub fn may_be_renewed(&self) -> bool {
         unix_time() >= self.read_again

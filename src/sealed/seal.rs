@@ -107,6 +107,6 @@ fn encrypted(
             let wrapped = agree_ephemeral(ephemeral, peer, (), wrapped).ok()?;
             agreed(name, sender.as_ref(), &wrapped).ok()
         }
-        PublicKey::Ed25519(_) => None,
+        PublicKey::Ed25519(_) | PublicKey::MlDsa { .. } => None,
     }
 }

@@ -5,12 +5,12 @@ use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
 
 use super::key::{KeyReference, ShownKey, no_public_key};
-use super::object::ED25519_PARAMETERS;
+use super::object::{ED25519_PARAMETERS, parameter_set};
 use super::raw::{KeyPair, ObjectHandle};
 use super::yubikey::SlotOptions;
 use super::{Token, ckr};
 use config::ObjectId;
-use crypto::certificate::Curve;
+use crypto::certificate::{Curve, MlDsaSet};
 use messages::error::{Error, Exit};
 use system::limits;
 use system::signals::Deferral;
@@ -34,13 +34,16 @@ const PROMISES: [(AttributeType, &str); 3] = [
     (AttributeType::NeverExtractable, "it was never extractable (CKA_NEVER_EXTRACTABLE)"),
 ];
 
-/// Which key is made: its type, and its curve or length.
+/// Which key is made: its type, and its curve, length or parameter set.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum KeyKind {
     #[default]
     EcP256,
     EcP384,
     Ed25519,
+    MlDsa44,
+    MlDsa65,
+    MlDsa87,
     Rsa2048,
     Rsa3072,
     Rsa4096,
@@ -48,8 +51,17 @@ pub enum KeyKind {
 
 impl KeyKind {
     /// All kinds, the usual one first.
-    pub const ALL: [Self; 6] =
-        [Self::EcP256, Self::EcP384, Self::Ed25519, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
+    pub const ALL: [Self; 9] = [
+        Self::EcP256,
+        Self::EcP384,
+        Self::Ed25519,
+        Self::MlDsa44,
+        Self::MlDsa65,
+        Self::MlDsa87,
+        Self::Rsa2048,
+        Self::Rsa3072,
+        Self::Rsa4096,
+    ];
 
     /// The name of the kind, as `--key` takes it.
     pub fn name(self) -> &'static str {
@@ -57,6 +69,9 @@ impl KeyKind {
             Self::EcP256 => "ec-p256",
             Self::EcP384 => "ec-p384",
             Self::Ed25519 => "ed25519",
+            Self::MlDsa44 => "ml-dsa-44",
+            Self::MlDsa65 => "ml-dsa-65",
+            Self::MlDsa87 => "ml-dsa-87",
             Self::Rsa2048 => "rsa-2048",
             Self::Rsa3072 => "rsa-3072",
             Self::Rsa4096 => "rsa-4096",
@@ -74,10 +89,18 @@ impl KeyKind {
             Self::EcP256 => "ECDSA P-256",
             Self::EcP384 => "ECDSA P-384",
             Self::Ed25519 => "Ed25519",
+            Self::MlDsa44 => "ML-DSA-44",
+            Self::MlDsa65 => "ML-DSA-65",
+            Self::MlDsa87 => "ML-DSA-87",
             Self::Rsa2048 => "RSA-2048",
             Self::Rsa3072 => "RSA-3072",
             Self::Rsa4096 => "RSA-4096",
         }
+    }
+
+    /// Whether such a key can open sealed files; an Ed25519 or ML-DSA key only signs.
+    pub fn can_unseal(self) -> bool {
+        !matches!(self, Self::Ed25519 | Self::MlDsa44 | Self::MlDsa65 | Self::MlDsa87)
     }
 
     /// The mechanisms that a token needs in order to make such a key and to use it. An RSA key can sign and decrypt in
@@ -93,6 +116,9 @@ impl KeyKind {
                 MechanismType::ECDH1_DERIVE,
             ],
             (Self::Ed25519, _) => &[MechanismType::ECC_EDWARDS_KEY_PAIR_GEN, MechanismType::EDDSA],
+            (Self::MlDsa44 | Self::MlDsa65 | Self::MlDsa87, _) => {
+                &[MechanismType::ML_DSA_KEY_PAIR_GEN, MechanismType::ML_DSA]
+            }
             (Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096, _) => {
                 &[MechanismType::RSA_PKCS_KEY_PAIR_GEN]
             }
@@ -105,6 +131,9 @@ impl KeyKind {
             Self::EcP256 => KeyShape::on_curve(KeyType::EC, Curve::P256.parameters()),
             Self::EcP384 => KeyShape::on_curve(KeyType::EC, Curve::P384.parameters()),
             Self::Ed25519 => KeyShape::on_curve(KeyType::EC_EDWARDS, ED25519_PARAMETERS[0]),
+            Self::MlDsa44 => KeyShape::ml_dsa(MlDsaSet::MlDsa44),
+            Self::MlDsa65 => KeyShape::ml_dsa(MlDsaSet::MlDsa65),
+            Self::MlDsa87 => KeyShape::ml_dsa(MlDsaSet::MlDsa87),
             Self::Rsa2048 => KeyShape::rsa(2048),
             Self::Rsa3072 => KeyShape::rsa(3072),
             Self::Rsa4096 => KeyShape::rsa(4096),
@@ -116,7 +145,7 @@ impl KeyKind {
 struct KeyShape {
     /// CKA_KEY_TYPE.
     key_type: KeyType,
-    /// The curve or length, as the public key's template has it.
+    /// The curve, length or parameter set, as the public key's template has it.
     attributes: Vec<Attribute>,
 }
 
@@ -127,6 +156,11 @@ impl KeyShape {
         Self { key_type: KeyType::RSA, attributes }
     }
 
+    fn ml_dsa(set: MlDsaSet) -> Self {
+        let attributes = vec![Attribute::ParameterSet(parameter_set(set).into())];
+        Self { key_type: KeyType::ML_DSA, attributes }
+    }
+
     fn on_curve(key_type: KeyType, parameters: &[u8]) -> Self {
         Self { key_type, attributes: vec![Attribute::EcParams(parameters.to_owned())] }
     }
@@ -135,6 +169,7 @@ impl KeyShape {
         match self.key_type {
             KeyType::RSA => Mechanism::RsaPkcsKeyPairGen,
             KeyType::EC_EDWARDS => Mechanism::EccEdwardsKeyPairGen,
+            KeyType::ML_DSA => Mechanism::MlDsaKeyPairGen,
             _ => Mechanism::EccKeyPairGen,
         }
     }

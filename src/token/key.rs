@@ -7,7 +7,7 @@ use cryptoki::object::{AttributeType, KeyType, ObjectClass};
 use cryptoki::session::UserType;
 
 use super::Token;
-use super::object::{ED25519_PARAMETERS, key_type};
+use super::object::{ED25519_PARAMETERS, key_type, ml_dsa_set};
 use super::raw::ObjectHandle;
 use crate::kind;
 use config::ObjectSelector;
@@ -332,6 +332,12 @@ impl Token {
             Some(KeyType::EC | KeyType::EC_EDWARDS) => {
                 let parameters = bytes(AttributeType::EcParams)?;
                 of_curve(&parameters, &bytes(AttributeType::EcPoint)?)
+            }
+            // CKA_VALUE of a private key is the secret.
+            Some(KeyType::ML_DSA) if self.is_public_key(object)? => {
+                let set = ml_dsa_set(&bytes(AttributeType::ParameterSet)?);
+                let value = bytes(AttributeType::Value)?;
+                set.and_then(|set| PublicKey::of_ml_dsa(set, &value))
             }
             _ => None,
         })

@@ -10,13 +10,13 @@ use std::iter;
 use crate::kind;
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::mechanism::MechanismType;
-use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
-use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE};
+use cryptoki::object::{Attribute, AttributeType, KeyType, MlDsaParameterSetType, ObjectClass};
+use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE, CK_ML_DSA_PARAMETER_SET_TYPE, CK_OBJECT_CLASS};
 
 use super::raw::{AttributeValues, ObjectHandle};
 use super::{Token, ckr};
 use config::ObjectSelector;
-use crypto::certificate::{Curve, PublicKey, bits, without_leading_zeros};
+use crypto::certificate::{Curve, MlDsaSet, PublicKey, bits, without_leading_zeros};
 use messages::error::{Error, Exit};
 use messages::help::{Help, HelpPart, command};
 
@@ -130,7 +130,8 @@ impl Token {
     ) -> Result<KeyTraits, Error> {
         let shape = match key {
             PublicKey::Rsa { .. } => AttributeType::Modulus,
-            _ => AttributeType::EcParams,
+            PublicKey::MlDsa { .. } => AttributeType::ParameterSet,
+            PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => AttributeType::EcParams,
         };
         let always = AttributeType::AlwaysAuthenticate;
         let shown = self.attributes(object, &[AttributeType::KeyType, always, shape])?;
@@ -158,10 +159,17 @@ impl Token {
         object: ObjectHandle,
         key: &PublicKey,
     ) -> Result<Option<bool>, Error> {
-        // A private key on an elliptic curve shows its curve, but has no point.
         let kinds: &[_] = match key {
             PublicKey::Rsa { .. } => &[AttributeType::Modulus],
-            _ => &[AttributeType::EcPoint, AttributeType::EcParams],
+            // CKA_VALUE of a private key is the secret.
+            PublicKey::MlDsa { .. } if !self.is_public_key(object)? => {
+                &[AttributeType::ParameterSet]
+            }
+            PublicKey::MlDsa { .. } => &[AttributeType::Value, AttributeType::ParameterSet],
+            // A private key on an elliptic curve shows its curve, but has no point.
+            PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) => {
+                &[AttributeType::EcPoint, AttributeType::EcParams]
+            }
         };
         for kind in kinds {
             let shown = self.attributes(object, &[AttributeType::KeyType, *kind])?;
@@ -170,6 +178,12 @@ impl Token {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the object is a public key (CKA_CLASS).
+    pub(super) fn is_public_key(&self, object: ObjectHandle) -> Result<bool, Error> {
+        let public = CK_OBJECT_CLASS::from(ObjectClass::PUBLIC_KEY).to_ne_bytes();
+        Ok(self.bytes(object, AttributeType::Class)? == public)
     }
 
     /// A key's type and size, as in `RSA-2048` or `ECDSA P-256`. For a type that can't sign here it is the standard's name,
@@ -186,6 +200,10 @@ impl Token {
                 None => "EC on another curve".to_owned(),
             },
             Some(KeyType::EC_EDWARDS) => edwards(&read(AttributeType::EcParams)).to_owned(),
+            Some(KeyType::ML_DSA) => match ml_dsa_set(&read(AttributeType::ParameterSet)) {
+                Some(set) => set.to_string(),
+                None => "ML-DSA with other parameters".to_owned(),
+            },
             Some(other) => other.to_string().replace("CKK_", ""),
             None => String::new(),
         }
@@ -250,6 +268,10 @@ fn is_of(shown: &[(AttributeType, Vec<u8>)], key: &PublicKey) -> Option<bool> {
         (AttributeType::EcParams, PublicKey::Ed25519(_)) => {
             Curve::from_parameters(shown).map(|_| false)
         }
+        (AttributeType::Value, PublicKey::MlDsa { key, .. }) => Some(shown == key),
+        (AttributeType::ParameterSet, PublicKey::MlDsa { set, .. }) => {
+            (ml_dsa_set(shown)? != *set).then_some(false)
+        }
         _ => None,
     });
     // `Some(false)` is less than `Some(true)`: one difference is enough.
@@ -268,8 +290,24 @@ fn is_of_another_type(key_type: KeyType, key: &PublicKey) -> bool {
         PublicKey::Rsa { .. } => &[KeyType::RSA],
         PublicKey::Ecdsa { .. } => &[KeyType::EC],
         PublicKey::Ed25519(_) => &[KeyType::EC_EDWARDS, KeyType::EC],
+        PublicKey::MlDsa { .. } => &[KeyType::ML_DSA],
     };
     !types.contains(&key_type) && KeyType::new_vendor_defined(*key_type).is_err()
+}
+
+/// CKA_PARAMETER_SET of such a key (PKCS#11 3.2, section 6.67.2).
+pub(super) fn parameter_set(set: MlDsaSet) -> MlDsaParameterSetType {
+    match set {
+        MlDsaSet::MlDsa44 => MlDsaParameterSetType::ML_DSA_44,
+        MlDsaSet::MlDsa65 => MlDsaParameterSetType::ML_DSA_65,
+        MlDsaSet::MlDsa87 => MlDsaParameterSetType::ML_DSA_87,
+    }
+}
+
+/// The set that this value of CKA_PARAMETER_SET means.
+pub(super) fn ml_dsa_set(shown: &[u8]) -> Option<MlDsaSet> {
+    let number = CK_ML_DSA_PARAMETER_SET_TYPE::from_ne_bytes(shown.try_into().ok()?);
+    MlDsaSet::ALL.into_iter().find(|set| *parameter_set(*set).as_ref() == number)
 }
 
 fn edwards(parameters: &[u8]) -> &'static str {

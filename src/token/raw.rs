@@ -33,8 +33,8 @@ use messages::error::{self, Exit};
 use messages::help::{Help, command};
 use system::limits;
 
-/// The room for a signature or a decrypted message, in bytes. None is longer: RSA-8192 makes 1024 bytes.
-const LONGEST_OUTPUT: usize = 4096;
+/// The room for a signature or a decrypted message, in bytes. None is longer: ML-DSA-87 makes 4627 bytes.
+const LONGEST_OUTPUT: usize = 8192;
 /// The longest attribute that is read, in bytes. No certificate, and no key that can sign here, is longer.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
 /// The room for an attribute that is read without asking for its length, in bytes. Most certificates are shorter.

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::time::Instant;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
+use cryptoki::mechanism::dsa::{HedgeType, SignAdditionalContext};
 use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
 use cryptoki::mechanism::{Mechanism, MechanismType};
@@ -123,7 +124,7 @@ impl Token {
         Err(Error::new(Exit::Signing, text).help(other_token(scheme)))
     }
 
-    /// Signs (C_SignInit, C_Sign) and verifies the signature. For Ed25519, `digest` is the whole message.
+    /// Signs (C_SignInit, C_Sign) and verifies the signature. For Ed25519 and ML-DSA, `digest` is the whole message.
     pub fn sign(
         &mut self,
         key: &PrivateKey,
@@ -138,7 +139,10 @@ impl Token {
         let length = signature.len();
         let signature = match scheme {
             Scheme::Ecdsa { curve } => ecdsa::to_der(signature, curve),
-            Scheme::Ed25519 | Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. } => Some(signature),
+            Scheme::Ed25519
+            | Scheme::MlDsa { .. }
+            | Scheme::RsaPkcs1 { .. }
+            | Scheme::RsaPss { .. } => Some(signature),
         };
         let signature = signature.ok_or_else(|| malformed(&scheme, length))?;
         verify(public_key, &scheme, digest, signature).ok_or_else(|| {
@@ -293,6 +297,7 @@ fn mechanisms(scheme: &Scheme) -> &'static [MechanismType] {
         Scheme::RsaPkcs1 { .. } => &[MechanismType::RSA_PKCS, MechanismType::RSA_X_509],
         Scheme::Ecdsa { .. } => &[MechanismType::ECDSA],
         Scheme::Ed25519 => &[MechanismType::EDDSA],
+        Scheme::MlDsa { .. } => &[MechanismType::ML_DSA],
     }
 }
 
@@ -352,7 +357,7 @@ struct SigningInput {
     input: Vec<u8>,
 }
 
-/// Prepares a digest for the mechanism of the scheme. For Ed25519, `digest` is the whole message.
+/// Prepares a digest for the mechanism of the scheme. For Ed25519 and ML-DSA, `digest` is the whole message.
 fn prepared(
     scheme: &Scheme,
     padding: Padding,
@@ -381,6 +386,11 @@ fn prepared(
         // No parameter block: some tokens refuse one.
         (Scheme::Ed25519, _) => {
             (Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)), digest.to_owned())
+        }
+        // No parameter block either: the token hedges if it can, and the context is empty, as TLS and X.509 want it.
+        (Scheme::MlDsa { .. }, _) => {
+            let context = SignAdditionalContext::new(HedgeType::Preferred, None);
+            (Mechanism::MlDsa(context), digest.to_owned())
         }
     };
     Ok(SigningInput { mechanism, input })

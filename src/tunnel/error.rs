@@ -106,6 +106,16 @@ fn of_alert(received: AlertDescription, key: Option<&OpenKey>) -> Error {
                 NEEDS_PSS,
             )
         }
+        Alert::HandshakeFailure | Alert::ProtocolVersion
+            if key.is_some_and(|key| !key.serves_tls_1_2()) =>
+        {
+            tunnel_error(
+                format!(
+                    "the server refused TLS 1.3 ({alert}), and the ML-DSA key of {subject} can't serve TLS 1.2"
+                ),
+                NEEDS_NEWER_SERVER,
+            )
+        }
         Alert::AccessDenied
         | Alert::BadCertificate
         | Alert::CertificateExpired
@@ -133,7 +143,21 @@ pub(super) fn look_at_entry() -> Help {
         .and(" tells whether the cluster's entry in the kubeconfig has changed")
 }
 
-pub(super) const NEEDS_PSS: &str =
+/// The error for a server that takes no signature that this key can make.
+pub(super) fn no_scheme_in_common(key: Option<&OpenKey>) -> Error {
+    let subject = key.map_or("", |key| &key.subject);
+    let is_post_quantum = key.is_some_and(|key| !key.serves_tls_1_2());
+    let kind = if is_post_quantum { "the ML-DSA key of " } else { "" };
+    tunnel_error(
+        format!("the server takes no signature that {kind}{subject} can make"),
+        if is_post_quantum { NEEDS_NEWER_SERVER } else { NEEDS_PSS },
+    )
+}
+
+const NEEDS_NEWER_SERVER: &str = "servers take ML-DSA over TLS 1.3 if they are built with Go 1.27 or later, as Kubernetes 1.38 is: for \
+     an older one use an ECDSA key";
+
+const NEEDS_PSS: &str =
     "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";
 
 /// The error, its cause, the cause of that, and so on.

@@ -16,7 +16,7 @@ use rustls::{OtherError, PeerIncompatible, SignatureAlgorithm, SignatureScheme};
 use tokio::task::block_in_place;
 
 use super::resumption::Sessions;
-use crypto::certificate::Curve;
+use crypto::certificate::{Curve, MlDsaSet};
 use crypto::scheme::Scheme;
 use crypto::verify::VerifiedSignature;
 use keyring::{KeyNumber, OpenKey, OpenKeys};
@@ -144,6 +144,8 @@ impl SigningKey for TokenKey {
         match self.identity.key.schemes.first() {
             Some(Scheme::Ecdsa { .. }) => SignatureAlgorithm::ECDSA,
             Some(Scheme::Ed25519) => SignatureAlgorithm::ED25519,
+            // Only TLS 1.2 asks, which has no number for it.
+            Some(Scheme::MlDsa { .. }) => SignatureAlgorithm::Unknown(0),
             Some(Scheme::RsaPkcs1 { .. } | Scheme::RsaPss { .. }) | None => SignatureAlgorithm::RSA,
         }
     }
@@ -169,7 +171,7 @@ struct TokenSigner {
     identity: Arc<TokenIdentity>,
     scheme: Scheme,
     name: SignatureScheme,
-    /// The hash of the message that is signed; `None` for Ed25519, which signs the message itself.
+    /// The hash of the message that is signed; `None` for Ed25519 and ML-DSA, which sign the message itself.
     hash: Option<Hash>,
 }
 
@@ -197,12 +199,20 @@ pub(super) fn token_trouble(error: &rustls::Error) -> Option<Error> {
     }
 }
 
-/// A scheme's name in TLS, if it has one, and the message's hash (RFC 8446, section 4.2.3).
+/// A scheme's name in TLS, if it has one, and the message's hash (RFC 8446, section 4.2.3; draft-ietf-tls-mldsa).
 fn in_tls(scheme: Scheme) -> Option<(SignatureScheme, Option<Hash>)> {
     use Hash::{Sha256, Sha384, Sha512};
 
     let (name, hash) = match scheme {
         Scheme::Ed25519 => return Some((SignatureScheme::ED25519, None)),
+        Scheme::MlDsa { set } => {
+            let name = match set {
+                MlDsaSet::MlDsa44 => SignatureScheme::ML_DSA_44,
+                MlDsaSet::MlDsa65 => SignatureScheme::ML_DSA_65,
+                MlDsaSet::MlDsa87 => SignatureScheme::ML_DSA_87,
+            };
+            return Some((name, None));
+        }
         Scheme::Ecdsa { curve } => match curve {
             Curve::P256 => (SignatureScheme::ECDSA_NISTP256_SHA256, Sha256),
             Curve::P384 => (SignatureScheme::ECDSA_NISTP384_SHA384, Sha384),

@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::error::{self, NEEDS_PSS, failure, timed_out, tls_error, tunnel_error};
+use super::error::{self, failure, no_scheme_in_common, timed_out, tls_error};
 use super::limits;
 use super::relay::Broken;
 use super::resumption::HandshakePermit;
@@ -256,8 +256,7 @@ impl Upstream {
             }
         };
         if *locked(signature) == SignatureState::NoScheme {
-            let text = format!("the server takes no signature that {} can make", self.subject());
-            return Err(self.server.error(tunnel_error(text, NEEDS_PSS)));
+            return Err(self.server.error(no_scheme_in_common(self.key().as_deref())));
         }
         outcome.map_err(|error| {
             let trouble = tls_error(&error).and_then(token_trouble);
@@ -346,13 +345,15 @@ impl Upstream {
         let provider = trust::server_provider();
         let verifier =
             ServerVerifier::new(&self.server.target.cluster, &provider).map_err(unusable)?;
-        let versions = if key.is_none_or(OpenKey::serves_tls_1_3) {
-            &[&version::TLS13, &version::TLS12][..]
-        } else {
-            &[&version::TLS12]
-        };
+        let mut versions = Vec::new();
+        if key.is_none_or(OpenKey::serves_tls_1_3) {
+            versions.push(&version::TLS13);
+        }
+        if key.is_none_or(OpenKey::serves_tls_1_2) {
+            versions.push(&version::TLS12);
+        }
         let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
+            .with_protocol_versions(&versions)
             .map_err(|error| unusable(error.to_string()))?;
         Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
     }
@@ -379,9 +380,5 @@ impl Upstream {
     /// The error to report for one of a connection.
     pub(super) fn error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
         self.server.error(failure(error, self.key().as_deref()))
-    }
-
-    fn subject(&self) -> String {
-        self.key().map_or_else(String::new, |key| key.subject.clone())
     }
 }

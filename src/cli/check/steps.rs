@@ -229,7 +229,11 @@ impl Checklist<'_> {
 
     fn tls_versions(&mut self, schemes: &[Scheme], verb: &str) {
         let step = "tls-versions";
-        if schemes.iter().any(Scheme::is_of_tls_1_3) {
+        let serves = |version: fn(&Scheme) -> bool| schemes.iter().any(version);
+        if serves(Scheme::is_of_tls_1_3) && !serves(Scheme::is_of_tls_1_2) {
+            let help = "an older server wants an ECDSA key: Kubernetes takes ML-DSA from 1.38 on";
+            self.concern(step, format!("{verb} TLS 1.3, not TLS 1.2"), help);
+        } else if serves(Scheme::is_of_tls_1_3) {
             self.good(step, format!("{verb} TLS 1.3 and TLS 1.2"));
         } else if !schemes.is_empty() {
             let help = "TLS 1.3 needs RSA-PSS of an RSA key: use an ECDSA key, or a newer token or library";

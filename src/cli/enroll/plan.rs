@@ -164,8 +164,12 @@ impl Plan {
     /// The plan that these arguments ask for. An error if they don't go together.
     pub(super) fn of(arguments: &EnrollArguments) -> Result<Self, Error> {
         let purpose = arguments.purpose.unwrap_or_default();
-        if purpose == KeyPurpose::Unsealing && arguments.key == Some(KeyKind::Ed25519) {
-            let text = "an Ed25519 key only signs, and opens no sealed file";
+        if let Some(kind) = arguments.key
+            && purpose == KeyPurpose::Unsealing
+            && !kind.can_unseal()
+        {
+            let name = kind.name();
+            let text = format!("a key of the kind {name} only signs, and opens no sealed file");
             return Err(
                 Error::new(Exit::Request, text).help("leave --key out, or name another kind")
             );

@@ -4,11 +4,13 @@
 
 mod acceptance;
 mod chain;
+mod ml_dsa;
 mod name;
 mod request;
 mod validity;
 
 pub use chain::CertificateChain;
+pub use ml_dsa::MlDsaSet;
 pub use request::{CertificationRequest, SignatureAlgorithm, fingerprint};
 pub use validity::{Validity, ValidityState, minute, rfc_3339};
 
@@ -191,6 +193,8 @@ pub enum PublicKey {
     Ecdsa { curve: Curve, point: Vec<u8> },
     /// The point is encoded as in RFC 8032.
     Ed25519([u8; 32]),
+    /// The key is encoded as in FIPS 204, and as long as the keys of its set are.
+    MlDsa { set: MlDsaSet, key: Vec<u8> },
     /// The numbers are big-endian, without leading zeros.
     Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
 }
@@ -239,7 +243,7 @@ impl PublicKey {
     pub fn modulus_bits(&self) -> usize {
         match self {
             Self::Rsa { modulus, .. } => bits(modulus),
-            Self::Ecdsa { .. } | Self::Ed25519(_) => 0,
+            Self::Ecdsa { .. } | Self::Ed25519(_) | Self::MlDsa { .. } => 0,
         }
     }
 
@@ -255,6 +259,7 @@ impl PublicKey {
                 (rfc5912::ID_EC_PUBLIC_KEY, Some(Any::from_der(curve.parameters())?), point.clone())
             }
             Self::Ed25519(point) => (rfc8410::ID_ED_25519, None, point.to_vec()),
+            Self::MlDsa { set, key } => (set.oid(), None, key.clone()),
             Self::Rsa { modulus, exponent } => {
                 let mut numbers = UintRef::new(modulus)?.to_der()?;
                 numbers.extend(UintRef::new(exponent)?.to_der()?);
@@ -288,6 +293,10 @@ impl PublicKey {
             let point = bits.try_into();
             return Ok(Self::Ed25519(point.map_err(|_| "Ed25519 with a malformed key")?));
         }
+        if let Some(set) = MlDsaSet::from_oid(algorithm) {
+            let key = Self::of_ml_dsa(set, bits).filter(|_| info.algorithm.parameters.is_none());
+            return key.ok_or_else(|| format!("{set} with a malformed key"));
+        }
         if algorithm == rfc5912::ID_EC_PUBLIC_KEY {
             let parameters = info.algorithm.parameters.as_ref();
             let name = parameters.and_then(|named| named.decode_as::<ObjectIdentifier>().ok());
@@ -313,6 +322,11 @@ impl PublicKey {
         Self::of_rsa(modulus, exponent).ok_or_else(|| format!("RSA of {bits} bits"))
     }
 
+    /// An ML-DSA key in the encoding of FIPS 204; `None` if it hasn't the length of this set's keys.
+    pub fn of_ml_dsa(set: MlDsaSet, key: &[u8]) -> Option<Self> {
+        (key.len() == set.public_key_length()).then(|| Self::MlDsa { set, key: key.to_owned() })
+    }
+
     /// An RSA key with these numbers, which have no leading zeros; `None` if it is too short or too long to sign with.
     pub fn of_rsa(modulus: Vec<u8>, exponent: Vec<u8>) -> Option<Self> {
         let is_fit = RSA_BITS.contains(&bits(&modulus)) && !exponent.is_empty();
@@ -325,6 +339,7 @@ impl fmt::Display for PublicKey {
         match self {
             Self::Ecdsa { curve, .. } => write!(f, "ECDSA {curve}"),
             Self::Ed25519(_) => f.write_str("Ed25519"),
+            Self::MlDsa { set, .. } => write!(f, "{set}"),
             Self::Rsa { .. } => write!(f, "RSA-{}", self.modulus_bits()),
         }
     }
@@ -412,7 +427,7 @@ fn without_explicit_false(der: &[u8]) -> der::Result<Vec<u8>> {
 fn unsupported_key(source: &str, algorithm: &str) -> Error {
     let text = format!("{source} holds a key of an unsupported type: {algorithm}");
     Error::new(Exit::Object, text).help(
-        "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an Ed25519 key",
+        "use an RSA key of 1024 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an Ed25519 or ML-DSA key",
     )
 }
 

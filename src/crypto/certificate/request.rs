@@ -8,14 +8,14 @@ use x509_cert::der::{DecodePem as _, Encode as _, EncodePem as _};
 use x509_cert::request::CertReq;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
-use super::PublicKey;
 use super::name::Subject;
+use super::{MlDsaSet, PublicKey};
 use crate::scheme::{Scheme, pss};
 use messages::printable::hex;
 use protocol::hash::Hash;
 
-/// The signature algorithms (RFC 3279, RFC 5758, RFC 8410) and their hashes. Those of RSA are PKCS #1 v1.5.
-const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [
+/// The signature algorithms over a digest (RFC 3279, RFC 5758) and their hashes. Those of RSA are PKCS #1 v1.5.
+const ALGORITHMS: [(ObjectIdentifier, Hash); 7] = [
     (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Hash::Sha256),
     (rfc5912::SHA_384_WITH_RSA_ENCRYPTION, Hash::Sha384),
     (rfc5912::SHA_512_WITH_RSA_ENCRYPTION, Hash::Sha512),
@@ -23,8 +23,6 @@ const ALGORITHMS: [(ObjectIdentifier, Hash); 8] = [
     (rfc5912::ECDSA_WITH_SHA_256, Hash::Sha256),
     (rfc5912::ECDSA_WITH_SHA_384, Hash::Sha384),
     (rfc5912::ECDSA_WITH_SHA_512, Hash::Sha512),
-    // Ed25519 hashes the message by itself.
-    (rfc8410::ID_ED_25519, Hash::Sha512),
 ];
 
 const NOT_CANONICAL: &str =
@@ -58,8 +56,8 @@ pub struct CertificationRequest {
 #[derive(Clone, Copy, Debug)]
 pub struct SignatureAlgorithm {
     pub scheme: Scheme,
-    /// The hash of what is signed. Ed25519 hashes by itself and doesn't need it.
-    pub hash: Hash,
+    /// The hash of what is signed; `None` for Ed25519 and ML-DSA, which sign the request itself.
+    pub hash: Option<Hash>,
 }
 
 impl SignatureAlgorithm {
@@ -72,15 +70,26 @@ impl SignatureAlgorithm {
         };
         if is_pss() {
             let hash = Hash::Sha256;
-            return Some(Self { scheme: Scheme::RsaPss { hash, salt: hash.length() }, hash });
+            let scheme = Scheme::RsaPss { hash, salt: hash.length() };
+            return Some(Self { scheme, hash: Some(hash) });
+        }
+        let of_message = match key {
+            PublicKey::Ed25519(_) if name.oid == rfc8410::ID_ED_25519 => Some(Scheme::Ed25519),
+            PublicKey::MlDsa { set, .. } if MlDsaSet::from_oid(name.oid) == Some(*set) => {
+                Some(Scheme::MlDsa { set: *set })
+            }
+            _ => None,
+        };
+        if let Some(scheme) = of_message {
+            return Some(Self { scheme, hash: None });
         }
         let (_, hash) = ALGORITHMS.into_iter().find(|(oid, _)| *oid == name.oid)?;
         let scheme = match key {
-            PublicKey::Ed25519(_) => Scheme::Ed25519,
+            PublicKey::Ed25519(_) | PublicKey::MlDsa { .. } => return None,
             PublicKey::Ecdsa { curve, .. } => Scheme::Ecdsa { curve: *curve },
             PublicKey::Rsa { .. } => Scheme::RsaPkcs1 { hash },
         };
-        Some(Self { scheme, hash })
+        Some(Self { scheme, hash: Some(hash) })
     }
 }
 

@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::certificate::{Curve, PublicKey};
+use crate::certificate::{Curve, MlDsaSet, PublicKey};
 use protocol::hash::Hash;
 
 /// What a private key is applied to in order to open what was sealed to its public key.
@@ -31,6 +31,8 @@ pub enum Scheme {
     Ecdsa { curve: Curve },
     /// Ed25519 over the message itself (RFC 8032, PureEdDSA).
     Ed25519,
+    /// ML-DSA over the message itself (FIPS 204, section 5.2, with an empty context).
+    MlDsa { set: MlDsaSet },
     /// RSASSA-PKCS1-v1_5 (RFC 8017, section 8.2).
     RsaPkcs1 { hash: Hash },
     /// RSASSA-PSS (RFC 8017, section 8.1). The salt's length is in bytes.
@@ -50,12 +52,14 @@ impl Scheme {
         (salt <= longest).then_some(Self::RsaPss { hash, salt })
     }
 
-    /// The schemes that TLS can demand of the key (RFC 8446, section 4.2.3). RSA-PSS comes before PKCS #1 v1.5.
+    /// The schemes that TLS can demand of the key (RFC 8446, section 4.2.3; for ML-DSA, draft-ietf-tls-mldsa). RSA-PSS comes
+    /// before PKCS #1 v1.5.
     pub fn of_tls(key: &PublicKey) -> Vec<Self> {
         let hashes = || [Hash::Sha256, Hash::Sha384, Hash::Sha512].into_iter();
         match key {
             PublicKey::Ecdsa { curve, .. } => vec![Self::Ecdsa { curve: *curve }],
             PublicKey::Ed25519(_) => vec![Self::Ed25519],
+            PublicKey::MlDsa { set, .. } => vec![Self::MlDsa { set: *set }],
             PublicKey::Rsa { .. } => hashes()
                 .filter_map(|hash| Self::rsa_pss(hash, hash.length(), key))
                 .chain(hashes().filter_map(|hash| Self::rsa_pkcs1(hash, key)))
@@ -63,17 +67,22 @@ impl Scheme {
         }
     }
 
-    /// The length of a digest to sign, in bytes. For ECDSA and Ed25519, it is one of many.
+    /// The length of a digest to sign, in bytes. For ECDSA, Ed25519 and ML-DSA, it is one of many.
     pub fn digest_length(&self) -> usize {
         match self {
             Self::RsaPkcs1 { hash } | Self::RsaPss { hash, .. } => hash.length(),
-            Self::Ecdsa { .. } | Self::Ed25519 => Hash::Sha256.length(),
+            Self::Ecdsa { .. } | Self::Ed25519 | Self::MlDsa { .. } => Hash::Sha256.length(),
         }
     }
 
-    /// Whether TLS 1.3 has the scheme; TLS 1.2 has all of them.
+    /// Whether TLS 1.3 has the scheme.
     pub fn is_of_tls_1_3(&self) -> bool {
         !matches!(self, Self::RsaPkcs1 { .. })
+    }
+
+    /// Whether TLS 1.2 has it.
+    pub fn is_of_tls_1_2(&self) -> bool {
+        !matches!(self, Self::MlDsa { .. })
     }
 }
 
@@ -82,6 +91,7 @@ impl fmt::Display for Scheme {
         match self {
             Self::Ecdsa { curve } => write!(f, "ECDSA {curve}"),
             Self::Ed25519 => f.write_str("Ed25519"),
+            Self::MlDsa { set } => write!(f, "{set}"),
             Self::RsaPkcs1 { hash } => write!(f, "RSA PKCS #1 v1.5 with {hash}"),
             Self::RsaPss { hash, salt } => write!(f, "RSA-PSS with {hash}, salt {salt}"),
         }

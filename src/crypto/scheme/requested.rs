@@ -12,7 +12,7 @@ pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Err
     let contradiction = |wanted: &str| {
         Err(refused(
             format!("{wanted} can't be made with the certificate's {key} key"),
-            "check that the client uses this key's certificate: Ed25519 keys take crypto.Hash 0, RSA keys any other",
+            "check that the client uses this key's certificate: Ed25519 and ML-DSA keys take crypto.Hash 0, RSA keys any other",
         ))
     };
     match (key, *options) {
@@ -28,12 +28,14 @@ pub fn requested(options: &SignerOptions, key: &PublicKey) -> Result<Scheme, Err
             Ok(Scheme::Ecdsa { curve: *curve })
         }
         (PublicKey::Ed25519(_), SignerOptions::Unhashed) => Ok(Scheme::Ed25519),
-        (PublicKey::Ed25519(_), SignerOptions::Hashed(hash)) => {
+        (PublicKey::MlDsa { set, .. }, SignerOptions::Unhashed) => Ok(Scheme::MlDsa { set: *set }),
+        (PublicKey::Ed25519(_) | PublicKey::MlDsa { .. }, SignerOptions::Hashed(hash)) => {
             contradiction(&format!("a signature over a {hash} digest"))
         }
-        (PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_), SignerOptions::Pss { .. }) => {
-            contradiction("an RSA-PSS signature")
-        }
+        (
+            PublicKey::Ecdsa { .. } | PublicKey::Ed25519(_) | PublicKey::MlDsa { .. },
+            SignerOptions::Pss { .. },
+        ) => contradiction("an RSA-PSS signature"),
     }
 }
 
