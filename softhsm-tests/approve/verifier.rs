@@ -1,6 +1,6 @@
 //! `approve --policy` with a verifier, a program that judges attestations of other devices than YubiKeys.
 
-use std::os::unix::fs::chown;
+use std::os::unix::fs::lchown;
 
 use super::{approver, jane};
 use crate::fixture::yubikey::{janes, key, tpm_bundle};
@@ -197,7 +197,7 @@ fn it_is_an_executable_file_that_no_other_user_can_change() {
         check().fails(3, &[reason, "name an executable file"]);
     }
     set_mode(&verifier, 0o755);
-    chown(&verifier, Some(1), None).unwrap();
+    lchown(&verifier, Some(1), None).unwrap();
     check().fails(3, &["bin/verify: another user can change it"]);
 }
 
