@@ -81,6 +81,66 @@ func hold(n int, pid string) {
 	fmt.Println(peak)
 }
 
+// burst makes N connections at once, as client-go does with min-connection-pool-size.
+func burst(n int) {
+	target := readTarget()
+	begin := time.Now()
+	var requests sync.WaitGroup
+	for range n {
+		requests.Go(func() {
+			client := target.client("http/1.1")
+			client.get(small)
+			check(client.close())
+		})
+	}
+	requests.Wait()
+	fmt.Println(time.Since(begin).Milliseconds())
+}
+
+// churn makes N connections, a few at a time, and ends each after a request.
+func churn(n int, pid string) {
+	target := readTarget()
+	connections := func(n int) {
+		places := make(chan struct{}, atOnce)
+		var requests sync.WaitGroup
+		for range n {
+			places <- struct{}{}
+			requests.Go(func() {
+				client := target.client("http/1.1")
+				client.get(small)
+				check(client.close())
+				<-places
+			})
+		}
+		requests.Wait()
+	}
+	// Sooner or later each ends on the other side, too.
+	settled := func() string {
+		var last string
+		for range 100 {
+			held := fmt.Sprintf("%d %d", status(pid, "VmRSS"), descriptors(pid))
+			if held == last {
+				break
+			}
+			last = held
+			time.Sleep(200 * time.Millisecond)
+		}
+		return last
+	}
+	connections(warm)
+	before := settled()
+	connections(n - warm)
+	fmt.Println(before, settled())
+}
+
+// warm is how many connections are made before a process has what it keeps: buffers, threads, TLS sessions.
+const warm = 100
+
+// descriptors is how many a process has open.
+func descriptors(pid string) int {
+	return len(must(os.ReadDir("/proc/" + pid + "/fd")))
+}
+
 // all makes one request with each client.
 func all(clients []*client) {
 	places := make(chan struct{}, atOnce)
@@ -95,14 +155,19 @@ func all(clients []*client) {
 	requests.Wait()
 }
 
-// peakMemory is the most that a process has had in memory so far, in KiB. It is to be read of
-// another process of the same user even if that can't be traced or dumped.
-func peakMemory(pid string) (kibibytes int) {
+// peakMemory is the most that a process has had in memory so far, in KiB.
+func peakMemory(pid string) int {
+	return status(pid, "VmHWM")
+}
+
+// status is a size that the kernel tells of a process, in KiB. It is to be read of another process
+// of the same user even if that can't be traced or dumped.
+func status(pid, name string) (kibibytes int) {
 	for line := range bytes.Lines(must(os.ReadFile("/proc/" + pid + "/status"))) {
-		if _, err := fmt.Sscanf(string(line), "VmHWM: %d kB", &kibibytes); err == nil {
+		if _, err := fmt.Sscanf(string(line), name+": %d kB", &kibibytes); err == nil {
 			return kibibytes
 		}
 	}
-	log.Fatalf("process %s has no VmHWM", pid)
+	log.Fatalf("process %s has no %s", pid, name)
 	return 0
 }
