@@ -105,6 +105,26 @@ fn a_file_for_four_nodes_opens_on_each_and_on_no_fifth() {
     asked(provider(&store, &file), IMAGE).fails_in_one_line(6, &["none of the recipients of"]);
 }
 
+/// Whichever place the node has among them.
+#[test]
+fn a_file_for_four_times_the_nodes_is_opened_with_as_many_calls() {
+    let calls_with = |others: usize| {
+        let store = node(Kind::P256);
+        let other = |i| {
+            let node = rcgen::generate_simple_self_signed([format!("node{i}")]).unwrap();
+            store.file(&format!("node{i}.pem"), node.cert.pem(), 0o600)
+        };
+        let mut certificates: Vec<_> = (0..others).map(other).collect();
+        certificates.push(key(Kind::P256).certificate_pem());
+        let certificates: Vec<_> = certificates.iter().map(PathBuf::as_path).collect();
+        let file = sealed_to(&store, "registry.cms", CONFIG, &certificates);
+        let provider = with_token_through(&store, &store.faulty_module(), PROVIDER);
+        asked(provider.arguments(&of(&file)).suffering(&store, ""), IMAGE).succeeded();
+        store.history().len()
+    };
+    assert_eq!(calls_with(4), calls_with(16));
+}
+
 #[test]
 fn what_openssl_sealed_as_seal_does_is_opened() {
     let rsa = text(&key(Kind::Rsa(2048)).certificate_pem()).to_owned();

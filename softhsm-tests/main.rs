@@ -27,6 +27,7 @@ mod enroll;
 mod enroll_cluster;
 mod faults;
 mod fixture;
+mod growth;
 mod identities;
 mod keyring;
 mod kubeconfig;
