@@ -8,7 +8,7 @@
 #![allow(unsafe_code, reason = "the user database")]
 
 use std::ffi::{CStr, OsStr};
-use std::fs::{Permissions, read_to_string};
+use std::fs::Permissions;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -86,25 +86,11 @@ fn of_session() -> Option<PathBuf> {
 }
 
 /// The home directory that the user database names; `None` if it names none.
-static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
-    let user = geteuid().as_raw();
-    home_in_file(user).or_else(|| home_by_name_service(user)).filter(|home| home.is_absolute())
-});
-
-/// The home directory in /etc/passwd (passwd(5)). The name service mostly looks there first, too, but takes 1 % of a
-/// request's time.
-fn home_in_file(user: u32) -> Option<PathBuf> {
-    let file = read_to_string("/etc/passwd").ok()?;
-    let user = user.to_string();
-    let mut lines = file.lines().filter(|line| !line.trim_start().starts_with('#'));
-    lines.find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
-        [_, _, number, _, _, home, _] if number == user => Some(home.into()),
-        _ => None,
-    })
-}
+static HOME: LazyLock<Option<PathBuf>> =
+    LazyLock::new(|| home_of(geteuid().as_raw()).filter(|home| home.is_absolute()));
 
 /// The home directory that getpwuid_r(3) finds.
-fn home_by_name_service(user: u32) -> Option<PathBuf> {
+fn home_of(user: u32) -> Option<PathBuf> {
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
     let mut texts = [const { MaybeUninit::<u8>::uninit() }; 16 * 1024];
     let mut found = ptr::null_mut();
@@ -211,17 +197,4 @@ pub fn fnv_1a(text: &str) -> u64 {
 
 pub(super) fn failure(path: &Path, error: Errno) -> String {
     format!("{}: {}", path.display(), std::io::Error::from(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_home_is_the_one_that_the_name_service_knows_whichever_is_asked() {
-        assert!(home_in_file(0).is_some());
-        for user in [0, u32::MAX - 17] {
-            assert_eq!(home_in_file(user), home_by_name_service(user));
-        }
-    }
 }

@@ -52,27 +52,6 @@ pub fn share_heap() {
     let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
-/// Gets the heap pages that a library will use from the kernel in one call: as many as SoftHSM and OpenSSL need. To get
-/// them one by one, as it is before Linux 5.14 and where pages are larger, takes 2 % of a request's time.
-pub fn fill_heap() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        const SIZE: usize = 432 * 1024;
-        // Needed so that the block comes from the heap, and its pages stay there when it is freed.
-        for limit in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
-            // SAFETY: it sets a limit of the allocator, and keeps no pointer.
-            unsafe { libc::mallopt(limit, 2 * SIZE as libc::c_int) };
-        }
-        // SAFETY: malloc has no preconditions.
-        let block = unsafe { libc::malloc(SIZE) };
-        let page = block.map_addr(|address| address.next_multiple_of(4096));
-        // SAFETY: the pages keep what they hold. Without a block nothing is mapped there, and the call fails.
-        unsafe { libc::madvise(page, SIZE - 4096, libc::MADV_POPULATE_WRITE) };
-        // SAFETY: the block is malloc's, and this is its end.
-        unsafe { libc::free(block) };
-    }
-}
-
 /// An allocator that wipes each block when it is freed; for the program's `#[global_allocator]`.
 pub struct Wiping<A>(pub A);
 

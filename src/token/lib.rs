@@ -38,14 +38,13 @@ pub use raw::{Callers, SessionAccess};
 pub use sign::{TOUCH_NOTICE, invalid_signature};
 pub use yubikey::{PivSlot, SlotOptions, SlotPolicy};
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use cryptoki::error::{Error as CryptokiError, RvError};
 use cryptoki::mechanism::MechanismType;
 
 use self::login::Login;
-use self::object::SearchBeforeLogin;
 use self::raw::Session;
 use messages::error::{Error, Exit};
 
@@ -61,8 +60,6 @@ pub struct Token {
     login: Login,
     /// The mechanisms that the token offers; `None` if it doesn't say.
     mechanisms: OnceCell<Option<Vec<MechanismType>>>,
-    /// The last search that was made before a login. It is used up when a private key is looked for among its results.
-    search_before_login: RefCell<Option<SearchBeforeLogin>>,
 }
 
 impl Token {
@@ -89,7 +86,6 @@ impl Token {
             state,
             login: Login::default(),
             mechanisms: OnceCell::new(),
-            search_before_login: RefCell::default(),
         })
     }
 

@@ -5,11 +5,13 @@
 //! (`key_traits`, `belongs_to`), which are asked for together; `raw` discards all values of a call that doesn't know every
 //! attribute, and asks for their lengths.
 
+use std::iter;
+
 use crate::kind;
 use cryptoki::error::Error as CryptokiError;
 use cryptoki::mechanism::MechanismType;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass};
-use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE, CK_OBJECT_CLASS};
+use cryptoki_sys::{CK_KEY_TYPE, CK_MECHANISM_TYPE};
 
 use super::raw::{AttributeValues, ObjectHandle};
 use super::{Token, ckr};
@@ -21,21 +23,6 @@ use messages::help::{Help, HelpPart, command};
 /// CKA_EC_PARAMS of Ed25519: the curve's name (PKCS#11, section 6.3.6), or the object identifier (RFC 8410, section 3).
 pub(super) const ED25519_PARAMETERS: [&[u8]; 2] =
     [b"\x13\x0cedwards25519", b"\x06\x03\x2b\x65\x70"];
-
-/// What a search by CKA_ID has found in all classes, before a login.
-pub(super) struct SearchBeforeLogin {
-    selector: ObjectSelector,
-    /// The objects that were found, each with its CKA_CLASS.
-    objects: Vec<ObjectValue>,
-}
-
-impl SearchBeforeLogin {
-    fn of_class(&self, class: ObjectClass) -> Vec<ObjectHandle> {
-        let class = CK_OBJECT_CLASS::from(class).to_ne_bytes();
-        let of_class = self.objects.iter().filter(|found| found.value == class);
-        of_class.map(|found| found.object).collect()
-    }
-}
 
 /// An object, and the value of the one attribute that was asked for.
 pub(super) struct ObjectValue {
@@ -53,9 +40,7 @@ pub(super) struct KeyTraits {
 }
 
 impl Token {
-    /// The objects of a class that fit the selector. Before a login, a CKA_ID is searched in all classes at once, and a
-    /// private key that is looked for next is taken from what that search has found: SoftHSM reads all its files for each
-    /// search.
+    /// The objects of a class that fit the selector.
     pub(super) fn find(
         &self,
         class: ObjectClass,
@@ -63,23 +48,8 @@ impl Token {
     ) -> Result<Vec<ObjectHandle>, Error> {
         let id = wanted.id.iter().map(|id| Attribute::Id(id.as_bytes().to_owned()));
         let label = wanted.label.iter().map(|label| Attribute::Label(label.as_bytes().to_owned()));
-        let mut template: Vec<_> = id.chain(label).collect();
-        if wanted.id.is_none() || wanted.label.is_some() || !self.may_hide_objects() {
-            template.insert(0, Attribute::Class(class));
-            return self.search(&template);
-        }
-        let earlier = self.search_before_login.take();
-        if class == ObjectClass::PRIVATE_KEY
-            && let Some(earlier) = earlier
-            && earlier.selector == *wanted
-        {
-            return Ok(earlier.of_class(class));
-        }
-        let objects = self.with_values(self.search(&template)?, AttributeType::Class)?;
-        let search = SearchBeforeLogin { selector: wanted.clone(), objects };
-        let found = search.of_class(class);
-        self.search_before_login.replace(Some(search));
-        Ok(found)
+        let template: Vec<_> = iter::once(Attribute::Class(class)).chain(id).chain(label).collect();
+        self.search(&template)
     }
 
     /// The objects that have all of these attributes.

@@ -31,7 +31,6 @@ use super::ckr;
 use crate::watchdog::{CallLimit, LimitedCall};
 use messages::error::{self, Exit};
 use system::limits;
-use system::memory;
 
 /// The room for a signature or a decrypted message, in bytes. None is longer: RSA-8192 makes 1024 bytes.
 const LONGEST_OUTPUT: usize = 4096;
@@ -106,7 +105,6 @@ impl Functions {
         let given = checked(unsafe { entry(&raw mut list) }, Function::GetFunctionList);
         let list = given.map_err(|error| ckr::failure(&error)).and_then(|()| read_list(list));
         let list = list.map_err(|failure| not_loaded(path, &failure))?;
-        memory::fill_heap();
         Ok(Box::leak(Box::new(Self(list))))
     }
 
