@@ -32,7 +32,7 @@ fn a_request_makes_as_many_calls_whatever_else_is_on_the_token() {
 
 /// A kubeconfig with so many contexts, each with a cluster and a user of its own.
 fn contexts(store: &Store, number: usize) -> Value {
-    let user = provider(store.configuration());
+    let user = provider(store.configuration_with_pin_source());
     let named = |kind: &str, entry: &dyn Fn(usize) -> Value| {
         let element = |i| json!({"name": format!("{kind}-{i}"), kind: entry(i)});
         (0..number).map(element).collect::<Vec<_>>()
@@ -60,7 +60,7 @@ fn system_calls_of_run(number: usize) -> usize {
     let options =
         ["-f", "-e", "trace=!futex,epoll_wait,sched_yield,mmap,munmap,mprotect,madvise,brk", "-o"];
     store
-        .command(&["run", "--", "true"])
+        .with_pin(&["run", "--", "true"])
         .variable("KUBECONFIG", kubeconfig)
         .through(
             strace.get_program().to_str().unwrap(),

@@ -4,7 +4,6 @@ pub(crate) mod keys;
 mod pulls;
 mod secrecy;
 
-use crate::fixture::der::certificates_pem;
 use crate::fixture::*;
 use crate::matrix::codes;
 use crate::seal::{CONFIG, PASSWORD, sealed_by_openssl};
@@ -112,8 +111,8 @@ fn a_file_for_four_times_the_nodes_is_opened_with_as_many_calls() {
     let calls_with = |others: usize| {
         let store = node(Kind::P256);
         let other = |i| {
-            let certificate = issued(Kind::P256, &format!("/CN=node{i}"), 30, "clientAuth");
-            store.file(&format!("node{i}.pem"), certificates_pem(&[certificate]), 0o600)
+            let node = rcgen::generate_simple_self_signed([format!("node{i}")]).unwrap();
+            store.file(&format!("node{i}.pem"), node.cert.pem(), 0o600)
         };
         let mut certificates: Vec<_> = (0..others).map(other).collect();
         certificates.push(key(Kind::P256).certificate_pem());

@@ -17,6 +17,7 @@ mod outdated;
 mod pins;
 mod refused;
 mod renewed;
+mod repeated;
 mod requests;
 mod strangers;
 mod token_processes;

@@ -19,6 +19,7 @@ const usage = `usage: load serve CA CERTIFICATE KEY   prints its address and ser
        load kept PROTOCOL PATH N       µs a request, all on one connection; http/1.1 or h2
        load fresh PATH N               µs a request, each on a connection of its own
        load stream PROTOCOL MIB        MiB/s of one response
+       load burst N                    ms until N connections, all made at once, have had an answer each
        load plugin N                   ms a call of the kubeconfig's credential plugin, and of /bin/true
        load churn N PID                KiB and descriptors that the process PID has after 100 connections and
                                        after N, all ended
@@ -40,6 +41,8 @@ func main() {
 		fresh(words[1], must(strconv.Atoi(words[2])))
 	case is(words, "stream", 2):
 		stream(words[1], must(strconv.Atoi(words[2])))
+	case is(words, "burst", 1):
+		burst(must(strconv.Atoi(words[1])))
 	case is(words, "plugin", 1):
 		plugin(must(strconv.Atoi(words[1])))
 	case is(words, "churn", 2):

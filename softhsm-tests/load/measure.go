@@ -81,6 +81,22 @@ func hold(n int, pid string) {
 	fmt.Println(peak)
 }
 
+// burst makes N connections at once, as client-go does with min-connection-pool-size.
+func burst(n int) {
+	target := readTarget()
+	begin := time.Now()
+	var requests sync.WaitGroup
+	for range n {
+		requests.Go(func() {
+			client := target.client("http/1.1")
+			client.get(small)
+			check(client.close())
+		})
+	}
+	requests.Wait()
+	fmt.Println(time.Since(begin).Milliseconds())
+}
+
 // churn makes N connections, a few at a time, and ends each after a request.
 func churn(n int, pid string) {
 	target := readTarget()

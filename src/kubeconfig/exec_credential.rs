@@ -3,6 +3,8 @@
 //! Source: KEP-541, "External credential providers", and client-go's `pkg/apis/clientauthentication`. It knows no
 //! environment and no file. No error quotes a value of the request: a proxy's URL can hold a password.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use messages::error::{Error, Exit};
@@ -39,15 +41,18 @@ impl ExecRequest {
         Ok(Self { version, cluster })
     }
 
-    /// Whether the request says all about its cluster, so that no file is read for it and nothing has to be told.
+    /// Whether the request says all about its cluster but for the content of [`Self::authority_file`], and nothing has to be
+    /// told.
     pub fn is_complete(&self) -> bool {
         let Some(cluster) = &self.cluster else { return false };
-        let real = &cluster["config"];
-        let names_a_file = |entry: &Value| !entry["certificate-authority"].is_null();
-        !real.is_null()
-            && cluster["proxy-url"].is_null()
-            && !names_a_file(cluster)
-            && !names_a_file(real)
+        let is_absent = |field: &str| cluster[field].is_null();
+        !is_absent("config") && is_absent("proxy-url") && is_absent("certificate-authority")
+    }
+
+    /// The file with the real cluster's authority, if the request names one.
+    pub fn authority_file(&self) -> Option<PathBuf> {
+        let file = self.cluster.as_ref()?["config"]["certificate-authority"].as_str()?;
+        Some(file.into())
     }
 
     /// The error for a text that isn't a request, for this reason.

@@ -35,7 +35,7 @@ pub fn register(
 ) -> Result<(Registered, Conversation), Error> {
     registration.environment = environment::kept();
     registration.pin_origin = pins.origin();
-    match ask(ControlRequest::Register(registration), Some(pins))? {
+    match ask(ControlRequest::Register(Box::new(registration)), Some(pins))? {
         Some((Reply::Registered(registered), conversation)) => Ok((registered, conversation)),
         Some((Reply::Failed(failure), _)) => Err(failure),
         _ => Err(out_of_turn()),

@@ -44,7 +44,7 @@ pub struct Greeting<R = ControlRequest> {
 
 #[derive(Deserialize, Serialize)]
 pub enum ControlRequest {
-    Register(Registration),
+    Register(Box<Registration>),
     Repeat(Repetition),
     Status,
     Stop,

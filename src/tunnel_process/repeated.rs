@@ -5,8 +5,10 @@
 
 use std::collections::HashMap;
 use std::env;
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +62,8 @@ impl CallDigest {
 pub struct RepeatableCall {
     pub digest: CallDigest,
     pub answer: CredentialAnswer,
+    /// The file with the authority of the cluster that is asked for, if the request names one.
+    pub authority_file: Option<PathBuf>,
 }
 
 /// What a client gets besides a certificate.
@@ -100,6 +104,17 @@ pub(super) struct KnownCall {
 /// The calls that were answered, of which an arbitrary one makes room for the next where there are too many.
 #[derive(Default)]
 pub(super) struct KnownCalls(HashMap<CallDigest, KnownCall>);
+
+impl KnownCall {
+    /// Whether the file that was read for the call still says the same.
+    pub(super) fn is_unchanged(&self) -> bool {
+        let Some(file) = &self.call.authority_file else { return true };
+        let mut clusters = self.registration.clusters.iter();
+        fs::read(file).is_ok_and(|now| {
+            clusters.all(|registered| registered.cluster.authority.as_ref() == Some(&now))
+        })
+    }
+}
 
 impl KnownCalls {
     pub(super) fn find(&self, digest: &CallDigest) -> Option<KnownCall> {

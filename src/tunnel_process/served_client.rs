@@ -73,7 +73,7 @@ impl ServedClient {
             ControlRequest::Register(registration)
                 if version == VERSION && self.0.served().can_serve(&registration) =>
             {
-                self.register(conversation, peer, process, Arc::new(registration))
+                self.register(conversation, peer, process, Arc::from(registration))
             }
             ControlRequest::Register(_) | ControlRequest::Stop => self.stop(conversation),
         }
@@ -98,6 +98,9 @@ impl ServedClient {
         repetition: &Repetition,
     ) -> Option<String> {
         let known = self.0.served().answerable(&repetition.digest)?;
+        if !known.is_unchanged() {
+            return None;
+        }
         let caller = Some(repetition.caller);
         let registration = Registration { caller, ..Registration::clone(&known.registration) };
         let admitted = self.0.admit(conversation, peer, process, &registration).ok()?;

@@ -151,7 +151,11 @@ fn answer(
         && log::max_level() == log::LevelFilter::Off;
     let digest = digest.filter(|_| is_repeatable);
     let registration = Registration {
-        call: digest.map(|digest| RepeatableCall { digest, answer: credential.clone() }),
+        call: digest.map(|digest| RepeatableCall {
+            digest,
+            answer: credential.clone(),
+            authority_file: request.and_then(ExecRequest::authority_file),
+        }),
         configuration: selection,
         keep,
         caller: Some(caller),
