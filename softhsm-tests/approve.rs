@@ -287,7 +287,7 @@ fn what_a_plugin_of_kubectls_asks_is_passed_on_and_its_failure_told() {
     let outcome = approve(&otto, "a").run();
     assert!(outcome.stderr.starts_with("Enter the code: "), "{outcome:?}");
     let told = [
-        "context \"prod\": kubectl could not show the CertificateSigningRequest",
+        "context \"prod\": kubectl could not tell who this user is",
         "login failed with exit code 7",
     ];
     outcome.fails(9, &told);
@@ -316,7 +316,7 @@ fn a_plugin_of_kubectls_can_ask_the_person_at_standard_input() {
     let terminal = Terminal::new();
     let input = terminal.input();
     let mut terminal = terminal.start(approve(&otto, "interactive").input_file(input));
-    for _ in ["the request", "who asks"] {
+    for _ in ["who approves", "the request"] {
         terminal.expect("Enter the code: ").type_line("42");
     }
     terminal.expect("Type yes: ").type_line("yes");

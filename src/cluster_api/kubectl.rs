@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::signing_request::{ApprovalRecord, PATH, SigningRequest};
 use super::watch::Watch;
-use super::{ClusterApi, ResourceAttributes, may, parsed, unusable};
+use super::{ClusterApi, parsed, unusable};
 use kubeconfig::OriginalContext;
 use messages::error::{Error, Exit};
 use messages::printable::shell_word;
@@ -60,10 +60,12 @@ impl Kubectl {
         self.run(&["replace", "--raw", &path], Some(&object), purpose).map(drop)
     }
 
-    /// Fails unless the API server can be reached. kubectl says in one line why it can't: for this question it needs nothing
-    /// else from the server, whereas it logs a line for each thing that it can't find out about the server's resources.
-    pub fn check_connection(&self) -> Result<(), Error> {
-        may(self, &ResourceAttributes::of_requests("get")).map(drop)
+    /// Whether the API server answers, which kubectl finds out without a word.
+    pub fn gets_answers(&self) -> bool {
+        let mut command = Command::new(program());
+        command.args(["get", "--raw", "/version"]).args(&self.options);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        hand_on(&mut command, Vec::new()).status().is_ok_and(|status| status.success())
     }
 
     /// Lists the CertificateSigningRequests for this signer.

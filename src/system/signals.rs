@@ -45,7 +45,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use signal_hook::low_level;
 
 use crate::limits;
@@ -228,11 +228,8 @@ fn print_announcement(signal: libc::c_int) {
 /// Ends (or stops) the process as the signal does where there is no handler. A child that is to [end with
 /// it](EndWithThis) gets a signal first.
 pub fn die_of(signal: libc::c_int) {
-    let child = ENDED_ALONG.load(Ordering::SeqCst);
-    if child != 0 && signal != STOP {
-        let end = if child < 0 { libc::SIGKILL } else { libc::SIGTERM };
-        // SAFETY: kill has no preconditions. The number is that of a child that isn't reaped yet.
-        let _ = unsafe { libc::kill(child, end) };
+    if signal != STOP {
+        end_child();
     }
     // For the first process of a container, the kernel ignores signals whose action is the default.
     if getpid().is_init() && signal != STOP {
@@ -301,6 +298,17 @@ impl Drop for SigintLeftToChild {
             die_of(signal);
         }
     }
+}
+
+/// Ends the child that is to end with this process, if there is one. It isn't reaped yet, so that the number is its own.
+fn end_child() {
+    let child = ENDED_ALONG.load(Ordering::SeqCst);
+    let Some(number) = Pid::from_raw(child.abs()) else { return };
+    let _ = if child < 0 {
+        kill_process_group(number, Signal::KILL)
+    } else {
+        kill_process(number, Signal::TERM)
+    };
 }
 
 /// While it exists, a child of this process doesn't outlive it if a signal of [`install_handlers`] ends this process: a

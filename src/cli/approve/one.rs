@@ -7,7 +7,7 @@ use crate::cli::issuance::shown_duration;
 use crate::cli::question;
 use crate::cli::session::CommandSession;
 use cluster_api::signing_request::{CREDENTIAL_ID, RequestState, SigningRequest};
-use cluster_api::{Kubectl, whoami};
+use cluster_api::{ClusterUser, Kubectl, whoami};
 use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
 use messages::printable::{PrintableLines, excerpt, in_groups_of_eight, printable, quoted};
@@ -23,7 +23,7 @@ pub(super) fn approve(
 ) -> Result<(), Error> {
     let Approver { kubectl, .. } = approver;
     let rules = approver.rules;
-    kubectl.check_connection()?;
+    let user = approving_user(kubectl)?;
     let request = SigningRequest::read(kubectl, name)?.ok_or_else(|| {
         let text = format!("there is no CertificateSigningRequest \"{name}\"");
         let help = Help::from("`kubectl get certificatesigningrequests")
@@ -34,7 +34,9 @@ pub(super) fn approve(
     let assessment = Assessment::of(request, rules)?;
     report::lines(&shown(&assessment, rules));
     let outcome = match assessment.request.state()? {
-        RequestState::Pending => approve_pending(approver, &assessment, is_despite_mismatch)?,
+        RequestState::Pending => {
+            approve_pending(approver, user.as_ref(), &assessment, is_despite_mismatch)?
+        }
         RequestState::Approved => approved_before(&assessment, rules, "is not signed yet")?,
         RequestState::Issued(_) => {
             approved_before(&assessment, rules, "its certificate is issued")?
@@ -46,6 +48,7 @@ pub(super) fn approve(
 /// Approves a request that nobody has decided on, and says what became of it.
 fn approve_pending(
     approver: &Approver<'_>,
+    user: Option<&ClusterUser>,
     assessment: &Assessment,
     is_despite_mismatch: bool,
 ) -> Result<String, Error> {
@@ -59,7 +62,7 @@ fn approve_pending(
             "ask the requester by another channel why; --despite-mismatch approves it all the same",
         ));
     }
-    warn_requester(&approver.kubectl, request);
+    warn_requester(user, request);
     if approver.is_dry_run {
         return Ok("would be approved".to_owned());
     }
@@ -101,17 +104,24 @@ fn was_allowed_by(record: &str, sentence: &str) -> bool {
     is_attested && parts.next() == Some(sentence)
 }
 
-/// Warns approvers who would approve a request of their own. A cluster before Kubernetes 1.28 doesn't tell who they
-/// are.
-fn warn_requester(kubectl: &Kubectl, request: &SigningRequest) {
+/// The approver as the cluster knows them; `None` if it doesn't tell, as before Kubernetes 1.28. This is asked first: if the
+/// API server can't be reached, kubectl says so in one line here, and would log several when it looks for a request.
+fn approving_user(kubectl: &Kubectl) -> Result<Option<ClusterUser>, Error> {
     match whoami(kubectl) {
-        Ok(user) if user.name == request.spec.username => report::warning(
+        Ok(user) => Ok(Some(user)),
+        Err(_) if kubectl.gets_answers() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Warns approvers who would approve a request of their own.
+fn warn_requester(user: Option<&ClusterUser>, request: &SigningRequest) {
+    match user {
+        Some(user) if user.name == request.spec.username => report::warning(
             "you are the requester yourself, so nobody but you compares this request: have another person approve it",
         ),
-        Ok(_) => {}
-        Err(_) => {
-            report::warning("the cluster doesn't tell whether you are the requester yourself")
-        }
+        Some(_) => {}
+        None => report::warning("the cluster doesn't tell whether you are the requester yourself"),
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) fn write(plan: &RequestPlan, start: StartingSession<'_>) -> Result<()
         // The error says why nothing is left to do.
         enrollment.installed(&key, None)?;
     }
+    // Whoever reads the request from a pipe may take their time.
+    let mut enrollment = enrollment.share();
     let pem = enrollment.sign_request(applicant, None, &key)?;
     // A pipe gets the request and nothing else.
     if file == Path::new("-") {

@@ -153,6 +153,11 @@ impl<'a> SharedEnrollment<'a> {
         Ok(self.0)
     }
 
+    /// Prints the steps that are done.
+    pub(super) fn show(&mut self, output: &mut CommandOutput) -> Result<(), Error> {
+        self.0.show(output)
+    }
+
     /// [Signs a request](Enrollment::sign_request), with the token locked meanwhile.
     pub(super) fn sign_request(
         &mut self,
