@@ -18,6 +18,8 @@ use config::pin::{MAX_PIN_LENGTH, PinOrigin, PinProvider, PinRequest};
 use messages::error::Error;
 
 const LAST_TRY: &str = "This is the last try: another wrong PIN locks the token.";
+/// The longest PIN that a PIV card can have, in bytes (NIST SP 800-73-5, part 2, section 2.4.3).
+const LONGEST_PIV_PIN: usize = 8;
 const COUNTED: &str = "the token has counted a wrong PIN since the last right one";
 
 /// How a login goes on, by the rules.
@@ -281,16 +283,29 @@ fn given_pin(
     Ok(SourcedPin { pin, origin })
 }
 
-/// How many bytes a PIN has at least and at most, by what the token says and this program can hold.
+/// How many bytes a PIN has at least and at most, by what the token says and this program can hold. A YubiKey's library
+/// says 48, since management keys are as long. Longer than PINs are the words by which ykcs11 2.7 and later logs in without a
+/// PIN, or by a fingerprint (`VERIFY_NONE`, `VERIFY_BIO`): nobody is to take one of them for an accepted PIN.
 fn lengths(state: &TokenState) -> (usize, usize) {
     let (shortest, longest) = state.pin_lengths;
-    (shortest, if longest == 0 { MAX_PIN_LENGTH } else { longest.min(MAX_PIN_LENGTH) })
+    let possible = if state.is_yubikey() { LONGEST_PIV_PIN } else { MAX_PIN_LENGTH };
+    (shortest, if longest == 0 { possible } else { longest.min(possible) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::module::state_with_label;
+
+    #[test]
+    fn a_word_that_replaces_the_pin_is_too_long_for_a_yubikey() {
+        let mut state = state_with_label("YubiKey PIV #1");
+        state.manufacturer = "Yubico (www.yubico.com)".into();
+        state.model = "YubiKey YK5".into();
+        state.pin_lengths = (6, 48);
+        assert_eq!(lengths(&state), (6, 8));
+        assert!(["VERIFY_NONE", "VERIFY_BIO"].iter().all(|word| word.len() > 8));
+    }
 
     #[test]
     fn a_pin_is_as_long_as_the_token_and_the_program_can_have_it() {
