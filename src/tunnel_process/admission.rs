@@ -158,7 +158,7 @@ impl Service {
     }
 
     /// Keeps the key that was opened for as long as the client wants it, and returns the answer to the client. If the key
-    /// couldn't be opened, it is closed, unless somebody else has it or waits for it.
+    /// couldn't be opened, it is closed, unless somebody else has it, waits for it or is connected with it.
     fn finish(
         &self,
         number: KeyNumber,
@@ -171,12 +171,9 @@ impl Service {
         let Registrant { registration: Registration { keep, kubeconfig, signs, .. }, peer, .. } =
             *client;
         let mut served = self.served();
-        let (key, usage) = served.used_key(number)?;
         drop(waiting);
-        if opened.is_err() && key.waiting.is_empty() && key.open.is_none() {
-            key.close(number);
-        }
-        let opened = opened?;
+        let opened = opened.inspect_err(|_| served.tidy())?;
+        let (key, usage) = served.used_key(number)?;
         let is_new = key.open.is_none();
         let warnings = opened.take_warnings();
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();

@@ -40,8 +40,9 @@ pub(super) struct ServedKey {
     pub(super) configuration: Vec<(String, String)>,
     /// The name of its token process.
     pub(super) name: OsString,
-    /// The token process in which it is open or being opened.
+    /// The token process in which it is open or being opened; `None` if it is closed.
     pub(super) process: Option<Arc<TokenProcess>>,
+    /// The key as clients know it; `None` if it is closed, or was not opened yet.
     pub(super) open: Option<Arc<OpenKey>>,
     /// The clients that wait for it to be opened.
     pub(super) waiting: WaitingClients,
@@ -115,6 +116,7 @@ impl Claim {
 }
 
 impl ServedKey {
+    /// Closes the key. Only [`Served`](super::served::Served) does that, which withdraws the clients' certificate, too.
     pub(super) fn close(&mut self, number: KeyNumber) {
         self.open = None;
         self.signs_digests = false;
@@ -144,7 +146,8 @@ impl ServedKey {
         let is_claimed = self.is_claimed(usage);
         // A client that is connected needs no further signature, or is told that there is none.
         let is_used = !self.waiting.is_empty() || usage.open > 0;
-        is_used || !self.is_lost() && (is_claimed || !self.callers.is_empty())
+        let is_open = self.open.is_some() && !self.is_lost();
+        is_used || is_open && (is_claimed || !self.callers.is_empty())
     }
 
     /// Whether another client may use the key without a PIN: not if it was opened for one whose caller has ended.
