@@ -44,6 +44,8 @@ pub(super) struct ServedKey {
     pub(super) process: Option<Arc<TokenProcess>>,
     /// The key as clients know it; `None` if it is closed, or was not opened yet.
     pub(super) open: Option<Arc<OpenKey>>,
+    /// Warnings of the key's opening that no client could show yet.
+    pub(super) untold_warnings: Vec<String>,
     /// The clients that wait for it to be opened.
     pub(super) waiting: WaitingClients,
     pub(super) claims: Vec<Claim>,
@@ -72,7 +74,7 @@ impl WaitingClients {
     }
 }
 
-/// A client that counts as waiting until this is dropped, also by a thread that panics.
+/// A client that counts as waiting until this is dropped, even if its thread panics.
 pub(super) struct WaitingClient {
     number: Arc<AtomicUsize>,
 }
@@ -120,6 +122,7 @@ impl ServedKey {
     pub(super) fn close(&mut self, number: KeyNumber) {
         self.open = None;
         self.signs_digests = false;
+        self.untold_warnings.clear();
         self.claims.clear();
         self.callers.clear();
         if let Some(process) = self.process.take() {
@@ -150,14 +153,14 @@ impl ServedKey {
         is_used || is_open && (is_claimed || !self.callers.is_empty())
     }
 
-    /// Whether another client may use the key without a PIN: not if it was opened for one whose caller has ended.
+    /// Whether a client may use the key without a PIN: if a claim holds, a client waits, or a caller still runs.
     pub(super) fn admits_clients(&mut self, usage: KeyUsage) -> bool {
         let has_callers = self.callers.iter().any(|caller| !caller.process.has_ended());
         self.is_claimed(usage) || !self.waiting.is_empty() || has_callers
     }
 
-    /// Whether all kinds of `keep` that clients have asked for still hold. An unused key is closed as soon as one has run
-    /// out; that for shells runs out with the last of them.
+    /// True if there are claims and every kind holds. One expired kind is enough to close; for shells, the last shell
+    /// counts.
     fn is_claimed(&mut self, usage: KeyUsage) -> bool {
         self.forget_shells_that_have_ended();
         let now = time_since_boot();

@@ -131,6 +131,13 @@ impl Served {
             .cloned()
     }
 
+    /// Keeps warnings for the next client of the key, since this one can't show them.
+    pub(super) fn keep_warnings(&mut self, number: KeyNumber, warnings: Vec<String>) {
+        if let Some(key) = self.keys.get_mut(&number) {
+            key.untold_warnings.extend(warnings);
+        }
+    }
+
     /// The key, and how its certificate is used.
     pub(super) fn used_key(
         &mut self,
