@@ -120,6 +120,24 @@ fn a_program_that_is_called_again_and_again_costs_one_try_of_all_its_processes()
     assert_signed(&sign(&store, flags).variable(OWN, &right).run());
 }
 
+/// Both may have it from the same place.
+#[test]
+fn a_programs_pin_is_not_sent_if_another_process_was_refused_one_meanwhile() {
+    let store = token_with_pair(Kind::P256);
+    let script = format!(
+        "echo >> ~/asked; until [ -e ~/refused ]; do /bin/sleep 0.1; done; echo {WRONG_PIN}"
+    );
+    let asking = program(&store, "ask", &script);
+    let flags = "C_GetTokenInfo:clear=CKF_USER_PIN_COUNT_LOW";
+    let asked = sign(&store, flags).variable(OWN, &asking).start(None);
+    wait_until("the program is asked", || store.path("asked").exists());
+    let stored = store.configuration().with("pin", WRONG_PIN);
+    store.sign_suffering(stored, flags).run().fails(7, &["CKR_PIN_INCORRECT"]);
+    fs::write(store.path("refused"), "").unwrap();
+    asked.finish().fails(7, &["seems to have refused a PIN", "was not sent"]);
+    assert_eq!(store.calls("C_Login"), ["0xa0"]);
+}
+
 /// The first answer was thrown away unsent, so that a person may say yes and give it again.
 #[test]
 fn a_pin_that_was_not_sent_may_be_given_again() {

@@ -213,8 +213,8 @@ fn confirm_issuer(old: &Certificate, new: &Certificate) -> Result<(), Error> {
     confirm(&what, &printable(&question))
 }
 
-/// A context's key on its token. It knows where its certificate is kept, and how the next one takes that place once the
-/// cluster has let it in.
+/// A context's key on its token, and the place of its certificate, which the next certificate takes once the cluster has
+/// let its bearer in.
 struct KeyInUse {
     keyring: Arc<Keyring>,
     configuration: Configuration,

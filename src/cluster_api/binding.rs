@@ -162,20 +162,24 @@ impl Binding {
         operations.into()
     }
 
-    /// Takes the role away from this subject. Fails if the binding has changed since it was read.
+    /// Takes the role away from this subject. Fails if the binding has changed since it was read, and still names the subject.
     pub fn remove(&self, kubectl: &Kubectl, subject: &Subject) -> Result<(), Error> {
         let removed = if self.others(subject) == 0 {
             self.delete(kubectl)
         } else {
             self.replace_without(kubectl, subject)
         };
-        removed.map_err(|error| match self.is_unchanged(kubectl) {
-            Ok(false) => {
+        let Err(error) = removed else { return Ok(()) };
+        match self.now(kubectl) {
+            // The API server may have done it, and only its answer was lost.
+            Ok(None) => Ok(()),
+            Ok(Some(now)) if !now.names(subject) => Ok(()),
+            Ok(Some(now)) if now.metadata != self.metadata => {
                 let text = format!("{self} is no longer as it was shown, and was left as it is");
-                Error::new(Exit::Cluster, text).help("look at it as it is now")
+                Err(Error::new(Exit::Cluster, text).help("look at it as it is now"))
             }
-            Ok(true) | Err(_) => error,
-        })
+            Ok(Some(_)) | Err(_) => Err(error),
+        }
     }
 
     fn delete(&self, kubectl: &Kubectl) -> Result<(), Error> {
@@ -200,14 +204,13 @@ impl Binding {
         kubectl.run(&["replace", "--raw", &self.path()], Some(&object), &purpose).map(drop)
     }
 
-    /// Whether the cluster still has the very object that was read.
-    fn is_unchanged(&self, kubectl: &Kubectl) -> Result<bool, Error> {
+    /// The binding of this name as the cluster has it now; `None` if there is none.
+    fn now(&self, kubectl: &Kubectl) -> Result<Option<Self>, Error> {
         let object = format!("{}.{GROUP}/{}", self.kind.resource(), self.metadata.name);
         let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
         let arguments = [object, format!("--namespace={namespace}")];
         let found = kubectl.get(&arguments.each_ref().map(String::as_str), PURPOSE)?;
-        let Some(found) = found else { return Ok(false) };
-        Ok(Self::of(kubectl, found)?.metadata == self.metadata)
+        found.map(|found| Self::of(kubectl, found)).transpose()
     }
 
     fn path(&self) -> String {

@@ -381,6 +381,12 @@ impl SigningRequest {
             && self.metadata.resource_version == other.metadata.resource_version
     }
 
+    /// Whether this is that request, as it is with this approval.
+    pub fn is_approved_version_of(&self, other: &Self, record: &ApprovalRecord) -> bool {
+        self.metadata.uid == other.metadata.uid
+            && self.approval_message() == Some(record.message.as_str())
+    }
+
     /// The object that was read, with an approval added to it.
     pub fn approved(&self, record: &ApprovalRecord) -> Value {
         let mut object = self.object.clone();
@@ -535,7 +541,7 @@ impl LookPace {
         Self { watch, pause: SHORTEST_PAUSE }
     }
 
-    /// Looks again soon from now on: what is left to wait for takes no time to speak of, as the work of a signer.
+    /// Looks again soon from now on. What is left to wait for is the work of a program, such as a signer, which is quick.
     fn quicken(&mut self) {
         self.pause = SHORTEST_PAUSE;
     }

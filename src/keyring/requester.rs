@@ -8,7 +8,7 @@ use super::attempt::{Attempt, AttemptEnd, KeyAccess};
 use super::library::{LibraryLock, note_wait};
 use super::library_thread::LibraryThread;
 use super::question::{AnswerAtHand, GivenAnswer, Question, ReaderNotice};
-use super::turn::{HeldTurn, Turn};
+use super::turn::{HeldTurn, PinTurn};
 use super::worker::{Work, Worker};
 use config::pin::{PinOrigin, PinProvider};
 use messages::error::{Error, Exit};
@@ -31,12 +31,12 @@ pub struct KeyClient {
 pub(super) struct Desk {
     origin: PinOrigin,
     sources: Mutex<Sources>,
-    turn: Turn,
+    turn: PinTurn,
 }
 
 impl Desk {
     pub(super) fn new(mut sources: Sources) -> Self {
-        Self { origin: sources.origin(), sources: Mutex::new(sources), turn: Turn::default() }
+        Self { origin: sources.origin(), sources: Mutex::new(sources), turn: PinTurn::default() }
     }
 }
 

@@ -6,17 +6,17 @@ use std::time::Instant;
 
 use system::locked;
 
-/// Something that one thread holds at a time, and that others wait for.
+/// The turn to ask for a PIN, which one thread holds at a time, and for which others wait.
 #[derive(Default)]
-pub(super) struct Turn {
+pub(super) struct PinTurn {
     is_taken: Mutex<bool>,
     is_free: Condvar,
 }
 
 /// The turn, held until this is dropped.
-pub(super) struct HeldTurn<'a>(&'a Turn);
+pub(super) struct HeldTurn<'a>(&'a PinTurn);
 
-impl Turn {
+impl PinTurn {
     /// The turn, unless another thread holds it.
     pub(super) fn take_if_free(&self) -> Option<HeldTurn<'_>> {
         let was_taken = mem::replace(&mut *locked(&self.is_taken), true);

@@ -25,8 +25,8 @@ pub(super) const COMMAND: &str = "credential";
 /// The text that clients show if the program is missing.
 const HINT: &str = "Install pkcs11-external-signer where this user's exec.command says.";
 
-/// The option that isn't a key of a configuration, with its name there. It says where clusters are, if the client
-/// doesn't.
+/// The kubeconfig in which the command looks for the cluster if the client doesn't name it: what it is called in the
+/// arguments that are read here, and as an option. It is no key of a configuration.
 pub(super) const KUBECONFIG: (&str, &str) = ("kubeconfig", "--kubeconfig");
 
 impl Kubeconfig {

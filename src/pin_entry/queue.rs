@@ -81,7 +81,7 @@ impl PromptSlot {
     /// Waits for the prompts before this one, whatever their outcome.
     pub(super) fn wait(kind: PromptKind, token: &str, deadline: Instant) -> Result<Self, Error> {
         let limit = deadline.saturating_duration_since(Instant::now());
-        // The device number stands for the terminal, which processes see under different names.
+        // The session stands for its terminal, which processes see under different names.
         let lock_name = match kind {
             PromptKind::Terminal => format!("terminal of session {}", session_of(0)),
             PromptKind::Window => "window".to_owned(),

@@ -196,10 +196,10 @@ pub mod tunnel {
     pub const LINGER: Duration = seconds(5);
 
     /// How long a client that is told why it has no connection may take to send a request and to read the answer.
-    pub const TOLD: Duration = seconds(10);
+    pub const REASON: Duration = seconds(10);
 
     /// How long such a client may take to send the body of its request.
-    pub const TOLD_BODY: Duration = seconds(5);
+    pub const REASON_BODY: Duration = seconds(5);
 
     /// For a server's answer to a request of this program itself, once there is a connection.
     pub const OWN_ANSWER: Duration = seconds(30);
@@ -278,7 +278,7 @@ const _: () = assert!(is_less(PROVIDER, seconds(60)));
 // A part takes less than the whole.
 const _: () = assert!(is_less(tunnel::CONNECT, tunnel::DIAL));
 const _: () = assert!(is_less(tunnel::HOLDING_UP, tunnel::SERVER_SILENCE));
-const _: () = assert!(is_less(tunnel::TOLD_BODY, tunnel::TOLD));
+const _: () = assert!(is_less(tunnel::REASON_BODY, tunnel::REASON));
 const _: () = assert!(is_less(tunnel::LAST_RENEWAL, tunnel::LATE_RENEWAL));
 // A signer answers before the API server gives a request up, and ends a library that hangs after it.
 const _: () = assert!(is_less(service_account::TOKEN, seconds(60)));

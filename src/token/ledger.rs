@@ -24,8 +24,7 @@ use system::clock::unix_time;
 use system::limits;
 use system::locked;
 
-/// How a line begins that stands for a PIN that was sent. A line that begins neither so nor with `ACCEPTED` counts as one,
-/// too.
+/// How a line begins that says that a PIN was sent. A line that begins in a way that isn't known is taken for such a line.
 const SENT: &str = "PIN sent to";
 /// How a line begins that says that this token has accepted a PIN. It is kept only as long as there is a line of another
 /// token of the same card.

@@ -60,9 +60,9 @@ pub(super) fn hopeless(state: PinState) -> Option<WhyNotSent> {
     }
 }
 
-/// Whether a PIN that is kept from an earlier login is dropped, and a PIN is got as if none were kept. It may have been
-/// changed if a PIN was sent since and none was accepted (`is_recorded`); and it is never sent as the last try. A token
-/// that takes no PIN at all is refused by [`next`], so that the kept PIN may stay.
+/// Whether a PIN that is kept from an earlier login is dropped before another one is got. The PIN may have been changed if
+/// one was sent since and none was accepted (`is_recorded`), and a kept PIN is never sent as the last try. If the token
+/// takes no PIN at all, the kept one stays, since [`next`] refuses the login.
 pub(super) fn drops_kept(state: PinState, is_recorded: bool) -> bool {
     match state {
         PinState::CountLow | PinState::Good => is_recorded,

@@ -45,7 +45,7 @@ where
         }
         let response = response.header(CONTENT_TYPE, KIND).body(format!("{text}\n"));
         async {
-            let _ = timeout(limits::TOLD_BODY, discard(request.into_body())).await;
+            let _ = timeout(limits::REASON_BODY, discard(request.into_body())).await;
             response
         }
     });
@@ -62,7 +62,7 @@ where
         }
         outcome
     });
-    let _ = timeout(limits::TOLD, answered).await;
+    let _ = timeout(limits::REASON, answered).await;
     has_request.load(Ordering::Relaxed)
 }
 
@@ -101,7 +101,7 @@ mod tests {
             reading.read_to_string(&mut heard).await.unwrap();
             let has_request = answered.await.unwrap();
             sending.abort();
-            assert!(begin.elapsed() <= limits::TOLD + Duration::from_secs(1));
+            assert!(begin.elapsed() <= limits::REASON + Duration::from_secs(1));
             (heard, has_request)
         })
     }

@@ -145,7 +145,11 @@ impl ServerExchange {
         };
         match timeout(limits::OWN_ANSWER, exchange).await {
             Ok(Ok(answer)) if answer.body.len() > LONGEST_ANSWER => {
-                Err(self.error(unusable("its answer is too long")))
+                let text = format!("the server's answer is longer than {LONGEST_ANSWER} bytes");
+                Err(self.error(tunnel_error(
+                    text,
+                    "check that the cluster's server is an API server, and not something else at its address",
+                )))
             }
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => match timeout(limits::OWN_END, &mut connection.task).await {

@@ -141,7 +141,7 @@ impl Port {
     fn spawn(self: &Arc<Self>, connection: TcpStream) {
         let number = self.handshakes.last.fetch_add(1, Ordering::Relaxed);
         let port = Arc::clone(self);
-        // The task can't go on before it is listed: it needs this lock.
+        // This lock is held until the task is listed, so that the task can't be removed from the list before.
         let mut tasks = locked(&self.handshakes.tasks);
         let task = tokio::spawn(async move {
             port.serve(connection, number).await;

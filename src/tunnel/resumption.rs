@@ -41,9 +41,11 @@ struct SessionState {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
     tickets: VecDeque<Tls13ClientSessionValue>,
-    /// How many tickets are promised to permits that were given.
+    /// How many of the tickets are promised to permits that were given.
     promised: usize,
-    /// How many handshakes may bring a ticket. One that resumes a session uses up a ticket and brings the next.
+    /// How many promised tickets were taken, by permits that are still to be released.
+    taken: usize,
+    /// How many handshakes are being made. Each may bring a ticket, even one that has used a ticket up.
     under_way: usize,
     /// Whether the server was silent in the last handshake. It may never answer.
     is_stuck: bool,
@@ -135,7 +137,13 @@ impl HandshakePermit {
     fn release_ticket(&mut self) {
         if mem::take(&mut self.resumes) {
             let mut state = locked(&self.sessions.state);
-            state.promised = state.promised.saturating_sub(1);
+            if state.taken > 0 {
+                state.taken -= 1;
+            } else {
+                state.promised = state.promised.saturating_sub(1);
+            }
+            drop(state);
+            self.sessions.changed.notify_waiters();
         }
     }
 }
@@ -188,8 +196,14 @@ impl ClientSessionStore for Sessions {
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        let mut state = locked(&self.state);
         // The newest: it is valid for the longest time.
-        locked(&self.state).tickets.pop_back()
+        let ticket = state.tickets.pop_back()?;
+        if state.promised > 0 {
+            state.promised -= 1;
+            state.taken += 1;
+        }
+        Some(ticket)
     }
 }
 

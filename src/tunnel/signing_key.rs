@@ -25,15 +25,15 @@ use protocol::hash::Hash;
 use system::locked;
 
 tokio::task_local! {
-    /// What became of the signature in this task's handshake. It can't be noted in the resolver, which has to be the same
-    /// for rustls to resume sessions.
+    /// What became of the signature in this task's handshake. The resolver can't hold this: rustls resumes a session only
+    /// if all its handshakes have one resolver.
     pub(super) static SIGNATURE: Arc<Mutex<SignatureState>>;
 }
 
 /// What became of the signature in one handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum SignatureState {
-    /// The server hasn't asked for a certificate, and so for none. It may resume a session instead.
+    /// The server has asked for no certificate, and so for no signature. It may have resumed a session instead.
     #[default]
     NotAsked,
     /// The server has asked for a certificate, and there is no signature. A handshake that ends so has authenticated

@@ -1,5 +1,6 @@
-//! What clients have been told. A client may run its plugin, or ask a tunnel, five times before it gives up, and shows the
-//! result each time. So each process is told an error in full only once.
+//! Counts, up to two, how often a process was told an error lately. A client may run its plugin, or ask a tunnel, five times
+//! before it gives up, and shows the result each time. The callers decide when the error becomes short: the plugin after the
+//! first time, the tunnel after the second.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;

@@ -5,6 +5,7 @@
 //! without holding a lock, and `finish` keeps the key for as long as the client wants it.
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 
 use super::lifetime::WaitingClient;
@@ -117,8 +118,8 @@ impl Service {
         }
         let certificate =
             served.tunnels.as_ref().map(|tunnels| tunnels.clients.certificate(number));
-        // While `served` is locked, so that no other client registers in between: a client that isn't admitted dismisses
-        // those before it, and not those after it.
+        // Sent while `served` is locked, so that tasks reach the process in the order in which their clients register: a
+        // client that isn't admitted dismisses those before it, and not those after it.
         let asked = match clusters_served {
             Ok(()) => {
                 let task = client.open_task(is_admitted);
@@ -152,13 +153,15 @@ impl Service {
         // If the new process has no success either, the old one is kept: it has the PIN for when the token is back.
         if opened.is_ok() || key.open.is_none() {
             key.signs_digests = false;
-            key.process = Some(process);
+            if let Some(former) = key.process.replace(process) {
+                former.close(number);
+            }
         }
         opened
     }
 
     /// Keeps the key that was opened for as long as the client wants it, and returns the answer to the client. If the key
-    /// couldn't be opened, it is closed, unless somebody else has it or waits for it.
+    /// couldn't be opened, it is closed, unless somebody else has it, waits for it or is connected with it.
     fn finish(
         &self,
         number: KeyNumber,
@@ -171,14 +174,12 @@ impl Service {
         let Registrant { registration: Registration { keep, kubeconfig, signs, .. }, peer, .. } =
             *client;
         let mut served = self.served();
-        let (key, usage) = served.used_key(number)?;
         drop(waiting);
-        if opened.is_err() && key.waiting.is_empty() && key.open.is_none() {
-            key.close(number);
-        }
-        let opened = opened?;
+        let opened = opened.inspect_err(|_| served.tidy())?;
+        let (key, usage) = served.used_key(number)?;
         let is_new = key.open.is_none();
-        let warnings = opened.take_warnings();
+        let mut warnings = mem::take(&mut key.untold_warnings);
+        warnings.extend(opened.take_warnings());
         let token_certificate = opened.chain.first().cloned().unwrap_or_default();
         key.open = Some(Arc::new(opened));
         key.signs_digests |= signs;

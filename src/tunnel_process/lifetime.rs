@@ -40,9 +40,12 @@ pub(super) struct ServedKey {
     pub(super) configuration: Vec<(String, String)>,
     /// The name of its token process.
     pub(super) name: OsString,
-    /// The token process in which it is open or being opened.
+    /// The token process in which it is open or being opened; `None` if it is closed.
     pub(super) process: Option<Arc<TokenProcess>>,
+    /// The key as clients know it; `None` if it is closed, or was not opened yet.
     pub(super) open: Option<Arc<OpenKey>>,
+    /// Warnings of the key's opening that no client could show yet.
+    pub(super) untold_warnings: Vec<String>,
     /// The clients that wait for it to be opened.
     pub(super) waiting: WaitingClients,
     pub(super) claims: Vec<Claim>,
@@ -71,7 +74,7 @@ impl WaitingClients {
     }
 }
 
-/// A client that counts as waiting until this is dropped, also by a thread that panics.
+/// A client that counts as waiting until this is dropped, even if its thread panics.
 pub(super) struct WaitingClient {
     number: Arc<AtomicUsize>,
 }
@@ -115,9 +118,11 @@ impl Claim {
 }
 
 impl ServedKey {
+    /// Closes the key. Only [`Served`](super::served::Served) does that, which withdraws the clients' certificate, too.
     pub(super) fn close(&mut self, number: KeyNumber) {
         self.open = None;
         self.signs_digests = false;
+        self.untold_warnings.clear();
         self.claims.clear();
         self.callers.clear();
         if let Some(process) = self.process.take() {
@@ -144,17 +149,18 @@ impl ServedKey {
         let is_claimed = self.is_claimed(usage);
         // A client that is connected needs no further signature, or is told that there is none.
         let is_used = !self.waiting.is_empty() || usage.open > 0;
-        is_used || !self.is_lost() && (is_claimed || !self.callers.is_empty())
+        let is_open = self.open.is_some() && !self.is_lost();
+        is_used || is_open && (is_claimed || !self.callers.is_empty())
     }
 
-    /// Whether another client may use the key without a PIN: not if it was opened for one whose caller has ended.
+    /// Whether a client may use the key without a PIN: if a claim holds, a client waits, or a caller still runs.
     pub(super) fn admits_clients(&mut self, usage: KeyUsage) -> bool {
         let has_callers = self.callers.iter().any(|caller| !caller.process.has_ended());
         self.is_claimed(usage) || !self.waiting.is_empty() || has_callers
     }
 
-    /// Whether all kinds of `keep` that clients have asked for still hold. An unused key is closed as soon as one has run
-    /// out; that for shells runs out with the last of them.
+    /// True if there are claims and every kind holds. One expired kind is enough to close; for shells, the last shell
+    /// counts.
     fn is_claimed(&mut self, usage: KeyUsage) -> bool {
         self.forget_shells_that_have_ended();
         let now = time_since_boot();

@@ -86,7 +86,8 @@ pub struct RegisteredCluster {
     pub name: String,
     /// What the cluster's entry says. As long as the process runs, an address leads to one cluster.
     pub cluster: Cluster,
-    /// The proxy of the entry, or else of the client's environment. That of the first client at the address counts for all.
+    /// The proxy of the entry, or else of the client's environment. All clients of the address use the proxy that the first
+    /// one has registered.
     pub proxy_url: Option<String>,
 }
 

@@ -123,6 +123,7 @@ impl KnownCalls {
 
     pub(super) fn remember(&mut self, known: KnownCall) {
         if self.0.len() >= CALLS
+            && !self.0.contains_key(&known.call.digest)
             && let Some(other) = self.0.keys().next().cloned()
         {
             self.0.remove(&other);

@@ -68,17 +68,27 @@ impl Served {
 
     /// Closes the keys that nothing keeps open any more. If there is no key and no client left, the process is to end.
     pub(super) fn tidy(&mut self) {
-        let Self { keys, tunnels, .. } = self;
-        for (number, key) in keys.iter_mut().filter(|(_, key)| key.open.is_some()) {
-            if !key.is_kept(usage(tunnels.as_ref(), *number)) {
-                if let Some(tunnels) = tunnels {
-                    tunnels.withdraw(*number);
-                }
-                key.close(*number);
-            }
+        let tunnels = self.tunnels.as_ref();
+        let in_process = self.keys.iter_mut().filter(|(_, key)| key.process.is_some());
+        let unused = in_process.filter_map(|(number, key)| {
+            let is_kept = key.is_kept(usage(tunnels, *number));
+            (!is_kept).then_some(*number)
+        });
+        for number in unused.collect::<Vec<_>>() {
+            self.close_key(number);
         }
-        let holds_keys = keys.values().any(|key| key.open.is_some() || !key.waiting.is_empty());
+        let holds_keys = self.keys.values().any(|key| key.process.is_some());
         self.is_stopping |= self.clients == 0 && !holds_keys;
+    }
+
+    /// Closes the key. Its clients' certificate is worth nothing any more, even if the key is opened again.
+    fn close_key(&mut self, number: KeyNumber) {
+        if let Some(tunnels) = &self.tunnels {
+            tunnels.withdraw(number);
+        }
+        if let Some(key) = self.keys.get_mut(&number) {
+            key.close(number);
+        }
     }
 
     /// Finds or adds the key with this configuration, and finds or starts a token process for it.
@@ -119,6 +129,13 @@ impl Served {
             .filter_map(|key| key.process.as_ref())
             .find(|process| process.name == name && !process.has_ended())
             .cloned()
+    }
+
+    /// Keeps warnings for the next client of the key, since this one can't show them.
+    pub(super) fn keep_warnings(&mut self, number: KeyNumber, warnings: Vec<String>) {
+        if let Some(key) = self.keys.get_mut(&number) {
+            key.untold_warnings.extend(warnings);
+        }
     }
 
     /// The key, and how its certificate is used.
@@ -222,4 +239,30 @@ fn leads_elsewhere(cluster: &RegisteredCluster, served: &RegisteredCluster) -> E
 
 fn usage(tunnels: Option<&Tunnels>, key: KeyNumber) -> KeyUsage {
     tunnels.map_or_else(KeyUsage::default, |tunnels| tunnels.clients.usage(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubeconfig::local_address;
+    use tunnel::ServerIdentity;
+
+    #[test]
+    fn a_key_that_is_closed_has_another_certificate_when_it_is_opened_again() {
+        let service = Arc::new(Service::default());
+        let identity = ServerIdentity::generate(&[local_address().into()]).unwrap();
+        let observer: Arc<dyn TunnelObserver> = Arc::clone(&service) as _;
+        let tunnels = Tunnels::start(&identity, Arc::clone(&service) as _, &observer).unwrap();
+        let mut served = Served { tunnels: Some(tunnels), ..Served::default() };
+        let number = KeyNumber::default();
+        served.keys.insert(number, ServedKey::default());
+        let certificate = |served: &Served| {
+            let tunnels = served.tunnels.as_ref().unwrap();
+            tunnels.clients.certificate(number).unwrap().certificate_pem
+        };
+        let former = certificate(&served);
+        assert_eq!(certificate(&served), former);
+        served.close_key(number);
+        assert_ne!(certificate(&served), former);
+    }
 }

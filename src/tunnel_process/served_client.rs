@@ -20,7 +20,7 @@ use system::peer::{Peer, peer};
 /// How many clients are served at once. Further connections are closed.
 const CLIENTS: usize = 512;
 
-/// A client that is counted until this is dropped, also by a thread that panics.
+/// A client that is counted until this is dropped, even if its thread panics.
 pub(super) struct ServedClient(Arc<Service>);
 
 impl Drop for ServedClient {
@@ -67,7 +67,11 @@ impl ServedClient {
                 conversation.send(&Reply::Status(status))
             }
             ControlRequest::Repeat(repetition) => {
-                let document = self.answer_again(&conversation, peer, process, &repetition);
+                // As a registration, the full call reaches a process of its own version.
+                let document =
+                    Some(repetition).filter(|_| version == VERSION).and_then(|repetition| {
+                        self.answer_again(&conversation, peer, process, &repetition)
+                    });
                 conversation.send(&Reply::Answered(document))
             }
             ControlRequest::Register(registration)
@@ -104,8 +108,13 @@ impl ServedClient {
         let caller = Some(repetition.caller);
         let registration = Registration { caller, ..Registration::clone(&known.registration) };
         let admitted = self.0.admit(conversation, peer, process, &registration).ok()?;
-        let Registered { client, warnings, .. } = admitted.answer;
-        client.filter(|_| warnings.is_empty()).map(|client| known.call.answer.document(client))
+        let AdmittedKey { number, answer: Registered { client, warnings, .. } } = admitted;
+        if !warnings.is_empty() {
+            // The small program can't show them; the full call does.
+            self.0.served().keep_warnings(number, warnings);
+            return None;
+        }
+        client.map(|client| known.call.answer.document(client))
     }
 
     /// Opens the client's key and serves its clusters. Signs a digest, if the client has one.

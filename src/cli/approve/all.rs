@@ -3,7 +3,7 @@
 use std::io::stderr;
 
 use super::assessment::Assessment;
-use super::rules::PolicyFile;
+use super::rules::PolicyWithVerifier;
 use super::{Approver, shown_names};
 use crate::cli::issuance::shown_duration;
 use crate::cli::question;
@@ -25,7 +25,7 @@ const INDENT: usize = 5;
 /// as it was shown. One that fails doesn't stop the others.
 pub(super) fn approve(
     approver: &Approver<'_>,
-    policy: &PolicyFile,
+    policy: &PolicyWithVerifier,
     session: &mut CommandSession,
 ) -> Result<(), Error> {
     let rows = rows(approver)?;
@@ -51,7 +51,7 @@ pub(super) fn approve(
 }
 
 /// Shows the policy and the requests on standard error.
-fn show(policy: &PolicyFile, rows: &[Row]) {
+fn show(policy: &PolicyWithVerifier, rows: &[Row]) {
     let width = terminal_width(stderr());
     let mut text = String::new();
     for (title, line) in policy.titled() {

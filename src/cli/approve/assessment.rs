@@ -1,5 +1,6 @@
 //! What speaks for and against a request: the comparison with its requester, its attestation, and the policy.
 
+use super::record::ApprovalText;
 use super::rules::Rules;
 use attestation::policy::{Asked, Objection};
 use attestation::yubikey::HARDWARE_GROUPS;
@@ -10,9 +11,6 @@ use crypto::certificate::CertificationRequest;
 use messages::error::{Error, Exit, listed};
 use messages::help::{Help, HelpPart};
 use messages::printable::{printable, quoted};
-
-/// The last part of each approval's record, or its first one if nothing is attested.
-pub(super) const COMPARED: &str = "compared with the requester by pkcs11-external-signer approve";
 
 /// A request as it was read, and what speaks for and against it.
 pub(super) struct Assessment {
@@ -129,25 +127,21 @@ impl Assessment {
     /// What is recorded with the request's approval: which attestation and which policy it rests on, and what spoke
     /// against it.
     pub(super) fn record(&self, rules: Rules<'_>) -> ApprovalRecord {
-        let mut message = Vec::new();
-        let reason = match claims(&self.verdict) {
-            Some(claims) => {
-                message.push(claims.recorded());
-                ApprovalReason::Attested
-            }
+        let claims = claims(&self.verdict);
+        let mismatches = listed(&self.mismatches, "and");
+        let text = ApprovalText {
+            policy: match rules {
+                Rules::Policy(policy) => Some(&policy.policy.sha256),
+                Rules::Roots(_) => None,
+            },
+            claims: claims.map(Claims::recorded),
+            mismatches: (!self.mismatches.is_empty()).then(|| printable(&mismatches).into_owned()),
+        };
+        let reason = match claims {
+            Some(_) => ApprovalReason::Attested,
             None => ApprovalReason::Compared,
         };
-        if let Rules::Policy(policy) = rules {
-            message.push(policy.record());
-        }
-        message.push(match self.mismatches.as_slice() {
-            [] => COMPARED.to_owned(),
-            mismatches => {
-                let mismatches = listed(mismatches, "and");
-                format!("{COMPARED}, and approved although the request {}", printable(&mismatches))
-            }
-        });
-        ApprovalRecord { reason, message: message.join("; ") }
+        ApprovalRecord { reason, message: text.to_string() }
     }
 }
 

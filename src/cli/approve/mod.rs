@@ -3,13 +3,14 @@
 mod all;
 mod assessment;
 mod one;
+mod record;
 mod rules;
 mod verifier;
 
 use std::path::PathBuf;
 
 use self::assessment::Assessment;
-use self::rules::{PolicyFile, Rules, roots_and};
+use self::rules::{PolicyWithVerifier, Rules, roots_and};
 use super::key::options::{KeyOptions, contexts};
 use super::session::CommandSession;
 use clap::ValueHint;
@@ -57,7 +58,7 @@ pub(super) struct ApproveArguments {
 pub(super) fn run(arguments: &ApproveArguments, session: &mut CommandSession) -> Result<(), Error> {
     let options = KeyOptions::of_context(&arguments.kubeconfig, arguments.context.clone());
     options.set_call();
-    let policy = arguments.policy.as_deref().map(PolicyFile::read).transpose()?;
+    let policy = arguments.policy.as_deref().map(PolicyWithVerifier::read).transpose()?;
     if let (Some(policy), true) = (&policy, arguments.check) {
         return session.output.print(&PrintableLines::of([policy.summary()]));
     }
@@ -89,6 +90,9 @@ fn no_name() -> Error {
     )
 }
 
+/// What is said where neither the approval nor its failure is certain.
+const UNKNOWN: &str = "it isn't known whether it was approved";
+
 /// An approver: the person's kubectl, and the rules to judge by.
 struct Approver<'a> {
     kubectl: Kubectl,
@@ -101,19 +105,30 @@ impl Approver<'_> {
     /// anew under the same name, perhaps for another key.
     fn send(&self, assessment: &Assessment) -> Result<(), Error> {
         let (kubectl, request) = (&self.kubectl, &assessment.request);
-        kubectl.approve(request, &assessment.record(self.rules)).map_err(|error| {
-            let name = &request.metadata.name;
-            match SigningRequest::read(kubectl, name) {
-                Ok(now) if !now.as_ref().is_some_and(|now| now.is_version_of(request)) => {
-                    let text = format!(
-                        "the request \"{name}\" is no longer the one that was shown; nothing was approved"
-                    );
-                    Error::new(Exit::Cluster, text)
-                        .help("look at it as it is now: run this command again")
-                }
-                _ => error,
+        let record = assessment.record(self.rules);
+        let Err(error) = kubectl.approve(request, &record) else { return Ok(()) };
+        let name = &request.metadata.name;
+        let again = "look at it as it is now: run this command again";
+        // The API server may have approved the request, and only its answer was lost.
+        match SigningRequest::read(kubectl, name) {
+            Ok(Some(now)) if now.is_approved_version_of(request, &record) => Ok(()),
+            Ok(Some(now)) if now.is_version_of(request) => Err(error),
+            Ok(Some(_)) => {
+                let text = format!(
+                    "the request \"{name}\" is no longer the one that was shown; nothing was approved"
+                );
+                Err(Error::new(Exit::Cluster, text).help(again))
             }
-        })
+            Ok(None) => {
+                let text = format!("the request \"{name}\" was removed, and {UNKNOWN}");
+                Err(Error::new(Exit::Cluster, text).help(
+                    "the API server's audit log tells; have the requester ask again if need be",
+                ))
+            }
+            Err(_) => {
+                Err(error.about(format!("the request \"{name}\", of which {UNKNOWN}")).help(again))
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `approve` for one request, which is shown with all that is compared.
 
-use super::assessment::{Assessment, COMPARED};
+use super::assessment::Assessment;
+use super::record::policy_of;
 use super::rules::Rules;
 use super::{Approver, shown_names};
 use crate::cli::issuance::shown_duration;
@@ -82,7 +83,7 @@ fn approved_before(
     let Rules::Policy(policy) = rules else { return Ok(told) };
     let request = &assessment.request;
     let record = request.approval_message().unwrap_or_default();
-    if was_allowed_by(record, &policy.record()) {
+    if policy_of(record) == Some(policy.policy.sha256.as_str()) {
         return Ok(told);
     }
     let text = format!(
@@ -94,14 +95,6 @@ fn approved_before(
         "this policy was not applied, and an approval can't be taken back; `revoke` takes the rights of the user or the \
          certificate away",
     ))
-}
-
-/// Whether the record of an approval, as [`Assessment::record`] writes it, has this sentence about a policy in its
-/// place. The parts after it may quote what the requester has made up.
-fn was_allowed_by(record: &str, sentence: &str) -> bool {
-    let mut parts = record.split("; ");
-    let is_attested = parts.next().is_some_and(|claims| !claims.starts_with(COMPARED));
-    is_attested && parts.next() == Some(sentence)
 }
 
 /// The approver as the cluster knows them; `None` if it doesn't tell, as before Kubernetes 1.28. This is asked first: if the

@@ -18,7 +18,7 @@ pub(super) enum Rules<'a> {
     /// Attestations of YubiKeys count if they lead up to one of these roots.
     Roots(&'a Roots),
     /// The policy decides, and names the roots, too.
-    Policy(&'a PolicyFile),
+    Policy(&'a PolicyWithVerifier),
 }
 
 impl Rules<'_> {
@@ -46,7 +46,7 @@ impl Rules<'_> {
 /// A policy's verifier, which is asked about a request only if its answer may matter.
 struct GuardedVerifier<'a> {
     program: &'a VerifierProgram,
-    policy: &'a PolicyFile,
+    policy: &'a PolicyWithVerifier,
     request: &'a SigningRequest,
     csr: &'a CertificationRequest,
 }
@@ -77,13 +77,13 @@ pub(super) fn roots_and(files: &[PathBuf]) -> Result<Roots, Error> {
 }
 
 /// A policy's file, and its verifier.
-pub(super) struct PolicyFile {
+pub(super) struct PolicyWithVerifier {
     pub(super) path: String,
     pub(super) policy: Policy,
     verifier: Option<VerifierProgram>,
 }
 
-impl PolicyFile {
+impl PolicyWithVerifier {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let content = read_regular(path, LONGEST).map_err(|error| {
             let text = format!("{}: {error}", path.display());
@@ -121,11 +121,6 @@ impl PolicyFile {
             count => format!("{count} users"),
         };
         format!("{} is a policy for {users}, SHA-256 {}", self.path, self.policy.sha256)
-    }
-
-    /// What is recorded with an approval that the policy allows.
-    pub(super) fn record(&self) -> String {
-        format!("allowed by the policy with SHA-256 {}", self.policy.sha256)
     }
 
     /// The policy's file and its verifier, in a line each with a title.

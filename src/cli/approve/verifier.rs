@@ -124,7 +124,8 @@ impl ExternalVerifier for VerifierProgram {
             Some(signal) => format!("it was ended by signal {signal}"),
             None => format!("it ended with exit code {}", status.code().unwrap_or_default()),
         };
-        let errors = received(&output.errors, deadline)?;
+        // A process that is left behind may keep the stream open, although the verifier itself has ended.
+        let errors = received(&output.errors, deadline).unwrap_or_default();
         let errors = String::from_utf8_lossy(&errors);
         match errors.lines().rfind(|line| !line.trim().is_empty()) {
             Some(line) => {
@@ -143,7 +144,7 @@ struct Run {
     end: Option<EndWithThis>,
 }
 
-/// What the verifier prints. Each part comes once its stream has been closed.
+/// What the verifier prints. Each part comes once it is long enough, or its stream has been closed.
 struct Output {
     /// The beginning of standard output: one byte more than an answer may have.
     answer: Receiver<Vec<u8>>,
@@ -185,13 +186,18 @@ impl Run {
     }
 }
 
-/// Reads the first bytes of a stream, in the background: a process that the verifier leaves behind may keep it open.
-fn beginning_of(stream: impl Read + Send + 'static, length: u64) -> io::Result<Receiver<Vec<u8>>> {
+/// Reads the first bytes of a stream, and discards the rest, so that no process is stopped that prints more. It is read in
+/// the background: a process that the verifier leaves behind may keep it open.
+fn beginning_of(
+    mut stream: impl Read + Send + 'static,
+    length: u64,
+) -> io::Result<Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
     in_background(move || {
         let mut bytes = Vec::new();
-        let _ = stream.take(length).read_to_end(&mut bytes);
+        let _ = stream.by_ref().take(length).read_to_end(&mut bytes);
         let _ = sender.send(bytes);
+        let _ = io::copy(&mut stream, &mut io::sink());
     })?;
     Ok(receiver)
 }

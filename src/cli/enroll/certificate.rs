@@ -122,7 +122,7 @@ impl Enrollment<'_> {
         self.plan.options.certificate_file.as_deref().map(Path::new)
     }
 
-    /// Decides where the certificate is to be, as far as that is known before it is written.
+    /// Decides whether the certificate is to be on the token or in a file. What only writing it shows comes later.
     fn placement(
         &self,
         certificate: &Certificate,

@@ -161,14 +161,13 @@ impl<'a> ContextEnrollment<'a> {
             "another certificate is asked for: with the key's own one, {reason}"
         ));
         let mut enrollment = paused.resume(user, session)?;
-        // This is the same key as before, which has been shown.
-        let key = enrollment.key_again(&self.plan.key, applicant)?;
+        let key = enrollment.key_again(&key)?;
         let subject = KeyEnrollment { enrollment, key, is_certified: false, attested };
         Ok(Trial::Unsuited(Box::new(subject)))
     }
 
-    /// Why the cluster doesn't know the applicant by a certificate with which it was asked; `None` if it does, or if asking
-    /// has failed.
+    /// Why the certificate with which the cluster was asked doesn't suit: the cluster knows nobody by it, or somebody else.
+    /// `None` if the cluster knows the applicant, or if asking has failed.
     fn why_unsuited(
         &self,
         known: &Result<ClusterUser, Error>,

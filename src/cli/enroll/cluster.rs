@@ -72,8 +72,8 @@ impl IssuingCluster {
 }
 
 /// The user and the groups that the certificate is for: those that the options name, or those of the certificate that
-/// has expired, or those that the cluster knows. Another user doesn't get the groups of this one. Another key doesn't
-/// get the groups that an attestation opened to this one.
+/// has expired, or those that the cluster knows. A user whom an option names doesn't get the groups of the present user, and
+/// a new key doesn't get the groups that an attestation opened to the present key.
 fn applicant(
     whom: &CertifiedUser,
     known: &ClusterUser,

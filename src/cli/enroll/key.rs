@@ -57,15 +57,11 @@ impl Enrollment<'_> {
         label.unwrap_or_else(|| applicant.user().to_owned())
     }
 
-    /// Finds the key of an applicant once more, which was [found](Self::key) before. It isn't noted again.
-    pub(super) fn key_again(
-        &mut self,
-        plan: &KeyPlan,
-        applicant: &Applicant,
-    ) -> Result<KeyReference, Error> {
-        let found = self.key(plan, applicant)?;
+    /// Finds a key once more in this session, which was [found](Self::key) in an earlier one. Fails if it isn't there any
+    /// more. It isn't noted again.
+    pub(super) fn key_again(&mut self, found: &KeyReference) -> Result<KeyReference, Error> {
         self.steps.clear();
-        Ok(found.key)
+        self.token.bare_key(&found.selector, Some(&mut self.pins))
     }
 
     /// Finds the key at the place that is meant, or with this label; `None` if the token has none.

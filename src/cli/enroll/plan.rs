@@ -65,7 +65,7 @@ pub(super) enum TouchDemand {
     Wanted,
 }
 
-/// What becomes of another certificate of the key that is still valid.
+/// What another certificate of the key, which is still valid, does to the new certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum OtherCertificate {
     /// The new certificate is refused.

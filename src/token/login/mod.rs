@@ -17,7 +17,7 @@ mod state;
 use cryptoki::session::UserType;
 
 use self::obtain::Obtained;
-use self::send::Sent;
+use self::send::{LoggedInBy, Sent};
 use self::state::{KnownPin, SourcedPin};
 use super::Token;
 use super::ledger::TRIED_PINS;
@@ -109,13 +109,23 @@ impl Token {
         self.into_accepted_pin()
     }
 
-    /// Sends a PIN until the token accepts one, within the rules (`pin_rules`).
+    /// Logs in as this user, unless the user is logged in already.
     pub(super) fn authenticate(
         &mut self,
         user: UserType,
         what: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
+        self.log_in(user, what, pins).map(drop)
+    }
+
+    /// Sends a PIN until the token accepts one, within the rules (`pin_rules`), or has the reader ask for it.
+    fn log_in(
+        &mut self,
+        user: UserType,
+        what: &str,
+        pins: &mut dyn PinProvider,
+    ) -> Result<LoggedInBy, Error> {
         let mut refusal: Option<String> = None;
         loop {
             match self.obtain(what, refusal.as_deref(), pins)? {
@@ -124,7 +134,7 @@ impl Token {
                     return self.authenticate_at_reader(user, ledger, pins);
                 }
                 Obtained::Pin(mut sending) => match self.send(user, &mut sending)? {
-                    Sent::LoggedIn => return Ok(()),
+                    Sent::LoggedIn(by) => return Ok(by),
                     Sent::Refused(text) => refusal = Some(text),
                 },
             }

@@ -115,11 +115,11 @@ impl Token {
         } else if let Some(kept) = self.login.take() {
             Some(kept)
         } else {
-            Some(KnownPin::Unchecked(given_pin(&state.name, origin, &request, pins)?))
+            Some(KnownPin::Unchecked(given_pin(&state.name, origin.clone(), &request, pins)?))
         };
         let ledger = match record {
             RecordLock::Held(ledger) => ledger,
-            RecordLock::AfterAsking => match self.lock_after_asking(&state)? {
+            RecordLock::AfterAsking => match self.lock_after_asking(&state, source, &origin)? {
                 Some(ledger) => ledger,
                 None => return Ok(Obtained::AskAgain),
             },
@@ -219,12 +219,23 @@ impl Token {
         }
     }
 
-    /// Locks the record for a PIN that a person has given, who was asked when the token was in this state. `None` if others
-    /// have used up all tries but one since, of which the person was not told.
-    fn lock_after_asking(&self, state: &TokenState) -> Result<Option<Ledger>, Error> {
+    /// Locks the record for a PIN that a person or a program has given, when the token was in this state. `None` if others
+    /// have used up all tries but one since, of which the person was not told. An error if another process was refused a
+    /// PIN since, and a program has given this one: it may be the same.
+    fn lock_after_asking(
+        &self,
+        state: &TokenState,
+        source: PinSourceKind,
+        origin: &PinOrigin,
+    ) -> Result<Option<Ledger>, Error> {
         let ledger = Ledger::open(state)?;
         let now = self.same_token()?.pin;
         self.check_hopeless(now)?;
+        if matches!(source, PinSourceKind::Program { .. }) {
+            let source = PinSourceKind::Program { is_recorded: ledger.stands() };
+            pin_rules::next(now, state.own_keypad, source)
+                .map_err(|reason| self.not_sent(reason, origin))?;
+        }
         let is_new = now == PinState::FinalTry && state.pin != PinState::FinalTry;
         Ok((!is_new).then_some(ledger))
     }

@@ -22,13 +22,13 @@
 use cryptoki::session::UserType;
 
 use super::obtain::{Obtained, Sending};
-use super::send::Sent;
+use super::send::{LoggedInBy, Sent};
 use super::state::{KnownPin, SourcedPin};
 use crate::Token;
 use crate::key::KeyReference;
 use crate::ledger::{PinAnswer, TRIED_PINS};
 use crate::module::PinState;
-use crate::pin_rules;
+use crate::pin_rules::{self, WhyNotSent};
 use config::pin::{Pin, PinProvider};
 use messages::error::Error;
 
@@ -65,22 +65,25 @@ impl Token {
         outcome
     }
 
-    /// There is no PIN to compare with: the former one was entered at the reader, or the token was never asked about the kept
-    /// one, which proves nothing then.
+    /// Ends the login and has the client log in, since there is no PIN to compare with: the former one was entered at the
+    /// reader, or the token has never looked at the kept one.
     fn prove_by_new_login(&mut self, what: &str, pins: &mut dyn PinProvider) -> Result<(), Error> {
         self.login.drop_kept();
         self.log_out()?;
-        self.authenticate(UserType::User, what, pins)?;
-        self.check_was_looked_at()
+        let by = self.log_in(UserType::User, what, pins)?;
+        self.check_was_looked_at(by)
     }
 
-    /// Fails if the token was still logged in when it was sent the PIN of a client, and so has taken it unseen.
-    fn check_was_looked_at(&mut self) -> Result<(), Error> {
-        if !self.login.keeps_unchecked() {
-            return Ok(());
+    /// Fails if the token was still logged in when the client gave its PIN, at the reader or here, and so has not looked at
+    /// it.
+    fn check_was_looked_at(&mut self, by: LoggedInBy) -> Result<(), Error> {
+        match by {
+            LoggedInBy::Pin => Ok(()),
+            LoggedInBy::EarlierLogin => {
+                self.login.drop_kept();
+                Err(self.stays_logged_in())
+            }
         }
-        self.login.drop_kept();
-        Err(self.stays_logged_in())
     }
 
     /// Asks for PINs until one is the former one, or is accepted in its place.
@@ -90,22 +93,31 @@ impl Token {
         what: &str,
         pins: &mut dyn PinProvider,
     ) -> Result<(), Error> {
-        let mut refusal: Option<String> = None;
+        let (mut refusal, mut refusals) = (None::<String>, 0);
         loop {
             self.check_wrong_proofs()?;
+            // Malformed PINs are no wrong proofs, but a program could give one after the other for ever.
+            if refusals == pin_rules::ATTENDED_TRIES {
+                return Err(self.not_sent(WhyNotSent::TriesSpent, &pins.origin()));
+            }
             match self.obtain(what, refusal.as_deref(), pins)? {
                 Obtained::AskAgain => {}
                 Obtained::AtReader(ledger) => {
                     self.log_out()?;
-                    return self.authenticate_at_reader(UserType::User, ledger, pins);
+                    let by = self.authenticate_at_reader(UserType::User, ledger, pins)?;
+                    return self.check_was_looked_at(by);
                 }
-                Obtained::Pin(given) if former.is(given.pin.pin()) => break,
+                // Once the login has ended, only the token can say whether its PIN is still right.
+                Obtained::Pin(given) if self.login.is_made() && former.is(given.pin.pin()) => break,
                 Obtained::Pin(given) => match self.send_in_place_of(former, given)? {
-                    Sent::LoggedIn => {
-                        self.check_was_looked_at()?;
+                    Sent::LoggedIn(by) => {
+                        self.check_was_looked_at(by)?;
                         break;
                     }
-                    Sent::Refused(text) => refusal = Some(text),
+                    Sent::Refused(text) => {
+                        refusals += 1;
+                        refusal = Some(text);
+                    }
                 },
             }
         }
@@ -113,9 +125,9 @@ impl Token {
         Ok(())
     }
 
-    /// Limits how many wrong PINs clients can try one after the other, all together. The token's own count doesn't: each login
-    /// with the former PIN in between resets it. Nor is a PIN compared with the former one after that, since whoever asks
-    /// would learn whether it is right. A client that has given the right one before starts the count anew.
+    /// Fails once clients have given three wrong PINs, all together, since one has given the right one. The token's own count
+    /// is no limit, since each login with the former PIN resets it. No PIN is compared with the former one any more either:
+    /// the client would learn whether it is right.
     fn check_wrong_proofs(&self) -> Result<(), Error> {
         if self.login.wrong_proofs < pin_rules::ATTENDED_TRIES {
             Ok(())
@@ -130,14 +142,28 @@ impl Token {
         // A wrong PIN that was counted or recorded before this one may be somebody else's, or the PIN may have been changed.
         let former_was_right = given.before == PinState::Good && !given.ledger.stands();
         self.log_out_for(&mut given)?;
-        let outcome = self.send(UserType::User, &mut given);
-        if !matches!(outcome, Ok(Sent::LoggedIn)) {
-            self.login.wrong_proofs += 1;
-            if former_was_right {
+        let answered = self.send_recorded(UserType::User, &mut given);
+        let answer = answered.as_ref().ok().map(|answered| answered.answer);
+        let outcome = answered.and_then(|answered| self.take_up(UserType::User, answered, &given));
+        if !matches!(outcome, Ok(Sent::LoggedIn(_))) {
+            self.login.wrong_proofs += usize::from(self.is_wrong_proof(answer));
+            // The former PIN itself, which was given and not accepted, isn't sent once more.
+            if former_was_right && !former.is(given.pin.pin()) {
                 self.restore(former, given)?;
             }
         }
         outcome
+    }
+
+    /// Whether a PIN counts as a wrong one after this answer; `None` if it wasn't sent. A malformed PIN doesn't, nor one for
+    /// a token that was removed: the token has refused neither.
+    fn is_wrong_proof(&self, answer: Option<PinAnswer>) -> bool {
+        match answer {
+            None | Some(PinAnswer::Accepted | PinAnswer::Malformed) => false,
+            // Some libraries say of a wrong PIN that the token is gone.
+            Some(PinAnswer::Unclear) => self.same_token().is_ok(),
+            Some(PinAnswer::Locked | PinAnswer::NotLookedAt | PinAnswer::Refused) => true,
+        }
     }
 
     /// Ends the login for a PIN that is sent next. A PIN that can't be recorded where it has to be is never sent, so that is
@@ -160,7 +186,8 @@ impl Token {
         let pin = KnownPin::Accepted(former.0.duplicate());
         let mut again = Sending { pin, ledger, needs_record, before: state };
         let _ = self.send(UserType::User, &mut again);
-        // `prove` gives it back once the client has finished; until then it is not what the client has to be compared with.
+        // The former PIN isn't kept while the client is asked, or it would be sent in the place of the client's own; `prove`
+        // gives it back at the end.
         self.login.drop_kept();
         // The login has cleared the list of refused PINs, and this one is still not to be sent twice.
         TRIED_PINS.add(&self.state.name, wrong.pin(), PinAnswer::Refused);

@@ -19,23 +19,43 @@ use system::signals::Deferral;
 
 /// What came of a PIN that was sent.
 pub(super) enum Sent {
-    /// The token has accepted it, or is logged in already.
-    LoggedIn,
+    /// The user is logged in.
+    LoggedIn(LoggedInBy),
     /// The PIN was refused, and a person may try another one. The text tells the person why.
     Refused(String),
 }
 
+/// Why a user is logged in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum LoggedInBy {
+    /// The token has accepted the PIN.
+    Pin,
+    /// The user was logged in already (CKR_USER_ALREADY_LOGGED_IN): the token has looked at no PIN.
+    EarlierLogin,
+}
+
 /// What C_Login has returned, and what that says of the PIN.
-struct Answered {
+pub(super) struct Answered {
     outcome: CallResult<()>,
-    answer: PinAnswer,
+    pub(super) answer: PinAnswer,
 }
 
 impl Token {
     /// Sends the PIN (C_Login). It is kept if the token accepts it, or is logged in already. An error if it was not accepted,
     /// and nobody may try another one.
     pub(super) fn send(&mut self, user: UserType, sending: &mut Sending) -> Result<Sent, Error> {
-        let Answered { outcome, answer } = self.send_recorded(user, sending)?;
+        let answered = self.send_recorded(user, sending)?;
+        self.take_up(user, answered, sending)
+    }
+
+    /// Takes up what the token has answered to the PIN: counts the try, and keeps a PIN that may be right.
+    pub(super) fn take_up(
+        &mut self,
+        user: UserType,
+        answered: Answered,
+        sending: &Sending,
+    ) -> Result<Sent, Error> {
+        let Answered { outcome, answer } = answered;
         self.count_try(answer, &sending.pin);
         match outcome {
             Ok(()) => {
@@ -46,12 +66,12 @@ impl Token {
                 );
                 self.login.logged_in(user);
                 self.login.keep(sending.pin.duplicate_as_accepted());
-                Ok(Sent::LoggedIn)
+                Ok(Sent::LoggedIn(LoggedInBy::Pin))
             }
             Err(error) if ckr::code(&error) == Some(RvError::UserAlreadyLoggedIn) => {
                 self.login.logged_in(user);
                 self.login.keep(sending.pin.duplicate());
-                Ok(Sent::LoggedIn)
+                Ok(Sent::LoggedIn(LoggedInBy::EarlierLogin))
             }
             Err(error) => self.not_accepted(answer, &error, &sending.pin),
         }
@@ -63,7 +83,11 @@ impl Token {
     /// A signal ends the process only after the third: Ctrl-C would otherwise leave a line for a PIN that was never sent. And
     /// SoftHSM empties the token's file at each login before it writes it again: a process that is killed in between loses
     /// the token.
-    fn send_recorded(&self, user: UserType, sending: &mut Sending) -> Result<Answered, Error> {
+    pub(super) fn send_recorded(
+        &self,
+        user: UserType,
+        sending: &mut Sending,
+    ) -> Result<Answered, Error> {
         let deferral = Deferral::for_login();
         // 1. The record says that the PIN is sent.
         let recorded = sending.record(&self.state.name)?;
@@ -104,7 +128,8 @@ impl Token {
         match answer {
             PinAnswer::Accepted => TRIED_PINS.forget(token),
             PinAnswer::NotLookedAt => {}
-            // The token has not seen a malformed one either, but giving it has to come to an end.
+            // The token has not seen a malformed PIN either. It counts as a try, so that a program which gives such PINs is
+            // not asked for ever.
             PinAnswer::Locked | PinAnswer::Malformed | PinAnswer::Refused | PinAnswer::Unclear => {
                 TRIED_PINS.add(token, sent.pin(), answer);
             }
@@ -153,7 +178,7 @@ impl Token {
         user: UserType,
         mut ledger: Ledger,
         pins: &mut dyn PinProvider,
-    ) -> Result<(), Error> {
+    ) -> Result<LoggedInBy, Error> {
         let text = format!("enter the PIN at the reader of token {}", self.state.name);
         pins.at_reader(&text);
         let notice = self.module.waiting(Duration::ZERO, &text);
@@ -172,10 +197,14 @@ impl Token {
             Err(error) if ckr::code(&error) != Some(RvError::UserAlreadyLoggedIn) => {
                 Err(self.login_failure(&error))
             }
-            _ => {
+            Err(_) => {
+                self.login.logged_in(user);
+                Ok(LoggedInBy::EarlierLogin)
+            }
+            Ok(()) => {
                 self.forget_tries();
                 self.login.logged_in(user);
-                Ok(())
+                Ok(LoggedInBy::Pin)
             }
         }
     }

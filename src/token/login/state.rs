@@ -181,11 +181,6 @@ impl Login {
         }
     }
 
-    /// Whether a PIN is kept that the token has taken without looking at it.
-    pub(super) fn keeps_unchecked(&self) -> bool {
-        matches!(self.kept, Some(KnownPin::Unchecked(_)))
-    }
-
     /// The kept PIN, if the token has accepted it, of a session that isn't used any more.
     pub(super) fn into_accepted(mut self) -> Option<SourcedPin> {
         self.take_accepted()
