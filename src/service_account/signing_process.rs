@@ -42,7 +42,7 @@ pub(crate) struct SigningProcess {
     /// How many more requests may be sent.
     room: Arc<Semaphore>,
     lost: Arc<Lost>,
-    child: Arc<Mutex<Child>>,
+    child: Arc<Mutex<OwnedChild>>,
     library: PathBuf,
 }
 
@@ -71,9 +71,21 @@ pub(crate) enum NoSignature {
     Refused(Error),
 }
 
-/// A process with its keys, before it is asked for signatures.
+/// A child that is ended and reaped when nobody holds it any more, so that none is left as a zombie.
+struct OwnedChild(Child);
+
+impl Drop for OwnedChild {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// A process with its keys, before it is asked for signatures. It ends if it is dropped.
 pub(crate) struct OpenedProcess {
-    child: Child,
+    child: OwnedChild,
     socket: UnixStream,
     library: PathBuf,
     sessions: usize,
@@ -106,10 +118,15 @@ impl OpenedProcess {
         let environment = std::env::vars_os();
         let started =
             background::start(TOKEN_ARGUMENT, input.into(), Stdio::inherit(), environment);
-        let mut child = started.map_err(shortage)?;
+        let mut child = OwnedChild(started.map_err(shortage)?);
         match converse(&socket, &opening, &mut pins) {
-            Ok(keys) => Ok(Self { child, socket, library, sessions, keys: keys? }),
-            Err(_) => Err(has_ended(&library, end(&mut child))),
+            Ok(Ok(keys)) => Ok(Self { child, socket, library, sessions, keys }),
+            Ok(Err(error)) => {
+                drop(socket);
+                let _ = end(&mut child.0);
+                Err(error)
+            }
+            Err(_) => Err(has_ended(&library, end(&mut child.0))),
         }
     }
 
@@ -251,13 +268,13 @@ impl SigningProcess {
 
     /// Ends a process that hangs. Whoever waits for it learns that.
     fn give_up(&self) {
-        let _ = locked(&self.child).kill();
+        let _ = locked(&self.child).0.kill();
         self.lost.set();
     }
 
     /// Why the process is lost: it has ended, or will be ended.
     fn lost_error(&self) -> Error {
-        has_ended(&self.library, locked(&self.child).try_wait())
+        has_ended(&self.library, locked(&self.child).0.try_wait())
     }
 }
 
@@ -268,8 +285,8 @@ impl Drop for SigningProcess {
         // The socket is closed when the tasks of the runtime notice that their channels are.
         let _ = std::thread::Builder::new().spawn(move || {
             const PATIENCE: Duration = Duration::from_secs(3);
-            let _ = system::process::child_ends_within(&locked(&child), PATIENCE);
-            let _ = end(&mut locked(&child));
+            let _ = system::process::child_ends_within(&locked(&child).0, PATIENCE);
+            let _ = end(&mut locked(&child).0);
         });
     }
 }
@@ -300,4 +317,19 @@ fn has_ended(library: &std::path::Path, status: io::Result<Option<ExitStatus>>) 
         "nothing has to be done: the signer starts it again; if it comes again, check the HSM's connection and its service, \
          and update the library",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Pid, test_kill_process};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_used_ends_and_is_reaped() {
+        let child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        drop(OwnedChild(child));
+        assert!(test_kill_process(pid).is_err());
+    }
 }
