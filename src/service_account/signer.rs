@@ -84,6 +84,8 @@ enum Signing {
 struct SigningKeys {
     published: Arc<PublishedKeys>,
     process: Arc<SigningProcess>,
+    /// Whether the process has made a signature that was verified.
+    has_signed: AtomicBool,
 }
 
 /// Why there is no token.
@@ -149,18 +151,21 @@ impl Signer {
                     }
                 }
                 Signing::Open(keys) => {
-                    pause = limits::FIRST_PAUSE;
                     tokio::select! {
-                        () = keys.process.is_lost() => { self.signing.send_replace(Signing::Opening); }
+                        () = keys.process.is_lost() => {
+                            self.signing.send_replace(Signing::Opening);
+                            // One that opens its keys, and then can't sign, is not started again and again at once.
+                            if keys.has_signed.load(Ordering::Relaxed) {
+                                pause = limits::FIRST_PAUSE;
+                            } else {
+                                self.wait(&mut pause).await;
+                            }
+                        }
                         () = self.reload.notified() => self.read_again().await,
                     }
                 }
                 Signing::Failed(_) => {
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
-                        () = self.reload.notified() => self.take_new_lines(),
-                    }
-                    pause = (pause * 2).min(limits::LONGEST_PAUSE);
+                    self.wait(&mut pause).await;
                     self.open_again().await;
                 }
                 Signing::WaitsForPerson(_) => {
@@ -170,6 +175,15 @@ impl Signer {
                 }
             }
         }
+    }
+
+    /// Waits before the keys are opened again, unless they are to be read again; the next time for longer.
+    async fn wait(&self, pause: &mut Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(*pause) => {}
+            () = self.reload.notified() => self.take_new_lines(),
+        }
+        *pause = (*pause * 2).min(limits::LONGEST_PAUSE);
     }
 
     /// Tries once more, while requests are refused as before.
@@ -215,7 +229,8 @@ impl Signer {
         let (keys, process) =
             opened.await.map_err(|error| Error::internal(format!("a thread: {error}")))??;
         let published = Arc::new(PublishedKeys { keys, read: unix_time() });
-        Ok(SigningKeys { published, process: Arc::new(process.run()?) })
+        let process = Arc::new(process.run()?);
+        Ok(SigningKeys { published, process, has_signed: AtomicBool::new(false) })
     }
 
     fn open_waiting(&self, lines: &[String]) -> Result<(Vec<PublishedKey>, OpenedProcess), Error> {
@@ -350,6 +365,7 @@ impl Signer {
         let signature = keys.process.sign(*number, algorithm.scheme, &digest).await?;
         let signature = verified(key, algorithm.scheme, &digest, signature);
         let signature = signature.map_err(NoSignature::Refused)?;
+        keys.has_signed.store(true, Ordering::Relaxed);
         if locked(&self.history).signed(&key.id, now) {
             self.has_news.store(true, Ordering::Relaxed);
         }
