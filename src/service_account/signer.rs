@@ -15,7 +15,7 @@ use crate::history_file;
 use crate::key_list::{KeyList, KeyListSource, KeyPlace, ListedKey};
 use crate::published_key::{PublishedKey, SigningKey};
 use crate::rotation::{KeyHistory, KeyState, Timing, seconds};
-use crate::signing_process::{NoSignature, OpenedProcess, SigningProcess};
+use crate::signing_process::{FAILED_WITHOUT_PIN, NoSignature, OpenedProcess, SigningProcess};
 use crate::status::{PublishedKeyStatus, SignerStatus, TokenStatus};
 use crypto::jose::signature_part;
 use crypto::scheme::{Scheme, ecdsa};
@@ -258,7 +258,7 @@ impl Signer {
             report::error(&error);
         }
         self.manager.tell(&format!("STATUS={}", error.sentence()));
-        let waits = error.exits_with(Exit::Login);
+        let waits = error.exits_with(Exit::Login) && !error.is(&FAILED_WITHOUT_PIN);
         self.signing.send_replace(match waits {
             true => Signing::WaitsForPerson(error),
             false => Signing::Failed(error),

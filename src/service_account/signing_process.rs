@@ -24,15 +24,19 @@ use crate::token_process::TOKEN_ARGUMENT;
 use config::pin::{PinProvider, PinRequest};
 use crypto::certificate::PublicKey;
 use crypto::scheme::Scheme;
-use messages::error::{Error, Exit};
+use messages::error::{Error, Exit, Kind};
 use pin_entry::Sources;
 use system::environment::TakenVariables;
 use system::limits::service_account as limits;
 use system::{background, locked, shortage};
+use token::kind;
 
 /// How many requests the process may have for each of its sessions: one is signed, and one waits in the process, so that a
 /// session needs to wait for nobody.
 const REQUESTS_PER_SESSION: usize = 2;
+
+/// A call on the token has failed before the process had a PIN: it may be made again without a person.
+pub(crate) const FAILED_WITHOUT_PIN: Kind = Kind::new("failed without a PIN");
 
 /// A process that has opened the keys.
 pub(crate) struct SigningProcess {
@@ -169,10 +173,17 @@ fn converse(
     // Nothing is sent before it is asked for: what is read ahead here would be lost.
     let mut reader = BufReader::new(socket);
     send(&mut writer, opening)?;
+    let mut is_pin_given = false;
     loop {
         match receive::<OpeningReply<'_>>(&mut reader)? {
-            OpeningReply::Pin(request) => send(&mut writer, &given(pins, &request))?,
+            OpeningReply::Pin(request) => {
+                is_pin_given = true;
+                send(&mut writer, &given(pins, &request))?;
+            }
             OpeningReply::Opened(keys) => return Ok(public_keys(&keys)),
+            OpeningReply::Failed(error) if !is_pin_given && error.is(&kind::CALL_FAILED) => {
+                return Ok(Err(error.kind(FAILED_WITHOUT_PIN)));
+            }
             OpeningReply::Failed(error) => return Ok(Err(error)),
         }
     }
