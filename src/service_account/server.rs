@@ -88,14 +88,19 @@ async fn serve_at(
     let serving = Serving::start(socket, &signer)?;
     tokio::select! {
         started = signer.start() => started?,
-        _ = termination.read_u8() => return Ok(()),
+        _ = termination.read_u8() => {
+            manager.tell("STOPPING=1");
+            return Ok(());
+        }
     }
     report::note(&format!("serves API servers at {}", socket.path.display()));
     manager.tell("READY=1");
     tokio::spawn(Arc::clone(&signer).supervise());
     tokio::spawn(Arc::clone(&signer).look_after_history());
-    tokio::spawn(reload_on(signals.hangup, Arc::clone(&signer)));
+    let reloading = tokio::spawn(reload_on(signals.hangup, Arc::clone(&signer)));
     let _ = termination.read_u8().await;
+    reloading.abort();
+    signer.end();
     manager.tell("STOPPING=1\nSTATUS=answers the requests that it has");
     socket.remove();
     serving.end().await;

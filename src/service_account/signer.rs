@@ -56,6 +56,8 @@ pub(crate) struct Signer {
     has_news: AtomicBool,
     signing: watch::Sender<Signing>,
     reload: Notify,
+    /// Set when no new requests are taken.
+    is_ending: watch::Sender<bool>,
     pub(crate) counters: Counters,
     started: i64,
 }
@@ -111,6 +113,7 @@ impl Signer {
             published: Mutex::default(),
             signing: watch::Sender::new(Signing::Opening),
             reload: Notify::new(),
+            is_ending: watch::Sender::new(false),
             counters: Counters::default(),
             started: unix_time(),
             options,
@@ -137,8 +140,27 @@ impl Signer {
         Ok(())
     }
 
-    /// Opens the keys again whenever that is needed, for ever.
+    /// The signer takes no new requests. From now on a process is started only for requests that have lost theirs.
+    pub(crate) fn end(&self) {
+        self.is_ending.send_replace(true);
+    }
+
+    /// Opens the keys again whenever that is needed, until the signer ends and no request needs them.
     pub(crate) async fn supervise(self: Arc<Self>) {
+        let mut is_ending = self.is_ending.subscribe();
+        let no_more = async {
+            let _ = is_ending.wait_for(|is_ending| *is_ending).await;
+            while self.counters.has_open_requests() {
+                tokio::time::sleep(limits::LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = no_more => {}
+            () = self.keep_open() => {}
+        }
+    }
+
+    async fn keep_open(self: &Arc<Self>) {
         let mut pause = limits::FIRST_PAUSE;
         loop {
             let signing = self.signing.borrow().clone();
