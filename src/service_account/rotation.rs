@@ -44,6 +44,8 @@ pub enum KeyState {
     Signs,
     /// Tokens that it has signed may live until this time, in seconds since 1970.
     VerifiesUntil(i64),
+    /// Only others have signed with it, and when they did so last isn't known here.
+    VerifiesForOthers,
     /// All tokens that it has signed have expired.
     NotNeeded,
 }
@@ -102,8 +104,7 @@ impl KeyHistory {
             if is_newer && key.signing.is_some() {
                 return KeyState::SignsFrom(signs_from(used, timing));
             }
-            // A key that others sign with may have done so until it was published here.
-            let last = used.last_signed.unwrap_or(used.published_since);
+            let Some(last) = used.last_signed else { return KeyState::VerifiesForOthers };
             match last.saturating_add(seconds(timing.longest_life)) {
                 end if end > now => KeyState::VerifiesUntil(end),
                 _ => KeyState::NotNeeded,
@@ -152,8 +153,10 @@ mod tests {
         let mut history = KeyHistory::default();
         let keys = [key(1), of_others(2)];
         history.publish(&keys, 0);
-        let expected = [KeyState::Signs, KeyState::VerifiesUntil(24 * HOUR)];
+        let expected = [KeyState::Signs, KeyState::VerifiesForOthers];
         assert_eq!(history.states(&keys, TIMING, 0), expected);
+        // Others may sign with theirs at any time, for as long as it is listed.
+        assert_eq!(history.states(&keys, TIMING, 1000 * HOUR), expected);
     }
 
     #[test]
