@@ -128,7 +128,8 @@ fn next(status: &SignerStatus) -> String {
     match &status.token {
         TokenStatus::WaitsForPerson(_) => {
             return format!(
-                "mend what is said above; then have the signer try again: kill -HUP {}",
+                "mend what is said above; then have the signer try again: kill -HUP {}, or restart its service if the PIN is \
+                 one of systemd's credentials",
                 status.pid
             );
         }
