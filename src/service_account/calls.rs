@@ -97,7 +97,9 @@ async fn fetch_keys(signer: Arc<Signer>, request: Request<Incoming>) -> Response
         let signer = Arc::clone(&signer);
         async move {
             signer.counters.fetched();
-            signer.is_opened().await;
+            if !signer.has_keys() {
+                signer.opened().await;
+            }
             let keys = signer.keys().map_err(|error| status(&error));
             keys.inspect_err(|status| signer.counters.failed(name(status.code())))
         }

@@ -429,8 +429,13 @@ impl Signer {
         })
     }
 
-    /// Returns once keys have been read, or it is known why not.
-    pub(crate) async fn is_opened(&self) {
+    /// Whether keys were read, by which tokens are verified.
+    pub(crate) fn has_keys(&self) -> bool {
+        !locked(&self.published).keys.is_empty()
+    }
+
+    /// Returns once the keys are open, or it is known why not.
+    pub(crate) async fn opened(&self) {
         let mut signing = self.signing.subscribe();
         let _ = signing.wait_for(|signing| !matches!(signing, Signing::Opening)).await;
     }
