@@ -29,7 +29,7 @@ use system::environment::TakenVariables;
 use system::limits::service_account as limits;
 use system::locked;
 
-/// How often a request is given to another process, after the first one was lost.
+/// How many processes are asked for one signature, one after the other.
 const TRIES: usize = 3;
 
 /// What a signer is told when it starts.
@@ -174,7 +174,7 @@ impl Signer {
                 }
                 Signing::Open(keys) => {
                     tokio::select! {
-                        () = keys.process.is_lost() => {
+                        () = keys.process.lost() => {
                             self.signing.send_replace(Signing::Opening);
                             // One that opens its keys, and then can't sign, is not started again and again at once.
                             if keys.has_signed.load(Ordering::Relaxed) {
@@ -329,7 +329,7 @@ impl Signer {
         }
     }
 
-    /// A token of these claims, of which only the last two dots are missing. By the deadline there is an answer.
+    /// Header and signature for these claims; the caller joins the three parts with dots. By the deadline there is an answer.
     pub(crate) async fn token(
         &self,
         claims: &str,

@@ -268,7 +268,7 @@ impl SigningProcess {
     }
 
     /// Returns once the process is of no use any more.
-    pub(crate) async fn is_lost(&self) {
+    pub(crate) async fn lost(&self) {
         let told = self.lost.told.notified();
         let mut told = std::pin::pin!(told);
         told.as_mut().enable();
