@@ -14,7 +14,7 @@ use hyper::body::{Bytes, Incoming};
 use prost::Message;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
@@ -133,7 +133,12 @@ where
 {
     let mut grpc =
         Grpc::new(ProstCodec::<M2, M1>::default()).max_decoding_message_size(LONGEST_MESSAGE);
-    grpc.unary(Call(answer), request).await
+    let deadline = Instant::now() + limits::REQUEST;
+    let answered = timeout_at(deadline, grpc.unary(Call(answer), request)).await;
+    answered.unwrap_or_else(|_| {
+        let seconds = limits::REQUEST.as_secs();
+        Status::deadline_exceeded(format!("the request took longer than {seconds} s")).into_http()
+    })
 }
 
 /// A function as a service of tonic's.

@@ -175,7 +175,10 @@ async fn accept(
         }
         let (signer, ending, is_open) = (Arc::clone(&signer), ending.clone(), is_open.clone());
         tokio::spawn(async move {
-            answer_all(stream, signer, ending).await;
+            // A client that says nothing keeps no place from others.
+            if let Ok(Ok(())) = timeout(limits::HEADERS, stream.readable()).await {
+                answer_all(stream, signer, ending).await;
+            }
             drop((room, is_open));
         });
     }
@@ -193,6 +196,8 @@ pub(crate) async fn answer_all(
     builder
         .http2()
         .timer(TokioTimer::new())
+        .keep_alive_interval(limits::KEEP_ALIVE)
+        .keep_alive_timeout(limits::HEADERS)
         .max_concurrent_streams(MOST_REQUESTS)
         .max_header_list_size(LONGEST_HEADERS);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
