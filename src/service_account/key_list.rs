@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use config::{Config, KeySelection, PinSource, TrustedLibrary, Uri, without_pin};
-use files::read_regular;
+use files::ownership::read_trusted;
 use messages::error::{Error, Exit};
 use messages::help::Help;
 use messages::printable::excerpt;
@@ -79,7 +79,7 @@ fn lines_of(path: &Path) -> Result<Vec<String>, Error> {
             "name a file of this user's or root's with --keys, with a line for each key, the newest one first",
         )
     };
-    let bytes = read_regular(path, LONGEST_LIST).map_err(|error| unreadable(error.to_string()))?;
+    let bytes = read_trusted(path, LONGEST_LIST).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
     let lines = text.lines().map(str::trim);
     Ok(lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect())
@@ -176,8 +176,7 @@ fn shown(key: &str) -> String {
 
 /// Checks what a URI says of the PIN: the list is no place for one, and nobody may be there to type it.
 fn check_pin(uri: &str) -> Result<(), Error> {
-    const HELP: &str =
-        "take it out, and set --pin-source to file:/path, as systemd has credentials, or to env:NAME";
+    const HELP: &str = "take it out, and set --pin-source to file:/path, as systemd has credentials, or to env:NAME";
     let parsed = Uri::parse(uri)?;
     if parsed.get("pin-value").is_some() {
         return Err(misread(format!("{} has a PIN in it (pin-value)", shown(uri)), HELP));
