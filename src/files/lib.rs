@@ -3,6 +3,7 @@
 
 pub mod data_file;
 pub mod directories;
+pub mod identity;
 pub mod lock;
 pub mod notice;
 pub mod ownership;

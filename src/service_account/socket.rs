@@ -2,13 +2,14 @@
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, chmod};
 
 use files::directories;
+use files::identity::FileIdentity;
 use messages::error::{Error, Exit};
 use system::peer::peer;
 
@@ -16,8 +17,8 @@ use system::peer::peer;
 pub(crate) struct ListeningSocket {
     pub(crate) listener: UnixListener,
     pub(crate) path: PathBuf,
-    /// The device and inode number of a socket that this process has made; `None` for systemd's.
-    made: Option<(u64, u64)>,
+    /// A socket that this process has made; `None` for systemd's.
+    made: Option<FileIdentity>,
 }
 
 impl ListeningSocket {
@@ -30,7 +31,7 @@ impl ListeningSocket {
             UnixListener::bind(&path).map_err(|error| unusable(&path, &error.to_string()))?;
         chmod(&path, Mode::RUSR | Mode::WUSR)
             .map_err(|error| unusable(&path, &error.to_string()))?;
-        Ok(Self { listener, made: file(&path), path })
+        Ok(Self { listener, made: FileIdentity::of(&path), path })
     }
 
     /// The socket that systemd has opened.
@@ -49,7 +50,7 @@ impl ListeningSocket {
 
     /// Removes the socket, unless it is systemd's or another one was put in its place.
     pub(crate) fn remove(&self) {
-        if self.made.is_some() && file(&self.path) == self.made {
+        if self.made.is_some() && FileIdentity::of(&self.path) == self.made {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -92,11 +93,6 @@ fn unusable(path: &Path, reason: &str) -> Error {
         format!("no socket can be made at {}: {reason}", path.display()),
     )
     .help("end the other signer, or name another path with --socket")
-}
-
-fn file(path: &Path) -> Option<(u64, u64)> {
-    let found = path.symlink_metadata().ok()?;
-    Some((found.dev(), found.ino()))
 }
 
 #[cfg(test)]
