@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 use crate::key_list::{KeyList, KeyPlace};
 use crate::pipe::{
-    Opening, OpeningReply, SignatureReply, SignatureRequest, SigningFailure, line, receive, send,
+    LONGEST, Opening, OpeningReply, SignatureReply, SignatureRequest, SigningFailure, line,
+    receive, send,
 };
 use crate::token_process::TOKEN_ARGUMENT;
 use config::pin::{PinProvider, PinRequest};
@@ -203,7 +204,10 @@ fn public_keys(keys: &[Vec<u8>]) -> Result<Vec<PublicKey>, Error> {
 async fn hand_out(replies: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>, lost: Arc<Lost>) {
     let mut replies = tokio::io::BufReader::new(replies);
     let mut text = Vec::new();
-    while matches!(replies.read_until(b'\n', &mut text).await, Ok(1..)) {
+    loop {
+        // What has no end is an end: it can't be read as a message.
+        let mut message = (&mut replies).take(LONGEST);
+        let Ok(1..) = message.read_until(b'\n', &mut text).await else { break };
         let Ok(reply) = serde_json::from_slice::<SignatureReply>(&text) else { break };
         text.clear();
         let signature = reply.signature.and_then(|signature| {
