@@ -111,15 +111,15 @@ async fn metadata(signer: Arc<Signer>, request: Request<Incoming>) -> Response<B
     unary(request, move |MetadataRequest {}| std::future::ready(Ok(signer.metadata()))).await
 }
 
-/// What the API server is told of an error. It logs the text, and shows it to whoever has asked for a token.
+/// What the API server is told of an error: only what to do, since it shows that to whoever has asked for a token. The
+/// whole text is in the signer's status and log.
 fn status(error: &Error) -> Status {
-    let text = error.sentence();
     if error.exits_with(Exit::Login) {
-        Status::failed_precondition(text)
+        Status::failed_precondition("the signer waits for a person; its status says for what")
     } else if error.exits_with(Exit::Internal) {
-        Status::internal(text)
+        Status::internal("the signer has a fault; its status says which")
     } else {
-        Status::unavailable(text)
+        Status::unavailable("the signer can't use its token; its status says why")
     }
 }
 

@@ -275,10 +275,15 @@ impl Signer {
         self.tell_signer(&published);
     }
 
-    pub(crate) fn cannot_open(&self, error: Error) {
-        if self.counters.trouble(&error) {
-            report::error(&error);
+    /// Keeps the error as the last trouble, and logs it if the one before was another.
+    fn tell_trouble(&self, error: &Error) {
+        if self.counters.trouble(error) {
+            report::error(error);
         }
+    }
+
+    pub(crate) fn cannot_open(&self, error: Error) {
+        self.tell_trouble(&error);
         self.manager.tell(&format!("STATUS={}", error.sentence()));
         let waits = error.exits_with(Exit::Login) && !error.is(&FAILED_WITHOUT_PIN);
         self.signing.send_replace(match waits {
@@ -323,9 +328,7 @@ impl Signer {
         let history = locked(&self.history).clone();
         if let Err(error) = history_file::write(&self.options.history, &history) {
             self.has_news.store(true, Ordering::Relaxed);
-            if self.counters.trouble(&error) {
-                report::error(&error);
-            }
+            self.tell_trouble(&error);
         }
     }
 
@@ -341,7 +344,10 @@ impl Signer {
                 self.counters.signed(&signed.key, started.elapsed());
                 Ok(signed.response)
             }
-            Ok(Err(error)) => Err(NoToken::Failed(error)),
+            Ok(Err(error)) => {
+                self.tell_trouble(&error);
+                Err(NoToken::Failed(error))
+            }
             Err(_) => Err(NoToken::Late(self.late(started.elapsed()))),
         }
     }
