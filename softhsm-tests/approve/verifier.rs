@@ -193,6 +193,7 @@ fn it_is_an_executable_file_that_no_other_user_can_change() {
     for (mode, reason) in [
         (0o644, "bin/verify: it is not executable"),
         (0o757, "bin/verify: another user can change it"),
+        (0o775, "bin/verify: another user can change it"),
     ] {
         set_mode(&verifier, mode);
         check().fails(3, &[reason, "name an executable file"]);

@@ -46,7 +46,9 @@ fn while_the_token_is_gone_tokens_are_refused_and_keys_are_published() {
     let status = signer.wait_for("it is noticed", |status| status["token"]["state"] == "failed");
     assert!(last_trouble(&status).contains("no token with tokenLabel"), "{status}");
     let refused = signer.ask(&["sign", "{}"]).failed();
-    refused.says(&["Unavailable", "no token with tokenLabel", "insert the token"]);
+    refused.says(&["Unavailable", "the signer can't use its token"]);
+    // Whoever has asked for a token learns nothing of the machine.
+    assert!(!refused.stderr.contains("tokenLabel"), "{refused:?}");
     assert_eq!(signer.ask(&["keys"]).json()["keys"].as_array().unwrap().len(), 1);
     assert_contains(
         &signer.told(),
@@ -65,7 +67,8 @@ fn a_signer_starts_without_its_token_and_finds_it_later() {
     fs::rename(&tokens, &away).unwrap();
     fs::create_dir(&tokens).unwrap();
     let signer = Signer::start(store, &["--key=1"]);
-    signer.ask(&["keys"]).failed().says(&["Unavailable", "no token with tokenLabel"]);
+    signer.ask(&["keys"]).failed().says(&["Unavailable", "the signer can't use its token"]);
+    assert!(last_trouble(&signer.status()).contains("no token with tokenLabel"));
     fs::remove_dir(&tokens).unwrap();
     fs::rename(&away, &tokens).unwrap();
     signer.wait_for("it is found", |status| status["token"]["state"] == "open");
@@ -100,7 +103,8 @@ fn a_wrong_pin_is_sent_once_and_then_a_person_is_waited_for() {
     let invocation = invocation.suffering(&store, "");
     let mut signer = Signer::begin(store, invocation);
     let refused = signer.ask(&["sign", "{}"]).failed();
-    refused.says(&["FailedPrecondition", "refused the PIN"]);
+    refused.says(&["FailedPrecondition", "the signer waits for a person"]);
+    assert!(last_trouble(&signer.status()).contains("refused the PIN"));
     signer.ask(&["keys"]).failed().says(&["FailedPrecondition"]);
     signer.signal(Signal::HUP);
     wait_until("it was tried once more", || signer.status()["counts"]["tokenProcessStarts"] == 2);
@@ -135,7 +139,9 @@ fn requests_in_flight_are_answered_after_sigterm() {
 fn a_wrong_signature_is_withheld() {
     let store = token_of_keys(&[Kind::Rsa(2048)]);
     let signer = Signer::suffering(store, &["--key=1"], "C_Sign#1:flip");
-    signer.ask(&["sign", "{}"]).failed().says(&["does not verify", "was withheld"]);
+    signer.ask(&["sign", "{}"]).failed().says(&["the signer can't use its token"]);
+    let trouble = last_trouble(&signer.status());
+    assert!(trouble.contains("does not verify with its public key and was withheld"), "{trouble}");
     signer.token("{}");
 }
 

@@ -8,12 +8,12 @@
 //! files beside it): each directory is checked before what it holds, so from then on only root and
 //! the user can change where the path leads. A path that leads nowhere is not loaded at all.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{misconfigured, quoted};
+use files::ownership::weakness;
 use messages::error::Error;
 use messages::printable::excerpt;
 
@@ -90,52 +90,6 @@ fn per_process_place<'a>(path: &'a Path, found: Option<&Path>) -> Option<&'a Pat
 fn is_per_process(place: &Path) -> bool {
     let place = place.to_string_lossy().to_lowercase();
     ["/proc", "/dev"].iter().any(|root| Path::new(&place).starts_with(root))
-}
-
-const STICKY: u32 = 0o1000;
-const GROUP_WRITE: u32 = 0o020;
-const OTHERS_WRITE: u32 = 0o002;
-
-/// Why others than root and `user` can change the file at a canonical path: its first component that they can
-/// change, from the root down, since each is looked at when others can no longer replace it. A sticky directory is
-/// accepted if `accepts_sticky`: only the owner of an entry can replace it there.
-fn weakness(path: &Path, user: u32, accepts_sticky: bool) -> io::Result<Option<String>> {
-    let mut components: Vec<&Path> = path.ancestors().collect();
-    components.reverse();
-    for component in components {
-        let found = fs::symlink_metadata(component)?;
-        let is_sticky = accepts_sticky && found.is_dir() && found.mode() & STICKY != 0;
-        let weakness = if found.is_symlink() {
-            Some("is a symbolic link".to_owned())
-        } else if component == path && !found.is_file() {
-            Some("is not a regular file".to_owned())
-        } else {
-            weakness_of(&found, user, is_sticky)
-        };
-        if let Some(weakness) = weakness {
-            return Ok(Some(format!("{} {weakness}", component.display())));
-        }
-    }
-    Ok(None)
-}
-
-/// Why others than root and `user` can change a file or directory with this metadata; in a sticky directory they can
-/// replace nothing of what is there.
-fn weakness_of(found: &Metadata, user: u32, is_sticky: bool) -> Option<String> {
-    let owner = found.uid();
-    let mode = found.mode() & 0o7777;
-    if owner != 0 && owner != user {
-        return Some(format!("belongs to uid {owner}"));
-    }
-    // On macOS, wheel and admin can become root anyway, and own what Homebrew installs.
-    let is_administrators = cfg!(target_os = "macos") && matches!(found.gid(), 0 | 80);
-    let who = match mode {
-        _ if is_sticky => return None,
-        mode if mode & OTHERS_WRITE != 0 => "every user",
-        mode if mode & GROUP_WRITE != 0 && !is_administrators => "its group",
-        _ => return None,
-    };
-    Some(format!("can be changed by {who} (mode {mode:04o})"))
 }
 
 /// The only place for the administrator's list. The user can't choose another one.

@@ -3,8 +3,10 @@
 
 pub mod data_file;
 pub mod directories;
+pub mod identity;
 pub mod lock;
 pub mod notice;
+pub mod ownership;
 pub mod replaced_file;
 
 use std::fs::{File, OpenOptions};

@@ -14,7 +14,7 @@ use hyper::body::{Bytes, Incoming};
 use prost::Message;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
@@ -97,7 +97,9 @@ async fn fetch_keys(signer: Arc<Signer>, request: Request<Incoming>) -> Response
         let signer = Arc::clone(&signer);
         async move {
             signer.counters.fetched();
-            signer.is_opened().await;
+            if !signer.has_keys() {
+                signer.opened().await;
+            }
             let keys = signer.keys().map_err(|error| status(&error));
             keys.inspect_err(|status| signer.counters.failed(name(status.code())))
         }
@@ -109,15 +111,15 @@ async fn metadata(signer: Arc<Signer>, request: Request<Incoming>) -> Response<B
     unary(request, move |MetadataRequest {}| std::future::ready(Ok(signer.metadata()))).await
 }
 
-/// What the API server is told of an error. It logs the text, and shows it to whoever has asked for a token.
+/// What the API server is told of an error: only what to do, since it shows that to whoever has asked for a token. The
+/// whole text is in the signer's status and log.
 fn status(error: &Error) -> Status {
-    let text = error.sentence();
     if error.exits_with(Exit::Login) {
-        Status::failed_precondition(text)
+        Status::failed_precondition("the signer waits for a person; its status says for what")
     } else if error.exits_with(Exit::Internal) {
-        Status::internal(text)
+        Status::internal("the signer has a fault; its status says which")
     } else {
-        Status::unavailable(text)
+        Status::unavailable("the signer can't use its token; its status says why")
     }
 }
 
@@ -131,7 +133,12 @@ where
 {
     let mut grpc =
         Grpc::new(ProstCodec::<M2, M1>::default()).max_decoding_message_size(LONGEST_MESSAGE);
-    grpc.unary(Call(answer), request).await
+    let deadline = Instant::now() + limits::REQUEST;
+    let answered = timeout_at(deadline, grpc.unary(Call(answer), request)).await;
+    answered.unwrap_or_else(|_| {
+        let seconds = limits::REQUEST.as_secs();
+        Status::deadline_exceeded(format!("the request took longer than {seconds} s")).into_http()
+    })
 }
 
 /// A function as a service of tonic's.

@@ -83,6 +83,10 @@ impl Counters {
         OpenRequest(self)
     }
 
+    pub(crate) fn has_open_requests(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn signed(&self, key: &str, took: Duration) {
         let mut signatures = locked(&self.signatures);
         match signatures.get_mut(key) {

@@ -15,7 +15,7 @@ pub struct SignJwtRequest {
     pub claims: String,
 }
 
-/// Whom a token is for is nobody's business.
+/// Shows only the length: the claims say whom the token is for, which belongs into no log.
 impl fmt::Debug for SignJwtRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SignJwtRequest({} bytes)", self.claims.len())
@@ -34,7 +34,7 @@ pub struct SignJwtResponse {
     pub signature: String,
 }
 
-/// A signature makes the claims of a log a token.
+/// Shows nothing: with the claims, which others may log, the two parts are a token.
 impl fmt::Debug for SignJwtResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SignJwtResponse(…)")

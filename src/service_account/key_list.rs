@@ -6,8 +6,8 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
-use config::{Config, KeySelection, PinSource, TrustedLibrary};
-use files::read_regular;
+use config::{Config, KeySelection, PinSource, TrustedLibrary, Uri, without_pin};
+use files::ownership::read_trusted;
 use messages::error::{Error, Exit};
 use messages::help::Help;
 use messages::printable::excerpt;
@@ -79,7 +79,7 @@ fn lines_of(path: &Path) -> Result<Vec<String>, Error> {
             "name a file of this user's or root's with --keys, with a line for each key, the newest one first",
         )
     };
-    let bytes = read_regular(path, LONGEST_LIST).map_err(|error| unreadable(error.to_string()))?;
+    let bytes = read_trusted(path, LONGEST_LIST).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
     let lines = text.lines().map(str::trim);
     Ok(lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect())
@@ -108,7 +108,7 @@ impl KeyList {
                     KeyPlace::Token(selection)
                 }
             };
-            keys.push(ListedKey { name: excerpt(key), place, is_hidden });
+            keys.push(ListedKey { name: shown(key), place, is_hidden });
         }
         let is_signing =
             |key: &ListedKey| !key.is_hidden && matches!(key.place, KeyPlace::Token(_));
@@ -131,7 +131,7 @@ fn words(line: &str) -> Result<(&str, bool), Error> {
         [key] => Ok((key, false)),
         [key, HIDDEN] => Ok((key, true)),
         _ => Err(misread(
-            format!("\"{}\" names no key", excerpt(line)),
+            format!("\"{}\" names no key", shown(line)),
             "write a key's CKA_ID, a pkcs11: URI or file:/path/of/a/public/key.pem, and `hidden` behind it if the API \
              server is not to show it to others",
         )),
@@ -152,9 +152,40 @@ fn file(path: &str) -> Result<PathBuf, Error> {
 /// The configuration of the key on the token.
 fn configured(key: &str, base: &Configuration) -> Result<Config, Error> {
     let mut map: Configuration = base.pairs().collect();
-    let name = if key.starts_with("pkcs11:") { "uri" } else { "objectId" };
-    map.set(name, key);
+    if is_uri(key) {
+        check_pin(key)?;
+        map.set("uri", key);
+    } else {
+        map.set("objectId", key);
+    }
     Config::from_map(&mut map)
+}
+
+fn is_uri(key: &str) -> bool {
+    const SCHEME: &str = "pkcs11:";
+    key.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
+}
+
+/// A key, or a line, as it is shown: without a PIN and its source.
+fn shown(key: &str) -> String {
+    match is_uri(key) {
+        true => excerpt(without_pin(key).trim_end_matches('?')),
+        false => excerpt(key),
+    }
+}
+
+/// Checks what a URI says of the PIN: the list is no place for one, and nobody may be there to type it.
+fn check_pin(uri: &str) -> Result<(), Error> {
+    const HELP: &str = "take it out, and set --pin-source to file:/path, as systemd has credentials, or to env:NAME";
+    let parsed = Uri::parse(uri)?;
+    if parsed.get("pin-value").is_some() {
+        return Err(misread(format!("{} has a PIN in it (pin-value)", shown(uri)), HELP));
+    }
+    let source = parsed.get("pin-source").map(PinSource::parse).transpose()?;
+    match source {
+        None | Some(PinSource::File(_)) => Ok(()),
+        Some(_) => Err(misread(format!("the pin-source of {} is no file", shown(uri)), HELP)),
+    }
 }
 
 fn check_same_token(first: &Config, other: &Config, key: &str) -> Result<(), Error> {
@@ -164,7 +195,7 @@ fn check_same_token(first: &Config, other: &Config, key: &str) -> Result<(), Err
     if is_same {
         return Ok(());
     }
-    let text = format!("{} is on another token than the first key", excerpt(key));
+    let text = format!("{} is on another token than the first key", shown(key));
     Err(misread(
         text,
         "name keys of one token; of a key on another one, list the public key: file:/path/of/it.pem",
@@ -194,6 +225,23 @@ mod tests {
             .map(|key| (matches!(key.place, KeyPlace::Token(_)), key.is_hidden))
             .collect();
         assert_eq!(places, [(true, false), (true, false), (false, false), (true, true)]);
+    }
+
+    #[test]
+    fn a_pin_belongs_into_no_list_and_is_not_shown() {
+        for line in ["pkcs11:id=%02?pin-value=1234", "PKCS11:id=%02?pin-value=1234&x-a=1"] {
+            let error = parse(&[line]).err().unwrap();
+            assert!(error.ends_with("has a PIN in it (pin-value)"), "{error}");
+            assert!(!error.contains("1234"), "{error}");
+        }
+        let error = parse(&["pkcs11:id=%02?pin-value=1234 shown"]).err().unwrap();
+        assert!(error.ends_with("names no key") && !error.contains("1234"), "{error}");
+        for source in ["prompt", "askpass", "stdin", "env:PIN"] {
+            let error = parse(&[&format!("pkcs11:id=%02?pin-source={source}")]).err().unwrap();
+            assert_eq!(error, "the pin-source of pkcs11:id=%02 is no file");
+        }
+        let list = parse(&["pkcs11:id=%02?pin-source=file:/run/pin"]).unwrap();
+        assert_eq!(list.keys[0].name, "pkcs11:id=%02");
     }
 
     #[test]

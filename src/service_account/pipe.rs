@@ -13,7 +13,7 @@ use messages::error::Error;
 use system::memory::wipe_stack;
 
 /// The longest message, in bytes: many times what a list of keys takes.
-const LONGEST: u64 = 1 << 20;
+pub(crate) const LONGEST: u64 = 1 << 20;
 
 /// The first message to the process: what it is to open.
 #[derive(Deserialize, Serialize)]

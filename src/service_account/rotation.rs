@@ -31,7 +31,7 @@ pub(crate) struct KeyHistory(BTreeMap<String, KeyUse>);
 pub(crate) struct KeyUse {
     /// In seconds since 1970.
     pub(crate) published_since: i64,
-    /// In seconds since 1970.
+    /// In seconds since 1970; up to a minute later than the key has signed last, and never earlier.
     pub(crate) last_signed: Option<i64>,
 }
 
@@ -44,6 +44,8 @@ pub enum KeyState {
     Signs,
     /// Tokens that it has signed may live until this time, in seconds since 1970.
     VerifiesUntil(i64),
+    /// Only others have signed with it, and when they did so last isn't known here.
+    VerifiesForOthers,
     /// All tokens that it has signed have expired.
     NotNeeded,
 }
@@ -60,12 +62,12 @@ impl KeyHistory {
 
     /// Notes that the key has signed. Returns whether the note is worth writing down.
     pub(crate) fn signed(&mut self, id: &str, now: i64) -> bool {
-        /// How far the written time may be behind, in seconds.
+        /// How far the noted time is ahead, in seconds, so that few notes have to be written.
         const LAG: i64 = 60;
         let Some(key) = self.0.get_mut(id) else { return false };
-        let is_news = key.last_signed.is_none_or(|last| now - last >= LAG);
+        // A token may live until the noted time and its life: it must never be before the last signature.
+        let is_news = key.last_signed.is_none_or(|last| last <= now);
         if is_news {
-            // Ahead of the time: what is written next need not come soon.
             key.last_signed = Some(now + LAG);
         }
         is_news
@@ -102,8 +104,7 @@ impl KeyHistory {
             if is_newer && key.signing.is_some() {
                 return KeyState::SignsFrom(signs_from(used, timing));
             }
-            // A key that others sign with may have done so until it was published here.
-            let last = used.last_signed.unwrap_or(used.published_since);
+            let Some(last) = used.last_signed else { return KeyState::VerifiesForOthers };
             match last.saturating_add(seconds(timing.longest_life)) {
                 end if end > now => KeyState::VerifiesUntil(end),
                 _ => KeyState::NotNeeded,
@@ -152,8 +153,10 @@ mod tests {
         let mut history = KeyHistory::default();
         let keys = [key(1), of_others(2)];
         history.publish(&keys, 0);
-        let expected = [KeyState::Signs, KeyState::VerifiesUntil(24 * HOUR)];
+        let expected = [KeyState::Signs, KeyState::VerifiesForOthers];
         assert_eq!(history.states(&keys, TIMING, 0), expected);
+        // Others may sign with theirs at any time, for as long as it is listed.
+        assert_eq!(history.states(&keys, TIMING, 1000 * HOUR), expected);
     }
 
     #[test]
@@ -171,6 +174,17 @@ mod tests {
         assert_eq!(at(11 * HOUR), [KeyState::Signs, KeyState::VerifiesUntil(end)]);
         assert_eq!(at(end - 1), [KeyState::Signs, KeyState::VerifiesUntil(end)]);
         assert_eq!(at(end), [KeyState::Signs, KeyState::NotNeeded]);
+    }
+
+    #[test]
+    fn the_noted_time_is_never_before_the_last_signature() {
+        let mut history = KeyHistory::default();
+        let keys = [key(1)];
+        history.publish(&keys, 0);
+        for now in (0..600).step_by(7) {
+            history.signed(&keys[0].id, now);
+            assert!(history.of(&keys[0].id).unwrap().last_signed > Some(now));
+        }
     }
 
     #[test]

@@ -88,14 +88,19 @@ async fn serve_at(
     let serving = Serving::start(socket, &signer)?;
     tokio::select! {
         started = signer.start() => started?,
-        _ = termination.read_u8() => return Ok(()),
+        _ = termination.read_u8() => {
+            manager.tell("STOPPING=1");
+            return Ok(());
+        }
     }
     report::note(&format!("serves API servers at {}", socket.path.display()));
     manager.tell("READY=1");
     tokio::spawn(Arc::clone(&signer).supervise());
     tokio::spawn(Arc::clone(&signer).look_after_history());
-    tokio::spawn(reload_on(signals.hangup, Arc::clone(&signer)));
+    let reloading = tokio::spawn(reload_on(signals.hangup, Arc::clone(&signer)));
     let _ = termination.read_u8().await;
+    reloading.abort();
+    signer.end();
     manager.tell("STOPPING=1\nSTATUS=answers the requests that it has");
     socket.remove();
     serving.end().await;
@@ -170,7 +175,10 @@ async fn accept(
         }
         let (signer, ending, is_open) = (Arc::clone(&signer), ending.clone(), is_open.clone());
         tokio::spawn(async move {
-            answer_all(stream, signer, ending).await;
+            // A client that says nothing keeps no place from others.
+            if let Ok(Ok(())) = timeout(limits::HEADERS, stream.readable()).await {
+                answer_all(stream, signer, ending).await;
+            }
             drop((room, is_open));
         });
     }
@@ -188,6 +196,8 @@ pub(crate) async fn answer_all(
     builder
         .http2()
         .timer(TokioTimer::new())
+        .keep_alive_interval(limits::KEEP_ALIVE)
+        .keep_alive_timeout(limits::HEADERS)
         .max_concurrent_streams(MOST_REQUESTS)
         .max_header_list_size(LONGEST_HEADERS);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));

@@ -15,7 +15,7 @@ use crate::history_file;
 use crate::key_list::{KeyList, KeyListSource, KeyPlace, ListedKey};
 use crate::published_key::{PublishedKey, SigningKey};
 use crate::rotation::{KeyHistory, KeyState, Timing, seconds};
-use crate::signing_process::{NoSignature, OpenedProcess, SigningProcess};
+use crate::signing_process::{FAILED_WITHOUT_PIN, NoSignature, OpenedProcess, SigningProcess};
 use crate::status::{PublishedKeyStatus, SignerStatus, TokenStatus};
 use crypto::jose::signature_part;
 use crypto::scheme::{Scheme, ecdsa};
@@ -29,7 +29,7 @@ use system::environment::TakenVariables;
 use system::limits::service_account as limits;
 use system::locked;
 
-/// How often a request is given to another process, after the first one was lost.
+/// How many processes are asked for one signature, one after the other.
 const TRIES: usize = 3;
 
 /// What a signer is told when it starts.
@@ -56,6 +56,8 @@ pub(crate) struct Signer {
     has_news: AtomicBool,
     signing: watch::Sender<Signing>,
     reload: Notify,
+    /// Set when no new requests are taken.
+    is_ending: watch::Sender<bool>,
     pub(crate) counters: Counters,
     started: i64,
 }
@@ -84,6 +86,8 @@ enum Signing {
 struct SigningKeys {
     published: Arc<PublishedKeys>,
     process: Arc<SigningProcess>,
+    /// Whether the process has made a signature that was verified.
+    has_signed: AtomicBool,
 }
 
 /// Why there is no token.
@@ -109,6 +113,7 @@ impl Signer {
             published: Mutex::default(),
             signing: watch::Sender::new(Signing::Opening),
             reload: Notify::new(),
+            is_ending: watch::Sender::new(false),
             counters: Counters::default(),
             started: unix_time(),
             options,
@@ -135,8 +140,27 @@ impl Signer {
         Ok(())
     }
 
-    /// Opens the keys again whenever that is needed, for ever.
+    /// The signer takes no new requests. From now on a process is started only for requests that have lost theirs.
+    pub(crate) fn end(&self) {
+        self.is_ending.send_replace(true);
+    }
+
+    /// Opens the keys again whenever that is needed, until the signer ends and no request needs them.
     pub(crate) async fn supervise(self: Arc<Self>) {
+        let mut is_ending = self.is_ending.subscribe();
+        let no_more = async {
+            let _ = is_ending.wait_for(|is_ending| *is_ending).await;
+            while self.counters.has_open_requests() {
+                tokio::time::sleep(limits::LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = no_more => {}
+            () = self.keep_open() => {}
+        }
+    }
+
+    async fn keep_open(self: &Arc<Self>) {
         let mut pause = limits::FIRST_PAUSE;
         loop {
             let signing = self.signing.borrow().clone();
@@ -149,18 +173,21 @@ impl Signer {
                     }
                 }
                 Signing::Open(keys) => {
-                    pause = limits::FIRST_PAUSE;
                     tokio::select! {
-                        () = keys.process.is_lost() => { self.signing.send_replace(Signing::Opening); }
+                        () = keys.process.lost() => {
+                            self.signing.send_replace(Signing::Opening);
+                            // One that opens its keys, and then can't sign, is not started again and again at once.
+                            if keys.has_signed.load(Ordering::Relaxed) {
+                                pause = limits::FIRST_PAUSE;
+                            } else {
+                                self.wait(&mut pause).await;
+                            }
+                        }
                         () = self.reload.notified() => self.read_again().await,
                     }
                 }
                 Signing::Failed(_) => {
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
-                        () = self.reload.notified() => self.take_new_lines(),
-                    }
-                    pause = (pause * 2).min(limits::LONGEST_PAUSE);
+                    self.wait(&mut pause).await;
                     self.open_again().await;
                 }
                 Signing::WaitsForPerson(_) => {
@@ -170,6 +197,15 @@ impl Signer {
                 }
             }
         }
+    }
+
+    /// Waits before the keys are opened again, unless they are to be read again; the next time for longer.
+    async fn wait(&self, pause: &mut Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(*pause) => {}
+            () = self.reload.notified() => self.take_new_lines(),
+        }
+        *pause = (*pause * 2).min(limits::LONGEST_PAUSE);
     }
 
     /// Tries once more, while requests are refused as before.
@@ -215,7 +251,8 @@ impl Signer {
         let (keys, process) =
             opened.await.map_err(|error| Error::internal(format!("a thread: {error}")))??;
         let published = Arc::new(PublishedKeys { keys, read: unix_time() });
-        Ok(SigningKeys { published, process: Arc::new(process.run()?) })
+        let process = Arc::new(process.run()?);
+        Ok(SigningKeys { published, process, has_signed: AtomicBool::new(false) })
     }
 
     fn open_waiting(&self, lines: &[String]) -> Result<(Vec<PublishedKey>, OpenedProcess), Error> {
@@ -238,12 +275,17 @@ impl Signer {
         self.tell_signer(&published);
     }
 
-    pub(crate) fn cannot_open(&self, error: Error) {
-        if self.counters.trouble(&error) {
-            report::error(&error);
+    /// Keeps the error as the last trouble, and logs it if the one before was another.
+    fn tell_trouble(&self, error: &Error) {
+        if self.counters.trouble(error) {
+            report::error(error);
         }
+    }
+
+    pub(crate) fn cannot_open(&self, error: Error) {
+        self.tell_trouble(&error);
         self.manager.tell(&format!("STATUS={}", error.sentence()));
-        let waits = error.exits_with(Exit::Login);
+        let waits = error.exits_with(Exit::Login) && !error.is(&FAILED_WITHOUT_PIN);
         self.signing.send_replace(match waits {
             true => Signing::WaitsForPerson(error),
             false => Signing::Failed(error),
@@ -286,13 +328,11 @@ impl Signer {
         let history = locked(&self.history).clone();
         if let Err(error) = history_file::write(&self.options.history, &history) {
             self.has_news.store(true, Ordering::Relaxed);
-            if self.counters.trouble(&error) {
-                report::error(&error);
-            }
+            self.tell_trouble(&error);
         }
     }
 
-    /// A token of these claims, of which only the last two dots are missing. By the deadline there is an answer.
+    /// Header and signature for these claims; the caller joins the three parts with dots. By the deadline there is an answer.
     pub(crate) async fn token(
         &self,
         claims: &str,
@@ -304,7 +344,10 @@ impl Signer {
                 self.counters.signed(&signed.key, started.elapsed());
                 Ok(signed.response)
             }
-            Ok(Err(error)) => Err(NoToken::Failed(error)),
+            Ok(Err(error)) => {
+                self.tell_trouble(&error);
+                Err(NoToken::Failed(error))
+            }
             Err(_) => Err(NoToken::Late(self.late(started.elapsed()))),
         }
     }
@@ -350,6 +393,7 @@ impl Signer {
         let signature = keys.process.sign(*number, algorithm.scheme, &digest).await?;
         let signature = verified(key, algorithm.scheme, &digest, signature);
         let signature = signature.map_err(NoSignature::Refused)?;
+        keys.has_signed.store(true, Ordering::Relaxed);
         if locked(&self.history).signed(&key.id, now) {
             self.has_news.store(true, Ordering::Relaxed);
         }
@@ -391,8 +435,13 @@ impl Signer {
         })
     }
 
-    /// Returns once keys have been read, or it is known why not.
-    pub(crate) async fn is_opened(&self) {
+    /// Whether keys were read, by which tokens are verified.
+    pub(crate) fn has_keys(&self) -> bool {
+        !locked(&self.published).keys.is_empty()
+    }
+
+    /// Returns once the keys are open, or it is known why not.
+    pub(crate) async fn opened(&self) {
         let mut signing = self.signing.subscribe();
         let _ = signing.wait_for(|signing| !matches!(signing, Signing::Opening)).await;
     }

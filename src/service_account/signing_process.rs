@@ -12,27 +12,32 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 use crate::key_list::{KeyList, KeyPlace};
 use crate::pipe::{
-    Opening, OpeningReply, SignatureReply, SignatureRequest, SigningFailure, line, receive, send,
+    LONGEST, Opening, OpeningReply, SignatureReply, SignatureRequest, SigningFailure, line,
+    receive, send,
 };
 use crate::token_process::TOKEN_ARGUMENT;
 use config::pin::{PinProvider, PinRequest};
 use crypto::certificate::PublicKey;
 use crypto::scheme::Scheme;
-use messages::error::{Error, Exit};
+use messages::error::{Error, Exit, Kind};
 use pin_entry::Sources;
 use system::environment::TakenVariables;
 use system::limits::service_account as limits;
 use system::{background, locked, shortage};
+use token::kind;
 
 /// How many requests the process may have for each of its sessions: one is signed, and one waits in the process, so that a
 /// session needs to wait for nobody.
 const REQUESTS_PER_SESSION: usize = 2;
+
+/// A call on the token has failed before the process had a PIN: it may be made again without a person.
+pub(crate) const FAILED_WITHOUT_PIN: Kind = Kind::new("failed without a PIN");
 
 /// A process that has opened the keys.
 pub(crate) struct SigningProcess {
@@ -42,7 +47,7 @@ pub(crate) struct SigningProcess {
     /// How many more requests may be sent.
     room: Arc<Semaphore>,
     lost: Arc<Lost>,
-    child: Arc<Mutex<Child>>,
+    child: Arc<Mutex<OwnedChild>>,
     library: PathBuf,
 }
 
@@ -71,9 +76,21 @@ pub(crate) enum NoSignature {
     Refused(Error),
 }
 
-/// A process with its keys, before it is asked for signatures.
+/// A child that is ended and reaped when nobody holds it any more, so that none is left as a zombie.
+struct OwnedChild(Child);
+
+impl Drop for OwnedChild {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// A process with its keys, before it is asked for signatures. It ends if it is dropped.
 pub(crate) struct OpenedProcess {
-    child: Child,
+    child: OwnedChild,
     socket: UnixStream,
     library: PathBuf,
     sessions: usize,
@@ -106,10 +123,15 @@ impl OpenedProcess {
         let environment = std::env::vars_os();
         let started =
             background::start(TOKEN_ARGUMENT, input.into(), Stdio::inherit(), environment);
-        let mut child = started.map_err(shortage)?;
+        let mut child = OwnedChild(started.map_err(shortage)?);
         match converse(&socket, &opening, &mut pins) {
-            Ok(keys) => Ok(Self { child, socket, library, sessions, keys: keys? }),
-            Err(_) => Err(has_ended(&library, end(&mut child))),
+            Ok(Ok(keys)) => Ok(Self { child, socket, library, sessions, keys }),
+            Ok(Err(error)) => {
+                drop(socket);
+                let _ = end(&mut child.0);
+                Err(error)
+            }
+            Err(_) => Err(has_ended(&library, end(&mut child.0))),
         }
     }
 
@@ -152,10 +174,17 @@ fn converse(
     // Nothing is sent before it is asked for: what is read ahead here would be lost.
     let mut reader = BufReader::new(socket);
     send(&mut writer, opening)?;
+    let mut is_pin_given = false;
     loop {
         match receive::<OpeningReply<'_>>(&mut reader)? {
-            OpeningReply::Pin(request) => send(&mut writer, &given(pins, &request))?,
+            OpeningReply::Pin(request) => {
+                is_pin_given = true;
+                send(&mut writer, &given(pins, &request))?;
+            }
             OpeningReply::Opened(keys) => return Ok(public_keys(&keys)),
+            OpeningReply::Failed(error) if !is_pin_given && error.is(&kind::CALL_FAILED) => {
+                return Ok(Err(error.kind(FAILED_WITHOUT_PIN)));
+            }
             OpeningReply::Failed(error) => return Ok(Err(error)),
         }
     }
@@ -175,7 +204,10 @@ fn public_keys(keys: &[Vec<u8>]) -> Result<Vec<PublicKey>, Error> {
 async fn hand_out(replies: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>, lost: Arc<Lost>) {
     let mut replies = tokio::io::BufReader::new(replies);
     let mut text = Vec::new();
-    while matches!(replies.read_until(b'\n', &mut text).await, Ok(1..)) {
+    loop {
+        // What has no end is an end: it can't be read as a message.
+        let mut message = (&mut replies).take(LONGEST);
+        let Ok(1..) = message.read_until(b'\n', &mut text).await else { break };
         let Ok(reply) = serde_json::from_slice::<SignatureReply>(&text) else { break };
         text.clear();
         let signature = reply.signature.and_then(|signature| {
@@ -240,7 +272,7 @@ impl SigningProcess {
     }
 
     /// Returns once the process is of no use any more.
-    pub(crate) async fn is_lost(&self) {
+    pub(crate) async fn lost(&self) {
         let told = self.lost.told.notified();
         let mut told = std::pin::pin!(told);
         told.as_mut().enable();
@@ -251,13 +283,13 @@ impl SigningProcess {
 
     /// Ends a process that hangs. Whoever waits for it learns that.
     fn give_up(&self) {
-        let _ = locked(&self.child).kill();
+        let _ = locked(&self.child).0.kill();
         self.lost.set();
     }
 
     /// Why the process is lost: it has ended, or will be ended.
     fn lost_error(&self) -> Error {
-        has_ended(&self.library, locked(&self.child).try_wait())
+        has_ended(&self.library, locked(&self.child).0.try_wait())
     }
 }
 
@@ -268,8 +300,8 @@ impl Drop for SigningProcess {
         // The socket is closed when the tasks of the runtime notice that their channels are.
         let _ = std::thread::Builder::new().spawn(move || {
             const PATIENCE: Duration = Duration::from_secs(3);
-            let _ = system::process::child_ends_within(&locked(&child), PATIENCE);
-            let _ = end(&mut locked(&child));
+            let _ = system::process::child_ends_within(&locked(&child).0, PATIENCE);
+            let _ = end(&mut locked(&child).0);
         });
     }
 }
@@ -300,4 +332,19 @@ fn has_ended(library: &std::path::Path, status: io::Result<Option<ExitStatus>>) 
         "nothing has to be done: the signer starts it again; if it comes again, check the HSM's connection and its service, \
          and update the library",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Pid, test_kill_process};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_used_ends_and_is_reaped() {
+        let child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        drop(OwnedChild(child));
+        assert!(test_kill_process(pid).is_err());
+    }
 }

@@ -1,14 +1,16 @@
 //! The socket at which the API server asks: in a directory that only this user can enter, and open to this user and root.
 
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, chmod};
+use rustix::fs::{FlockOperation, Mode, chmod, flock};
+use rustix::io::Errno;
 
 use files::directories;
+use files::identity::FileIdentity;
 use messages::error::{Error, Exit};
 use system::peer::peer;
 
@@ -16,21 +18,26 @@ use system::peer::peer;
 pub(crate) struct ListeningSocket {
     pub(crate) listener: UnixListener,
     pub(crate) path: PathBuf,
-    /// The device and inode number of a socket that this process has made; `None` for systemd's.
-    made: Option<(u64, u64)>,
+    /// A socket that this process has made; `None` for systemd's.
+    made: Option<FileIdentity>,
 }
 
 impl ListeningSocket {
     /// Listens at this path, in place of a signer that left its socket behind. The directory is made if it isn't there.
     pub(crate) fn bind(path: &Path) -> Result<Self, Error> {
         let path = std::path::absolute(path).map_err(|error| unusable(path, &error.to_string()))?;
-        check_directory(&path)?;
+        let directory = open_directory(&path)?;
+        // Until it listens, no other signer takes this socket for one that was left behind.
+        if let Err(Errno::WOULDBLOCK) = flock(&directory, FlockOperation::NonBlockingLockExclusive)
+        {
+            return Err(unusable(&path, "another process is about to listen there"));
+        }
         remove_left_behind(&path)?;
         let listener =
             UnixListener::bind(&path).map_err(|error| unusable(&path, &error.to_string()))?;
         chmod(&path, Mode::RUSR | Mode::WUSR)
             .map_err(|error| unusable(&path, &error.to_string()))?;
-        Ok(Self { listener, made: file(&path), path })
+        Ok(Self { listener, made: FileIdentity::of(&path), path })
     }
 
     /// The socket that systemd has opened.
@@ -43,13 +50,13 @@ impl ListeningSocket {
                 "set ListenStream= in its unit to a path, as docs/service-accounts.md has it",
             ));
         };
-        check_directory(&path)?;
+        open_directory(&path)?;
         Ok(Self { listener, path, made: None })
     }
 
     /// Removes the socket, unless it is systemd's or another one was put in its place.
     pub(crate) fn remove(&self) {
-        if self.made.is_some() && file(&self.path) == self.made {
+        if self.made.is_some() && FileIdentity::of(&self.path) == self.made {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -60,10 +67,11 @@ pub(crate) fn may_ask(stream: impl AsFd) -> bool {
     peer(stream).is_ok_and(|peer| peer.is_this_user() || peer.is_root())
 }
 
-fn check_directory(path: &Path) -> Result<(), Error> {
+/// Opens the socket's directory. An error if others than this user can enter it.
+fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let checked = directories::open_directory(directory.unwrap_or_else(|| Path::new(".")));
-    checked.map(drop).map_err(|reason| {
+    checked.map_err(|reason| {
         let text = format!("{} is no place for the socket: {reason}", path.display());
         Error::new(Exit::Configuration, text).help(
             "put it into a directory of this user's own with the mode 0700, such as one below /run",
@@ -80,10 +88,14 @@ fn remove_left_behind(path: &Path) -> Result<(), Error> {
     if !found.file_type().is_socket() {
         return Err(unusable(path, "it is there, and is no socket"));
     }
-    if UnixStream::connect(path).is_ok() {
-        return Err(unusable(path, "another process listens there"));
+    match UnixStream::connect(path).map_err(|error| error.kind()) {
+        Err(ErrorKind::ConnectionRefused) => {
+            std::fs::remove_file(path).map_err(|error| unusable(path, &error.to_string()))
+        }
+        Err(ErrorKind::NotFound) => Ok(()),
+        // One that has no room for another connection listens as well.
+        Ok(_) | Err(_) => Err(unusable(path, "another process listens there")),
     }
-    std::fs::remove_file(path).map_err(|error| unusable(path, &error.to_string()))
 }
 
 fn unusable(path: &Path, reason: &str) -> Error {
@@ -92,11 +104,6 @@ fn unusable(path: &Path, reason: &str) -> Error {
         format!("no socket can be made at {}: {reason}", path.display()),
     )
     .help("end the other signer, or name another path with --socket")
-}
-
-fn file(path: &Path) -> Option<(u64, u64)> {
-    let found = path.symlink_metadata().ok()?;
-    Some((found.dev(), found.ino()))
 }
 
 #[cfg(test)]
@@ -127,6 +134,10 @@ mod tests {
         assert!(may_ask(&client));
         socket.remove();
         assert!(!path.exists());
+        let held = directories::open_directory(path.parent().unwrap()).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let error = ListeningSocket::bind(&path).err().unwrap().to_string();
+        assert!(error.ends_with("another process is about to listen there"), "{error}");
     }
 
     #[test]

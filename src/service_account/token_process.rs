@@ -101,6 +101,8 @@ fn open(opening: &Opening, pins: &mut dyn PinProvider) -> Result<Opened, Error> 
             None => break,
         }
     }
+    // A login that is lost is made in another process.
+    sessions.iter_mut().for_each(|session| session.token.forget_pin());
     log::info!("{} sessions", sessions.len());
     Ok(Opened { module: Arc::clone(&opened.module), sessions })
 }

@@ -239,6 +239,12 @@ pub mod service_account {
     /// For a connection to say which version of HTTP it speaks, and for a request's headers.
     pub const HEADERS: Duration = seconds(10);
 
+    /// How often the client of a connection is asked whether it is still there.
+    pub const KEEP_ALIVE: Duration = seconds(60);
+
+    /// For a request as a whole, from its headers on: more than for a token, and less than API servers wait.
+    pub const REQUEST: Duration = seconds(58);
+
     /// How often a signer looks whether another key signs by now, and writes down what has changed.
     pub const LOOK: Duration = milliseconds(500);
 
@@ -282,6 +288,8 @@ const _: () = assert!(is_less(tunnel::REASON_BODY, tunnel::REASON));
 const _: () = assert!(is_less(tunnel::LAST_RENEWAL, tunnel::LATE_RENEWAL));
 // A signer answers before the API server gives a request up, and ends a library that hangs after it.
 const _: () = assert!(is_less(service_account::TOKEN, seconds(60)));
+const _: () = assert!(is_less(service_account::TOKEN, service_account::REQUEST));
+const _: () = assert!(is_less(service_account::REQUEST, seconds(60)));
 const _: () = assert!(is_less(service_account::TOKEN, service_account::SIGNATURE));
 const _: () = assert!(is_less(service_account::TOKEN, service_account::LAST_REQUESTS));
 const _: () = assert!(is_less(LOCK, service_account::OPENING));

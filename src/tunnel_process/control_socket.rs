@@ -3,7 +3,6 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -13,6 +12,7 @@ use rustix::fs::{FlockOperation, Mode, chmod, flock};
 use rustix::io::Errno;
 
 use files::directories;
+use files::identity::FileIdentity;
 use system::limits;
 use system::peer::peer;
 
@@ -25,8 +25,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct ControlSocket {
     path: PathBuf,
     directory: OwnedFd,
-    /// Which file the socket was when it was found or made: its device and inode number.
-    file: Option<(u64, u64)>,
+    /// Which file the socket was when it was found or made.
+    file: Option<FileIdentity>,
 }
 
 impl ControlSocket {
@@ -34,7 +34,7 @@ impl ControlSocket {
     pub(crate) fn find() -> Result<Self, String> {
         directories::in_first(&directories::SESSION, |path, directory| {
             let path = path.join(NAME);
-            Ok(Self { file: file(&path), path, directory })
+            Ok(Self { file: FileIdentity::of(&path), path, directory })
         })
     }
 
@@ -82,22 +82,17 @@ impl ControlSocket {
             _ => {}
         }
         let listener = UnixListener::bind(&self.path)?;
-        self.file = file(&self.path);
+        self.file = FileIdentity::of(&self.path);
         chmod(&self.path, Mode::RUSR | Mode::WUSR)?;
         Ok(listener)
     }
 
     /// Removes the socket, unless another one was put in its place.
     pub(crate) fn remove(&self) {
-        if file(&self.path) == self.file {
+        if FileIdentity::of(&self.path) == self.file {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-fn file(path: &Path) -> Option<(u64, u64)> {
-    let found = std::fs::symlink_metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
 }
 
 #[cfg(test)]

@@ -53,7 +53,8 @@ pub(in crate::cli) fn run(
 /// As a person reads it.
 fn text(status: &SignerStatus, output: &CommandOutput) -> String {
     let mut lines = vec![token(status, output)];
-    lines.extend(status.keys.iter().map(|key| key_line(key, output)));
+    let life = length(status.longest_life_seconds);
+    lines.extend(status.keys.iter().map(|key| key_line(key, &life, output)));
     lines.push(plain(&counts(status), output));
     if let Some(SignerTrouble { time, message }) = &status.last_trouble {
         lines.push(plain(&format!("last trouble at {}: {message}", minute(*time)), output));
@@ -82,13 +83,24 @@ fn token(status: &SignerStatus, output: &CommandOutput) -> String {
     format!("{mark} {}\n", output.folded(&printable(&line), 2, 2).trim_start())
 }
 
-/// A key, with what it does.
-fn key_line(key: &PublishedKeyStatus, output: &CommandOutput) -> String {
+/// A length of time, given in seconds, in the longest unit that has a whole number of it.
+fn length(seconds: i64) -> String {
+    let units = [(86400, "days"), (3600, "hours"), (60, "minutes")];
+    let whole = units.into_iter().find(|(unit, _)| seconds % unit == 0);
+    let (unit, name) = whole.unwrap_or((1, "seconds"));
+    format!("{} {name}", seconds / unit)
+}
+
+/// A key, with what it does; `life` is the longest life of a token.
+fn key_line(key: &PublishedKeyStatus, life: &str, output: &CommandOutput) -> String {
     let work = match key.work {
         KeyState::Signs => "signs new tokens".to_owned(),
         KeyState::SignsFrom(time) => format!("is published, and signs from {} on", minute(time)),
         KeyState::VerifiesUntil(time) => {
             format!("verifies old tokens, the last one until {}", minute(time))
+        }
+        KeyState::VerifiesForOthers => {
+            format!("verifies tokens of others, until {life} after the last one has signed with it")
         }
         KeyState::NotNeeded => "is not needed any more".to_owned(),
     };
@@ -116,7 +128,8 @@ fn next(status: &SignerStatus) -> String {
     match &status.token {
         TokenStatus::WaitsForPerson(_) => {
             return format!(
-                "mend what is said above; then have the signer try again: kill -HUP {}",
+                "mend what is said above; then have the signer try again: kill -HUP {}, or restart its service if the PIN is \
+                 one of systemd's credentials",
                 status.pid
             );
         }
@@ -136,6 +149,13 @@ fn next(status: &SignerStatus) -> String {
     }
     if let Some(key) = named(|work| matches!(work, KeyState::VerifiesUntil(_))) {
         return format!("nothing; leave {} in {list} until its tokens have expired", key.name);
+    }
+    if let Some(key) = named(|work| *work == KeyState::VerifiesForOthers) {
+        return format!(
+            "nothing; leave {} in {list} until {} after the last API server or signer has stopped signing with it",
+            key.name,
+            length(status.longest_life_seconds)
+        );
     }
     if list == "--key" {
         return "nothing; for a rotation, start the signer with --keys and a list in a file"

@@ -97,6 +97,11 @@ impl Token {
         Some(AcceptedPin { token: self.state.name, accepted })
     }
 
+    /// Drops the PIN that is kept for another login. From now on each login asks for one.
+    pub fn forget_pin(&mut self) {
+        self.login.drop_kept();
+    }
+
     /// Whether a PIN is kept that a person has entered, so that it exists nowhere else.
     pub fn keeps_entered_pin(&self) -> bool {
         self.login.kept().is_some_and(|kept| kept.origin().is_attended())
