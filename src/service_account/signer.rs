@@ -48,8 +48,8 @@ pub(crate) struct Signer {
     options: SignerOptions,
     variables: TakenVariables,
     manager: ServiceManager,
-    /// The lines of the list that was opened last, or is to be.
-    lines: Mutex<Vec<String>>,
+    /// The list that was opened last, or is to be.
+    list: Mutex<ReadList>,
     published: Mutex<Arc<PublishedKeys>>,
     history: Mutex<KeyHistory>,
     /// Whether the file lacks something of it.
@@ -60,6 +60,28 @@ pub(crate) struct Signer {
     is_ending: watch::Sender<bool>,
     pub(crate) counters: Counters,
     started: i64,
+}
+
+/// The list as it was read, with the keys of its files. A file that changes later counts from the next reading on.
+#[derive(Clone)]
+struct ReadList {
+    lines: Vec<String>,
+    /// For each line that names a file, in their order.
+    in_files: Vec<Vec<PublishedKey>>,
+}
+
+impl ReadList {
+    fn read(options: &SignerOptions) -> Result<Self, Error> {
+        let lines = options.keys.lines()?;
+        let list = KeyList::parse(&lines, &options.base);
+        let list = list.map_err(|error| error.about(&options.keys))?;
+        let in_file = |listed: &ListedKey| match &listed.place {
+            KeyPlace::File(path) => Some(PublishedKey::in_file(listed, path)),
+            KeyPlace::Token(_) => None,
+        };
+        let in_files = list.keys.iter().filter_map(in_file).collect::<Result<_, _>>()?;
+        Ok(Self { lines, in_files })
+    }
 }
 
 /// The keys as they were read.
@@ -104,10 +126,8 @@ impl Signer {
         variables: TakenVariables,
         manager: ServiceManager,
     ) -> Result<Self, Error> {
-        let lines = options.keys.lines()?;
-        KeyList::parse(&lines, &options.base).map_err(|error| error.about(&options.keys))?;
         Ok(Self {
-            lines: Mutex::new(lines),
+            list: Mutex::new(ReadList::read(&options)?),
             history: Mutex::new(history_file::read(&options.history)?),
             has_news: AtomicBool::new(false),
             published: Mutex::default(),
@@ -129,8 +149,8 @@ impl Signer {
 
     /// Opens the keys for the first time. An error if the signer should not even start: what is wrong won't mend itself.
     pub(crate) async fn start(self: &Arc<Self>) -> Result<(), Error> {
-        let lines = locked(&self.lines).clone();
-        match self.open(lines).await {
+        let list = locked(&self.list).clone();
+        match self.open(list).await {
             Ok(opened) => self.use_keys(opened),
             Err(error) if may_mend_itself(&error) || error.exits_with(Exit::Login) => {
                 self.cannot_open(error);
@@ -166,8 +186,8 @@ impl Signer {
             let signing = self.signing.borrow().clone();
             match signing {
                 Signing::Opening => {
-                    let lines = locked(&self.lines).clone();
-                    match self.open(lines).await {
+                    let list = locked(&self.list).clone();
+                    match self.open(list).await {
                         Ok(opened) => self.use_keys(opened),
                         Err(error) => self.cannot_open(error),
                     }
@@ -192,7 +212,7 @@ impl Signer {
                 }
                 Signing::WaitsForPerson(_) => {
                     self.reload.notified().await;
-                    self.take_new_lines();
+                    self.take_new_list();
                     self.signing.send_replace(Signing::Opening);
                 }
             }
@@ -203,15 +223,15 @@ impl Signer {
     async fn wait(&self, pause: &mut Duration) {
         tokio::select! {
             () = tokio::time::sleep(*pause) => {}
-            () = self.reload.notified() => self.take_new_lines(),
+            () = self.reload.notified() => self.take_new_list(),
         }
         *pause = (*pause * 2).min(limits::LONGEST_PAUSE);
     }
 
     /// Tries once more, while requests are refused as before.
     async fn open_again(self: &Arc<Self>) {
-        let lines = locked(&self.lines).clone();
-        match self.open(lines).await {
+        let list = locked(&self.list).clone();
+        match self.open(list).await {
             Ok(opened) => self.use_keys(opened),
             Err(error) => self.cannot_open(error),
         }
@@ -220,9 +240,9 @@ impl Signer {
     /// Reads the list again, and opens its keys. What is wrong with it is told, and the former keys are kept.
     async fn read_again(self: &Arc<Self>) {
         let read = async {
-            let lines = self.options.keys.lines()?;
-            let opened = self.open(lines.clone()).await?;
-            *locked(&self.lines) = lines;
+            let list = ReadList::read(&self.options)?;
+            let opened = self.open(list.clone()).await?;
+            *locked(&self.list) = list;
             Ok(opened)
         };
         match read.await {
@@ -236,18 +256,18 @@ impl Signer {
     }
 
     /// Takes the list as it is now, if it can be read.
-    fn take_new_lines(&self) {
-        match self.options.keys.lines() {
-            Ok(lines) => *locked(&self.lines) = lines,
+    fn take_new_list(&self) {
+        match ReadList::read(&self.options) {
+            Ok(list) => *locked(&self.list) = list,
             Err(error) => drop(report::error(&error)),
         }
     }
 
-    /// Opens the keys of these lines, in a new process.
-    async fn open(self: &Arc<Self>, lines: Vec<String>) -> Result<SigningKeys, Error> {
+    /// Opens the keys of this list, in a new process.
+    async fn open(self: &Arc<Self>, list: ReadList) -> Result<SigningKeys, Error> {
         self.counters.started();
         let signer = Arc::clone(self);
-        let opened = tokio::task::spawn_blocking(move || signer.open_waiting(&lines));
+        let opened = tokio::task::spawn_blocking(move || signer.open_waiting(&list));
         let (keys, process) =
             opened.await.map_err(|error| Error::internal(format!("a thread: {error}")))??;
         let published = Arc::new(PublishedKeys { keys, read: unix_time() });
@@ -255,13 +275,13 @@ impl Signer {
         Ok(SigningKeys { published, process, has_signed: AtomicBool::new(false) })
     }
 
-    fn open_waiting(&self, lines: &[String]) -> Result<(Vec<PublishedKey>, OpenedProcess), Error> {
+    fn open_waiting(&self, read: &ReadList) -> Result<(Vec<PublishedKey>, OpenedProcess), Error> {
         let options = &self.options;
-        let list =
-            KeyList::parse(lines, &options.base).map_err(|error| error.about(&options.keys))?;
+        let list = KeyList::parse(&read.lines, &options.base)
+            .map_err(|error| error.about(&options.keys))?;
         let listed = list.keys.clone();
         let process = OpenedProcess::open(list, options.sessions, &self.variables)?;
-        Ok((published_keys(&listed, &process)?, process))
+        Ok((published_keys(&listed, &read.in_files, &process)?, process))
     }
 
     /// Signs with these keys from now on, and publishes them.
@@ -508,16 +528,18 @@ fn key_status(key: &PublishedKey, work: KeyState, history: &KeyHistory) -> Publi
     }
 }
 
-/// The keys of the list, each once: those on the token as the process has them, and the others from their files.
+/// The keys of the list, each once: those on the token as the process has them, and the others as their files had them.
 fn published_keys(
     listed: &[ListedKey],
+    in_files: &[Vec<PublishedKey>],
     process: &OpenedProcess,
 ) -> Result<Vec<PublishedKey>, Error> {
     let mut on_token = process.keys.iter().enumerate();
+    let mut in_files = in_files.iter();
     let mut keys = Vec::new();
     for listed in listed {
         match &listed.place {
-            KeyPlace::File(path) => keys.extend(PublishedKey::in_file(listed, path)?),
+            KeyPlace::File(_) => keys.extend(in_files.next().into_iter().flatten().cloned()),
             KeyPlace::Token(_) => {
                 let (number, key) =
                     on_token.next().ok_or_else(|| Error::internal("a key that was not opened"))?;
