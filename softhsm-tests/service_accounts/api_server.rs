@@ -54,7 +54,7 @@ fn the_key_of_a_file_is_verified_by_its_id_and_a_hidden_one_is_not_shown() {
     let shown = cluster.shown_keys();
     assert_eq!(shown.len(), 2);
     assert!([own, old].iter().all(|key| shown.contains(&key["id"].as_str().unwrap().to_owned())));
-    assert_contains(&signer.told(), &["hidden) verifies old tokens", "next: nothing; leave"]);
+    assert_contains(&signer.told(), &["hidden) verifies tokens of others", "next: nothing; leave"]);
 }
 
 #[test]
