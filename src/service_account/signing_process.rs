@@ -48,6 +48,8 @@ pub(crate) struct SigningProcess {
     room: Arc<Semaphore>,
     lost: Arc<Lost>,
     child: Arc<Mutex<OwnedChild>>,
+    /// Whether it hung, and was ended here.
+    has_hung: AtomicBool,
     library: PathBuf,
 }
 
@@ -158,6 +160,7 @@ impl OpenedProcess {
             room: Arc::new(Semaphore::new(self.sessions * REQUESTS_PER_SESSION)),
             lost,
             child: Arc::new(Mutex::new(self.child)),
+            has_hung: AtomicBool::new(false),
             library: self.library,
         })
     }
@@ -236,7 +239,7 @@ impl SigningProcess {
         digest: &[u8],
     ) -> Result<Vec<u8>, NoSignature> {
         let Ok(room) = Arc::clone(&self.room).acquire_owned().await else {
-            return Err(NoSignature::ProcessLost(self.lost_error()));
+            return Err(NoSignature::ProcessLost(self.lost_error().await));
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
@@ -247,7 +250,7 @@ impl SigningProcess {
         let is_waited_for =
             locked(&self.waiting).as_mut().map(|waiting| waiting.insert(number, sender));
         if is_waited_for.is_none() || self.requests.send(line).is_err() {
-            return Err(NoSignature::ProcessLost(self.lost_error()));
+            return Err(NoSignature::ProcessLost(self.lost_error().await));
         }
         let process = Arc::clone(self);
         let answer = tokio::spawn(async move {
@@ -267,7 +270,7 @@ impl SigningProcess {
                 self.lost.set();
                 Err(NoSignature::ProcessLost(error))
             }
-            _ => Err(NoSignature::ProcessLost(self.lost_error())),
+            _ => Err(NoSignature::ProcessLost(self.lost_error().await)),
         }
     }
 
@@ -283,13 +286,21 @@ impl SigningProcess {
 
     /// Ends a process that hangs. Whoever waits for it learns that.
     fn give_up(&self) {
+        self.has_hung.store(true, Ordering::Release);
         let _ = locked(&self.child).0.kill();
         self.lost.set();
     }
 
     /// Why the process is lost: it has ended, or will be ended.
-    fn lost_error(&self) -> Error {
-        has_ended(&self.library, locked(&self.child).0.try_wait())
+    async fn lost_error(&self) -> Error {
+        let child = Arc::clone(&self.child);
+        let status = if self.has_hung.load(Ordering::Acquire) {
+            Ok(None)
+        } else {
+            let status = tokio::task::spawn_blocking(move || status_soon(&mut locked(&child).0));
+            status.await.unwrap_or(Ok(None))
+        };
+        has_ended(&self.library, status)
     }
 }
 
@@ -306,11 +317,20 @@ impl Drop for SigningProcess {
     }
 }
 
-fn end(child: &mut Child) -> io::Result<Option<ExitStatus>> {
-    /// A process that has closed its socket is about to end by itself, and by what is worth saying.
+/// The status of a process that has closed its socket: it is about to end by itself, and by what is worth saying. `None`
+/// if it doesn't.
+fn status_soon(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     const PATIENCE: Duration = Duration::from_millis(500);
-    if let Ok(true) = system::process::child_ends_within(child, PATIENCE) {
-        return child.wait().map(Some);
+    if let Some(status) = child.try_wait()? {
+        return Ok(Some(status));
+    }
+    let _ = system::process::child_ends_within(child, PATIENCE);
+    child.try_wait()
+}
+
+fn end(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    if let Ok(Some(status)) = status_soon(child) {
+        return Ok(Some(status));
     }
     let _ = child.kill();
     child.wait().map(|_| None)
