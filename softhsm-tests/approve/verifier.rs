@@ -110,7 +110,7 @@ fn whatever_else_it_does_is_a_refusal_with_its_reason() {
         ),
         // The last line counts, also of many.
         (
-            "head -c 60000 /dev/zero | tr '\\0' '\\n' >&2; echo no TPM at all >&2; exit 3",
+            "head -c 300000 /dev/zero | tr '\\0' '\\n' >&2; echo no TPM at all >&2; exit 3",
             "it ended with exit code 3: no TPM at all",
         ),
         ("exit 1", "it ended with exit code 1, and didn't say why"),

@@ -29,7 +29,7 @@ use system::signals::EndWithThis;
 /// The most bytes of a verifier's file.
 const LONGEST_PROGRAM: u64 = 256 * 1024 * 1024;
 /// How much is kept of what a verifier prints on standard error, in bytes.
-const LONGEST_ERROR: u64 = 64 * 1024;
+const LONGEST_ERROR: usize = 64 * 1024;
 /// How much is shown of the last line there, in characters.
 const LONGEST_REASON: usize = 200;
 
@@ -140,11 +140,11 @@ struct Run {
     end: Option<EndWithThis>,
 }
 
-/// What the verifier prints. Each part comes once it is long enough, or its stream has been closed.
+/// What the verifier prints. Each part comes once its stream has been closed, an answer that is too long before.
 struct Output {
     /// The beginning of standard output: one byte more than an answer may have.
     answer: Receiver<Vec<u8>>,
-    /// The beginning of standard error.
+    /// The end of standard error.
     errors: Receiver<Vec<u8>>,
 }
 
@@ -168,7 +168,7 @@ impl Run {
         // A verifier that doesn't read the question has its reasons.
         in_background(move || drop(input.write_all(question.as_bytes())))?;
         let answer = beginning_of(output, LONGEST_ANSWER + 1)?;
-        Ok(Output { answer, errors: beginning_of(errors, LONGEST_ERROR)? })
+        Ok(Output { answer, errors: end_of(errors, LONGEST_ERROR)? })
     }
 
     /// Waits for the verifier's end until the deadline.
@@ -182,18 +182,28 @@ impl Run {
     }
 }
 
-/// Reads the first bytes of a stream, and discards the rest, so that no process is stopped that prints more. It is read in
-/// the background: a process that the verifier leaves behind may keep it open.
-fn beginning_of(
-    mut stream: impl Read + Send + 'static,
-    length: u64,
-) -> io::Result<Receiver<Vec<u8>>> {
+/// Reads the first bytes of a stream, in the background: a process that the verifier leaves behind may keep it open.
+fn beginning_of(stream: impl Read + Send + 'static, length: u64) -> io::Result<Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
     in_background(move || {
         let mut bytes = Vec::new();
-        let _ = stream.by_ref().take(length).read_to_end(&mut bytes);
+        let _ = stream.take(length).read_to_end(&mut bytes);
         let _ = sender.send(bytes);
-        let _ = io::copy(&mut stream, &mut io::sink());
+    })?;
+    Ok(receiver)
+}
+
+/// Reads a stream to its end, in the background, and keeps its last bytes. A stream that is closed
+/// earlier would end who writes to it (SIGPIPE).
+fn end_of(mut stream: impl Read + Send + 'static, length: usize) -> io::Result<Receiver<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel();
+    in_background(move || {
+        let (mut kept, mut part) = (Vec::new(), [0; 8192]);
+        while let Ok(count @ 1..) = stream.read(&mut part) {
+            kept.extend_from_slice(part.get(..count).unwrap_or_default());
+            kept.drain(..kept.len().saturating_sub(length));
+        }
+        let _ = sender.send(kept);
     })?;
     Ok(receiver)
 }
