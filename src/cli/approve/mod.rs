@@ -90,9 +90,6 @@ fn no_name() -> Error {
     )
 }
 
-/// What is said where neither the approval nor its failure is certain.
-const UNKNOWN: &str = "it isn't known whether it was approved";
-
 /// An approver: the person's kubectl, and the rules to judge by.
 struct Approver<'a> {
     kubectl: Kubectl,
@@ -113,20 +110,15 @@ impl Approver<'_> {
         match SigningRequest::read(kubectl, name) {
             Ok(Some(now)) if now.is_approved_version_of(request, &record) => Ok(()),
             Ok(Some(now)) if now.is_version_of(request) => Err(error),
-            Ok(Some(_)) => {
+            Ok(_) => {
                 let text = format!(
                     "the request \"{name}\" is no longer the one that was shown; nothing was approved"
                 );
                 Err(Error::new(Exit::Cluster, text).help(again))
             }
-            Ok(None) => {
-                let text = format!("the request \"{name}\" was removed, and {UNKNOWN}");
-                Err(Error::new(Exit::Cluster, text).help(
-                    "the API server's audit log tells; have the requester ask again if need be",
-                ))
-            }
             Err(_) => {
-                Err(error.about(format!("the request \"{name}\", of which {UNKNOWN}")).help(again))
+                let what = format!("it isn't known whether the request \"{name}\" was approved");
+                Err(error.about(what).help(again))
             }
         }
     }
