@@ -170,10 +170,10 @@ fn nothing_is_asked_of_a_token_twice() {
         ("C_OpenSession", 1),
         ("C_GetSessionInfo", 0),
         ("C_GetMechanismList", 2),
-        // For the certificate and a key that is there without a login, and for one behind it.
-        ("C_FindObjectsInit", 2),
-        // What they found, and that there is nothing more.
-        ("C_FindObjects", 4),
+        // For the certificate, for a key that is there without a login, and for one behind it.
+        ("C_FindObjectsInit", 3),
+        // What two of them found, and that there is nothing more.
+        ("C_FindObjects", 5),
         ("C_Login", 1),
         ("C_SignInit", 1),
         ("C_Sign", 1),

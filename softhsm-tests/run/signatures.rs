@@ -61,9 +61,9 @@ fn nothing_is_asked_of_a_token_twice_when_its_key_is_opened() {
     for (function, calls) in [
         ("C_GetFunctionList", 1),
         ("C_GetMechanismList", 2),
-        // For the certificate and a key that is there without a login, for one behind it, and for the
-        // certificate's issuer; and for the first one again when the PIN is there.
-        ("C_FindObjectsInit", 4),
+        // For the certificate, for a key that is there without a login, for one behind it, and for the
+        // certificate's issuer; and for the first two again when the PIN is there.
+        ("C_FindObjectsInit", 6),
     ] {
         assert_eq!(store.calls(function).len(), calls, "{function}");
     }

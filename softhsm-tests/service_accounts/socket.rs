@@ -143,7 +143,7 @@ fn the_units_of_the_packages_are_in_order() {
     let unit = |ending: &str| {
         let name = format!("pkcs11-external-signer-service-accounts.{ending}");
         let text = fs::read_to_string(at_root("scripts/systemd").join(&name)).unwrap();
-        let text = text.replace("/usr/bin/pkcs11-external-signer", PROGRAM);
+        let text = text.replace("/usr/bin/pkcs11-external-signer", &format!("\"{PROGRAM}\""));
         let file = directory.path().join(&name);
         fs::write(&file, &text).unwrap();
         (file.to_str().unwrap().to_owned(), text)
