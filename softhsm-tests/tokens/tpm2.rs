@@ -224,7 +224,7 @@ fn only_a_key_that_the_tpm_made_gets_into_the_groups_of_hardware() {
     run(trust);
     let attest = ask.lines().find(|line| line.starts_with("scripts/tpm-attest ")).unwrap();
     let attest = attest.split("  #").next().unwrap();
-    let program = at_root("scripts/tpm-attest").display().to_string();
+    let program = format!("'{}'", at_root("scripts/tpm-attest").display());
     // The attestation of the key with this label, in a file of this name.
     let attest = |label: &str, file: &str| {
         run(&adapted(

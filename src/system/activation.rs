@@ -7,8 +7,6 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::AddressFamily;
-use rustix::net::sockopt::{socket_acceptconn, socket_domain};
 
 use crate::environment::{self, SingleThreaded};
 
@@ -63,8 +61,19 @@ pub fn take_listener(alone: &SingleThreaded) -> io::Result<Option<UnixListener>>
     // SAFETY: systemd has opened it for this process, and the variables that say so are gone, so that it is taken once.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    if socket_domain(&socket)? != AddressFamily::UNIX || !socket_acceptconn(&socket)? {
+    let listener = UnixListener::from(socket);
+    // The address of a socket of another family is an error.
+    if listener.local_addr().is_err() || !listens(&listener)? {
         return Err(io::Error::other("LISTEN_FDS names no listening UNIX socket"));
     }
-    Ok(Some(socket.into()))
+    Ok(Some(listener))
+}
+
+/// Whether clients can connect to the socket. macOS, which has no systemd either, doesn't tell.
+fn listens(socket: &UnixListener) -> io::Result<bool> {
+    #[cfg(target_os = "linux")]
+    let listens = rustix::net::sockopt::socket_acceptconn(socket)?;
+    #[cfg(not(target_os = "linux"))]
+    let listens = socket.local_addr().is_ok();
+    Ok(listens)
 }
