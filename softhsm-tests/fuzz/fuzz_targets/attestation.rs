@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 
 use attestation::bundle::Statement;
 use attestation::{
-    AttestationBundle, Claims, Refusal, Roots, Trust, Verdict, YubiKeyClaims, verify,
+    AttestationBundle, Claims, Refusal, RequestRefusal, Roots, Trust, Verdict, YubiKeyClaims,
+    verify,
 };
 use libfuzzer_sys::fuzz_target;
 use messages::printable::printable;
@@ -58,7 +59,7 @@ fn judge(request: &[u8]) {
     if let Some(bundle) = bundle(request) {
         let attribute = match bundle.to_attribute() {
             // Yubico's form takes a few bytes less.
-            Err(Refusal::TooLong(length)) if length < 17_000 => return,
+            Err(Refusal::Request(RequestRefusal::TooLong(length))) if length < 17_000 => return,
             written => written.expect("what was read"),
         };
         let attributes = SetOfVec::try_from(vec![Attribute::from_der(&attribute).expect("one")]);

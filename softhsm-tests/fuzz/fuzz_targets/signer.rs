@@ -32,7 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
 
     let claims = BASE64_URL_SAFE_NO_PAD.encode(bytes);
-    let is_object = serde_json::from_slice::<serde_json::Value>(bytes).is_ok_and(|it| it.is_object());
+    let is_object =
+        serde_json::from_slice::<serde_json::Value>(bytes).is_ok_and(|it| it.is_object());
     let (code, text) = signer.call("Sign", &framed(&message(&claims))).expect("an answer");
     match code {
         FAILED_PRECONDITION => assert!(text.starts_with("the%20PIN"), "{text}"),
