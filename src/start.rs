@@ -20,7 +20,7 @@ use messages::report;
 use system::environment::{self, SingleThreaded};
 use system::output::{StandardOutput, answer_lost};
 use system::process::parent;
-use system::{memory, signals};
+use system::{descriptors, memory, signals};
 use tunnel_process::CallDigest;
 
 /// The variable that holds a request of the external signer protocol.
@@ -45,16 +45,25 @@ pub struct Started {
 /// the exit code. For anything else it becomes the commands' program.
 pub fn request(alone: SingleThreaded) -> u8 {
     if is_call_of_client() {
+        open_streams();
         return run(alone, |_| answer_again().unwrap_or_else(become_commands));
     }
     if std::env::args_os().len() > 1 || std::env::var_os(REQUEST).is_none() {
         return become_commands();
     }
+    open_streams();
+    signals::use_crash_stack();
     run(alone, |Started { alone, request, .. }| {
         help::set_call(Call { program: Some(called()), ..Call::default() });
         report::log_steps(report::logged());
         plugin::run(request.unwrap_or_default(), alone)
     })
+}
+
+/// Does for the standard streams what Rust's own start does.
+fn open_streams() {
+    descriptors::open_standard();
+    signals::ignore_broken_pipes();
 }
 
 /// Whether a client has called the credential plugin.

@@ -6,21 +6,37 @@
 //! those of the caller.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use rustix::cmsg_space;
-use rustix::io::retry_on_intr;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, fcntl_getfd, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::stdio::{stderr, stdin, stdout};
+
+use crate::leave;
+use messages::error::Exit;
 
 /// How many descriptors are sent at once, at most.
 const MOST: usize = 2;
+
+/// Opens the standard streams that are closed, so that no file that is opened later takes the place of one.
+pub fn open_standard() {
+    for stream in [stdin(), stdout(), stderr()] {
+        if fcntl_getfd(stream) == Err(Errno::BADF) {
+            // It gets the lowest free number.
+            let nothing = open("/dev/null", OFlags::RDWR, Mode::empty());
+            mem::forget(nothing.unwrap_or_else(|_| leave(Exit::Internal as u8)));
+        }
+    }
+}
 
 /// Sends these descriptors over the socket, two at most.
 pub fn send(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {

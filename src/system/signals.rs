@@ -56,6 +56,9 @@ pub const STOP: libc::c_int = libc::SIGTSTP;
 /// The signals by which others end this process.
 pub const INTERRUPTING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
+/// The size of a [crash stack](use_crash_stack) in bytes: for a handler, and for the processor's registers, which alone take
+/// 11 KiB with AMX.
+const CRASH_STACK: usize = 64 * 1024;
 /// What keys of the terminal send. A key that is pressed at a prompt is meant for the prompt, even if this process was started
 /// with its signal ignored. SIGTTIN and SIGTTOU still stop a job in the background.
 const KEYS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGQUIT, STOP];
@@ -111,6 +114,12 @@ pub fn install_handlers() {
         // SAFETY: the handler says what it calls.
         unsafe { handle(signal, on_signal, libc::SA_RESTART) };
     }
+}
+
+/// From now on, writing to a pipe that nobody reads fails, instead of ending the process.
+pub fn ignore_broken_pipes() {
+    let ignored = libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default_action() };
+    exchange(libc::SIGPIPE, Some(&ignored));
 }
 
 /// Undoes [`install_handlers`] for these of its signals: they have their default actions again, unless the parent had
@@ -430,6 +439,16 @@ pub fn mask(how: libc::c_int, signals: &[libc::c_int]) {
     }
     // SAFETY: the set was initialised above; the old mask isn't asked for.
     unsafe { libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut()) };
+}
+
+/// Gives handlers that are set with SA_ONSTACK a stack of their own, for when the thread's has overflowed. To be called in a
+/// program that doesn't begin with Rust's start, which does this for each thread.
+pub fn use_crash_stack() {
+    let memory = Box::leak(Box::<[u8]>::new_uninit_slice(CRASH_STACK));
+    let stack =
+        libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+    // SAFETY: the stack's memory is never freed and used for nothing else.
+    let _ = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
 }
 
 /// Sets a handler, and returns the old action.
