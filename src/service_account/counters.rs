@@ -83,8 +83,9 @@ impl Counters {
         OpenRequest(self)
     }
 
-    pub(crate) fn has_open_requests(&self) -> bool {
-        self.open.load(Ordering::Relaxed) > 0
+    /// How many requests for tokens are not answered yet.
+    pub(crate) fn open_requests(&self) -> u64 {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub(crate) fn signed(&self, key: &str, took: Duration) {
@@ -140,7 +141,7 @@ impl Counters {
             signatures: locked(&self.signatures).clone(),
             failures: failures.iter().map(|(code, count)| ((*code).to_owned(), *count)).collect(),
             fetches: read(&self.fetches),
-            open_requests: read(&self.open),
+            open_requests: self.open_requests(),
             most_open_requests: read(&self.most_open),
             token_process_starts: read(&self.starts),
             times: self.times.iter().zip(RANGES).map(range).collect(),

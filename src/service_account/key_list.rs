@@ -95,7 +95,7 @@ impl KeyList {
         let mut of_token: Option<Config> = None;
         let mut keys = Vec::new();
         for line in lines {
-            let (key, is_hidden) = words(line)?;
+            let ListLine { key, is_hidden } = ListLine::parse(line)?;
             let place = match key.strip_prefix("file:") {
                 Some(path) => KeyPlace::File(file(path)?),
                 None => {
@@ -124,17 +124,25 @@ impl KeyList {
     }
 }
 
-/// The key that a line names, and whether it is hidden.
-fn words(line: &str) -> Result<(&str, bool), Error> {
-    let words: Vec<_> = line.split_whitespace().collect();
-    match words[..] {
-        [key] => Ok((key, false)),
-        [key, HIDDEN] => Ok((key, true)),
-        _ => Err(misread(
-            format!("\"{}\" names no key", shown(line)),
-            "write a key's CKA_ID, a pkcs11: URI or file:/path/of/a/public/key.pem, and `hidden` behind it if the API \
-             server is not to show it to others",
-        )),
+/// A line of the list.
+struct ListLine<'a> {
+    /// How the line names its key.
+    key: &'a str,
+    is_hidden: bool,
+}
+
+impl<'a> ListLine<'a> {
+    fn parse(line: &'a str) -> Result<Self, Error> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            [key] => Ok(Self { key, is_hidden: false }),
+            [key, HIDDEN] => Ok(Self { key, is_hidden: true }),
+            _ => Err(misread(
+                format!("\"{}\" names no key", shown(line)),
+                "write a key's CKA_ID, a pkcs11: URI or file:/path/of/a/public/key.pem, and `hidden` behind it if the \
+                 API server is not to show it to others",
+            )),
+        }
     }
 }
 
@@ -168,10 +176,7 @@ fn is_uri(key: &str) -> bool {
 
 /// A key, or a line, as it is shown: without a PIN and its source.
 fn shown(key: &str) -> String {
-    match is_uri(key) {
-        true => excerpt(without_pin(key).trim_end_matches('?')),
-        false => excerpt(key),
-    }
+    if is_uri(key) { excerpt(without_pin(key).trim_end_matches('?')) } else { excerpt(key) }
 }
 
 /// Checks what a URI says of the PIN: the list is no place for one, and nobody may be there to type it.

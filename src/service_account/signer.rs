@@ -170,7 +170,7 @@ impl Signer {
         let mut is_ending = self.is_ending.subscribe();
         let no_more = async {
             let _ = is_ending.wait_for(|is_ending| *is_ending).await;
-            while self.counters.has_open_requests() {
+            while self.counters.open_requests() > 0 {
                 tokio::time::sleep(limits::LOOK).await;
             }
         };
@@ -185,13 +185,7 @@ impl Signer {
         loop {
             let signing = self.signing.borrow().clone();
             match signing {
-                Signing::Opening => {
-                    let list = locked(&self.list).clone();
-                    match self.open(list).await {
-                        Ok(opened) => self.use_keys(opened),
-                        Err(error) => self.cannot_open(error),
-                    }
-                }
+                Signing::Opening => self.open_keys().await,
                 Signing::Open(keys) => {
                     tokio::select! {
                         () = keys.process.lost() => {
@@ -208,7 +202,8 @@ impl Signer {
                 }
                 Signing::Failed(_) => {
                     self.wait(&mut pause).await;
-                    self.open_again().await;
+                    // Meanwhile requests are refused as before.
+                    self.open_keys().await;
                 }
                 Signing::WaitsForPerson(_) => {
                     self.reload.notified().await;
@@ -228,8 +223,8 @@ impl Signer {
         *pause = (*pause * 2).min(limits::LONGEST_PAUSE);
     }
 
-    /// Tries once more, while requests are refused as before.
-    async fn open_again(self: &Arc<Self>) {
+    /// Opens the keys of the list. What keeps that from succeeding is told.
+    async fn open_keys(self: &Arc<Self>) {
         let list = locked(&self.list).clone();
         match self.open(list).await {
             Ok(opened) => self.use_keys(opened),
@@ -268,20 +263,22 @@ impl Signer {
         self.counters.started();
         let signer = Arc::clone(self);
         let opened = tokio::task::spawn_blocking(move || signer.open_waiting(&list));
-        let (keys, process) =
-            opened.await.map_err(|error| Error::internal(format!("a thread: {error}")))??;
-        let published = Arc::new(PublishedKeys { keys, read: unix_time() });
-        let process = Arc::new(process.run()?);
-        Ok(SigningKeys { published, process, has_signed: AtomicBool::new(false) })
+        opened.await.map_err(|error| Error::internal(format!("a thread: {error}")))?
     }
 
-    fn open_waiting(&self, read: &ReadList) -> Result<(Vec<PublishedKey>, OpenedProcess), Error> {
+    /// Opens the keys in a thread of the runtime's that may wait.
+    fn open_waiting(&self, read: &ReadList) -> Result<SigningKeys, Error> {
         let options = &self.options;
         let list = KeyList::parse(&read.lines, &options.base)
             .map_err(|error| error.about(&options.keys))?;
         let listed = list.keys.clone();
         let process = OpenedProcess::open(list, options.sessions, &self.variables)?;
-        Ok((published_keys(&listed, &read.in_files, &process)?, process))
+        let keys = published_keys(&listed, &read.in_files, &process)?;
+        Ok(SigningKeys {
+            published: Arc::new(PublishedKeys { keys, read: unix_time() }),
+            process: Arc::new(process.run()?),
+            has_signed: AtomicBool::new(false),
+        })
     }
 
     /// Signs with these keys from now on, and publishes them.
@@ -305,18 +302,23 @@ impl Signer {
     pub(crate) fn cannot_open(&self, error: Error) {
         self.tell_trouble(&error);
         self.manager.tell(&format!("STATUS={}", error.sentence()));
-        let waits = error.exits_with(Exit::Login) && !error.is(&FAILED_WITHOUT_PIN);
-        self.signing.send_replace(match waits {
-            true => Signing::WaitsForPerson(error),
-            false => Signing::Failed(error),
-        });
+        let signing = if error.exits_with(Exit::Login) && !error.is(&FAILED_WITHOUT_PIN) {
+            Signing::WaitsForPerson(error)
+        } else {
+            Signing::Failed(error)
+        };
+        self.signing.send_replace(signing);
+    }
+
+    /// The key whose turn it is to sign; `None` if no key signs.
+    fn turn<'a>(&self, published: &'a PublishedKeys) -> Option<&'a PublishedKey> {
+        let keys = &published.keys;
+        keys.get(locked(&self.history).signer(keys, self.options.timing, unix_time())?)
     }
 
     /// Says which key signs.
     fn tell_signer(&self, published: &PublishedKeys) {
-        let signer =
-            locked(&self.history).signer(&published.keys, self.options.timing, unix_time());
-        if let Some(key) = signer.and_then(|signer| published.keys.get(signer)) {
+        if let Some(key) = self.turn(published) {
             let text = format!("signs with {} ({}, kid {})", key.name, key.public_key, key.id);
             report::note(&text);
             self.manager.tell(&format!("STATUS={text}"));
@@ -330,9 +332,7 @@ impl Signer {
             tokio::time::sleep(limits::LOOK).await;
             self.write_history();
             let published = Arc::clone(&locked(&self.published));
-            let now =
-                locked(&self.history).signer(&published.keys, self.options.timing, unix_time());
-            let now = now.and_then(|now| published.keys.get(now)).map(|key| key.id.clone());
+            let now = self.turn(&published).map(|key| key.id.clone());
             if signer.is_some() && now.is_some() && signer != now {
                 self.tell_signer(&published);
             }
@@ -399,15 +399,13 @@ impl Signer {
 
     /// Signs with the key whose turn it is.
     async fn signed(&self, keys: &SigningKeys, claims: &str) -> Result<SignedToken, NoSignature> {
-        let published = &keys.published.keys;
-        let now = unix_time();
-        let signer = locked(&self.history).signer(published, self.options.timing, now);
-        let key = signer.and_then(|signer| published.get(signer));
+        let turn = self.turn(&keys.published);
         let Some((key, SigningKey { number, algorithm, header })) =
-            key.and_then(|key| Some((key, key.signing.as_ref()?)))
+            turn.and_then(|key| Some((key, key.signing.as_ref()?)))
         else {
             return Err(NoSignature::Refused(Error::internal("no key signs")));
         };
+        let now = unix_time();
         let digest = algorithm.hash.digest(&[header.as_bytes(), b".", claims.as_bytes()]);
         let digest = digest.unwrap_or_default();
         let signature = keys.process.sign(*number, algorithm.scheme, &digest).await?;
@@ -423,7 +421,7 @@ impl Signer {
 
     fn late(&self, waited: Duration) -> Error {
         let seconds = waited.as_secs_f32();
-        let open = self.counters.counts().open_requests;
+        let open = self.counters.open_requests();
         let error = Error::new(
             Exit::Signing,
             format!(

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
@@ -28,7 +27,8 @@ use crypto::scheme::Scheme;
 use messages::error::{Error, Exit, Kind};
 use pin_entry::Sources;
 use system::environment::TakenVariables;
-use system::limits::service_account as limits;
+use system::limits::{TOKEN_PROCESS_END, service_account as limits};
+use system::process::child_ends_within;
 use system::{background, locked, shortage};
 use token::kind;
 
@@ -253,24 +253,25 @@ impl SigningProcess {
             return Err(NoSignature::ProcessLost(self.lost_error().await));
         }
         let process = Arc::clone(self);
+        // A task of its own, which goes on when the caller gives up. `None` if no answer will come.
         let answer = tokio::spawn(async move {
             let answer = tokio::time::timeout(limits::SIGNATURE, receiver).await;
             drop(room);
             if answer.is_err() {
                 process.give_up();
             }
-            answer
+            answer.ok()?.ok()
         });
-        match answer.await {
-            Ok(Ok(Ok(Ok(signature)))) => Ok(signature),
-            Ok(Ok(Ok(Err(SigningFailure { error, is_token_lost: false })))) => {
+        match answer.await.ok().flatten() {
+            Some(Ok(signature)) => Ok(signature),
+            Some(Err(SigningFailure { error, is_token_lost: false })) => {
                 Err(NoSignature::Refused(error))
             }
-            Ok(Ok(Ok(Err(SigningFailure { error, is_token_lost: true })))) => {
+            Some(Err(SigningFailure { error, is_token_lost: true })) => {
                 self.lost.set();
                 Err(NoSignature::ProcessLost(error))
             }
-            _ => Err(NoSignature::ProcessLost(self.lost_error().await)),
+            None => Err(NoSignature::ProcessLost(self.lost_error().await)),
         }
     }
 
@@ -310,8 +311,7 @@ impl Drop for SigningProcess {
         let child = Arc::clone(&self.child);
         // The socket is closed when the tasks of the runtime notice that their channels are.
         let _ = std::thread::Builder::new().spawn(move || {
-            const PATIENCE: Duration = Duration::from_secs(3);
-            let _ = system::process::child_ends_within(&locked(&child).0, PATIENCE);
+            let _ = child_ends_within(&locked(&child).0, TOKEN_PROCESS_END);
             let _ = end(&mut locked(&child).0);
         });
     }
@@ -320,11 +320,10 @@ impl Drop for SigningProcess {
 /// The status of a process that has closed its socket: it is about to end by itself, and by what is worth saying. `None`
 /// if it doesn't.
 fn status_soon(child: &mut Child) -> io::Result<Option<ExitStatus>> {
-    const PATIENCE: Duration = Duration::from_millis(500);
     if let Some(status) = child.try_wait()? {
         return Ok(Some(status));
     }
-    let _ = system::process::child_ends_within(child, PATIENCE);
+    let _ = child_ends_within(child, limits::STATUS_OF_ENDED);
     child.try_wait()
 }
 

@@ -226,6 +226,9 @@ pub mod service_account {
     /// For a signature of the token, once it was asked. A library that takes longer hangs, and its process is ended.
     pub const SIGNATURE: Duration = seconds(60);
 
+    /// For the end of a library's process that has closed its socket: its status says why.
+    pub const STATUS_OF_ENDED: Duration = milliseconds(500);
+
     /// For opening the keys. A library's process gives up by itself before.
     pub const OPENING: Duration = seconds(170);
 

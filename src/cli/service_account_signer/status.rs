@@ -123,21 +123,21 @@ fn counts(status: &SignerStatus) -> String {
 
 /// What to do next in a rotation, or against what keeps the signer from signing.
 fn next(status: &SignerStatus) -> String {
+    match &status.token {
+        TokenStatus::WaitsForPerson(_) => format!(
+            "mend what is said above; then have the signer try again: kill -HUP {}, or restart its service if the PIN is one \
+             of systemd's credentials",
+            status.pid
+        ),
+        TokenStatus::Failed(_) => "nothing; it tries again by itself every few seconds".to_owned(),
+        TokenStatus::Open | TokenStatus::Opening => next_of_rotation(status),
+    }
+}
+
+/// What to do next in a rotation.
+fn next_of_rotation(status: &SignerStatus) -> String {
     let named = |wanted: fn(&KeyState) -> bool| status.keys.iter().find(|key| wanted(&key.work));
     let list = &status.list;
-    match &status.token {
-        TokenStatus::WaitsForPerson(_) => {
-            return format!(
-                "mend what is said above; then have the signer try again: kill -HUP {}, or restart its service if the PIN is \
-                 one of systemd's credentials",
-                status.pid
-            );
-        }
-        TokenStatus::Failed(_) => {
-            return "nothing; it tries again by itself every few seconds".to_owned();
-        }
-        TokenStatus::Open | TokenStatus::Opening => {}
-    }
     if let Some(key) = named(|work| matches!(work, KeyState::SignsFrom(_))) {
         return format!(
             "nothing; list {} for the signers of all other API servers of the cluster before it signs",
