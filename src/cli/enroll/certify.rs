@@ -248,7 +248,7 @@ impl<'a> KeyEnrollment<'a> {
         };
         let mut shared = enrollment.share();
         let issued = issuance.obtain(&plan.issuance, &mut session.output, || {
-            shared.sign_request(&applicant, attestation.as_ref(), &key)
+            shared.while_locked(|token| token.sign_request(&applicant, attestation.as_ref(), &key))
         })?;
         let mut enrollment = shared.lock()?;
         let installed = enrollment.install(&issued, &key, plan.other);

@@ -36,7 +36,7 @@ pub(super) fn write(plan: &RequestPlan, start: StartingSession<'_>) -> Result<()
     }
     // Whoever reads the request from a pipe may take their time.
     let mut enrollment = enrollment.share();
-    let pem = enrollment.sign_request(applicant, None, &key)?;
+    let pem = enrollment.while_locked(|token| token.sign_request(applicant, None, &key))?;
     // A pipe gets the request and nothing else.
     if file == Path::new("-") {
         return session.output.print_document(&pem);

@@ -158,17 +158,15 @@ impl<'a> SharedEnrollment<'a> {
         self.0.show(output)
     }
 
-    /// [Signs a request](Enrollment::sign_request), with the token locked meanwhile.
-    pub(super) fn sign_request(
+    /// Does this work with the token locked meanwhile.
+    pub(super) fn while_locked<T>(
         &mut self,
-        applicant: &Applicant,
-        attestation: Option<&AttestationBundle>,
-        key: &KeyReference,
-    ) -> Result<String, Error> {
+        work: impl FnOnce(&mut Enrollment<'a>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.acquire_lock()?;
-        let request = self.0.sign_request(applicant, attestation, key);
+        let outcome = work(&mut self.0);
         self.0.lock.release();
-        request
+        outcome
     }
 
     fn acquire_lock(&self) -> Result<(), Error> {
