@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::message::{
     ControlRequest, Conversation, Greeting, Registered, Registration, Reply, StatusDocument,
 };
-use super::{ARGUMENT, VERSION, environment};
+use super::{ARGUMENT, environment};
 use crate::control_socket::ControlSocket;
 use config::pin::{Pin, PinProvider};
 use crypto::scheme::Scheme;
@@ -91,8 +91,7 @@ fn ask(
     mut pins: Option<&mut dyn PinProvider>,
 ) -> Result<Option<(Reply<'static>, Conversation)>, Error> {
     let mut socket = socket()?;
-    let process = i32::try_from(std::process::id()).unwrap_or_default();
-    let greeting = Greeting { version: VERSION.to_owned(), process, request };
+    let greeting = Greeting::new(request);
     let mut is_here = false;
     for _ in 0..TRIES {
         let stream = match pins {

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::VERSION;
 use super::environment::Environment;
 use super::repeated::{RepeatableCall, Repetition};
 use config::pin::{PinOrigin, PinRequest};
@@ -40,6 +41,14 @@ pub struct Greeting<R = ControlRequest> {
     /// The client's own process number, as it knows it.
     pub(super) process: i32,
     pub(super) request: R,
+}
+
+impl Greeting {
+    /// The greeting of this process, with this request.
+    pub(super) fn new(request: ControlRequest) -> Self {
+        let process = i32::try_from(std::process::id()).unwrap_or_default();
+        Self { version: VERSION.to_owned(), process, request }
+    }
 }
 
 #[derive(Deserialize, Serialize)]

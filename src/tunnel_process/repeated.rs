@@ -15,7 +15,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::VERSION;
 use super::client::first_word;
 use super::control_socket::ControlSocket;
 use super::message::{ControlRequest, Conversation, Greeting, Registration, Reply};
@@ -144,9 +143,7 @@ pub fn repeat(digest: CallDigest, caller: i32) -> Option<String> {
 fn ask(conversation: &mut Conversation, repetition: Repetition) -> io::Result<Option<String>> {
     first_word(conversation)?;
     conversation.be_patient(limits::PROCESS)?;
-    let process = i32::try_from(std::process::id()).unwrap_or_default();
-    let request = ControlRequest::Repeat(repetition);
-    conversation.send(&Greeting { version: VERSION.to_owned(), process, request })?;
+    conversation.send(&Greeting::new(ControlRequest::Repeat(repetition)))?;
     Ok(match conversation.receive()? {
         Reply::Answered(document) => document,
         // A question, such as for a PIN. It is left to the full call, for which it is asked again.
