@@ -146,9 +146,10 @@ impl Directions {
             if to_other.heard.take_news() {
                 to_one.watch.request_sent();
             }
-            let of_silence = match to_other.can_be_answered() {
-                true => SilentFailure::Spared,
-                false => SilentFailure::PassedOn,
+            let of_silence = if to_other.can_be_answered() {
+                SilentFailure::Spared
+            } else {
+                SilentFailure::PassedOn
             };
             to_one.poll(context, other, one, of_silence);
             if to_one.heard != Heard::Nothing {

@@ -146,16 +146,9 @@ fn answer(
         version: version(request, options).to_owned(),
         lifetime: lifetime(keep),
     };
-    let is_repeatable = context.is_none()
-        && request.is_some_and(ExecRequest::is_complete)
-        && log::max_level() == log::LevelFilter::Off;
-    let digest = digest.filter(|_| is_repeatable);
+    let request_alone = request.filter(|_| context.is_none());
     let registration = Registration {
-        call: digest.map(|digest| RepeatableCall {
-            digest,
-            answer: credential.clone(),
-            authority_file: request.and_then(ExecRequest::authority_file),
-        }),
+        call: repeatable(digest, request_alone, &credential),
         configuration: selection,
         keep,
         caller: Some(caller),
@@ -176,6 +169,20 @@ fn answer(
         Error::internal("clusters are served, and there is no certificate for them")
     })?;
     session.output.print_document(&credential.document(client))
+}
+
+/// The call, if it may be repeated: the client's request says all, and nobody wants to see the steps.
+fn repeatable(
+    digest: Option<CallDigest>,
+    request: Option<&ExecRequest>,
+    answer: &CredentialAnswer,
+) -> Option<RepeatableCall> {
+    let request = request.filter(|request| request.is_complete())?;
+    if log::max_level() != log::LevelFilter::Off {
+        return None;
+    }
+    let authority_file = request.authority_file();
+    Some(RepeatableCall { digest: digest?, answer: answer.clone(), authority_file })
 }
 
 /// The key with which the client's connections are made.
