@@ -18,7 +18,9 @@ use crate::scheme::ecdsa::{self, with_crate_of};
 use crate::scheme::{Scheme, pkcs1};
 use protocol::hash::Hash;
 
-/// A signature that the public key accepts. Only [`verify`] makes one.
+pub use tokens::TokenVerifier;
+
+/// A signature that the public key accepts. Only [`verify`] and a [`TokenVerifier`] make one.
 #[must_use]
 #[derive(Debug)]
 pub struct VerifiedSignature(Vec<u8>);
@@ -122,6 +124,7 @@ pub fn is_signed_by_its_key(request: &CertificationRequest) -> bool {
     digest.is_some_and(|digest| verify(&request.public_key, &scheme, &digest, signature).is_some())
 }
 
+mod tokens;
 #[cfg(test)]
 pub(crate) mod vectors;
 

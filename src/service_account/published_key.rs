@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crypto::certificate::PublicKey;
 use crypto::jose::{TokenAlgorithm, base64url};
+use crypto::verify::TokenVerifier;
 use files::ownership::read_trusted;
 use messages::error::{Error, Exit};
 use serde_json::json;
@@ -38,6 +39,7 @@ pub(crate) struct SigningKey {
     /// The number by which the process of the token knows it.
     pub(crate) number: usize,
     pub(crate) algorithm: TokenAlgorithm,
+    pub(crate) verifier: TokenVerifier,
     /// The first part of its tokens, in base64url.
     pub(crate) header: String,
 }
@@ -50,13 +52,14 @@ impl PublishedKey {
         number: usize,
         public_key: PublicKey,
     ) -> Result<Self, Error> {
-        let algorithm =
-            TokenAlgorithm::of(&public_key).map_err(|error| error.about(&listed.name))?;
+        let unfit = |error: Error| error.about(&listed.name);
+        let algorithm = TokenAlgorithm::of(&public_key).map_err(unfit)?;
+        let verifier = TokenVerifier::new(&public_key).map_err(unfit)?;
         let mut key = Self::new(listed, public_key)?;
         if !listed.is_hidden {
             let header = json!({"alg": algorithm.name, "kid": key.id, "typ": "JWT"});
             let header = base64url(header.to_string().as_bytes());
-            key.signing = Some(SigningKey { number, algorithm, header });
+            key.signing = Some(SigningKey { number, algorithm, verifier, header });
         }
         Ok(key)
     }

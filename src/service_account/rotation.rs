@@ -125,6 +125,7 @@ pub(crate) fn seconds(duration: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use crypto::certificate::{Curve, PublicKey};
+    use p256::ecdsa::SigningKey;
 
     use super::*;
     use crate::key_list::{KeyPlace, ListedKey};
@@ -139,7 +140,9 @@ mod tests {
     fn key(name: u8) -> PublishedKey {
         let place = KeyPlace::File("/".into());
         let listed = ListedKey { name: name.to_string(), place, is_hidden: false };
-        let public_key = PublicKey::Ecdsa { curve: Curve::P256, point: vec![name; 65] };
+        let secret = SigningKey::from_slice(&[name; 32]).unwrap();
+        let point = secret.verifying_key().to_sec1_point(false).as_bytes().to_vec();
+        let public_key = PublicKey::Ecdsa { curve: Curve::P256, point };
         PublishedKey::on_token(&listed, 0, public_key).unwrap()
     }
 

@@ -59,11 +59,9 @@ pub fn serve(server: ServerOptions, signer: SignerOptions) -> Result<(), Error> 
         ListenAt::Path(path) => ListeningSocket::bind(&path)?,
         ListenAt::Opened(listener) => ListeningSocket::of_systemd(listener)?,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4))
-        .enable_all()
-        .build()
-        .map_err(shortage)?;
+    // One thread, which answers thousands of requests a second: between several, each would be handed on more than once.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(shortage)?;
     let signals = Signals { hangup, termination };
     let outcome = runtime.block_on(serve_at(&socket, signer, &manager, signals));
     socket.remove();

@@ -19,7 +19,6 @@ use crate::signing_process::{FAILED_WITHOUT_PIN, NoSignature, OpenedProcess, Sig
 use crate::status::{PublishedKeyStatus, SignerStatus, TokenStatus};
 use crypto::jose::signature_part;
 use crypto::scheme::{Scheme, ecdsa};
-use crypto::verify::verify;
 use messages::error::{DOCUMENT_VERSION, Error, Exit};
 use messages::report;
 use protocol::Configuration;
@@ -400,16 +399,15 @@ impl Signer {
     /// Signs with the key whose turn it is.
     async fn signed(&self, keys: &SigningKeys, claims: &str) -> Result<SignedToken, NoSignature> {
         let turn = self.turn(&keys.published);
-        let Some((key, SigningKey { number, algorithm, header })) =
-            turn.and_then(|key| Some((key, key.signing.as_ref()?)))
-        else {
+        let Some((key, signing)) = turn.and_then(|key| Some((key, key.signing.as_ref()?))) else {
             return Err(NoSignature::Refused(Error::internal("no key signs")));
         };
+        let SigningKey { number, algorithm, header, .. } = signing;
         let now = unix_time();
         let digest = algorithm.hash.digest(&[header.as_bytes(), b".", claims.as_bytes()]);
         let digest = digest.unwrap_or_default();
         let signature = keys.process.sign(*number, algorithm.scheme, &digest).await?;
-        let signature = verified(key, algorithm.scheme, &digest, signature);
+        let signature = verified(key, signing, &digest, signature);
         let signature = signature.map_err(NoSignature::Refused)?;
         keys.has_signed.store(true, Ordering::Relaxed);
         if locked(&self.history).signed(&key.id, now) {
@@ -555,10 +553,11 @@ fn published_keys(
 /// The third part of a token, if the key accepts the signature.
 fn verified(
     key: &PublishedKey,
-    scheme: Scheme,
+    SigningKey { algorithm, verifier, .. }: &SigningKey,
     digest: &[u8],
     signature: Vec<u8>,
 ) -> Result<String, Error> {
+    let scheme = algorithm.scheme;
     let invalid = || {
         let text = format!(
             "the signature made by key {} ({scheme}) does not verify with its public key and was withheld",
@@ -571,7 +570,7 @@ fn verified(
         Scheme::Ecdsa { curve } => ecdsa::to_der(signature, curve).ok_or_else(invalid)?,
         _ => signature,
     };
-    let signature = verify(&key.public_key, &scheme, digest, signature).ok_or_else(invalid)?;
+    let signature = verifier.verify(digest, signature).ok_or_else(invalid)?;
     signature_part(scheme, signature)
 }
 

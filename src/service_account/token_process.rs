@@ -6,7 +6,6 @@
 
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -156,37 +155,27 @@ fn another(
 }
 
 /// Has the sessions sign what is asked for, until the signer has closed the socket and all is answered.
-fn sign_all(sessions: Vec<KeySession>, mut messages: BufReader<UnixStream>, socket: UnixStream) {
-    let (requests, waiting) = mpsc::channel::<SignatureRequest>();
-    let waiting = Arc::new(Mutex::new(waiting));
-    let socket = Arc::new(Mutex::new(socket));
-    let threads: Vec<_> = sessions
-        .into_iter()
-        .filter_map(|session| {
-            let (waiting, socket) = (Arc::clone(&waiting), Arc::clone(&socket));
+fn sign_all(sessions: Vec<KeySession>, messages: BufReader<UnixStream>, socket: UnixStream) {
+    let messages = Mutex::new(messages);
+    let socket = Mutex::new(socket);
+    thread::scope(|scope| {
+        for session in sessions {
             let thread = thread::Builder::new().name("session".to_owned());
-            thread.spawn(move || sign_in(session, &waiting, &socket)).ok()
-        })
-        .collect();
-    while let Ok(request) = receive(&mut messages) {
-        if requests.send(request).is_err() {
-            break;
+            // If no thread can be started, there is a session less.
+            let _ = thread.spawn_scoped(scope, || sign_in(session, &messages, &socket));
         }
-    }
-    drop(requests);
-    for thread in threads {
-        let _ = thread.join();
-    }
+    });
 }
 
-/// Signs one request after the other in this session.
+/// Signs one request after the other in this session. Of the sessions that are free, one waits for the next request, and
+/// the others for their turn to wait: a request wakes the thread that signs, and no other one before it.
 fn sign_in(
     mut session: KeySession,
-    waiting: &Mutex<Receiver<SignatureRequest>>,
+    messages: &Mutex<BufReader<UnixStream>>,
     socket: &Mutex<UnixStream>,
 ) {
     loop {
-        let request = locked(waiting).recv();
+        let request = receive::<SignatureRequest>(&mut *locked(messages));
         let Ok(request) = request else { return };
         let reply = SignatureReply { number: request.number, signature: session.sign(&request) };
         if send(&mut *locked(socket), &reply).is_err() {
