@@ -13,6 +13,7 @@ use std::process::Command;
 
 use rustix::process::Rlimit;
 
+use crate::cli::KubeletCall;
 use crate::plugin;
 use messages::error::{self, Error, Exit, PLUGIN};
 use messages::help::{self, Call};
@@ -41,12 +42,17 @@ pub struct Started {
     request: Option<OsString>,
 }
 
-/// Answers the request in the environment, or a call of the credential plugin that the tunnel process has answered before;
-/// the exit code. For anything else it becomes the commands' program.
+/// Answers the request in the environment, a call of the credential plugin that the tunnel process has answered before, or
+/// a call of kubelet's; the exit code. For anything else it becomes the commands' program.
 pub fn request(alone: SingleThreaded) -> u8 {
     if is_call_of_client() {
         open_streams();
         return run(alone, |_| answer_again().unwrap_or_else(become_commands));
+    }
+    if let Some(call) = KubeletCall::of_this_process() {
+        open_streams();
+        signals::use_crash_stack();
+        return run(alone, |started| call.answer(started));
     }
     if std::env::args_os().len() > 1 || std::env::var_os(REQUEST).is_none() {
         return become_commands();

@@ -15,7 +15,7 @@ fn pulls(store: &Store, file: &Path, version: &str, pin: &str, images: &[&str]) 
     let directory = store.directory.path();
     let bin = directory.join("bin");
     let _ = fs::create_dir(&bin);
-    let _ = symlink(COMMANDS, bin.join("pkcs11-external-signer-commands"));
+    let _ = symlink(PROGRAM, bin.join("pkcs11-external-signer"));
     let config = &blocks_of("docs/kubelet.md", "kubelet's configuration", "yaml")[0];
     let version = format!("credentialprovider.kubelet.k8s.io/{version}");
     let pin = format!("env:TOKEN_PIN]\n  env: [{{name: TOKEN_PIN, value: '{pin}'}}]");

@@ -30,6 +30,7 @@ mod usage;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+pub use self::sealed::provider::KubeletCall;
 use self::session::{CommandSession, StartingSession};
 use crate::start::{self, Started};
 use messages::error::{Error, PLUGIN, PROGRAM};
@@ -161,11 +162,12 @@ fn run(Started { core, alone, .. }: Started) -> u8 {
     };
     report::log_steps(verbose.max(logged));
     let show = match command {
-        // The clients of these commands log each error as one line.
-        Command::Credential(_) | Command::KubeletCredentialProvider(_) => report::error_in_one_line,
+        // Clients of this command log each error as one line.
+        Command::Credential(_) => report::error_in_one_line,
         _ => report::error,
     };
     match command {
+        Command::KubeletCredentialProvider(arguments) => arguments.answer(alone),
         Command::Run(arguments) => run::run(&arguments, core, alone),
         Command::ServiceAccountSigner(arguments) if arguments.serves() => {
             service_account_signer::serve(&arguments, alone)
@@ -188,7 +190,6 @@ fn run_in_session(command: &Command, session: StartingSession<'_>) -> Result<(),
         Command::Enroll(arguments) => enroll::run(arguments, session),
         Command::Jwks(arguments) => jwks::run(arguments, session),
         Command::Kubeconfig(arguments) => kubeconfig::run(arguments, session),
-        Command::KubeletCredentialProvider(arguments) => sealed::provider::run(arguments, session),
         Command::List(arguments) => list::run(arguments, session),
         Command::Renew(arguments) => renew::run(arguments, session),
         Command::Revoke(arguments) => revoke::run(arguments, session.ready()),
@@ -203,7 +204,8 @@ fn run_in_session(command: &Command, session: StartingSession<'_>) -> Result<(),
             session.ready().output.print(&PrintableLines::of(version::text().lines()))
         }
         // These commands run without a session.
-        Command::Run(_)
+        Command::KubeletCredentialProvider(_)
+        | Command::Run(_)
         | Command::ServiceAccountTokenProcess
         | Command::TokenProcess
         | Command::TunnelProcess => Err(Error::internal("a command without a session")),

@@ -1,20 +1,31 @@
 //! `kubelet-credential-provider`: answers kubelet with the registry login that the node's token opens.
+//!
+//! kubelet waits for it before each pull, so the program of requests does it itself: that of the commands takes a
+//! millisecond more to start.
 
+use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use clap::Parser as _;
+
 use super::{OpeningOptions, open, read, recipient_key};
 use crate::cli::key::options::{self, KeyOptions};
-use crate::cli::session::StartingSession;
+use crate::cli::session::{CommandSession, StartingSession};
+use crate::start::Started;
 use config::{Config, PinSource, duration};
 use messages::error::{Error, Exit};
 use messages::report;
 use pin_entry::Sources;
 use sealed::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
+use system::environment::SingleThreaded;
 use system::leave;
 use system::limits;
+
+/// The command's name.
+const NAME: &str = "kubelet-credential-provider";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -38,10 +49,40 @@ pub(in crate::cli) struct ProviderArguments {
     cache: Option<Duration>,
 }
 
-pub(in crate::cli) fn run(
-    arguments: &ProviderArguments,
-    start: StartingSession<'_>,
-) -> Result<(), Error> {
+/// A process that does nothing but answer kubelet.
+#[derive(clap::Parser)]
+#[command(disable_help_flag = true)]
+pub struct KubeletCall {
+    #[command(flatten)]
+    arguments: ProviderArguments,
+}
+
+impl KubeletCall {
+    /// What this process was called with; `None` for any other command, and where it is for the commands' program to say
+    /// what is wrong.
+    pub fn of_this_process() -> Option<Self> {
+        let mut words = std::env::args_os().skip(1);
+        if words.next()? != NAME {
+            return None;
+        }
+        Self::try_parse_from([OsString::from(NAME)].into_iter().chain(words)).ok()
+    }
+
+    /// Answers kubelet; the exit code.
+    pub fn answer(&self, Started { alone, .. }: Started) -> u8 {
+        report::log_steps(report::logged());
+        self.arguments.answer(alone)
+    }
+}
+
+impl ProviderArguments {
+    /// Answers kubelet, which logs an error as one line; the exit code.
+    pub(in crate::cli) fn answer(&self, alone: SingleThreaded) -> u8 {
+        CommandSession::run(alone, report::error_in_one_line, |session| run(self, session))
+    }
+}
+
+fn run(arguments: &ProviderArguments, start: StartingSession<'_>) -> Result<(), Error> {
     let pin_source = arguments.pin_source.clone();
     let options = KeyOptions { pin_source, ..arguments.opening.key_options() };
     options.set_call();
