@@ -33,19 +33,22 @@
 //! [`Watch`], only one thread of a process calls libraries. If the alarm rings long after it was due (the process was
 //! stopped, the machine slept), the call gets its whole time again.
 //!
-//! A signal handler can read nothing but statics. These three are private, and only the two guards set them:
+//! A signal handler can read nothing but statics. These four are private, and only the guards and [`limit_process`] set
+//! them:
 //!
 //! | | set by | read by |
 //! |---|---|---|
 //! | `WATCHES` | [`Watch`] | `LimitedCall::begin` |
 //! | `CALL` | `LimitedCall`, and the last [`Watch`] when it ends | `on_alarm` |
 //! | `DUE` | whatever sets the alarm | `on_alarm` |
+//! | `END` | [`limit_process`] | `LimitedCall::begin`, `on_alarm` |
 
 #![allow(unsafe_code, reason = "a signal handler, and what it reads")]
 
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::exit_guard;
 use messages::error::Exit;
@@ -53,7 +56,7 @@ use system::clock::unix_time;
 use system::limits::Limit;
 use system::{leave, say, signals};
 
-const HELP: &str = "\nhelp: check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), \
+const HELP: &str = "check that the token is still inserted, restart the library's service (pcscd, tpm2-abrmd), \
                     then try again\n";
 
 /// How many [`Watch`]es there are.
@@ -64,6 +67,16 @@ static CALL: AtomicPtr<CallLimit> = AtomicPtr::new(ptr::null_mut());
 
 /// When the limited call is overdue, in seconds since 1970. A clock that is set forward gives the call more time.
 static DUE: AtomicI64 = AtomicI64::new(0);
+
+/// When the process is to have ended, in seconds since 1970: no call gets time beyond it.
+static END: AtomicI64 = AtomicI64::new(i64::MAX);
+
+/// Limits what all calls of this process may take together, because whoever has started it waits no longer. The call that
+/// has begun by then is the last one.
+pub fn limit_process(limit: Duration) {
+    let seconds = limit.as_secs().try_into().unwrap_or(i64::MAX);
+    END.store(unix_time().saturating_add(seconds), Ordering::Relaxed);
+}
 
 /// While it exists, a call that takes longer than its limit ends the process.
 #[derive(Debug)]
@@ -109,7 +122,11 @@ impl LimitedCall {
     /// Begins the call's time, if there is a [`Watch`].
     pub(crate) fn begin(call: &'static CallLimit) -> Self {
         if WATCHES.load(Ordering::Relaxed) > 0 {
-            set_alarm(call.limit.seconds);
+            let left = END.load(Ordering::Relaxed).saturating_sub(unix_time()).max(1);
+            set_alarm(
+                left.try_into()
+                    .map_or(call.limit.seconds, |left: u32| left.min(call.limit.seconds)),
+            );
             CALL.store(ptr::from_ref(call).cast_mut(), Ordering::Release);
         }
         Self(())
@@ -147,6 +164,13 @@ extern "C" fn on_alarm(_alarm: libc::c_int) {
         return set_alarm(limit.seconds);
     }
     let library = exit_guard::library().unwrap_or_default();
-    say([library, "hangs: ", name, " has taken ", limit.text, HELP]);
+    let is_last = unix_time() >= END.load(Ordering::Relaxed);
+    // Who limits the process logs an error as one line.
+    let (taken, separator) = if is_last {
+        ("all the time that is waited for it", "; ")
+    } else {
+        (limit.text, "\nhelp: ")
+    };
+    say([library, "hangs: ", name, " has taken ", taken, separator, HELP]);
     leave(Exit::Library as u8)
 }

@@ -6,23 +6,23 @@
 use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use clap::Parser as _;
 
 use super::{OpeningOptions, open, read, recipient_key};
 use crate::cli::key::options::{self, KeyOptions};
-use crate::cli::session::{CommandSession, StartingSession};
 use crate::start::Started;
 use config::{Config, PinSource, duration};
+use keyring::library::{self, Library};
 use messages::error::{Error, Exit};
 use messages::report;
 use pin_entry::Sources;
 use sealed::credential_provider::{LONGEST_REQUEST, ProviderRequest, answer};
-use system::environment::SingleThreaded;
-use system::leave;
+use system::environment::{SingleThreaded, TakenVariables};
 use system::limits;
+use system::output::{StandardOutput, answer_lost};
+use token::{Callers, watchdog};
 
 /// The command's name.
 const NAME: &str = "kubelet-credential-provider";
@@ -78,49 +78,51 @@ impl KubeletCall {
 impl ProviderArguments {
     /// Answers kubelet, which logs an error as one line; the exit code.
     pub(in crate::cli) fn answer(&self, alone: SingleThreaded) -> u8 {
-        CommandSession::run(alone, report::error_in_one_line, |session| run(self, session))
+        // The library is finalised after the answer is out, so that one that hangs or crashes then can't spoil it.
+        let mut library = None;
+        let outcome = self.print_login(alone, &mut library);
+        let code = outcome.map_or_else(|error| report::error_in_one_line(&error), |()| 0);
+        if let Some(library) = library {
+            library.module.finalize(code);
+        }
+        code
     }
-}
 
-fn run(arguments: &ProviderArguments, start: StartingSession<'_>) -> Result<(), Error> {
-    let pin_source = arguments.pin_source.clone();
-    let options = KeyOptions { pin_source, ..arguments.opening.key_options() };
-    options.set_call();
-    let (session, variables) = start.take_pin_variable(options.configuration());
-    end_in_time();
-    let mut request = Vec::new();
-    // A request that can't be read is refused when it is decoded.
-    let _ = io::stdin().lock().take(LONGEST_REQUEST + 1).read_to_end(&mut request);
-    let request = ProviderRequest::decode(&request)?;
-    let file = read(&arguments.sealed)?;
-    let mut config = Config::of_token(&mut options.configuration())?;
-    let source = std::mem::take(&mut config.pin);
-    if matches!(source, PinSource::Askpass | PinSource::StandardInput) {
-        let text = "kubelet's provider has no person to ask for the PIN, and standard input is kubelet's request";
-        return Err(Error::new(Exit::Configuration, text)
-            .help("write --pin-source file:/path or env:NAME; docs/kubelet.md shows how systemd keeps it encrypted"));
+    fn print_login(
+        &self,
+        alone: SingleThreaded,
+        opened: &mut Option<Library>,
+    ) -> Result<(), Error> {
+        let pin_source = self.pin_source.clone();
+        let options = KeyOptions { pin_source, ..self.opening.key_options() };
+        options.set_call();
+        let mut kubelet = StandardOutput::set_aside()?;
+        let mut config = Config::of_token(&mut options.configuration())?;
+        let source = std::mem::take(&mut config.pin);
+        if matches!(source, PinSource::Askpass | PinSource::StandardInput) {
+            let text = "kubelet's provider has no person to ask for the PIN, and standard input is kubelet's request";
+            return Err(Error::new(Exit::Configuration, text)
+                .help("write --pin-source file:/path or env:NAME; docs/kubelet.md shows how systemd keeps it encrypted"));
+        }
+        let variables = TakenVariables::take(source.variable(), alone);
+        let mut pins = Sources::new(source, &variables);
+        drop(variables);
+        // kubelet would kill this process, and has no error of its own to log.
+        watchdog::limit_process(limits::PROVIDER);
+        let mut request = Vec::new();
+        // A request that can't be read is refused when it is decoded.
+        let _ = io::stdin().lock().take(LONGEST_REQUEST + 1).read_to_end(&mut request);
+        let request = ProviderRequest::decode(&request)?;
+        let file = read(&self.sealed)?;
+
+        let init_args = config.init_args.as_deref();
+        let library =
+            library::open(&config.library, init_args, Callers::OneThread, limits::PROVIDER_LOCK)?;
+        let library = opened.insert(library);
+        let mut token = library.token(&config.token)?;
+        let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
+        let registries = open(&mut token, &file, key, &mut pins)?;
+        let document = answer(&request, &registries, self.cache);
+        kubelet.write(&document).map_err(|error| answer_lost(&error))
     }
-    let mut pins = Sources::new(source, &variables);
-    drop(variables);
-
-    let library =
-        session.open_within(limits::PROVIDER_LOCK, &config.library, config.init_args.as_deref())?;
-    let mut token = library.token(&config.token)?;
-    let key = recipient_key(&mut token, &config, &file, Some(&mut pins))?;
-    let registries = open(&mut token, &file, key, &mut pins)?;
-    session.output.print_document(&answer(&request, &registries, arguments.cache))
-}
-
-/// Ends the process before kubelet would kill it, since the error that it prints says more.
-fn end_in_time() {
-    // If no thread can be started, kubelet's limit remains.
-    let _ = thread::Builder::new().spawn(|| {
-        thread::sleep(limits::PROVIDER);
-        let seconds = limits::PROVIDER.as_secs();
-        let text =
-            format!("the login was not there after {seconds} s, and kubelet doesn't wait longer");
-        let error = Error::new(Exit::Token, text)
-            .help("see which process uses the token; kubelet asks again with the next image pull");
-        leave(report::error_in_one_line(&error))
-    });
 }
