@@ -40,7 +40,9 @@ fn it_conforms() {
     let keys = kinds.map(|(id, kind)| Held::new(id, kind));
     let environment = environment(kinds.iter().zip(&keys).map(|((id, _), it)| it.pair(id)), "");
     let listed = "tokenLabel \"kryoptic\"";
-    token(&environment).assert_conforms(&keys, listed, |_, _| Offer::Made);
+    let token = token(&environment);
+    token.assert_conforms(&keys, listed, |_, _| Offer::Made);
+    token.assert_offers_no_ed25519();
 }
 
 #[test]

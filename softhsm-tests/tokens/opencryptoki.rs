@@ -1,7 +1,7 @@
 //! opencryptoki's soft token: a token with a clock that isn't one, and its daemon.
 
 use super::conformance::Held;
-use super::differences::assert_documented;
+use super::differences::{assert_documented, library_version};
 use super::environment::{Environment, Offer, Pair, Token};
 use crate::fixture::*;
 
@@ -17,6 +17,14 @@ fn token(environment: &Environment) -> Token<'_> {
     environment.token("OPENCRYPTOKI_MODULE", "opencryptoki", &["TOKEN_PIN"])
 }
 
+/// From these versions on, or earlier ones that weren't tested.
+const ECDSA: [u32; 2] = [3, 23];
+const ED25519: [u32; 2] = [3, 27];
+
+fn version() -> [u32; 2] {
+    library_version(&token(&environment([], &[("UNINITIALIZED", "1")])))
+}
+
 #[test]
 #[ignore = "scripts/test --all"]
 fn it_does_what_the_table_says() {
@@ -28,18 +36,48 @@ fn it_does_what_the_table_says() {
 #[test]
 #[ignore = "scripts/test --all"]
 fn it_conforms() {
-    let keys = [("01", Kind::Rsa(2048)), ("02", Kind::Rsa(3072))];
-    let keys = keys.map(|(id, kind)| Held::new(id, kind));
-    let environment = environment([keys[0].pair("01"), keys[1].pair("02")], &[]);
+    let kinds = [
+        ("01", Kind::Rsa(2048)),
+        ("02", Kind::Rsa(3072)),
+        ("03", Kind::P256),
+        ("04", Kind::P384),
+        ("05", Kind::P521),
+        ("06", Kind::Ed25519),
+    ];
+    let version = version();
+    let kinds = match version {
+        it if it < ECDSA => &kinds[..2],
+        it if it < ED25519 => &kinds[..5],
+        _ => &kinds[..],
+    };
+    let keys: Vec<_> = kinds.iter().map(|(id, kind)| Held::new(id, *kind)).collect();
+    let environment = environment(kinds.iter().zip(&keys).map(|((id, _), it)| it.pair(id)), &[]);
     let token = token(&environment);
     let listed = "slotId 3, tokenLabel \"opencryptoki\"";
     token.assert_conforms(&keys, listed, |_, scheme| match scheme {
-        Scheme::Pss { hash: Hash::Sha224, .. } => Offer::PaddedHere,
+        Scheme::Pss { hash: Hash::Sha224, .. } if version < ECDSA => Offer::PaddedHere,
         _ => Offer::Made,
     });
+    if version < ED25519 {
+        token.assert_offers_no_ed25519();
+    }
     // In its library's usual place, too.
     let found = token.command(&["list"]).run().printed();
     assert!(found.contains(listed), "no {listed} in\n{found}");
+}
+
+#[test]
+#[ignore = "scripts/test --all"]
+fn keys_are_made_and_certified_by_enroll() {
+    let kinds =
+        ["rsa-2048", "ec-p256", "ec-p384", "ed25519", "ml-dsa-44", "ml-dsa-65", "ml-dsa-87"];
+    let kinds = match version() {
+        it if it < ECDSA => &kinds[..1],
+        it if it < ED25519 => &kinds[..3],
+        _ => &kinds[..],
+    };
+    let environment = environment([Pair::new("09", Kind::Rsa(2048))], &[]);
+    token(&environment).assert_enrolls("OPENCRYPTOKI_MODULE", "opencryptoki", kinds);
 }
 
 #[test]

@@ -37,13 +37,15 @@ fn it_conforms() {
     let keys = keys.map(|(id, kind)| Held::new(id, kind));
     let environment = environment([keys[0].pair("01"), keys[1].pair("02"), keys[2].pair("03")]);
     let listed = "tokenLabel \"tpm2\"";
-    token(&environment).assert_conforms(&keys, listed, |_, scheme| match scheme {
+    let token = token(&environment);
+    token.assert_conforms(&keys, listed, |_, scheme| match scheme {
         // A TPM has one length of salt for each hash, and none for SHA-224.
         Scheme::Pss { hash, salt } if hash == Hash::Sha224 || salt != hash.length() => {
             Offer::PaddedHere
         }
         _ => Offer::Made,
     });
+    token.assert_offers_no_ed25519();
 }
 
 #[test]

@@ -35,6 +35,8 @@ use system::limits;
 
 /// The room for a signature or a decrypted message, in bytes. None is longer: ML-DSA-87 makes 4627 bytes.
 const LONGEST_OUTPUT: usize = 8192;
+/// The room for a signature with Ed25519, which is as long. NSS (3.110, 3.131) refuses any other.
+const ED25519_SIGNATURE: usize = 64;
 /// The longest attribute that is read, in bytes. No certificate, and no key that can sign here, is longer.
 const LONGEST_ATTRIBUTE: usize = 64 * 1024;
 /// The room for an attribute that is read without asking for its length, in bytes. Most certificates are shorter.
@@ -459,9 +461,21 @@ impl Session {
         }
     }
 
-    /// C_Sign or C_Decrypt. The buffer has room for any result, so that its length isn't asked for before.
-    pub(super) fn end(&self, operation: KeyOperation, input: &[u8]) -> CallResult<Vec<u8>> {
-        let mut output = vec![0; LONGEST_OUTPUT];
+    /// C_Sign or C_Decrypt, of an operation with this mechanism. The buffer has room for any result, so that its length
+    /// isn't asked for before.
+    pub(super) fn end(
+        &self,
+        operation: KeyOperation,
+        mechanism: &Mechanism<'_>,
+        input: &[u8],
+    ) -> CallResult<Vec<u8>> {
+        let mut output = vec![
+            0;
+            match mechanism {
+                Mechanism::Eddsa(_) => ED25519_SIGNATURE,
+                _ => LONGEST_OUTPUT,
+            }
+        ];
         let mut length = output.len() as CK_ULONG;
         let from = input.as_ptr().cast_mut();
         let count = input.len() as CK_ULONG;

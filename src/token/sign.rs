@@ -230,7 +230,7 @@ impl Token {
             let was_logged_in = self.is_logged_in();
             let outcome = self.perform_at_once(key, pins, &|session| {
                 session.begin(operation, mechanism, key.object)?;
-                session.end(operation, input)
+                session.end(operation, mechanism, input)
             })?;
             if !(was_logged_in && wants_login(&outcome)) {
                 return Ok(outcome);
@@ -247,11 +247,11 @@ impl Token {
             self.authenticate(UserType::ContextSpecific, &key.reference.holder(), pins)
         {
             // The operation has to be ended: the session could begin no other one while it is active.
-            let _ = self.session.end(operation, input);
+            let _ = self.session.end(operation, mechanism, input);
             return Err(error);
         }
         let _notice = self.touch_notice();
-        Ok(self.session.end(operation, input))
+        Ok(self.session.end(operation, mechanism, input))
     }
 
     /// An operation that needs no PIN of its own. If the token says only now that it wants a login, it is done again after

@@ -57,6 +57,14 @@ pub(crate) fn number(attribute: CK_ATTRIBUTE_TYPE, value: CK_ULONG) -> Attribute
     (attribute, value.to_ne_bytes().to_vec())
 }
 
+/// A library's interfaces.
+pub(crate) struct Interfaces {
+    /// Their names, each with the version that its functions begin with.
+    pub(crate) known: Vec<(String, CK_VERSION)>,
+    /// As the standard demands, the count that was the array's length is now theirs.
+    pub(crate) is_counted: bool,
+}
+
 /// What became of a child process.
 pub(crate) enum Child {
     /// What it had to say.
@@ -135,8 +143,8 @@ impl Module {
         Ok(info)
     }
 
-    /// Name and version of each of C_GetInterfaceList's; `None` without that function.
-    pub(crate) fn interfaces(&self) -> Answer<Option<Vec<(String, CK_VERSION)>>> {
+    /// What C_GetInterfaceList says where there is room for more than it has; `None` without that function.
+    pub(crate) fn interfaces(&self) -> Answer<Option<Interfaces>> {
         // SAFETY: the standard fixes this function's type.
         let entry = unsafe { self.library.get::<CK_C_GetInterfaceList>(b"C_GetInterfaceList\0") };
         let Some(function) = entry.ok().and_then(|entry| *entry) else { return Ok(None) };
@@ -145,14 +153,16 @@ impl Module {
         // SAFETY: `interfaces` has the room that `count` tells.
         let code = unsafe { function(interfaces.as_mut_ptr(), &raw mut count) };
         checked("C_GetInterfaceList", code)?;
-        let known = interfaces.into_iter().take(count as usize).map(|interface| {
+        let filled = interfaces.into_iter().take_while(|it| !it.pInterfaceName.is_null());
+        let known = filled.map(|interface| {
             // SAFETY: the name is text that ends with a zero.
             let name = unsafe { std::ffi::CStr::from_ptr(interface.pInterfaceName.cast()) };
             // SAFETY: every interface's functions begin with their version.
             let version = unsafe { *interface.pFunctionList.cast::<CK_VERSION>() };
             (name.to_string_lossy().into_owned(), version)
         });
-        Ok(Some(known.collect()))
+        let known: Vec<_> = known.collect();
+        Ok(Some(Interfaces { is_counted: known.len() == count as usize, known }))
     }
 
     /// The slot of the token that is asked about, and what C_GetTokenInfo says of it.

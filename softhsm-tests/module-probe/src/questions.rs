@@ -54,11 +54,12 @@ fn logged_in(module: &Module) -> Answer<Session<'_>> {
 
 fn interfaces(module: &Module) -> Answer<String> {
     let Some(interfaces) = module.interfaces()? else { return Ok("absent".to_owned()) };
-    let told = interfaces.iter().map(|(name, version)| {
+    let told = interfaces.known.iter().map(|(name, version)| {
         let number = format!("{}.{}", version.major, version.minor);
         if name == "PKCS 11" { number } else { format!("{name} {number}") }
     });
-    Ok(told.collect::<Vec<_>>().join(", "))
+    let told = told.collect::<Vec<_>>().join(", ");
+    Ok(if interfaces.is_counted { told } else { format!("{told}; the count isn't set") })
 }
 
 fn version(module: &Module) -> Answer<String> {

@@ -9,7 +9,7 @@ mod revocation;
 mod run;
 
 use self::cards::{Cards, Instruction, LIBRARIES, OPENSC, PIN, SLOTS, WRONG_PIN, YKCS11};
-use super::differences::assert_documented;
+use super::differences::{assert_documented, library_version};
 use super::environment::{Offer, Token, one_scheme};
 use super::guide::{self, assert_names};
 use super::opening::Unpadding;
@@ -53,7 +53,10 @@ fn every_scheme_is_signed_with_every_key() {
                     _ => Offer::Made,
                 });
             }
-            token.assert_offers_no_ed25519();
+            // ykcs11 2.7.3, told as 2.73, knows it, and this card doesn't.
+            if library == OPENSC || library_version(&token) < [2, 73] {
+                token.assert_offers_no_ed25519();
+            }
         }
     }
 }
@@ -356,8 +359,13 @@ fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
             }
             let (outcome, screen) = terminal.finish();
             let code = outcome.status.code();
-            assert!(matches!(code, Some(5 | 7)), "{library}, {meanwhile:?}: {outcome:?}");
-            outcome.fails(code.unwrap_or_default(), &["C_", "CKR_", "try again"]);
+            // A newer ykcs11 finds the card that is back by itself.
+            if library == YKCS11 && matches!((meanwhile, code), (Meanwhile::Back, Some(0))) {
+                assert_signed(&outcome, &key);
+            } else {
+                assert!(matches!(code, Some(5 | 7)), "{library}, {meanwhile:?}: {outcome:?}");
+                outcome.fails(code.unwrap_or_default(), &["C_", "CKR_", "try again"]);
+            }
             assert_no_pin(&screen);
             if !matches!(meanwhile, Meanwhile::Back) {
                 cards.insert(1);

@@ -266,7 +266,8 @@ impl Listing {
             let label = &self.tokens().next()?.1.name.label;
             let text = format!("token \"{label}\" shows no key and no certificate, and takes none");
             let help = Help::from(
-                "insert another token, or have its library open it for writing (NSS: --init-args without readOnly); ",
+                "insert another token, or set initArgs (--init-args) so that its library finds what the token has and opens \
+                 it for writing (NSS: configDir='sql:/path' certPrefix='' keyPrefix='' secmod=''); ",
             );
             return Some(Error::new(Exit::Object, text).help(help.and(hidden)));
         };
