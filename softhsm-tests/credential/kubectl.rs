@@ -68,3 +68,31 @@ fn a_hundred_kubectls_at_once() {
         user.expect_nothing_left();
     }
 }
+
+/// kubectl may be told which plugins it runs; what `kubeconfig --write` prints for that list lets ours through.
+#[test]
+fn kubectl_runs_the_plugin_by_the_printed_line_of_its_list() {
+    let user = PlainUser::new(&[]);
+    let module = user.store.faulty_module();
+    let copy = user.path("copy");
+    fs::copy(user.kubeconfig(), &copy).unwrap();
+    let write = ["kubeconfig", "--write", "--context", &user.context(), &module];
+    let written = user.program(&write).variable("KUBECONFIG", &copy).run().succeeded().shown();
+    let line = written.lines().find(|line| line.contains("- command: ")).unwrap().to_owned();
+    let kuberc = user.path("kuberc");
+    let kubectl = |allowed: &str| {
+        let text = format!(
+            "apiVersion: kubectl.config.k8s.io/v1\nkind: Preference\n\
+             credentialPluginPolicy: Allowlist\ncredentialPluginAllowlist:\n{allowed}\n"
+        );
+        fs::write(&kuberc, text).unwrap();
+        let folder = Path::new(PROGRAM).parent().unwrap().display();
+        user.kubectl(&["get", "namespace", "default", "-o", "name"])
+            .variable("PATH", format!("{folder}:/usr/bin:/bin"))
+            .variable("KUBERC", &kuberc)
+            .run()
+    };
+    assert_eq!(kubectl(&line).printed(), ANSWER);
+    kubectl("  - command: another-plugin").failed().says(&["allowlist"]);
+    user.expect_nothing_left();
+}
