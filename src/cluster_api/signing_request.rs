@@ -572,6 +572,9 @@ impl LookPace {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ML_DSA_65};
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -580,6 +583,28 @@ mod tests {
         let long = "a".repeat(254);
         for name in ["", ".", "..", "a/b", "a/../b", "A", "a?x", "-a", "a..b", "a\n", &long] {
             assert!(!is_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_ml_dsa_key_has_no_use_for_key_encipherment() {
+        for (algorithm, objection) in [
+            (
+                &PKCS_ML_DSA_65,
+                Some("is for the usage key encipherment, which a key ML-DSA-65 can't have"),
+            ),
+            (&PKCS_ECDSA_P256_SHA256, None),
+        ] {
+            let key = KeyPair::generate_for(algorithm).unwrap();
+            let pem = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+            let csr = CertificationRequest::from_pem(&pem).unwrap();
+            let spec = |usage: &str| -> RequestSpec {
+                let usages = ["client auth", usage];
+                let spec = json!({"request": "", "signerName": SIGNER, "usages": usages});
+                serde_json::from_value(spec).unwrap()
+            };
+            assert_eq!(unfit_usage(&spec("key encipherment"), &csr).as_deref(), objection);
+            assert_eq!(unfit_usage(&spec("digital signature"), &csr), None);
         }
     }
 }
