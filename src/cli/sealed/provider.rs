@@ -1,7 +1,7 @@
 //! `kubelet-credential-provider`: answers kubelet with the registry login that the node's token opens.
 //!
-//! kubelet waits for it before each pull, so the program of requests does it itself: that of the commands takes a
-//! millisecond more to start.
+//! kubelet waits for it before each pull, so the program of requests does it itself, which starts faster than that of the
+//! commands.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
