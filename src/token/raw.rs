@@ -469,13 +469,11 @@ impl Session {
         mechanism: &Mechanism<'_>,
         input: &[u8],
     ) -> CallResult<Vec<u8>> {
-        let mut output = vec![
-            0;
-            match mechanism {
-                Mechanism::Eddsa(_) => ED25519_SIGNATURE,
-                _ => LONGEST_OUTPUT,
-            }
-        ];
+        let room = match mechanism {
+            Mechanism::Eddsa(_) => ED25519_SIGNATURE,
+            _ => LONGEST_OUTPUT,
+        };
+        let mut output = vec![0; room];
         let mut length = output.len() as CK_ULONG;
         let from = input.as_ptr().cast_mut();
         let count = input.len() as CK_ULONG;

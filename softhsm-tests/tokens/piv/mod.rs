@@ -342,6 +342,8 @@ fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
     for library in LIBRARIES {
         let cards = Cards::inserted(1);
         let (token, key) = (cards.token(library, 1), cards.key(1, "9a"));
+        // ykcs11 2.7.1, told as 2.71, finds the card that is back by itself.
+        let finds_again = library == YKCS11 && library_version(&token) >= [2, 71];
         for meanwhile in [Meanwhile::Gone, Meanwhile::Back, Meanwhile::Interrupted] {
             let mut terminal = sign_at_terminal(&token, "1", &key);
             terminal.expect_prompt();
@@ -359,8 +361,7 @@ fn a_card_that_is_pulled_at_the_prompt_ends_the_request_with_a_word() {
             }
             let (outcome, screen) = terminal.finish();
             let code = outcome.status.code();
-            // A newer ykcs11 finds the card that is back by itself.
-            if library == YKCS11 && matches!((meanwhile, code), (Meanwhile::Back, Some(0))) {
+            if finds_again && matches!((meanwhile, code), (Meanwhile::Back, Some(0))) {
                 assert_signed(&outcome, &key);
             } else {
                 assert!(matches!(code, Some(5 | 7)), "{library}, {meanwhile:?}: {outcome:?}");
